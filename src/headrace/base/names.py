@@ -1,0 +1,58 @@
+"""The one grammar of names, for steps, views, columns in SQL, and topics."""
+
+from __future__ import annotations
+
+import re
+
+from headrace.base.errors import InvalidName
+
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+TOPIC = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+MAX_LENGTH = 200  # a name becomes a folder's name, and most file systems stop at 255 bytes
+
+
+def check_identifier(name: object, *, what: str) -> str:
+    """Return `name` if it is `[A-Za-z_][A-Za-z0-9_]*`; `what` ("step", "view") names it in the error.
+
+    Raises:
+        InvalidName: the grammar is not met.
+
+    """
+    if isinstance(name, str) and IDENTIFIER.fullmatch(name) and len(name) <= MAX_LENGTH:
+        return name
+    raise InvalidName(
+        f"{name!r} is not allowed as the name of a {what}",
+        detail=f"Letters, digits and _ are, up to {MAX_LENGTH} of them; the first is no digit.",
+        hint=_suggest(name),
+    )
+
+
+def check_topic(name: object) -> str:
+    """Return `name` if it may name a topic: Kafka's letters `[A-Za-z0-9._-]`, not starting with a dot or dash.
+
+    Raises:
+        InvalidName: the grammar is not met.
+
+    """
+    if isinstance(name, str) and TOPIC.fullmatch(name) and len(name) <= MAX_LENGTH:
+        return name
+    raise InvalidName(
+        f"{name!r} is not allowed as the name of a topic",
+        detail=f"Letters, digits, '.', '_' and '-' are, up to {MAX_LENGTH} of them; the first is a letter, a digit or _.",
+        hint=_suggest(name),
+    )
+
+
+def quote(name: str) -> str:
+    """Return `name` as a quoted identifier of DuckDB's or SQLite's SQL; any text is a valid column name."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """Return `text` as a string literal of DuckDB's or SQLite's SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _suggest(name: object) -> str:
+    made = re.sub(r"\W+", "_", str(name), flags=re.ASCII).strip("_")[:MAX_LENGTH]
+    return f'Try "{made}".' if IDENTIFIER.fullmatch(made) and made != name else ""

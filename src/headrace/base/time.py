@@ -1,0 +1,168 @@
+"""Clocks, durations and instants. The only file that asks the machine what time it is, or waits.
+
+Inside Headrace an instant is an `int`: microseconds since 1970-01-01 UTC, as Spark and Arrow count.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from datetime import UTC, date, datetime, timedelta
+from typing import Protocol
+
+from headrace.base.errors import InvalidTime
+
+MICROS = 1_000_000
+END_OF_TIME = 253_402_300_799_999_999  # 9999-12-31 23:59:59.999999, the last instant of Spark's timestamps
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": MICROS,
+    "minute": 60 * MICROS,
+    "hour": 3_600 * MICROS,
+    "day": 86_400 * MICROS,
+    "week": 7 * 86_400 * MICROS,
+}
+_SHORT = {"us": "microsecond", "ms": "millisecond", "s": "second", "sec": "second", "min": "minute", "m": "minute",
+          "h": "hour", "d": "day"}  # fmt: skip
+_PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
+
+
+class Clock(Protocol):
+    """What tells the time; a parameter wherever time matters, so that tests never sleep."""
+
+    def now(self) -> int:
+        """Return the instant in microseconds since 1970 UTC; it may jump, back too."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds on a clock that never goes back."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> int:
+        """Return the machine's wall clock."""
+        return time.time_ns() // 1_000
+
+    def monotonic(self) -> float:
+        """Return the machine's steady clock, in seconds."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for so many seconds."""
+        time.sleep(seconds)
+
+
+class ManualClock:
+    """A clock that stands still until a test moves it; sleeping moves it."""
+
+    def __init__(self, start: int = 1_735_689_600 * MICROS) -> None:
+        self._now = start
+        self._lock = threading.Lock()
+
+    def now(self) -> int:
+        """Return the instant it was moved to."""
+        return self._now
+
+    def monotonic(self) -> float:
+        """Return the same instant in seconds."""
+        return self._now / MICROS
+
+    def sleep(self, seconds: float) -> None:
+        """Move instead of waiting."""
+        self.advance(seconds)
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock by so many seconds."""
+        with self._lock:
+            self._now += round(seconds * MICROS)
+
+
+def duration(value: str | timedelta, *, what: str = "duration") -> int:
+    """Return a length of time in microseconds: `"10 seconds"`, `"1 hour 30 minutes"`, `"-5 s"` or a timedelta.
+
+    Months and years have no fixed length and are refused.
+
+    Raises:
+        InvalidTime: the text is no duration; `what` names it.
+
+    """
+    if isinstance(value, timedelta):
+        return value // timedelta(microseconds=1)
+    if isinstance(value, str):
+        parts = _parts(value)
+        if parts is not None:
+            return parts
+    raise InvalidTime(
+        f"{value!r} is not a {what}",
+        detail=f"A number and a unit are expected: {', '.join(_UNITS)} (plural too).",
+        hint='For example "10 seconds" or "1 hour 30 minutes".',
+    )
+
+
+def _parts(text: str) -> int | None:
+    total, at = 0.0, 0
+    while at < len(text):
+        found = _PART.match(text, at)
+        if not found:
+            return None
+        unit = found[2].lower()
+        unit = _SHORT.get(unit, unit.removesuffix("s") if unit not in _SHORT else unit)
+        if unit not in _UNITS:
+            return None
+        total += float(found[1]) * _UNITS[unit]
+        at = found.end()
+    return round(total) if at else None
+
+
+def instant(value: object) -> int:
+    """Return an instant in microseconds: from ISO text, a datetime (naive means UTC), a date, or epoch *milliseconds*.
+
+    Raises:
+        InvalidTime: it is none of these.
+
+    """
+    if isinstance(value, bool):
+        raise InvalidTime(f"{value!r} is not a time")
+    if isinstance(value, int):
+        return value * 1_000
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return (aware - _EPOCH) // timedelta(microseconds=1)
+    if isinstance(value, date):
+        return (datetime(value.year, value.month, value.day, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+    if isinstance(value, str):
+        try:
+            return instant(datetime.fromisoformat(value.strip()))
+        except ValueError:
+            pass
+    raise InvalidTime(
+        f"{value!r} is not a time",
+        hint='Give ISO text ("2026-01-31 10:00:00"), a datetime, or milliseconds since 1970.',
+    )
+
+
+def as_datetime(micros: int) -> datetime:
+    """Return an instant as an aware datetime in UTC."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def show_duration(micros: int) -> str:
+    """Return a duration as people write it: `1 hour 30 minutes`."""
+    if micros == 0:
+        return "0 seconds"
+    said, rest = [], abs(micros)
+    for unit in reversed(_UNITS):
+        count, rest = divmod(rest, _UNITS[unit])
+        if count:
+            said.append(f"{count} {unit}{'s' if count > 1 else ''}")
+    return ("-" if micros < 0 else "") + " ".join(said)
