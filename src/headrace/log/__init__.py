@@ -1,0 +1,7 @@
+"""The embedded partitioned log: topics of checksummed Arrow batches that survive crashes."""
+
+from headrace.log.log import Log
+from headrace.log.rows import rows_to_table
+from headrace.log.topic import Topic
+
+__all__ = ["Log", "Topic", "rows_to_table"]

@@ -1,0 +1,133 @@
+"""The embedded log as a source and a sink: slices of partitions in, staged rows out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.base.errors import TopicDiffers
+from headrace.base.schema import TIMESTAMP, to_ddl
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from headrace.log import Log, Topic
+
+DEAD = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("reason", pa.string()),
+        ("record", pa.string()),
+    ]
+)
+"""The columns of `<topic>.dead`: where the record stands, why it could not be read, and what it says, as JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """The records [first, last) of a partition, for the source of a step."""
+
+    source: str
+    topic: str
+    partition: int
+    first: int
+    last: int
+
+    @property
+    def rows(self) -> int:
+        """How many offsets it spans."""
+        return self.last - self.first
+
+    def cut(self, parts: int) -> list[Slice]:
+        """Return the slice in so many parts of like length, in order."""
+        step = -(-self.rows // parts) if self.rows else 1
+        return [
+            Slice(source=self.source, topic=self.topic, partition=self.partition, first=at, last=min(at + step, self.last))
+            for at in range(self.first, self.last, step)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A slice, read: good rows with `_time` in microseconds, and the dead letters."""
+
+    rows: pa.Table
+    dead: pa.Table | None
+
+
+def ensure_topic(
+    log: Log, name: str, schema: pa.Schema, *, partitions: int, key: Sequence[str], event_time: str | None, cleanup: str
+) -> Topic:
+    """Return the topic, created if it is missing.
+
+    Raises:
+        TopicDiffers: it exists with other columns.
+
+    """
+    if not log.has_topic(name):
+        return log.create_topic(
+            name, schema, partitions=partitions, key=tuple(key) or None, event_time=event_time, cleanup=cleanup
+        )
+    topic = log.topic(name)
+    has = {field.name: field.type for field in topic.schema}
+    for field in schema:
+        if has.get(field.name) != field.type:
+            raise TopicDiffers(
+                f'the topic "{name}" has no column "{field.name}" of the declared type',
+                detail=f"It has: {to_ddl(topic.schema)}. Declared: {to_ddl(schema)}.",
+                hint="Declare the columns that the topic has, or use another topic.",
+            )
+    return topic
+
+
+def take(topic: Topic, piece: Slice, schema: pa.Schema, event_time: str | None) -> Taken:
+    """Read a slice's columns in place, with `_time`; records without an event time are dead letters."""
+    names = [*schema.names, *([] if event_time else ["_time"])]
+    batches = list(topic.batches(piece.partition, piece.first, piece.last, columns=names))
+    fields = [(field.name, field.type) for field in schema]
+    time = event_time or "_time"
+    if not batches:
+        return Taken(pa.schema([*fields, ("_time", pa.int64())]).empty_table(), None)
+    table = pa.Table.from_batches(batches)
+    times = _micros(table.column(time))
+    rows = table.select(schema.names).append_column("_time", times)
+    if not times.null_count:
+        return Taken(rows, None)
+    dead = _dead(topic, piece, names, f'the event time "{time}" is null', time)
+    return Taken(rows.filter(times.is_valid()), dead)
+
+
+def _micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pa.chunked_array([chunk.view(pa.int64()) for chunk in column.chunks], pa.int64())
+
+
+def _dead(topic: Topic, piece: Slice, names: list[str], reason: str, time: str) -> pa.Table:
+    batches = topic.batches(piece.partition, piece.first, piece.last, columns=[*names, "_offset"])
+    table = pa.Table.from_batches(batches)
+    bad = table.filter(pc.is_null(table.column(time)))
+    records = [json.dumps(row, default=str, ensure_ascii=False) for row in bad.select(names).to_pylist()]
+    count = len(records)
+    columns = [
+        pa.array([piece.topic] * count, pa.string()),
+        pa.array([piece.partition] * count, pa.int32()),
+        bad.column("_offset").cast(pa.int64()),
+        pa.array([reason] * count, pa.string()),
+        pa.array(records, pa.string()),
+    ]
+    return pa.table(columns, schema=DEAD)
+
+
+def append(
+    topic: Topic, rows: pa.Table, *, producer: str, sequence: int
+) -> Mapping[int, range]:
+    """Append staged rows, idempotently by (producer, sequence); `_time` is microseconds or null for now."""
+    at = rows.schema.get_field_index("_time")
+    times = rows.column(at).cast(pa.int64()).cast(TIMESTAMP)
+    made = rows.set_column(at, pa.field("_time", TIMESTAMP), times)
+    return topic.append(made, producer=producer, sequence=sequence)

@@ -1,0 +1,176 @@
+"""The app: where streams come from, and what the verbs add up to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from headrace.base.errors import InvalidPlan
+from headrace.base.names import check_identifier, check_topic
+from headrace.base.schema import as_schema
+from headrace.base.time import duration
+from headrace.dsl.stream import Stream
+from headrace.plan import check
+from headrace.plan.explain import Explanation
+from headrace.plan.nodes import ReadSource, Sink, TopicSource
+from headrace.plan.plan import Plan, check_sink, make_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ON_ERROR = ("dead_letter", "fail")
+
+
+class App:
+    """A program over streams: sources, steps and sinks, described first and run later.
+
+    Everything the app owns is under `storage`. `topics` says where topics live: None is the embedded log under
+    the storage, `"log:PATH"` another embedded log. `shards` is how many parts the state is cut into; it defaults
+    to the cores that Spark has and is kept from the first start on.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        storage: str | Path = ".headrace",
+        topics: str | None = None,
+        shards: int | None = None,
+    ) -> None:
+        self.name = check_identifier(name, what="app")
+        self.storage = Path(storage)
+        self.topics = _location(topics)
+        if shards is not None and (not isinstance(shards, int) or isinstance(shards, bool) or shards < 1):
+            raise InvalidPlan(f"shards={shards!r} is not possible", hint="Give a number above zero.")
+        self.shards = shards
+        self._sinks: list[Sink] = []
+
+    def __repr__(self) -> str:
+        return f"<App {self.name}: {len(self._sinks)} sinks, storage {self.storage}>"
+
+    def stream(  # noqa: PLR0913 -- the contract of DESIGN.md names these options
+        self,
+        topic: str,
+        schema: str | pa.Schema,
+        *,
+        key: str | Sequence[str] | None = None,
+        event_time: str | None = None,
+        out_of_order: str | None = None,
+        idle_after: str | None = None,
+        format: str | None = None,  # noqa: A002 -- as in DESIGN.md
+        on_error: Literal["dead_letter", "fail"] = "dead_letter",
+        partitions: int | None = None,
+    ) -> Stream:
+        """Read a topic as a stream of facts, from its start; a topic that does not exist is created.
+
+        `event_time` names the timestamp column that says when things happened (default: when the log got them).
+        `out_of_order` is how far rows may lag behind the newest before the watermark leaves them behind (default:
+        not at all). `idle_after`: a partition quiet for so long no longer holds the watermark back. Records that
+        cannot be read go to the topic `<topic>.dead` with the reason, or stop the app with `on_error="fail"`.
+
+        Raises:
+            PlanError: a name, type, duration or option is wrong.
+
+        """
+        made, step = as_schema(schema), check_topic(topic)
+        if on_error not in ON_ERROR:
+            raise InvalidPlan(f"on_error={on_error!r} is not known", hint='Say "dead_letter" or "fail".')
+        if format is not None:
+            raise InvalidPlan(
+                f"format={format!r} is not known", detail="Topics of the embedded log hold typed columns; they need no format."
+            )
+        node = TopicSource(
+            schema=made,
+            topic=topic,
+            location=self.topics,
+            record_key=check.columns(key, made, step=step),
+            event_time=check.event_time(event_time, made, step=step),
+            out_of_order=_length(out_of_order, "out_of_order") or 0,
+            idle_after=_length(idle_after, "idle_after"),
+            format=format,
+            on_error=on_error,
+            partitions=partitions,
+        )
+        return Stream(self, node)
+
+    def read(
+        self,
+        source: Any,
+        schema: str | pa.Schema | None = None,
+        *,
+        event_time: str | None = None,
+        out_of_order: str | None = None,
+        idle_after: str | None = None,
+        **options: object,
+    ) -> Stream:
+        """Read any streaming source of Spark: the name of a format with its options, or a streaming DataFrame.
+
+        A format's name needs a schema. Its rows are encoded to Arrow in Spark; its offsets stay in Spark's
+        checkpoint under the storage. Only the Spark carrier can run such an app.
+
+        Raises:
+            PlanError: a name, type or option is wrong, or no schema can be found.
+
+        """
+        if isinstance(source, str):
+            if schema is None:
+                raise InvalidPlan(f'the source "{source}" needs a schema', hint='app.read("rate", "timestamp timestamp, value bigint")')
+            label, made = source, as_schema(schema)
+        elif hasattr(source, "isStreaming"):
+            if not source.isStreaming:
+                raise InvalidPlan("this DataFrame is not streaming", hint="Make it with spark.readStream.")
+            label, made = "frame", as_schema(schema if schema is not None else _frame_ddl(source))
+        else:
+            raise InvalidPlan(f"{source!r} is no source", hint="Give a format's name or a streaming DataFrame.")
+        node = ReadSource(
+            schema=made,
+            label=label,
+            format=source if isinstance(source, str) else None,
+            options=tuple(sorted((name, str(value)) for name, value in options.items())),
+            frame=None if isinstance(source, str) else source,
+            event_time=check.event_time(event_time, made, step=label),
+            out_of_order=_length(out_of_order, "out_of_order") or 0,
+            idle_after=_length(idle_after, "idle_after"),
+        )
+        return Stream(self, node)
+
+    def plan(self) -> Plan:
+        """Return the whole plan as it stands.
+
+        Raises:
+            PlanError: nothing is asked for, or steps do not go together.
+
+        """
+        return make_plan(self.name, self._sinks)
+
+    def explain(self) -> Explanation:
+        """Return the plan for people: `print` it as text, or take `.mermaid` for a graph or `.json` for machines."""
+        return Explanation(self.plan())
+
+    def _add(self, sink: Sink) -> None:
+        check_sink(self._sinks, sink)
+        self._sinks.append(sink)
+
+
+def _location(topics: str | None) -> str | None:
+    if topics is None or (isinstance(topics, str) and topics.startswith("log:") and len(topics) > len("log:")):
+        return topics
+    raise InvalidPlan(
+        f"topics={topics!r} is not a place for topics",
+        hint='Leave it out for the embedded log under the storage, or say "log:PATH". Kafka comes in a later release.',
+    )
+
+
+def _length(text: str | None, what: str) -> int | None:
+    if text is None:
+        return None
+    length = duration(text, what=what)
+    if length < 0:
+        raise InvalidPlan(f"{what}={text!r} is below zero")
+    return length
+
+
+def _frame_ddl(frame: Any) -> str:
+    return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in frame.schema.fields)

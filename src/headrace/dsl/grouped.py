@@ -1,0 +1,80 @@
+"""The words after `group_by`: windows and aggregates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, get_args
+
+import pyarrow as pa
+
+from headrace.base.errors import InvalidPlan
+from headrace.base.schema import TIMESTAMP
+from headrace.dsl.table import Table
+from headrace.plan import check
+from headrace.plan.expressions import aggregates
+from headrace.plan.nodes import Aggregate, Emit
+from headrace.plan.steps import step_name
+from headrace.plan.windows import Window
+
+if TYPE_CHECKING:
+    from headrace.dsl.app import App
+    from headrace.plan.nodes import Node
+
+_WINDOW = [pa.field("window_start", TIMESTAMP), pa.field("window_end", TIMESTAMP)]
+
+
+class Grouped:
+    """A stream or a table, grouped: say `.agg(…)`, or `.window(…)` first."""
+
+    def __init__(self, app: App, node: Node, keys: tuple[str, ...]) -> None:
+        self._app = app
+        self._node = node
+        self._keys = keys
+        self._window: Window | None = None
+        self._emit: Emit = "changes"
+
+    def window(self, window: Window, emit: Emit = "changes") -> Grouped:
+        """Cut each group into windows of event time.
+
+        `emit="changes"` gives a result as soon as there is one and corrects it (the old row withdrawn, the new
+        one inserted) until the window closes at `end + grace`; `emit="final"` gives one result, when it closes.
+
+        Raises:
+            PlanError: no window, or an emit that is neither of the two.
+
+        """
+        if not isinstance(window, Window):
+            raise InvalidPlan(f"{window!r} is no window", hint='For example hr.tumbling("1 minute", grace="30 seconds").')
+        if emit not in get_args(Emit):
+            raise InvalidPlan(f"emit={emit!r} is not known", hint='Say emit="changes" or emit="final".')
+        made = Grouped(self._app, self._node, self._keys)
+        made._window, made._emit = window, emit
+        return made
+
+    def agg(self, **named: str) -> Table:
+        """Keep one row for each group (and window): its keys, `window_start` and `window_end`, and the aggregates.
+
+        Each is SQL text over aggregate functions: `agg(n="count(*)", mean="sum(price) / count(*)")`.
+
+        Raises:
+            PlanError: an expression cannot be read, or a name is taken.
+
+        """
+        node = Aggregate(
+            up=self._node,
+            schema=pa.schema([]),
+            keys=self._keys,
+            window=self._window,
+            emit=self._emit,
+            aggregates=None,  # type: ignore[arg-type] # filled below, once the step has a name for errors
+        )
+        step = step_name(node)
+        keys = [self._node.schema.field(key) for key in self._keys] + (_WINDOW if self._window else [])
+        check.no_repeats([*(field.name for field in keys), *named], step=step)
+        if not keys and not named:
+            raise InvalidPlan(f'step "{step}" has neither keys nor aggregates')
+        plain = pa.schema([(field.name, field.type) for field in keys])
+        made = aggregates(named, self._node.schema, plain, step=step)
+        results = [(name, result.type) for name, result in made.results]
+        schema = pa.schema([*((field.name, field.type) for field in keys), *results])
+        return Table(self._app, replace(node, schema=schema, aggregates=made))

@@ -1,0 +1,306 @@
+"""The engine: one epoch after the other, whatever carries it.
+
+    begin    which records, with which watermarks, on which state
+    (the carrier runs the levels and brings back reports)
+    commit   one file, created whole: from now on the epoch has happened
+    publish  its staged rows to topics and views; repeated after a crash
+
+What must stay true: an epoch that is committed is never computed again; nothing that was not committed is visible;
+the next epoch begins only when this one is published.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import InternalError, PlanError
+from headrace.engine.identity import check, identity
+from headrace.engine.lower import lower
+from headrace.engine.inputs import Inputs
+from headrace.engine.pace import FIRST_ROWS, add_counts, next_limit, total
+from headrace.engine.publish import Publisher
+from headrace.engine.storage import Commit, SourceProgress, Storage
+from headrace.engine.topics import Topics
+from headrace.engine.watermarks import advance
+from headrace.kernels.level import Report, Task
+from headrace.plan.nodes import ViewSink
+from headrace.views.sqlite import SqliteViews
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from headrace.base.time import Clock
+    from headrace.connect.embedded import Slice
+    from headrace.plan.plan import Plan
+
+
+def no_fault(point: str) -> None:
+    """Where a test may make the process die; here nothing happens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How an engine runs. `sync` False trades safety against power loss for speed: for tests."""
+
+    storage: Path
+    topics: str | None
+    shards: int
+    clock: Clock
+    sync: bool = True
+    partitions: int | None = None
+    fault: Callable[[str], None] = no_fault
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """An epoch to be run: its input and what every task of it must know."""
+
+    epoch: int
+    slices: tuple[Slice, ...]
+    before: Commit
+    began: float
+
+    @property
+    def rows(self) -> int:
+        """How many offsets it takes."""
+        return total(self.slices)
+
+
+class Engine:
+    """Runs a plan on a storage. One at a time for a storage; call `close` when done."""
+
+    def __init__(self, plan: Plan, settings: Settings) -> None:
+        self.plan = plan
+        self.settings = settings
+        self.storage = Storage(settings.storage, plan.app, sync=settings.sync)
+        self.storage.acquire()
+        try:
+            self._open()
+        except BaseException:
+            self.storage.release()
+            raise
+
+    def _open(self) -> None:
+        self.shards = self._agreed_shards()
+        self.program = lower(self.plan, self.shards)
+        self._agree_on_identity()
+        s = self.settings
+        self.topics = Topics(s.storage, s.topics, clock=s.clock, sync=s.sync, partitions=s.partitions or self.shards)
+        self.topics.prepare(self.plan)
+        self.inputs = Inputs({self.plan.name(node): node for node in self.plan.sources()}, self.topics.log)
+        self.views = SqliteViews(s.storage / "views.db")
+        for sink in self.plan.sinks:
+            if isinstance(sink, ViewSink):
+                self.views.declare(sink.view, sink.up.schema, sink.up.key if sink.up.is_table else None)
+        self.publisher = Publisher(
+            self.plan, self.storage, self.views, self.topics.of_sink, self.topics.dead, s.fault
+        )
+        self._recover()
+
+    def _agreed_shards(self) -> int:
+        kept = self.storage.about()
+        if kept.get("shards") is None:
+            self.storage.write_json("app.json", {**kept, "shards": self.settings.shards})
+            return self.settings.shards
+        return int(kept["shards"])
+
+    def _agree_on_identity(self) -> None:
+        kept = self.storage.read_json("plan.json")
+        now = identity(self.plan, self.settings.shards)
+        check(kept, now, app=self.plan.app)
+        gone = {} if kept is None else {n: s for n, s in kept["steps"].items() if n not in now["steps"]}
+        now["steps"] |= gone
+        if kept != now:
+            self.storage.write_json("plan.json", now)
+
+    def _recover(self) -> None:
+        """Finish what the last commit began, and remove what later attempts left."""
+        last = self.storage.last_epoch()
+        self.storage.forget_uncommitted(last)
+        if last is None:
+            self.last = self._blank()
+            self.storage.forget_state({})
+            return
+        self.last = self.storage.read_commit(last)
+        self.storage.forget_state(self.last.heads)
+        self.publish(self.last)
+
+    def _blank(self) -> Commit:
+        """Return the commit before the first: nothing read, no watermark."""
+        steps = {self.plan.name(node): None for node in self.plan.stateful()}
+        return Commit(epoch=-1, limit=FIRST_ROWS, watermarks=dict(steps), previous=dict(steps))
+
+    def close(self) -> None:
+        """Let go of the storage."""
+        self.topics.log.close()
+        self.storage.release()
+
+    # ---- begin ----
+
+    def begin(self, *, limit: int | None = None) -> Work:
+        """Return the next epoch: what is unread, up to `limit` rows (default: what the pace allows)."""
+        before = self._known(self.last)
+        return Work(
+            epoch=before.epoch + 1,
+            slices=tuple(self.inputs.unread(before, limit if limit is not None else before.limit)),
+            before=before,
+            began=self.settings.clock.monotonic(),
+        )
+
+    def _known(self, commit: Commit) -> Commit:
+        """Give steps that are new in the plan their place in the last commit."""
+        steps = [self.plan.name(node) for node in self.plan.stateful()]
+        return replace(
+            commit,
+            watermarks={step: commit.watermarks.get(step) for step in steps},
+            previous={step: commit.previous.get(step) for step in steps},
+        )
+
+    @property
+    def settled(self) -> bool:
+        """Whether another epoch would change nothing: all is read, and every step has met its watermark."""
+        last = self._known(self.last)
+        return not last.unsettled and not self.inputs.unread(last, 1) and not self.inputs.wakes(last, self._now())
+
+    def _now(self) -> int:
+        return self.settings.clock.now()
+
+    # ---- commit ----
+
+    def commit(self, work: Work, reports: Sequence[Report], *, carrier: str, ended: bool = False) -> Commit:
+        """Make an epoch happen: from here on it is never computed again.
+
+        Raises:
+            FileExistsError: it has happened already.
+
+        """
+        sources = self._advanced_sources(work, reports, ended=ended)
+        used = work.before.watermarks
+        promises = self.inputs.promises(sources, work.before.outputs, self._now())
+        outputs, watermarks = advance(self.plan, promises, used)
+        counts = _counts(reports)
+        for piece in work.slices:
+            kept = counts.setdefault(piece.source, {})
+            kept["rows_out"] = kept.get("rows_out", 0) + piece.rows
+        seconds = self.settings.clock.monotonic() - work.began
+        commit = Commit(
+            epoch=work.epoch,
+            sources=sources,
+            watermarks=watermarks,
+            previous=dict(used),
+            outputs=outputs,
+            idle={name: promise.idle for name, promise in promises.items()},
+            heads=_heads(work.before.heads, reports),
+            staged=[staged for report in reports for staged in report.staged],
+            counts=counts,
+            totals=add_counts(work.before.totals, counts),
+            rows=work.rows,
+            seconds=seconds,
+            limit=next_limit(work.before.limit, work.rows, seconds),
+            at=self._now(),
+            carrier=carrier,
+        )
+        self.storage.write_commit(commit, self.settings.fault)
+        self.last = commit
+        self.settings.fault("after_commit")
+        return commit
+
+    def _advanced_sources(
+        self, work: Work, reports: Sequence[Report], *, ended: bool
+    ) -> dict[str, SourceProgress]:
+        now = self._now()
+        made = {name: deepcopy(work.before.sources.get(name, SourceProgress())) for name in self.inputs.sources}
+        for name, progress in made.items():
+            progress.ended = progress.ended or ended
+            backlog = self.inputs.backlog(name)
+            for partition in backlog.ends if backlog else ():
+                progress.active.setdefault(partition, now)
+        for piece in work.slices:
+            made[piece.source].offsets[str(piece.partition)] = piece.last
+            _saw(made[piece.source], str(piece.partition), self.inputs.max_time(piece), now)
+        for report in reports:
+            for name, times in report.times.items():
+                for partition, time in times.items():
+                    _saw(made[name], partition, time, now)
+        return made
+
+    # ---- publish ----
+
+    def publish(self, commit: Commit) -> None:
+        """Bring a committed epoch to its topics and views, then forget its staged rows."""
+        self.publisher.publish(commit)
+        self.storage.forget_staged(commit.epoch)
+        self._tidy(commit)
+
+    def _tidy(self, commit: Commit) -> None:
+        """Remove the state files that a full file of this very epoch has replaced."""
+        first = f"{commit.epoch:012d}-"
+        for step, heads in commit.heads.items():
+            for shard, head in heads.items():
+                if head.chain == 0 and head.file.startswith(first):
+                    for entry in (self.storage.path / "state" / step / shard).iterdir():
+                        if entry.name < first:
+                            entry.unlink(missing_ok=True)
+
+    # ---- looking in ----
+
+    def node(self, step: str) -> object:
+        """Return the plan's node of a step's name.
+
+        Raises:
+            PlanError: there is no such step.
+
+        """
+        for node in self.plan.nodes:
+            if self.plan.name(node) == step:
+                return node
+        names = ", ".join(self.plan.names.values())
+        raise PlanError(f'there is no step "{step}"', detail=f"The steps are: {names}.")
+
+
+def task(
+    settings: Settings, work: Work, *, shard: int, shards: int, attempt: str
+) -> Task:
+    """Return what one task of an epoch must know."""
+    heads = {step: by[str(shard)] for step, by in work.before.heads.items() if str(shard) in by}
+    return Task(
+        epoch=work.epoch,
+        shard=shard,
+        shards=shards,
+        attempt=attempt,
+        storage=settings.storage,
+        sync=settings.sync,
+        watermarks=work.before.watermarks,
+        previous=work.before.previous,
+        heads=heads,
+        fault=settings.fault,
+    )
+
+
+def _saw(progress: SourceProgress, partition: str, time: int | None, now: int) -> None:
+    progress.active[partition] = now
+    if time is not None:
+        progress.times[partition] = max(time, progress.times.get(partition, time))
+
+
+def _counts(reports: Sequence[Report]) -> dict[str, dict[str, int]]:
+    made: dict[str, dict[str, int]] = {}
+    for report in reports:
+        for step, counts in report.counts.items():
+            kept = made.setdefault(step, {})
+            for name, value in vars(counts).items():
+                kept[name] = kept.get(name, 0) + value
+    return made
+
+
+def _heads(before: Mapping[str, Mapping[str, object]], reports: Sequence[Report]) -> dict:  # type: ignore[type-arg]
+    made = {step: dict(heads) for step, heads in before.items()}
+    for report in reports:
+        if len(report.heads) and report.shard is None:
+            raise InternalError("a task without a shard kept state")
+        for step, head in report.heads.items():
+            made.setdefault(step, {})[str(report.shard)] = head
+    return made

@@ -1,0 +1,84 @@
+"""Who a stateful step is: what its kept state means. Compared at every start, so that no state is misread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.errors import PlanChanged
+from headrace.base.schema import type_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.plan.nodes import Aggregate
+    from headrace.plan.plan import Plan
+
+FORMAT = 1
+"""The version of the state's files; raised when their meaning changes."""
+
+
+def identity(plan: Plan, shards: int) -> dict[str, Any]:
+    """Return what must stay equal for the kept state to be right."""
+    return {
+        "format": FORMAT,
+        "shards": shards,
+        "steps": {plan.name(node): _aggregate(plan, node) for node in plan.stateful()},
+    }
+
+
+def _aggregate(plan: Plan, node: Aggregate) -> dict[str, Any]:
+    keys = {key: type_name(node.up.schema.field(key).type) for key in node.keys}
+    return {
+        "verb": node.verb,
+        "keys": keys,
+        "window": str(node.window) if node.window else None,
+        "emit": node.emit,
+        "withdrawals": not node.up.appends,
+        "aggregates": [_call(call) for call in node.aggregates.calls],
+        "results": {name: f"{made.sql} {type_name(made.type)}" for name, made in node.aggregates.results},
+        "spread by": list(plan.partitions[id(node)] or ()),
+        "sources": sorted(plan.name(up) for up in node.walk() if not up.ups),
+    }
+
+
+def _call(call: Any) -> str:
+    arguments = ", ".join(f"{made.sql} {type_name(made.type)}" for made in call.arguments)
+    return f"{call.function}({'distinct ' if call.distinct else ''}{arguments})"
+
+
+def check(kept: Mapping[str, Any] | None, now: Mapping[str, Any], *, app: str) -> None:
+    """Refuse a plan whose stateful steps are not those whose state is kept.
+
+    Stateless changes pass, and new stateful steps do; so do steps that are gone, whose state is no longer used.
+
+    Raises:
+        PlanChanged: what changed, what would be lost, and the command that resets only that step.
+
+    """
+    if kept is None:
+        return
+    if kept["format"] != now["format"]:
+        raise PlanChanged(
+            f'the state of app "{app}" was written in format {kept["format"]}, this version writes {now["format"]}',
+            hint="Run it with the version that wrote it, or reset the app.",
+        )
+    if kept["shards"] != now["shards"]:
+        raise PlanChanged(
+            f'the state of app "{app}" is cut into {kept["shards"]} shards, not {now["shards"]}',
+            detail="A row's shard follows from their number, so state would be looked for in the wrong place.",
+            hint=f"Say hr.App(…, shards={kept['shards']}) or leave shards out; or reset the app.",
+        )
+    for step, was in kept["steps"].items():
+        becomes = now["steps"].get(step)
+        if becomes is not None and becomes != was:
+            raise PlanChanged(
+                f'the stateful step "{step}" is not the one whose state is kept',
+                detail=_difference(was, becomes) + " Going on would mix old and new results.",
+                hint=f"Undo the change, give the step another name with .named(…), or drop its state and its views: "
+                f"headrace reset FILE --step {step}",
+            )
+
+
+def _difference(was: Mapping[str, Any], becomes: Mapping[str, Any]) -> str:
+    parts = [f"{name}: was {was[name]}, is {becomes.get(name)}." for name in was if was[name] != becomes.get(name)]
+    return " ".join(parts)

@@ -1,0 +1,98 @@
+"""The in-process carrier: the same levels in a loop, without a JVM, in milliseconds."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from headrace.engine.engine import task
+from headrace.engine.sources import bury
+from headrace.kernels.duck import Duck
+from headrace.kernels.level import LevelRun, Report
+from headrace.plan.nodes import ReadSource
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.engine.engine import Engine, Work
+    from headrace.engine.storage import Commit
+    from headrace.kernels.level import Outcome, Task
+
+CARRIER = "in process"
+
+
+class InProcess:
+    """Carries epochs of an engine in this process; the caches live in memory as long as it does."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.attempt = uuid.uuid4().hex[:8]
+        self.ducks: dict[tuple[int, int], Duck] = {}
+        for source in engine.plan.sources():
+            if isinstance(source, ReadSource):
+                source_of_spark(source)
+
+    def step(self, *, limit: int | None = None, ended: bool = False) -> Commit:
+        """Run one epoch, whole: computed, committed, published."""
+        work = self.engine.begin(limit=limit)
+        reports = self._levels(work)
+        commit = self.engine.commit(work, reports, carrier=CARRIER, ended=ended)
+        self.engine.publish(commit)
+        return commit
+
+    def close(self) -> None:
+        """Close the caches."""
+        for duck in self.ducks.values():
+            duck.close()
+        self.ducks.clear()
+
+    def _levels(self, work: Work) -> list[Report]:
+        outcomes = [self._read(work)]
+        inbox: dict[tuple[int, int], dict[int, list[pa.Table]]] = {}
+        _deliver(inbox, outcomes[0])
+        for level in self.engine.program.levels[1:]:
+            for shard in range(self.engine.shards):
+                received = inbox.pop((level.number, shard), {})
+                inputs = {number: received.get(edge, []) for edge, number in level.receives}
+                outcome = LevelRun(self._duck(level.number, shard), level, self._task(work, shard)).run(inputs)
+                _deliver(inbox, outcome)
+                outcomes.append(outcome)
+        return [outcome.report for outcome in outcomes]
+
+    def _read(self, work: Work) -> Outcome:
+        """Run level 0 on all slices at once."""
+        program, here = self.engine.program, self._task(work, 0)
+        inputs: dict[int, list[pa.Table]] = {}
+        dead = []
+        for piece in work.slices:
+            intake = next(each for each in program.intakes if each.source == piece.source)
+            taken = self.engine.inputs.take(piece)
+            inputs.setdefault(intake.output, []).append(taken.rows)
+            if taken.dead is not None:
+                dead.append((piece, taken.dead))
+        outcome = LevelRun(self._duck(0, 0), program.levels[0], here).run(inputs)
+        bury(outcome.report, here, dead)
+        return outcome
+
+    def _task(self, work: Work, shard: int) -> Task:
+        return task(self.engine.settings, work, shard=shard, shards=self.engine.shards, attempt=self.attempt)
+
+    def _duck(self, level: int, shard: int) -> Duck:
+        if (level, shard) not in self.ducks:
+            self.ducks[level, shard] = Duck()
+        return self.ducks[level, shard]
+
+
+def source_of_spark(source: ReadSource) -> None:
+    """Refuse a source that only Spark can read."""
+    from headrace.base.errors import InvalidPlan
+
+    raise InvalidPlan(
+        f'the source "{source.label}" is read by Spark, and this runs without it',
+        hint='Run the app with app.start(), or Driver(app, carrier="spark").',
+    )
+
+
+def _deliver(inbox: dict[tuple[int, int], dict[int, list[pa.Table]]], outcome: Outcome) -> None:
+    for edge, level, shard, rows in outcome.sent:
+        inbox.setdefault((level, shard), {}).setdefault(edge, []).append(rows)

@@ -1,0 +1,115 @@
+"""What is there to read: the unread records of all sources, and what the sources promise of event time.
+
+This is all that the planner of an epoch needs, so that it can run in another process than the engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import UnreadableRecord
+from headrace.connect.embedded import Slice, take
+from headrace.engine.pace import share
+from headrace.engine.storage import SourceProgress
+from headrace.engine.watermarks import Backlog, Promise, of_source
+from headrace.plan.nodes import ReadSource, TopicSource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from headrace.connect.embedded import Taken
+    from headrace.engine.storage import Commit
+    from headrace.log import Log
+
+NOTHING_READ = SourceProgress()
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The sources of a plan by their steps' names, and the log that topics are in."""
+
+    sources: Mapping[str, TopicSource | ReadSource]
+    log: Log
+
+    def backlog(self, source: str) -> Backlog | None:
+        """Return where a source's topic starts and ends now; None for a source that is no topic."""
+        node = self.sources[source]
+        if not isinstance(node, TopicSource):
+            return None
+        topic = self.log.topic(node.topic)
+        ends, starts = topic.end_offsets(), topic.start_offsets()
+        return Backlog({str(p): end for p, end in ends.items()}, {str(p): start for p, start in starts.items()})
+
+    def unread(self, commit: Commit, limit: int) -> list[Slice]:
+        """Return slices of what a commit has not read, of all sources and partitions in equal parts."""
+        whole = [piece for name in self.sources for piece in self._behind(name, commit.sources.get(name, NOTHING_READ))]
+        taken = share([piece.rows for piece in whole], limit)
+        return [replace(piece, last=piece.first + rows) for piece, rows in zip(whole, taken, strict=True) if rows]
+
+    def _behind(self, source: str, progress: SourceProgress) -> list[Slice]:
+        backlog, node = self.backlog(source), self.sources[source]
+        if backlog is None or not isinstance(node, TopicSource):
+            return []
+        made = []
+        for partition, end in backlog.ends.items():
+            first = max(progress.offsets.get(partition, 0), backlog.starts[partition])
+            if end > first:
+                piece = Slice(source=source, topic=node.topic, partition=int(partition), first=first, last=end)
+                made.append(piece)
+        return made
+
+    def promises(
+        self, progress: Mapping[str, SourceProgress], before: Mapping[str, int | None], now: int
+    ) -> dict[str, Promise]:
+        """Return the sources' watermarks at an instant; `before` are those that they had."""
+        return {
+            name: of_source(node, progress.get(name, NOTHING_READ), self.backlog(name), before.get(name), now)
+            for name, node in self.sources.items()
+        }
+
+    def wakes(self, commit: Commit, now: int) -> bool:
+        """Return whether time alone has moved a watermark since a commit: a source has fallen idle."""
+        if all(node.idle_after is None for node in self.sources.values()) or commit.epoch < 0:
+            return False
+        promises = self.promises(commit.sources, commit.outputs, now)
+        resting = {name: promise.idle for name, promise in promises.items()}
+        return resting != {name: commit.idle.get(name, False) for name in promises} or any(
+            promise.before != commit.outputs.get(name) for name, promise in promises.items()
+        )
+
+    def max_time(self, piece: Slice) -> int | None:
+        """Return the greatest event time of a slice, from the log's time index where it can tell."""
+        node, topic = self.sources[piece.source], self.log.topic(piece.topic)
+        if isinstance(node, TopicSource) and node.event_time not in (None, topic.event_time):
+            return _greatest(take(topic, piece, node.schema, node.event_time).rows)
+        return topic.max_time(piece.partition, piece.first, piece.last)
+
+    def take(self, piece: Slice) -> Taken:
+        """Read a slice: good rows and dead letters.
+
+        Raises:
+            UnreadableRecord: there are dead letters, and the source says to fail.
+
+        """
+        node = self.sources[piece.source]
+        assert isinstance(node, TopicSource)  # noqa: S101 -- only topics are read by slices
+        taken = take(self.log.topic(piece.topic), piece, node.schema, node.event_time)
+        if taken.dead is not None and node.on_error == "fail":
+            first = taken.dead.slice(0, 1).to_pylist()[0]
+            raise UnreadableRecord(
+                f'the topic "{piece.topic}" has a record that cannot be read: {first["reason"]}',
+                detail=f"partition {first['partition']}, offset {first['offset']}: {first['record']}",
+                hint='With on_error="dead_letter" such records go to the topic '
+                f'"{piece.topic}.dead" and the app goes on.',
+            )
+        return taken
+
+
+def _greatest(rows: pa.Table) -> int | None:
+    import pyarrow.compute as pc
+
+    value: int | None = pc.max(rows.column("_time")).as_py()
+    return value

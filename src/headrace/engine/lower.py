@@ -1,0 +1,266 @@
+"""From what was asked to what is run: each node of the plan becomes operations of its level."""
+
+from __future__ import annotations
+
+from functools import singledispatchmethod
+from typing import TYPE_CHECKING
+
+from headrace.base.names import quote
+from headrace.base.schema import duckdb_type
+from headrace.kernels.accumulators import Accumulators, Call
+from headrace.kernels.spec import (
+    Apply,
+    Grouping,
+    Intake,
+    Level,
+    Merge,
+    Op,
+    Panes,
+    Partial,
+    Program,
+    Query,
+    Send,
+    Stage,
+)
+from headrace.plan.nodes import (
+    Aggregate,
+    CallSink,
+    Changes,
+    Explode,
+    Late,
+    MapBatches,
+    Node,
+    ReadSource,
+    Select,
+    Sink,
+    TopicSink,
+    TopicSource,
+    Union,
+    Where,
+)
+
+if TYPE_CHECKING:
+    from headrace.plan.plan import Plan
+
+_DELTA = "_weight, _time"
+
+
+def lower(plan: Plan, shards: int) -> Program:
+    """Return the program that computes a plan on so many shards."""
+    return _Lowering(plan, shards).program()
+
+
+class _Lowering:
+    def __init__(self, plan: Plan, shards: int) -> None:
+        self.plan = plan
+        self.shards = shards
+        self.ops: list[list[Op]] = [[] for _ in range(plan.depth + 1)]
+        self.receives: list[list[tuple[int, int]]] = [[] for _ in range(plan.depth + 1)]
+        self.intakes: list[Intake] = []
+        self.deltas: dict[int, int] = {}
+        self.lates: dict[int, int] = {}
+        self.uses = _uses(plan)
+        self.numbers = 0
+        self.edges = 0
+
+    def program(self) -> Program:
+        for node in self.plan.nodes:
+            self._node(node)
+        for sink in self.plan.sinks:
+            self._add(self._level(sink.up), _stage(sink, self.deltas[id(sink.up)]))
+        levels = tuple(
+            Level(number=number, ops=tuple(ops), receives=tuple(self.receives[number]))
+            for number, ops in enumerate(self.ops)
+        )
+        return Program(app=self.plan.app, shards=self.shards, intakes=tuple(self.intakes), levels=levels)
+
+    # ---- small words ----
+
+    def _level(self, node: Node) -> int:
+        return self.plan.level(node)
+
+    def _add(self, level: int, op: Op) -> None:
+        self.ops[level].append(op)
+
+    def _number(self) -> int:
+        self.numbers += 1
+        return self.numbers
+
+    def _at(self, node: Node, level: int) -> int:
+        """Return the delta of a node's rows at a level: its own, or a copy carried to a later one."""
+        number = self.deltas[id(node)]
+        if self._level(node) == level:
+            return number
+        return self._carried(number, self.plan.name(node), self._level(node), level, None)
+
+    def _carried(self, number: int, step: str, here: int, there: int, keys: tuple[str, ...] | None) -> int:
+        """Send a delta through an exchange and return its number on the other side."""
+        self.edges += 1
+        self._add(here, Send(step=step, input=number, edge=self.edges, level=there, keys=keys))
+        arrived = self._number()
+        self.receives[there].append((self.edges, arrived))
+        return arrived
+
+    def _query(self, node: Node, before: str, after: str = "") -> None:
+        level = self._level(node)
+        inputs = tuple(self._at(up, level) for up in node.ups)
+        output = self.deltas[id(node)] = self._number()
+        shared = self.uses.get(id(node), 0) > 1
+        step = self.plan.name(node)
+        self._add(level, Query(step=step, inputs=inputs, output=output, before=before, after=after, shared=shared))
+
+    # ---- nodes ----
+
+    @singledispatchmethod
+    def _node(self, node: Node) -> None:
+        raise TypeError(node)
+
+    @_node.register(TopicSource)
+    @_node.register(ReadSource)
+    def _source(self, node: TopicSource | ReadSource) -> None:
+        raw, self.deltas[id(node)] = self._number(), self._number()
+        step = self.plan.name(node)
+        self.intakes.append(Intake(source=step, output=raw, schema=node.schema))
+        columns = _columns(node)
+        self._add(
+            0,
+            Query(step=step, inputs=(raw,), output=self.deltas[id(node)], before=f"SELECT {columns}, "
+                  "1::INTEGER AS _weight, _time FROM", after="", shared=False),
+        )  # fmt: skip
+
+    @_node.register
+    def _select(self, node: Select) -> None:
+        made = ", ".join(f"{made.sql} AS {quote(name)}" for name, made in node.columns)
+        self._query(node, f"SELECT {made}, {_DELTA} FROM")
+
+    @_node.register
+    def _where(self, node: Where) -> None:
+        self._query(node, "SELECT * FROM", f"WHERE {node.condition.sql}")
+
+    @_node.register
+    def _explode(self, node: Explode) -> None:
+        kept = [quote(name) for name in node.up.schema.names if name not in node.into]
+        of_map = len(node.into) > 1
+        elements = f"unnest(map_entries({node.column.sql}))" if of_map else f"unnest({node.column.sql})"
+        inner = f"SELECT *, {elements} AS _element FROM"
+        made = ["_element.key", "_element.value"] if of_map else ["_element"]
+        named = dict(zip(node.into, made, strict=True))
+        columns = [f"{named[n]} AS {quote(n)}" if n in named else quote(n) for n in node.schema.names]
+        assert len(columns) == len(kept) + len(node.into)  # noqa: S101 -- what the verb made
+        self._query(node, f"SELECT {', '.join(columns)}, {_DELTA} FROM ({inner}", ")")
+
+    @_node.register
+    def _map_batches(self, node: MapBatches) -> None:
+        level = self._level(node)
+        output = self.deltas[id(node)] = self._number()
+        apply = Apply(
+            step=self.plan.name(node),
+            input=self._at(node.up, level),
+            output=output,
+            takes=node.up.schema,
+            gives=node.schema,
+            function=node.function,
+        )
+        self._add(level, apply)
+
+    @_node.register
+    def _union(self, node: Union) -> None:
+        self._query(node, f"SELECT {_columns(node)}, {_DELTA} FROM")
+
+    @_node.register
+    def _changes(self, node: Changes) -> None:
+        columns, key = _columns(node.up), [quote(name) for name in node.up.key or ()]
+        by = f"PARTITION BY {', '.join(key)}" if key else ""
+        net = f"SELECT {columns}, sum(_weight) AS _weight, max(_time) AS _time FROM"
+        netted = f"GROUP BY {columns} HAVING sum(_weight) <> 0"
+        lost, came = (f"count(*) FILTER (WHERE _weight {sign} 0) OVER ({by})" for sign in "<>")
+        kind = (
+            f"CASE WHEN _weight < 0 THEN CASE WHEN {came} > 0 THEN 'update_preimage' ELSE 'delete' END "
+            f"ELSE CASE WHEN {lost} > 0 THEN 'update_postimage' ELSE 'insert' END END AS _change_type"
+        )
+        order = ", ".join([*key, "_weight"])
+        self._query(
+            node,
+            f"SELECT {columns}, {kind}, 1::INTEGER AS _weight, _time FROM (SELECT * FROM ({net}",
+            f"{netted}) ) net ORDER BY {order.replace('_weight', 'net._weight')}",
+        )
+
+    @_node.register
+    def _aggregate(self, node: Aggregate) -> None:
+        grouping, step, here = _grouping(node), self.plan.name(node), self._level(node.up)
+        made = tuple(self._number() for _ in range(1 + len(grouping.values)))
+        late = self._number() if any(isinstance(each, Late) and each.of is node for each in self.plan.nodes) else None
+        self.lates[id(node)] = late or 0
+        source = self._at(node.up, here)
+        self._add(here, Partial(step=step, input=source, outputs=made, late=late, grouping=grouping))
+        there = self._level(node)
+        if self.plan.exchanged(node):
+            keys = tuple(f"k{i}" for i in range(len(node.keys)))
+            made = tuple(self._carried(number, step, here, there, keys) for number in made)
+        output = self.deltas[id(node)] = self._number()
+        self._add(there, Merge(step=step, inputs=made, output=output, grouping=grouping))
+
+    @_node.register
+    def _late(self, node: Late) -> None:
+        self.deltas[id(node)] = self.lates[id(node.of)]
+
+
+def _columns(node: Node) -> str:
+    return ", ".join(quote(name) for name in node.schema.names)
+
+
+def _uses(plan: Plan) -> dict[int, int]:
+    """Return how often each node's rows are read; a step that reads them twice counts twice."""
+    uses: dict[int, int] = {}
+    for node in plan.nodes:
+        for up in node.ups:
+            twice = isinstance(node, Aggregate) and bool(_grouping(node).values)
+            uses[id(up)] = uses.get(id(up), 0) + (2 if twice else 1)
+    for sink in plan.sinks:
+        uses[id(sink.up)] = uses.get(id(sink.up), 0) + 1
+    return uses
+
+
+def _grouping(node: Aggregate) -> Grouping:
+    kept = Accumulators(insert_only=node.up.appends)
+    for call in node.aggregates.calls:
+        kept.add(
+            Call(
+                function=call.function,
+                arguments=tuple(made.sql for made in call.arguments),
+                argument_types=tuple(duckdb_type(made.type) for made in call.arguments),
+                distinct=call.distinct,
+                type=duckdb_type(call.type),
+            )
+        )
+    w = node.window
+    fields = [node.up.schema.field(key) for key in node.keys]
+    return Grouping(
+        keys=tuple((field.name, quote(field.name), duckdb_type(field.type)) for field in fields),
+        panes=w and Panes(size=w.size, every=w.every, pane=w.pane, grace=w.grace, offset=w.offset),
+        final=node.emit == "final",
+        insert_only=node.up.appends,
+        pieces=tuple(kept.pieces),
+        values=tuple(kept.values),
+        calls=tuple(kept.calls),
+        from_values=tuple(kept.from_values),
+        results=tuple((name, made.sql, duckdb_type(made.type)) for name, made in node.aggregates.results),
+    )
+
+
+def _stage(sink: Sink, number: int) -> Stage:
+    node = sink.up
+    changelog = isinstance(sink, TopicSink) and node.is_table
+    form = "changelog" if changelog else "rows" if isinstance(sink, TopicSink) else "delta"
+    plain = isinstance(node, Aggregate) or not node.is_table  # nothing in it can cancel out
+    if isinstance(sink, CallSink):
+        plain = True
+    return Stage(
+        step=sink.name,
+        input=number,
+        sink=sink.name,
+        schema=node.schema,
+        form=form,  # type: ignore[arg-type] # a literal, chosen above
+        key=node.key,
+        net=not plain,
+    )

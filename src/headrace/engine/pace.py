@@ -1,0 +1,62 @@
+"""How many rows an epoch may take: as many as fit the target time, found by trying."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from headrace.connect.embedded import Slice
+
+TARGET_SECONDS = 1.0
+FIRST_ROWS = 200_000
+LEAST_ROWS = 1_000
+MOST_ROWS = 4_000_000
+STEP = 2.0
+"""An epoch's bound at most doubles or halves, so that one slow epoch does not choke the next ten."""
+
+
+def next_limit(limit: int, rows: int, seconds: float) -> int:
+    """Return the next epoch's bound after one that took `rows` in `seconds` under `limit`.
+
+    An epoch that did not fill its bound says nothing about more rows; only its slowness counts.
+    """
+    if rows == 0 or seconds <= 0:
+        return limit
+    fits = rows / seconds * TARGET_SECONDS
+    if rows < limit / 2 and fits > rows:
+        return limit
+    bounded = min(max(fits, limit / STEP), limit * STEP)
+    return int(min(max(bounded, LEAST_ROWS), MOST_ROWS))
+
+
+def share(unread: Sequence[int], limit: int) -> list[int]:
+    """Return how many of each partition's unread rows an epoch takes: equal parts, what one leaves to the others."""
+    taken = [0] * len(unread)
+    left = limit
+    while left > 0:
+        open_ = [i for i, rows in enumerate(unread) if taken[i] < rows]
+        if not open_:
+            break
+        part = max(1, left // len(open_))
+        for i in open_:
+            more = min(part, unread[i] - taken[i], left)
+            taken[i] += more
+            left -= more
+    return taken
+
+
+def total(slices: Sequence[Slice]) -> int:
+    """Return the rows of slices."""
+    return sum(piece.rows for piece in slices)
+
+
+def add_counts(totals: Mapping[str, Mapping[str, int]], new: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    """Return running totals with an epoch's counts added; `state_rows` is a level, not a sum."""
+    made = {step: dict(counts) for step, counts in totals.items()}
+    for step, counts in new.items():
+        kept = made.setdefault(step, {})
+        for name, value in counts.items():
+            kept[name] = value if name == "state_rows" else kept.get(name, 0) + value
+    return made

@@ -1,0 +1,1 @@
+"""The Spark carrier: the only place that knows pyspark."""

@@ -1,0 +1,55 @@
+"""Arrow tables as Spark rows `(shard, edge, rows)`: a record never becomes a JVM row, only a blob of many does."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.kernels.exchange import pieces
+from headrace.kernels.files import decode, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.kernels.level import Outcome, Report
+
+SCHEMA = pa.schema([("shard", pa.int32()), ("edge", pa.int32()), ("rows", pa.binary())])
+DDL = "shard int, edge int, rows binary"
+MANIFEST = 0
+"""The edge of reports on their way to the driver; exchanges count from 1."""
+
+
+def row(shard: int, edge: int, data: pa.Buffer) -> pa.RecordBatch:
+    """Return one Spark row around a buffer, which is not copied."""
+    offsets = pa.py_buffer(np.array([0, data.size], dtype=np.int32))
+    blob = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, data])
+    return pa.record_batch([pa.array([shard], pa.int32()), pa.array([edge], pa.int32()), blob], schema=SCHEMA)
+
+
+def outgoing(outcome: Outcome) -> Iterator[pa.RecordBatch]:
+    """Yield what a level sends on: blobs by edge and shard, and its report."""
+    for edge, _, shard, table in outcome.sent:
+        for piece in pieces(table):
+            yield row(shard, edge, encode(piece))
+    yield report_row(outcome.report)
+
+
+def report_row(report: Report) -> pa.RecordBatch:
+    """Return a report as a row of the manifest."""
+    return row(report.shard or 0, MANIFEST, pa.py_buffer(pickle.dumps(report)))
+
+
+def sort_out(
+    batches: Iterator[pa.RecordBatch], edges: frozenset[int], inbox: dict[int, list[pa.Table]]
+) -> Iterator[pa.RecordBatch]:
+    """Put blobs for this level into `inbox` by edge, and yield the others untouched."""
+    for batch in batches:
+        mine = [edge in edges for edge in batch.column(1).to_pylist()]
+        for at, here in enumerate(mine):
+            if here:
+                inbox.setdefault(batch.column(1)[at].as_py(), []).append(decode(batch.column(2)[at].as_buffer()))
+        if not all(mine):
+            yield batch.filter(pa.array([not here for here in mine]))

@@ -1,0 +1,198 @@
+"""The Spark carrier: the whole app as one Structured Streaming query with a straight plan.
+
+    input ──► exchange ──► level 1 ──► exchange ──► … ──► manifest ──► commit
+
+Spark owns offsets, triggers, scheduling, exchanges and retries. Its batch `b` is our epoch `base + b`; a checkpoint
+that does not continue our last commit (the app ran on the other carrier meanwhile) is left behind for a new one.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import threading
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.errors import HeadraceError, InvalidPlan, NotRunning
+from headrace.engine.engine import Work
+from headrace.engine.spark import blobs, tasks
+from headrace.engine.spark.failures import explained
+from headrace.engine.spark.quiet_files import quiet_location
+from headrace.engine.spark.reading import encoded
+from headrace.engine.spark.session import query_session, session
+from headrace.engine.spark.source import Gate, data_source
+from headrace.plan.nodes import ReadSource, TopicSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from headrace.engine.engine import Engine
+    from headrace.engine.storage import Commit
+    from headrace.kernels.level import Report
+
+CARRIER = "spark"
+
+
+class SparkCarrier:
+    """Carries an engine's epochs on Spark, from `start` to `stop`."""
+
+    def __init__(self, engine: Engine, spark: SparkSession | None = None, *, gate: Gate | None = None) -> None:
+        self.engine = engine
+        self.spark = query_session(session(spark))
+        self.ended = False
+        self.error: HeadraceError | None = None
+        self.idle = threading.Event()
+        self.idle.set()
+        (gate or Gate()).write(engine.storage)
+        self.query = self._start()
+
+    # ---- the query ----
+
+    def _start(self) -> StreamingQuery:
+        checkpoint, base = self._checkpoint()
+        job = self._job(base)
+        frame = self._input(job)
+        shards = self.engine.shards
+        for level in self.engine.program.levels[1:]:
+            exchanged = frame.repartitionById(shards, frame["shard"])
+            frame = exchanged.mapInArrow(tasks.level(job, level.number), blobs.DDL)
+        writer = frame.where(frame["edge"] == blobs.MANIFEST).writeStream.foreachBatch(self._epoch(base))
+        return writer.option("checkpointLocation", checkpoint).queryName(None or f"headrace-{job.app_id}").start()
+
+    def _job(self, base: int) -> tasks.Job:
+        engine = self.engine
+        return tasks.Job(
+            app_id=engine.storage.about()["id"],
+            program=engine.program,
+            storage=engine.settings.storage.absolute(),
+            topics=engine.settings.topics,
+            sync=engine.settings.sync,
+            sources={name: _plain(node) for name, node in engine.inputs.sources.items()},
+            fault=engine.settings.fault,
+            base=base,
+        )
+
+    def _input(self, job: tasks.Job) -> DataFrame:
+        frames = []
+        nodes = self.engine.inputs.sources
+        if any(isinstance(node, TopicSource) for node in nodes.values()):
+            name = f"headrace_{job.app_id}"
+            self.spark.dataSource.register(data_source(job, name))
+            frames.append(self.spark.readStream.format(name).load())
+        for name, node in nodes.items():
+            if isinstance(node, ReadSource):
+                frames.append(encoded(self.spark, job, name, node))
+        frame = frames[0]
+        for other in frames[1:]:
+            frame = frame.union(other)
+        return frame
+
+    def _checkpoint(self) -> tuple[str, int]:
+        """Return the checkpoint to go on with and the epoch of its batch 0."""
+        storage, last = self.engine.storage, self.engine.last
+        kept = storage.read_json("spark/checkpoint.json")
+        continues = kept is not None and (last.epoch < kept["base"] or last.carrier == f"{CARRIER} {kept['name']}")
+        if kept is None or not continues:
+            if kept is not None and any(isinstance(node, ReadSource) for node in self.engine.inputs.sources.values()):
+                raise InvalidPlan(
+                    "the app has run without Spark since, and the offsets of app.read sources are in Spark's checkpoint",
+                    hint="Reset the app, or go on with the carrier that it ran on last.",
+                )
+            name = f"checkpoint-{last.epoch + 1}" + ("" if kept is None else f"-{kept['name']}")[:40]
+            kept = {"name": name, "base": last.epoch + 1}
+            storage.write_json("spark/checkpoint.json", kept)
+        self.carrier = f"{CARRIER} {kept['name']}"
+        folder = (storage.path / "spark" / kept["name"]).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        return quiet_location(self.spark, folder), int(kept["base"])
+
+    # ---- an epoch ----
+
+    def _epoch(self, base: int) -> Callable[[DataFrame, int], None]:
+        def run(batch: DataFrame, batch_id: int) -> None:
+            self.idle.clear()
+            try:
+                self._run_epoch(batch, base + batch_id)
+            except HeadraceError as error:
+                self.error = error
+                raise
+            finally:
+                self.idle.set()
+
+        return run
+
+    def _run_epoch(self, batch: DataFrame, epoch: int) -> None:
+        last = self.engine.last
+        if epoch <= last.epoch:
+            return  # committed before a crash, and published at the start: never computed again
+        reports: list[Report] = [pickle.loads(bytes(row[0])) for row in batch.select("rows").collect()]  # noqa: S301 -- ours
+        began = min((report.began for report in reports if report.began), default=None)
+        clock = self.engine.settings.clock
+        slices = [piece for report in sorted(reports, key=_task_number) for piece in report.slices]
+        work = Work(
+            epoch=epoch,
+            slices=tuple(slices),
+            before=self.engine.begin(limit=0).before,
+            began=clock.monotonic() if began is None else began,
+        )
+        commit = self.engine.commit(work, reports, carrier=self.carrier, ended=self.ended)
+        self.engine.publish(commit)
+
+    # ---- from outside ----
+
+    def check(self) -> None:
+        """Raise what has ended the query, if anything has.
+
+        Raises:
+            HeadraceError: what failed, with Spark's trace as its cause.
+
+        """
+        if self.error is not None:
+            raise self.error
+        if not self.query.isActive:
+            failed = self.query.exception()
+            if failed is not None:
+                raise explained(failed) from failed
+            raise NotRunning("the app is not running", hint="It was stopped; call app.start() again.")
+
+    def step(self, *, limit: int | None = None, ended: bool = False) -> Commit:
+        """Run exactly one epoch, an empty one included."""
+        self.ended = ended
+        wanted = self.engine.last.epoch + 1
+        Gate(until=wanted, force=True, limit=limit).write(self.engine.storage)
+        clock = _SYSTEM
+        while self.engine.last.epoch < wanted or not self.idle.is_set():
+            self.check()
+            clock.sleep(0.005)
+        self.ended = False
+        return self.engine.last
+
+    def stop(self) -> None:
+        """Stop at an epoch's end: the one that runs is finished, none begins."""
+        if self.query.isActive:
+            Gate(until=-1).write(self.engine.storage)
+            while self.query.isActive and self.query.status["isTriggerActive"] and not self._waits():
+                _SYSTEM.sleep(0.01)
+            self.idle.wait()
+            self.query.stop()
+
+    def _waits(self) -> bool:
+        return "Waiting for data" in str(self.query.status["message"]) and self.idle.is_set()
+
+    def close(self) -> None:
+        """Stop."""
+        self.stop()
+
+
+def _plain(node: TopicSource | ReadSource) -> TopicSource | ReadSource:
+    """Return the source without what cannot travel: a DataFrame stays in the driver."""
+    from dataclasses import replace
+
+    return replace(node, frame=None) if isinstance(node, ReadSource) else node
+
+
+def _task_number(report: Report) -> int:
+    return report.shard or 0

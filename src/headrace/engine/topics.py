@@ -1,0 +1,72 @@
+"""The topics of an app: which log they live in, and how they are created."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.connect.embedded import DEAD, ensure_topic
+from headrace.log import Log
+from headrace.plan.nodes import TopicSink, TopicSource
+
+if TYPE_CHECKING:
+    from headrace.base.time import Clock
+    from headrace.log import Topic
+    from headrace.plan.plan import Plan
+
+
+class Topics:
+    """Opens the app's log and its topics, creating what is missing."""
+
+    def __init__(self, storage: Path, location: str | None, *, clock: Clock, sync: bool, partitions: int) -> None:
+        self.log = Log(log_path(storage, location), clock=clock, fsync=sync)
+        self.partitions = partitions
+
+    def prepare(self, plan: Plan) -> None:
+        """Create the topics of a plan that do not exist, and judge those that do.
+
+        Raises:
+            TopicDiffers: a topic has other columns than declared.
+
+        """
+        for source in plan.sources():
+            if isinstance(source, TopicSource):
+                self.of_source(source)
+        for sink in plan.sinks:
+            if isinstance(sink, TopicSink):
+                self.of_sink(sink)
+
+    def of_source(self, node: TopicSource) -> Topic:
+        """Return the topic that a source reads."""
+        return ensure_topic(
+            self.log,
+            node.topic,
+            node.schema,
+            partitions=node.partitions or self.partitions,
+            key=node.record_key,
+            event_time=node.event_time,
+            cleanup="delete",
+        )
+
+    def of_sink(self, sink: TopicSink) -> Topic:
+        """Return the topic that a sink appends to."""
+        return ensure_topic(
+            self.log,
+            sink.topic,
+            sink.up.schema,
+            partitions=self.partitions,
+            key=sink.record_key,
+            event_time=None,
+            cleanup="compact" if sink.up.is_table and sink.record_key else "delete",
+        )
+
+    def dead(self, topic: str) -> Topic:
+        """Return the topic of the dead letters of another."""
+        return ensure_topic(
+            self.log, f"{topic}.dead", DEAD, partitions=1, key=(), event_time=None, cleanup="delete"
+        )
+
+
+def log_path(storage: Path, location: str | None) -> Path:
+    """Return the folder of the embedded log that a location names."""
+    return storage / "log" if location is None else Path(location.removeprefix("log:"))

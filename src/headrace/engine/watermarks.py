@@ -1,0 +1,116 @@
+"""Event time: what each step may expect no more of (DESIGN.md §6).
+
+A source's watermark is the least over its partitions of the greatest event time read, less `out_of_order`. A step
+works in epoch n with the watermark committed with epoch n - 1; what it promises to those below is the watermark it
+worked with, less how far back its results may still carry their event time (`grace` for windows).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.base.time import END_OF_TIME
+from headrace.plan.nodes import Aggregate, Late, Node, ReadSource, TopicSource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.engine.storage import SourceProgress
+    from headrace.plan.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """No more rows before `before` (None: no promise yet). An idle source holds nobody back."""
+
+    before: int | None
+    idle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What a source's topic holds: its end offsets, and whether a partition ever had a row."""
+
+    ends: Mapping[str, int]
+    starts: Mapping[str, int]
+
+    def unread(self, partition: str, offset: int) -> int:
+        """Return how many offsets of a partition have not been read."""
+        return max(0, self.ends[partition] - max(offset, self.starts[partition]))
+
+
+def of_source(
+    node: TopicSource | ReadSource, progress: SourceProgress, backlog: Backlog | None, before: int | None, now: int
+) -> Promise:
+    """Return a source's watermark after what has been read of it; it never goes back from `before`."""
+    if progress.ended:
+        return Promise(END_OF_TIME)
+    partitions = set(progress.times) if backlog is None else set(backlog.ends)
+    held: list[int | None] = []
+    resting: list[int | None] = []
+    for partition in sorted(partitions):
+        unread = 0 if backlog is None else backlog.unread(partition, progress.offsets.get(partition, 0))
+        time = progress.times.get(partition)
+        if time is None and not unread and progress.times:
+            continue  # an empty partition does not hold the others back
+        promise = None if time is None else time - node.out_of_order
+        (resting if _rests(node, progress, partition, unread, now) else held).append(promise)
+    known = [promise for promise in held or resting if promise is not None]
+    if held:
+        least = min(known) if len(known) == len(held) else None
+    else:
+        least = max(known, default=None)
+    return Promise(_later(before, least), idle=not held and bool(resting))
+
+
+def _rests(node: TopicSource | ReadSource, progress: SourceProgress, partition: str, unread: int, now: int) -> bool:
+    if unread or node.idle_after is None:
+        return False
+    return now - progress.active.get(partition, now) >= node.idle_after
+
+
+def advance(
+    plan: Plan, sources: Mapping[str, Promise], used: Mapping[str, int | None]
+) -> tuple[dict[str, int | None], dict[str, int | None]]:
+    """Return what each step promises after an epoch, and what each stateful step works with in the next.
+
+    `used` is what the stateful steps worked with in the epoch.
+    """
+    promises: dict[int, Promise] = {}
+    watermarks: dict[str, int | None] = {}
+    for node in plan.nodes:
+        name = plan.name(node)
+        if isinstance(node, TopicSource | ReadSource):
+            promises[id(node)] = sources[name]
+            continue
+        incoming = _least([promises[id(up)] for up in _feeds(node)])
+        if isinstance(node, Aggregate):
+            watermarks[name] = _later(used.get(name), incoming.before)
+            promises[id(node)] = Promise(_held(used.get(name), node), incoming.idle)
+        else:
+            promises[id(node)] = incoming
+    return {plan.name(node): promises[id(node)].before for node in plan.nodes}, watermarks
+
+
+def _feeds(node: Node) -> tuple[Node, ...]:
+    return node.of.ups if isinstance(node, Late) else node.ups
+
+
+def _held(used: int | None, node: Aggregate) -> int | None:
+    if used is None or used >= END_OF_TIME:
+        return used
+    return used - (node.window.grace if node.window else 0)
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    known = [each for each in (one, other) if each is not None]
+    return max(known, default=None)
+
+
+def _least(promises: list[Promise]) -> Promise:
+    awake = [promise for promise in promises if not promise.idle] or promises
+    if any(promise.before is None for promise in awake):
+        return Promise(None, all(promise.idle for promise in promises))
+    least = min(promise.before for promise in awake if promise.before is not None)
+    return Promise(least, all(promise.idle for promise in promises))

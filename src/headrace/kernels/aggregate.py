@@ -1,0 +1,429 @@
+"""Grouped aggregates: rows to partial groups, partial groups into state, changed groups out.
+
+State is one row a group (and pane): the count of rows `_n` and the pieces, and for some functions a multiset of
+values. A result comes out only where it changed: the old row withdrawn, the new one inserted.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.base.names import quote
+from headrace.kernels.panes import PaneSql
+from headrace.kernels.state import COUNT, TableSpec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.kernels.duck import Duck
+    from headrace.kernels.spec import Grouping
+    from headrace.kernels.state import StepState
+
+GROUPS = "groups"
+
+
+@dataclass
+class Counts:
+    """What a step did in an epoch, for the status."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    late: int = 0
+    partly_late: int = 0
+    state_rows: int = 0
+    dead: int = 0
+
+    def __iadd__(self, other: Counts) -> Counts:  # noqa: PYI034 -- no one subclasses it
+        for name in vars(self):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        return self
+
+
+@dataclass
+class Judged:
+    """What became of a step's rows: partial groups, one table for each multiset, and the late rows."""
+
+    tables: list[pa.Table]
+    late: pa.Table | None
+    counts: Counts = field(default_factory=Counts)
+
+
+def tables(grouping: Grouping) -> tuple[TableSpec, ...]:
+    """Return the tables that a grouping keeps."""
+    keys = tuple((f"k{i}", kind) for i, (_, _, kind) in enumerate(grouping.keys))
+    if grouping.panes:
+        keys = (*keys, ("_pane", "BIGINT"))
+    pieces = tuple((f"p{i}", piece.type) for i, piece in enumerate(grouping.pieces))
+    made = [TableSpec(name=GROUPS, keys=keys, values=pieces)]
+    for number, values in enumerate(grouping.values):
+        made.append(TableSpec(name=f"values{number}", keys=(*keys, *values.columns), values=()))
+    return tuple(made)
+
+
+# ---- before the exchange ------------------------------------------------------------------------------------
+
+
+def partial(duck: Duck, grouping: Grouping, rows: str, watermark: int | None, *, want_late: bool) -> Judged:
+    """Group the rows of relation `rows`; rows whose windows are all closed at the watermark are late."""
+    made = [duck.arrow(_partial_groups(grouping, rows))]
+    made += [duck.arrow(_partial_values(grouping, number, rows)) for number in range(len(grouping.values))]
+    judged = Judged(made, None)
+    if grouping.panes is None or watermark is None:
+        judged.counts.rows_in = _total(made[0])
+        return judged
+    return _without_late(duck, grouping, rows, judged, watermark, want_late=want_late)
+
+
+def _group_columns(grouping: Grouping) -> list[str]:
+    columns = [f"{sql} AS k{i}" for i, (_, sql, _) in enumerate(grouping.keys)]
+    if grouping.panes:
+        columns.append(f"{PaneSql(grouping.panes).of('_time')} AS _pane")
+    return columns
+
+
+def _by(columns: list[str]) -> str:
+    return f"GROUP BY {', '.join(str(i + 1) for i in range(len(columns)))}" if columns else ""
+
+
+def _only_inside(grouping: Grouping) -> str:
+    return PaneSql(grouping.panes).inside("_time") if grouping.panes else "true"
+
+
+def _partial_groups(grouping: Grouping, rows: str) -> str:
+    groups = _group_columns(grouping)
+    count = "count(*)" if grouping.insert_only else "sum(_weight)::BIGINT"
+    made = [f"{piece.partial} AS p{i}" for i, piece in enumerate(grouping.pieces)]
+    columns = [*groups, f"{count} AS {COUNT}", *made, "max(_time) AS _time"]
+    return (
+        f"SELECT {', '.join(columns)} FROM {rows} WHERE {_only_inside(grouping)} {_by(groups)} HAVING count(*) > 0"
+    )
+
+
+def _partial_values(grouping: Grouping, number: int, rows: str) -> str:
+    values = grouping.values[number]
+    groups = _group_columns(grouping)
+    groups += [f"{sql} AS {name}" for sql, (name, _) in zip(values.partial, values.columns, strict=True)]
+    count = "count(*)" if grouping.insert_only else "sum(_weight)::BIGINT"
+    return (
+        f"SELECT {', '.join(groups)}, {count} AS {COUNT} FROM {rows} WHERE ({values.where}) AND {_only_inside(grouping)} "
+        f"{_by(groups)} HAVING {count} <> 0"
+    )
+
+
+def _without_late(
+    duck: Duck, grouping: Grouping, rows: str, judged: Judged, watermark: int, *, want_late: bool
+) -> Judged:
+    assert grouping.panes is not None  # noqa: S101 -- only windows have late rows
+    sql = PaneSql(grouping.panes)
+    gone, begun = sql.gone("_pane", watermark), sql.closed(sql.first_start("_pane"), watermark)
+    groups = duck.register(judged.tables[0])
+    every, late, partly = duck.rows(
+        f"SELECT coalesce(sum(abs({COUNT})), 0), coalesce(sum(abs({COUNT})) FILTER ({gone}), 0), "
+        f"coalesce(sum(abs({COUNT})) FILTER ({begun} AND NOT {gone}), 0) FROM {groups}"
+    )[0]
+    judged.counts = Counts(rows_in=int(every), late=int(late), partly_late=int(partly))
+    if late:
+        names = [groups, *(duck.register(table) for table in judged.tables[1:])]
+        judged.tables = [duck.arrow(f"SELECT * FROM {name} WHERE NOT {gone}") for name in names]
+        if want_late:
+            judged.late = duck.arrow(f"SELECT * FROM {rows} WHERE {sql.gone('_time', watermark)} AND {_only_inside(grouping)}")
+    return judged
+
+
+def _total(groups: pa.Table) -> int:
+    import pyarrow.compute as pc
+
+    return int(pc.sum(pc.abs(groups.column(COUNT))).as_py() or 0)
+
+
+# ---- into the state -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Merging:
+    """One epoch of one aggregate in one shard."""
+
+    duck: Duck
+    grouping: Grouping
+    state: StepState
+    watermark: int | None
+    previous: int | None
+
+    def run(self, partials: list[list[pa.Table]]) -> tuple[pa.Table | None, Counts]:
+        """Add partial groups to the state and return the delta of the results, or None if nothing changed."""
+        outputs = []
+        if sum(table.num_rows for table in partials[0]):
+            folded = [self._folded(number, parts) for number, parts in enumerate(partials)]
+            outputs.append(self._merged(folded))
+        if self.grouping.panes and self.watermark is not None and self.watermark != self.previous:
+            outputs.append(self._closed(PaneSql(self.grouping.panes), self.watermark))
+        made = [table for table in outputs if table is not None and table.num_rows]
+        delta = None if not made else made[0] if len(made) == 1 else _together(made)
+        return delta, Counts(rows_out=delta.num_rows if delta else 0)
+
+    # -- putting partial groups together
+
+    def _folded(self, number: int, parts: list[pa.Table]) -> str:
+        """Return a relation of one row a key, from the tables of several tasks."""
+        table = tables(self.grouping)[number]
+        relations = [f"SELECT * FROM {self.duck.register(part)}" for part in parts if part.num_rows]
+        keys = [name for name, _ in table.keys]
+        if len(relations) == 1:
+            typed = ", ".join(f"{name}::{kind} AS {name}" for name, kind in table.values)
+            return f"(SELECT * {f'REPLACE ({typed})' if typed else ''} FROM ({relations[0]}))"
+        if not relations:
+            typed = [f"NULL::{kind} AS {name}" for name, kind in (*table.keys, (COUNT, "BIGINT"))]
+            return f"(SELECT {', '.join(typed)} WHERE false)"
+        made = [f"sum({COUNT})::BIGINT AS {COUNT}"]
+        if number == 0:
+            made += [f"{piece.finish.format(f=f'{piece.fold}(p{i})')} AS p{i}" for i, piece in self._pieces()]
+            made.append("max(_time) AS _time")
+        columns = ", ".join([*keys, *made])
+        return f"(SELECT {columns} FROM ({' UNION ALL '.join(relations)}) {_by(keys)})"
+
+    def _pieces(self) -> list[tuple[int, object]]:
+        return list(enumerate(self.grouping.pieces))
+
+    def _merged(self, folded: list[str]) -> pa.Table | None:
+        if self.grouping.simple and not self.grouping.final:
+            return self._merged_simply(folded[0])
+        if self.grouping.final:
+            self._update(folded)
+            return None
+        return self._merged_by_windows(folded)
+
+    def _joined(self, folded: str) -> str:
+        """Make `touched`: the changed groups with their new and old pieces; return its name."""
+        groups = self.state.name(GROUPS)
+        keys = [name for name, _ in self.state.tables[GROUPS].keys]
+        columns = [f"d.{key}" for key in keys]
+        columns += [f"coalesce(s.{COUNT}, 0) + d.{COUNT} AS {COUNT}", f"s.{COUNT} AS o_n", "d._time"]
+        for i, piece in enumerate(self.grouping.pieces):
+            columns += [f"{piece.merge.format(o=f's.p{i}', d=f'd.p{i}')} AS p{i}", f"s.p{i} AS o{i}"]
+        self.duck.run(
+            f"CREATE OR REPLACE TEMP TABLE touched AS SELECT {', '.join(columns)} FROM {folded} d "
+            f"LEFT JOIN {groups} s ON {self.state.matching(GROUPS, 'd', 's')}"
+        )
+        return "touched"
+
+    def _update(self, folded: list[str]) -> None:
+        """Add partial groups and values to the state, whatever comes out of it later."""
+        self.state.replace(GROUPS, self._joined(folded[0]), gone="d.o_n IS NOT NULL")
+        for number in range(len(self.grouping.values)):
+            table = f"values{number}"
+            keys = ", ".join(f"d.{name}" for name, _ in self.state.tables[table].keys)
+            self.duck.run(
+                f"CREATE OR REPLACE TEMP TABLE touched_values AS SELECT {keys}, "
+                f"coalesce(s.{COUNT}, 0) + d.{COUNT} AS {COUNT}, s.{COUNT} AS o_n FROM {folded[number + 1]} d "
+                f"LEFT JOIN {self.state.name(table)} s ON {self.state.matching(table, 'd', 's')}"
+            )
+            self.state.replace(table, "touched_values", gone="d.o_n IS NOT NULL")
+
+    # -- results of single rows
+
+    def _merged_simply(self, folded: str) -> pa.Table:
+        touched = self._joined(folded)
+        self.state.replace(GROUPS, touched, gone="d.o_n IS NOT NULL")
+        old_calls = [re.sub(r"\b(?:p(\d+)|(_n))\b", _old_name, call) for call in self.grouping.calls]
+        calls = [f"CASE WHEN {COUNT} > 0 THEN {sql} END AS _a{i}" for i, sql in enumerate(self.grouping.calls)]
+        calls += [f"CASE WHEN o_n > 0 THEN {sql} END AS _b{i}" for i, sql in enumerate(old_calls)]
+        rest = ", ".join([*self._named_keys(), *self._pane_column(), "_time", COUNT, "o_n"])
+        results = self.grouping.results
+        new = [f"CASE WHEN {COUNT} > 0 THEN {sql} END AS r{i}" for i, (_, sql, _) in enumerate(results)]
+        old = [f"CASE WHEN o_n > 0 THEN {sql} END AS q{i}" for i, (_, sql, _) in enumerate(results)]
+        renamed = ", ".join(["*", *(f"_b{i} AS _a{i}" for i in range(len(old_calls)))])
+        hide = _exclude([f"_a{i}" for i in range(len(old_calls))])
+        first = f"SELECT {', '.join([rest, *calls])} FROM {touched}"
+        second = f"SELECT {', '.join(['*', *new])} FROM ({first})"
+        third = f"SELECT {renamed.replace('*', f'*{hide}', 1)} FROM ({second})"
+        both = f"SELECT {', '.join(['*', *old])} FROM ({third})"
+        changed = " OR ".join([f"r{i} IS DISTINCT FROM q{i}" for i in range(len(results))]) or "false"
+        return self.duck.arrow(
+            f"WITH paired AS MATERIALIZED ({both}) "
+            f"{self._result_rows('paired', 'q', -1)} WHERE o_n > 0 AND ({COUNT} = 0 OR {changed}) UNION ALL "
+            f"{self._result_rows('paired', 'r', 1)} WHERE {COUNT} > 0 AND (o_n IS NULL OR {changed})"
+        )
+
+    def _named_keys(self) -> list[str]:
+        return [f"k{i} AS {quote(name)}" for i, (name, _, _) in enumerate(self.grouping.keys)]
+
+    def _pane_column(self) -> list[str]:
+        return ["_pane AS _window"] if self.grouping.panes else []
+
+    def _result_rows(self, source: str, prefix: str, weight: int) -> str:
+        """Return the SELECT of the step's columns, its results being called `<prefix>0…` in `source`."""
+        columns = [quote(name) for name, _, _ in self.grouping.keys]
+        time = "_time"
+        if self.grouping.panes:
+            end = f"_window + {self.grouping.panes.size}"
+            columns += ["make_timestamp(_window) AS window_start", f"make_timestamp({end}) AS window_end"]
+            time = f"{end} - 1 AS _time"
+        columns += [f"{prefix}{i} AS {quote(name)}" for i, (name, _, _) in enumerate(self.grouping.results)]
+        return f"SELECT {', '.join([*columns, f'{weight}::INTEGER AS _weight', time])} FROM {source}"
+
+    # -- results of several rows: windows made of panes, and multisets
+
+    def _merged_by_windows(self, folded: list[str]) -> pa.Table:
+        self._touch(folded[0])
+        self.duck.run(f"CREATE OR REPLACE TEMP TABLE before AS {self._results('touched_windows')}")
+        self._update(folded)
+        self.duck.run(f"CREATE OR REPLACE TEMP TABLE after AS {self._results('touched_windows')}")
+        keys = [quote(name) for name, _, _ in self.grouping.keys] + (["_window"] if self.grouping.panes else [])
+        same = " AND ".join(f"a.{key} IS NOT DISTINCT FROM b.{key}" for key in keys) or "true"
+        results = [f"r{i}" for i in range(len(self.grouping.results))]
+        equal = " AND ".join([same, *(f"a.{r} IS NOT DISTINCT FROM b.{r}" for r in results)])
+        gone = f"(SELECT * FROM before a WHERE NOT EXISTS (FROM after b WHERE {equal}))"
+        came = f"(SELECT * FROM after a WHERE NOT EXISTS (FROM before b WHERE {equal}))"
+        return self.duck.arrow(
+            f"{self._result_rows(gone, 'r', -1)} UNION ALL {self._result_rows(came, 'r', 1)}"
+        )
+
+    def _touch(self, folded: str) -> None:
+        """Make `touched_windows`: the keys, and open windows, of the changed groups."""
+        keys = [f"k{i}" for i in range(len(self.grouping.keys))]
+        columns = list(keys)
+        if self.grouping.panes:
+            sql = PaneSql(self.grouping.panes)
+            after = None if self.watermark is None else sql.closed_start(self.watermark)
+            columns.append(f"unnest({sql.starts('_pane', after=after)}) AS _window")
+            keys.append("_window")
+        self.duck.run(
+            f"CREATE OR REPLACE TEMP TABLE touched_windows AS SELECT {', '.join([*keys, 'max(_time) AS _time'])} "
+            f"FROM (SELECT {', '.join([*columns, '_time'])} FROM {folded}) {_by(keys) or 'HAVING count(*) > 0'}"
+        )
+
+    def _results(self, windows: str) -> str:
+        """Return SQL for the results of groups and windows, from the state as it is now."""
+        keys = [f"w.k{i}" for i in range(len(self.grouping.keys))] + (["w._window"] if self.grouping.panes else [])
+        folds = [f"{p.finish.format(f=f'{p.fold}(s.p{i})')} AS p{i}" for i, p in enumerate(self.grouping.pieces)]
+        columns = [*keys, "any_value(w._time) AS _time", f"sum(s.{COUNT})::BIGINT AS {COUNT}", *folds]
+        joined = f"{windows} w JOIN {self.state.name(GROUPS)} s ON {self._in_window(GROUPS)}"
+        main = f"SELECT {', '.join(columns)} FROM {joined} {_by(keys)} HAVING sum(s.{COUNT}) > 0"
+        return self._rendered(main, windows)
+
+    def _in_window(self, table: str) -> str:
+        made = [f"w.k{i} IS NOT DISTINCT FROM s.k{i}" for i in range(len(self.grouping.keys))]
+        if self.grouping.panes:
+            made.append(f"s._pane >= w._window AND s._pane < w._window + {self.grouping.panes.size}")
+        return " AND ".join(made) or "true"
+
+    def _rendered(self, groups: str, windows: str) -> str:
+        """Return SQL for keys, `_window`, `_time` and results `r0…` of rows with pieces."""
+        mine = [f"k{i}" for i in range(len(self.grouping.keys))] + (["_window"] if self.grouping.panes else [])
+        source, made = f"({groups}) g", [f"g.{name}" for name in [*mine, "_time", COUNT]]
+        for number in range(len(self.grouping.values)):
+            same = " AND ".join(f"g.{key} IS NOT DISTINCT FROM x{number}.{key}" for key in mine) or "true"
+            source += f" LEFT JOIN ({self._of_values(number, windows)}) x{number} ON {same}"
+        for i, (call, number) in enumerate(zip(self.grouping.calls, self.grouping.from_values, strict=True)):
+            made.append(f"{call if number is None else self._else_empty(call, f'x{number}.c{i}')} AS _a{i}")
+        calls = f"SELECT {', '.join(made)} FROM {source}"
+        keys = [*self._named_keys(), *(["_window"] if self.grouping.panes else []), "_time"]
+        named = f"SELECT {', '.join([*keys, *(f'_a{i}' for i in range(len(self.grouping.calls)))])} FROM ({calls})"
+        results = [f"{sql} AS r{i}" for i, (_, sql, _) in enumerate(self.grouping.results)]
+        return f"SELECT {', '.join(['*', *results])} FROM ({named})"
+
+    @staticmethod
+    def _else_empty(call: str, column: str) -> str:
+        """A group without a value in the multiset has a count of 0 and an empty list; everything else is null."""
+        if call == "count(*)":
+            return f"coalesce({column}, 0)"
+        return f"coalesce({column}, [])" if call.startswith("coalesce(") else column
+
+    def _of_values(self, number: int, windows: str) -> str:
+        mine = [f"w.k{i}" for i in range(len(self.grouping.keys))] + (["w._window"] if self.grouping.panes else [])
+        values = [name for name, _ in self.grouping.values[number].columns]
+        table = f"values{number}"
+        counted = (
+            f"SELECT {', '.join([*mine, *(f's.{v}' for v in values)])}, sum(s.{COUNT})::BIGINT AS {COUNT} "
+            f"FROM {windows} w JOIN {self.state.name(table)} s ON {self._in_window(table)} "
+            f"GROUP BY ALL HAVING sum(s.{COUNT}) > 0"
+        )
+        calls = [
+            f"{call} AS c{i}"
+            for i, (call, source) in enumerate(zip(self.grouping.calls, self.grouping.from_values, strict=True))
+            if source == number
+        ]
+        keys = [name.removeprefix("w.") for name in mine]
+        return f"SELECT {', '.join([*keys, *calls])} FROM ({counted}) {_by(keys) or 'HAVING count(*) > 0'}"
+
+    # -- windows that close
+
+    def _closed(self, sql: PaneSql, watermark: int) -> pa.Table | None:
+        """Give the final results of the windows that closed since the last epoch; drop the panes no one needs."""
+        groups = self.state.name(GROUPS)
+        out = None
+        if self.grouping.final:
+            out = self._final(sql, watermark)
+        gone = sql.gone("_pane", watermark)
+        if self.duck.rows(f"SELECT EXISTS (FROM {groups} WHERE {gone})")[0][0]:
+            for table in self.state.tables:
+                self.state.evict(table, gone)
+        return out
+
+    def _final(self, sql: PaneSql, watermark: int) -> pa.Table | None:
+        after = None if self.previous is None else sql.closed_start(self.previous)
+        until = sql.closed_start(watermark)
+        groups = self.state.name(GROUPS)
+        near = f"_pane < {until + sql.panes.size}" + (f" AND _pane > {after}" if after is not None else "")
+        if not self.duck.rows(f"SELECT EXISTS (FROM {groups} WHERE {near})")[0][0]:
+            return None
+        self._make_closing(sql, near, after, until)
+        if self.grouping.values:
+            final = self._results("closing")
+        elif sql.panes.pane == sql.panes.size:
+            folded = [f"s.p{i}" for i in range(len(self.grouping.pieces))]
+            keys = [f"w.k{i}" for i in range(len(self.grouping.keys))]
+            columns = ", ".join([*keys, "w._window", "w._time", f"s.{COUNT}", *folded])
+            final = self._rendered(f"SELECT {columns} FROM closing w JOIN {groups} s ON {self._in_window(GROUPS)}", "")
+        else:
+            final = self._rendered(self._framed(sql, near), "")
+        order = ", ".join(["_window", *(quote(name) for name, _, _ in self.grouping.keys)])
+        return self.duck.arrow(f"{self._result_rows(f'(SELECT * FROM ({final}) ORDER BY {order})', 'r', 1)}")
+
+    def _make_closing(self, sql: PaneSql, near: str, after: int | None, until: int) -> None:
+        """Make `closing`: each closing window of each key once, found from the last pane it has."""
+        keys = [f"k{i}" for i in range(len(self.grouping.keys))]
+        by = f"PARTITION BY {', '.join(keys)} " if keys else ""
+        following = f"lead(_pane) OVER ({by}ORDER BY _pane)"
+        panes = f"SELECT {', '.join([*keys, '_pane'])}, {following} AS next FROM {self.state.name(GROUPS)} WHERE {near}"
+        starts = sql.starts("_pane", after=after, until=until)
+        windows = f"SELECT {', '.join([*keys, 'next'])}, unnest({starts}) AS _window FROM ({panes})"
+        self.duck.run(
+            f"CREATE OR REPLACE TEMP TABLE closing AS SELECT {', '.join([*keys, '_window'])}, 0::BIGINT AS _time "
+            f"FROM ({windows}) WHERE next IS NULL OR next >= _window + {sql.panes.size}"
+        )
+
+    def _framed(self, sql: PaneSql, near: str) -> str:
+        """Return SQL for the closing windows' pieces: a frame slides over the panes of each key once."""
+        keys = [f"k{i}" for i in range(len(self.grouping.keys))]
+        pieces = [f"p{i}" for i in range(len(self.grouping.pieces))]
+        p = sql.panes
+        panes = f"SELECT {', '.join([*keys, COUNT, *pieces])}, _pane + {p.pane} AS _at, NULL AS _window FROM {self.state.name(GROUPS)} WHERE {near}"
+        typed = [f"NULL::{piece.type} AS p{i}" for i, piece in enumerate(self.grouping.pieces)]
+        ends = f"SELECT {', '.join([*keys, f'NULL AS {COUNT}', *typed])}, _window + {p.size} AS _at, _window FROM closing"
+        by = f"PARTITION BY {', '.join(keys)} " if keys else ""
+        over = "OVER frame_"
+        frame = f"WINDOW frame_ AS ({by}ORDER BY _at RANGE BETWEEN {p.size - p.pane} PRECEDING AND CURRENT ROW)"
+        folds = [
+            f"{piece.finish.format(f=f'{piece.fold}(p{i}) FILTER (WHERE p{i} IS NOT NULL) {over}')} AS p{i}"
+            for i, piece in enumerate(self.grouping.pieces)
+        ]
+        columns = [*keys, "_window", "0::BIGINT AS _time", f"(sum({COUNT}) {over})::BIGINT AS {COUNT}", *folds]
+        slid = f"SELECT {', '.join(columns)} FROM ({panes} UNION ALL {ends}) {frame}"
+        return f"SELECT * FROM ({slid}) WHERE _window IS NOT NULL AND {COUNT} > 0"
+
+
+def _old_name(found: re.Match[str]) -> str:
+    return f"o{found[1]}" if found[1] is not None else "o_n"
+
+
+def _exclude(columns: list[str]) -> str:
+    return f" EXCLUDE ({', '.join(columns)})" if columns else ""
+
+
+def _together(parts: list[pa.Table]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.concat_tables(parts)

@@ -1,0 +1,73 @@
+"""A user's function over a batch of rows: called once, believed only as far as it can be checked."""
+
+from __future__ import annotations
+
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headrace.base.errors import FunctionError
+from headrace.base.schema import TIMESTAMP, to_ddl
+from headrace.kernels.duck import typed, without_zones
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.kernels.spec import Apply
+
+
+def applied(op: Apply, rows: pa.Table) -> pa.Table:
+    """Return the delta that the function makes of one; `rows` has the step's columns, `_weight` and `_time`.
+
+    Raises:
+        FunctionError: it raised, or gave back what it had not promised.
+
+    """
+    given = typed(rows, op.takes).append_column(
+        pa.field("_time", TIMESTAMP), rows.column("_time").cast(pa.int64()).cast(TIMESTAMP)
+    )
+    try:
+        made = op.function(given)
+    except Exception as error:
+        raise FunctionError(
+            f'step "{op.step}": {_where(op.function, error)} raised {type(error).__name__}: {error}',
+            detail="The epoch was not committed: no output shows any of it, and no input is lost.",
+        ) from error
+    if not isinstance(made, pa.Table):
+        raise FunctionError(f'step "{op.step}": {_where(op.function)} gave {type(made).__name__}, not a pyarrow.Table')
+    times = _times(op, given, made)
+    try:
+        columns = [made.column(field.name).cast(field.type) for field in op.gives]
+    except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise FunctionError(
+            f'step "{op.step}": {_where(op.function)} gave rows that do not fit the schema: {error}',
+            detail=f"Promised: {to_ddl(op.gives)}.",
+        ) from error
+    table = pa.table(columns, schema=pa.schema([(field.name, field.type) for field in op.gives]))
+    weights = pa.array([1], pa.int32()).take(pa.nulls(made.num_rows, pa.int64()).fill_null(0))
+    return without_zones(table).append_column("_weight", weights).append_column("_time", times)
+
+
+def _times(op: Apply, given: pa.Table, made: pa.Table) -> pa.ChunkedArray:
+    if "_time" in made.column_names:
+        return made.column("_time").cast(TIMESTAMP).cast(pa.int64())
+    if made.num_rows == given.num_rows:
+        return given.column("_time").cast(pa.int64())
+    raise FunctionError(
+        f'step "{op.step}": {_where(op.function)} gave {made.num_rows} rows for {given.num_rows}, without their times',
+        hint="Let it give back the column _time too: each row's event time.",
+    )
+
+
+def _where(function: Callable[..., Any], error: BaseException | None = None) -> str:
+    """Return the function's name with its file and the line: where it raised, or where it starts."""
+    code = getattr(function, "__code__", None)
+    name = getattr(function, "__qualname__", repr(function))
+    if code is None:
+        return f"the function {name}"
+    line = code.co_firstlineno
+    for frame in traceback.extract_tb(error.__traceback__) if error else []:
+        if frame.filename == code.co_filename:
+            line = frame.lineno or line
+    return f"the function {name} ({code.co_filename}:{line})"

@@ -1,0 +1,114 @@
+"""DuckDB, as the kernels use it: one thread, times in UTC, Arrow in and out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+
+from headrace.base.names import quote
+from headrace.base.schema import TIMESTAMP_NTZ
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SETTINGS: dict[str, Any] = {
+    "threads": 1,  # Spark runs one task a core already
+    "autoinstall_known_extensions": False,
+    "preserve_insertion_order": True,
+}
+
+
+class Duck:
+    """A connection. Relations that are registered live until `forget` or `close`."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.connection = duckdb.connect(str(path) if path else ":memory:", config=SETTINGS)
+        self.run("SET TimeZone = 'UTC'")
+        self._names = 0
+        self._registered: list[str] = []
+
+    def run(self, sql: str) -> None:
+        """Execute a statement for its effect."""
+        self.connection.execute(sql).fetchall()
+
+    def arrow(self, sql: str) -> pa.Table:
+        """Return a query's rows."""
+        return self.connection.sql(sql).to_arrow_table()
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """Return a query's few rows as tuples."""
+        return self.connection.execute(sql).fetchall()
+
+    def register(self, table: pa.Table) -> str:
+        """Make an Arrow table readable by SQL, without a copy, and return the name it has there."""
+        self._names += 1
+        name = f"arrow{self._names}"
+        self.connection.register(name, without_zones(table))
+        self._registered.append(name)
+        return name
+
+    def forget(self) -> None:
+        """Let go of the Arrow tables registered so far."""
+        for name in self._registered:
+            self.connection.unregister(name)
+        self._registered.clear()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+
+def without_zones(table: pa.Table) -> pa.Table:
+    """Return the table with instants as their UTC readings, which is how DuckDB holds them here; no copy."""
+    for at, field in enumerate(table.schema):
+        if _has_zone(field.type):
+            column = table.column(at)
+            plain = _plain(field.type)
+            if pa.types.is_timestamp(field.type):
+                made = pa.chunked_array([chunk.view(plain) for chunk in column.chunks], plain)
+            else:
+                made = column.cast(plain)
+            table = table.set_column(at, pa.field(field.name, plain), made)
+    return table
+
+
+def typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return DuckDB's rows under the columns and types of `schema`; extra columns fall away."""
+    made = []
+    for field in schema:
+        column = table.column(field.name)
+        if column.type != field.type:
+            column = _instants(column, field.type)
+        made.append(column)
+    return pa.table(made, schema=pa.schema([(field.name, field.type) for field in schema]))
+
+
+def _instants(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if pa.types.is_timestamp(kind) and column.type == TIMESTAMP_NTZ:
+        return pa.chunked_array([chunk.view(kind) for chunk in column.chunks], kind)
+    return column.cast(kind)
+
+
+def _has_zone(kind: pa.DataType) -> bool:
+    if pa.types.is_timestamp(kind):
+        return kind.tz is not None
+    return any(_has_zone(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp(kind.unit)
+    if pa.types.is_list(kind):
+        return pa.list_(_plain(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _plain(field.type)) for field in kind])
+    return kind
+
+
+def select(columns: list[str], source: str, more: str = "") -> str:
+    """Return a SELECT of plain columns."""
+    return f"SELECT {', '.join(quote(column) for column in columns)} FROM {source} {more}"

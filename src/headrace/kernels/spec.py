@@ -1,0 +1,191 @@
+"""What a task is told to do: frozen values of plain text and Arrow types, made by the engine, run by the kernels.
+
+Rows flow between operations as *deltas*: the step's columns, `_weight` (+1 came, -1 went away) and `_time` (event
+time, microseconds since 1970). A delta is known by its number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+Column = tuple[str, str]
+"""A column's name and its type in DuckDB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """One operation; `step` is the plan's step that it works for."""
+
+    step: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query(Op):
+    """SQL over the rows of one delta or, all treated alike, of several: `before`, the rows, `after`.
+
+    `shared` results are computed once.
+    """
+
+    inputs: tuple[int, ...]
+    output: int
+    before: str
+    after: str
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apply(Op):
+    """A user's function over Arrow tables."""
+
+    input: int
+    output: int
+    takes: pa.Schema
+    gives: pa.Schema
+    function: Callable[[pa.Table], pa.Table]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """One accumulator of a group, as SQL.
+
+    `partial` makes it from rows (columns by their names); several partial values are put together by the aggregate
+    function `fold` and then `finish` (`{f}` is what the function gave); `merge` adds a partial value to a kept one
+    (`{o}` kept, may be null; `{d}` partial).
+    """
+
+    type: str
+    partial: str
+    fold: str
+    finish: str
+    merge: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Values:
+    """A multiset kept for each group: the arguments' values with their counts. `where` leaves rows out."""
+
+    columns: tuple[Column, ...]
+    partial: tuple[str, ...]
+    where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panes:
+    """Windows `[start, start + size)` every `every`, made of panes; all in microseconds."""
+
+    size: int
+    every: int
+    pane: int
+    grace: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouping:
+    """A grouped aggregate: what is kept, and how results are made of it.
+
+    Inside, keys are `k0…`, pieces `p0…`. `calls[i]` is SQL for `_a{i}`: over the pieces' names, or, where
+    `from_values[i]` is a number, an aggregate over that multiset's columns `v0…` and count `_n`.
+    `results` are SQL over `_a{i}` and the keys' own names.
+    """
+
+    keys: tuple[tuple[str, str, str], ...]  # name, SQL over the input's columns, type
+    panes: Panes | None
+    final: bool
+    insert_only: bool
+    pieces: tuple[Piece, ...]
+    values: tuple[Values, ...]
+    calls: tuple[str, ...]
+    from_values: tuple[int | None, ...]
+    results: tuple[tuple[str, str, str], ...]  # name, SQL, type
+
+    @property
+    def simple(self) -> bool:
+        """Whether a result can be computed from one kept row alone."""
+        return not self.values and (self.panes is None or self.panes.pane == self.panes.size == self.panes.every)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partial(Op):
+    """Rows to partial groups, before the exchange. `outputs`: the groups, then one for each multiset."""
+
+    input: int
+    outputs: tuple[int, ...]
+    late: int | None
+    grouping: Grouping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge(Op):
+    """Partial groups into the state; gives the table's delta."""
+
+    inputs: tuple[int, ...]
+    output: int
+    grouping: Grouping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send(Op):
+    """Rows into an exchange: to level `level`, to the shard that the columns `keys` hash to.
+
+    `keys` None: any shard will do.
+    """
+
+    input: int
+    edge: int
+    level: int
+    keys: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage(Op):
+    """Rows to a sink, as files that nobody sees before the commit.
+
+    `key` of a changelog: one upsert or tombstone for each key; `form` says what the sink takes.
+    """
+
+    input: int
+    sink: str
+    schema: pa.Schema
+    form: Literal["rows", "changelog", "delta"]
+    key: tuple[str, ...] | None
+    net: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """All operations of one level, in order. `receives`: edge number to delta number."""
+
+    number: int
+    ops: tuple[Op, ...]
+    receives: tuple[tuple[int, int], ...]
+
+    @property
+    def stateful(self) -> tuple[Merge, ...]:
+        """The operations that keep state."""
+        return tuple(op for op in self.ops if isinstance(op, Merge))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intake:
+    """Where a source's rows enter level 0: the delta that they become."""
+
+    source: str
+    output: int
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """All levels of an app."""
+
+    app: str
+    shards: int
+    intakes: tuple[Intake, ...]
+    levels: tuple[Level, ...]

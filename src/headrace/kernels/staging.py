@@ -1,0 +1,62 @@
+"""Outputs on their way out: netted, put in order, and written where nobody sees them before the commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.base.names import quote
+from headrace.kernels.duck import typed
+
+if TYPE_CHECKING:
+    from headrace.kernels.duck import Duck
+    from headrace.kernels.spec import Stage
+
+TIME = pa.field("_time", pa.int64())
+WEIGHT = pa.field("_weight", pa.int32())
+DELETED = pa.field("_deleted", pa.bool_())
+
+
+def staged(duck: Duck, op: Stage, rows: str) -> pa.Table:
+    """Return what the sink takes of relation `rows`: the columns of its schema and what its form adds.
+
+    `rows`: a stream's rows with `_time`. `changelog`: one row a key, with `_time` and `_deleted`. `delta`: rows with
+    `_weight` and `_time`, at most one of each weight a key.
+    """
+    columns = [quote(name) for name in op.schema.names]
+    if op.form == "rows":
+        made = duck.arrow(f"SELECT {', '.join(columns)}, _time FROM {rows} WHERE _weight > 0")
+        return typed(made, _with(op.schema, TIME))
+    source = _netted(columns, rows) if op.net else rows
+    if op.form == "delta":
+        made = duck.arrow(f"SELECT {', '.join(columns)}, _weight::INTEGER AS _weight, _time FROM {source}")
+        return typed(made, _with(op.schema, WEIGHT, TIME))
+    return typed(duck.arrow(_changelog(op, source)), _with(op.schema, TIME, DELETED))
+
+
+def _netted(columns: list[str], rows: str) -> str:
+    """Let rows that came and went within the epoch cancel out."""
+    by = ", ".join(columns)
+    return (
+        f"(SELECT {by}, sum(_weight) AS _weight, max(_time) AS _time FROM {rows} "
+        f"GROUP BY {by} HAVING sum(_weight) <> 0)"
+    )
+
+
+def _changelog(op: Stage, source: str) -> str:
+    """Keep the inserted row of a key, or a tombstone where one was only withdrawn; in order of time, then key."""
+    key = [quote(name) for name in op.key or ()]
+    others = [quote(name) for name in op.schema.names if name not in (op.key or ())]
+    columns = [quote(name) for name in op.schema.names]
+    by = f"PARTITION BY {', '.join(key)} " if key else ""
+    kept = f"SELECT *, row_number() OVER ({by}ORDER BY _weight DESC) AS _nth FROM {source}"
+    emptied = [f"CASE WHEN _weight > 0 THEN {name} END AS {name}" if name in others else name for name in columns]
+    order = ", ".join(["_time", *key])
+    return (
+        f"SELECT {', '.join(emptied)}, _time, _weight < 0 AS _deleted FROM ({kept}) WHERE _nth = 1 ORDER BY {order}"
+    )
+
+
+def _with(schema: pa.Schema, *fields: pa.Field) -> pa.Schema:
+    return pa.schema([*((field.name, field.type) for field in schema), *fields])

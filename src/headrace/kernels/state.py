@@ -1,0 +1,224 @@
+"""The state of a shard: a DuckDB cache that may vanish, and files that may not.
+
+Truth is in files: `<step>/<shard>/<epoch>-<attempt>.delta` holds the rows that one epoch changed and names the file
+before it; a `.full` file holds everything and ends the chain. The commit of epoch n says which file each step and
+shard is at, its *head*. A cache is stamped with the head that it is at; opened at another head it is brought there,
+by the missing deltas or from the last full file. So a cache of an attempt that was not committed is never believed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.names import literal, quote
+from headrace.kernels.files import read_metadata, read_tables, write_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from headrace.kernels.duck import Duck
+    from headrace.kernels.spec import Column
+
+MAX_CHAIN = 200
+"""Deltas after which a full file is written, however small they are: a rebuild reads no more files than this."""
+MIN_FULL_BYTES = 256 * 1024
+INDEX_FROM = 1_000_000
+"""Rows from which a small delta finds its rows through an index rather than by a scan (measured: `bench/README.md`)."""
+INDEX_SHARE = 500
+"""A delta is small if the state has so many times its rows."""
+COUNT = "_n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """Where a step's state in a shard stands: the file that holds its last change, and the chain behind it."""
+
+    file: str
+    chain: int
+    chain_bytes: int
+    full_bytes: int
+
+    @property
+    def due(self) -> bool:
+        """Whether the deltas have outgrown the last full file, so that the next change writes everything."""
+        return self.chain >= MAX_CHAIN or self.chain_bytes > max(self.full_bytes, MIN_FULL_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSpec:
+    """A table of state: rows by key, each with a count `_n`; a row whose count is 0 is gone."""
+
+    name: str
+    keys: tuple[Column, ...]
+    values: tuple[Column, ...]
+
+    @property
+    def columns(self) -> list[str]:
+        """All columns, in order."""
+        return [name for name, _ in (*self.keys, (COUNT, ""), *self.values)]
+
+
+class StepState:
+    """A step's tables in one shard, during one epoch."""
+
+    def __init__(self, duck: Duck, step: str, tables: Sequence[TableSpec], head: Head | None) -> None:
+        self.duck = duck
+        self.step = step
+        self.tables = {table.name: table for table in tables}
+        self.head = head
+        self._changes: dict[str, list[pa.Table]] = {}
+        self._evicted: dict[str, list[str]] = {}
+
+    def name(self, table: str) -> str:
+        """Return a table's name in SQL."""
+        return quote(f"{self.step}.{table}")
+
+    def matching(self, table: str, left: str, right: str) -> str:
+        """Return the join condition on a table's key between two aliases; null keys match."""
+        made = [f"{left}.{name} IS NOT DISTINCT FROM {right}.{name}" for name, _ in self.tables[table].keys]
+        return " AND ".join(made) or "true"
+
+    def create(self) -> None:
+        """Create the tables that are missing in the cache."""
+        for table in self.tables.values():
+            typed = ", ".join(f"{name} {kind}" for name, kind in (*table.keys, (COUNT, "BIGINT"), *table.values))
+            self.duck.run(f"CREATE TABLE IF NOT EXISTS {self.name(table.name)} ({typed})")
+
+    def replace(self, table: str, source: str, *, gone: str | None = None) -> None:
+        """Put the rows of relation `source` (all columns) in the place of those with their keys.
+
+        Rows with a count of 0 take the old one away and leave nothing. `gone` is SQL over `source` that tells
+        which rows have an old one (default: any may).
+        """
+        spec = self.tables[table]
+        changed = self.duck.arrow(f"SELECT {', '.join(spec.columns)} FROM {source}")
+        if changed.num_rows:
+            self._changes.setdefault(table, []).append(changed)
+            self._put(spec, source, gone)
+
+    def evict(self, table: str, where: str) -> None:
+        """Drop the rows that meet a condition over the table's columns, whatever came before in this epoch."""
+        self._evicted.setdefault(table, []).append(where)
+        self.duck.run(f"DELETE FROM {self.name(table)} WHERE {where}")
+
+    def _put(self, spec: TableSpec, source: str, gone: str | None) -> None:
+        only = f" AND {gone}" if gone else ""
+        self.duck.run(
+            f"DELETE FROM {self.name(spec.name)} s USING {source} d WHERE {self.matching(spec.name, 's', 'd')}{only}"
+        )
+        columns = ", ".join(spec.columns)
+        self.duck.run(f"INSERT INTO {self.name(spec.name)} SELECT {columns} FROM {source} WHERE {COUNT} <> 0")
+
+    # ---- files ----
+
+    @property
+    def changed(self) -> bool:
+        """Whether this epoch changed any row."""
+        return bool(self._changes or self._evicted)
+
+    @property
+    def writes_full(self) -> bool:
+        """Whether `save` will write everything rather than what changed."""
+        return self.changed and (self.head is None or self.head.due)
+
+    def save(self, folder: Path, epoch: int, attempt: str, *, sync: bool) -> Head | None:
+        """Write what changed in this epoch to a file and return the new head, or the old one if nothing did."""
+        if not self.changed:
+            return self.head
+        full = self.writes_full
+        name = f"{epoch:012d}-{attempt}.{'full' if full else 'delta'}"
+        if full:
+            tables = {table: self._all(table) for table in self.tables}
+            size = write_tables(folder / name, tables, {"previous": None, "evicted": {}}, sync=sync)
+            self.head = Head(file=name, chain=0, chain_bytes=0, full_bytes=size)
+        else:
+            tables = {table: _concat(parts) for table, parts in self._changes.items()}
+            before = self.head
+            assert before is not None  # noqa: S101 -- a first head is a full one
+            metadata = {"previous": before.file, "evicted": self._evicted}
+            size = write_tables(folder / name, tables, metadata, sync=sync)
+            self.head = replace(before, file=name, chain=before.chain + 1, chain_bytes=before.chain_bytes + size)
+        self._stamp(self.head.file)
+        return self.head
+
+    def rows(self) -> int:
+        """Return how many rows the state has, over all tables."""
+        counted = " + ".join(f"(SELECT count(*) FROM {self.name(table)})" for table in self.tables)
+        return int(self.duck.rows(f"SELECT {counted}")[0][0])
+
+    def restore(self, folder: Path, at: str | None) -> None:
+        """Bring the cache, which is at file `at` (None: nowhere), to the head.
+
+        Raises:
+            DamagedFile: a file of the chain is missing or damaged.
+
+        """
+        wanted = self.head.file if self.head else None
+        if at == wanted and at is not None:
+            return
+        chain = _chain(folder, wanted, at)
+        if not chain or not _continues(folder, chain[0], at):
+            for table in self.tables:
+                self.duck.run(f"DROP TABLE IF EXISTS {self.name(table)}")
+        self.create()
+        for file in chain:
+            self._apply(folder / file)
+        if wanted is not None:
+            self._stamp(wanted)
+
+    def _apply(self, path: Path) -> None:
+        tables, metadata = read_tables(path)
+        for name, rows in tables.items():
+            if name in self.tables and rows.num_rows:
+                source = self.duck.register(rows)
+                self._put(self.tables[name], source, None)
+        evicted: dict[str, list[str]] = metadata["evicted"]
+        for table, conditions in evicted.items():
+            for where in conditions:
+                self.duck.run(f"DELETE FROM {self.name(table)} WHERE {where}")
+
+    def _all(self, table: str) -> pa.Table:
+        return self.duck.arrow(f"SELECT {', '.join(self.tables[table].columns)} FROM {self.name(table)}")
+
+    def _stamp(self, file: str) -> None:
+        self.duck.run(f"DELETE FROM _heads WHERE step = {literal(self.step)}")
+        self.duck.run(f"INSERT INTO _heads VALUES ({literal(self.step)}, {literal(file)})")
+
+
+def open_states(
+    duck: Duck, steps: Mapping[str, Sequence[TableSpec]], heads: Mapping[str, Head], folders: Mapping[str, Path]
+) -> dict[str, StepState]:
+    """Return the states of a shard's steps at their heads, from the cache where it can be believed."""
+    duck.run("CREATE TABLE IF NOT EXISTS _heads (step VARCHAR, file VARCHAR)")
+    stamped: dict[str, str] = dict(duck.rows("SELECT step, file FROM _heads"))  # type: ignore[arg-type]
+    made = {}
+    for step, tables in steps.items():
+        state = StepState(duck, step, tables, heads.get(step))
+        state.restore(folders[step], stamped.get(step))
+        made[step] = state
+    return made
+
+
+def _chain(folder: Path, head: str | None, at: str | None) -> list[str]:
+    """Return the files that lead from the cache, or from the last full file, to the head, oldest first."""
+    files: list[str] = []
+    file = head
+    while file is not None and file != at:
+        files.append(file)
+        file = read_metadata(folder / file)["previous"]
+    return files[::-1]
+
+
+def _continues(folder: Path, first: str, at: str | None) -> bool:
+    previous: Any = read_metadata(folder / first)["previous"]
+    return previous is not None and previous == at
+
+
+def _concat(parts: list[pa.Table]) -> pa.Table:
+    import pyarrow as pa
+
+    return parts[0] if len(parts) == 1 else pa.concat_tables(parts)

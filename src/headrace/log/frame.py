@@ -1,0 +1,140 @@
+"""A frame: a header of 128 bytes, then one Arrow record batch, filled up to 64 bytes.
+
+The header carries its own checksum, the payload's, and its own position, so that bytes which only look like a
+frame (a segment stored as a binary value) are never taken for one. Everything is little-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from mmap import mmap
+
+    from numpy.typing import NDArray
+
+MAGIC = b"HRF\x01"
+VERSION = 1
+ALIGN = 64
+HEADER_SIZE = 128
+
+END = 1  # the last frame of its append: without it, none of the append counts
+TIMES = 2  # the payload has a column `_time`
+DELETED = 4  # the payload has a column `_deleted`
+HEADERS = 8  # the payload has a column `_headers`
+OFFSETS = 16  # the payload has a column `_offset`: compaction left gaps
+PRODUCED = 32  # a producer that numbers its appends wrote it
+HOLE = 1 << 15  # never on disk: stands for bytes that are damaged
+
+NO_MIN, NO_MAX = (1 << 63) - 1, -(1 << 63)  # event times of a frame that has none
+NO_PRODUCER = bytes(16)
+
+_LAYOUT = struct.Struct("<4sHHIIqqqqqIIqqqq16sq8x")
+_SKIPPED = slice(8, 12)  # where the header's own checksum stands
+FIELDS = np.dtype(
+    {
+        "names": ["flags", "base", "next", "min_time", "max_time"],
+        "formats": ["<u2", "<i8", "<i8", "<i8", "<i8"],
+        "offsets": [6, 40, 48, 72, 80],
+        "itemsize": HEADER_SIZE,
+    }
+)  # fmt: skip
+
+
+class Frame(NamedTuple):
+    """What a header says; offsets and times as in `Topic`, positions and lengths in bytes."""
+
+    flags: int
+    payload_crc: int
+    length: int  # of the payload with its filling
+    position: int  # of the header in its segment
+    synced: int  # up to where the segment was known to be safe on disk when this was written
+    base: int
+    next: int
+    rows: int
+    schema: int
+    append_time: int
+    min_time: int
+    max_time: int
+    first: int  # the first offset of the append that this frame belongs to
+    producer: bytes
+    sequence: int
+
+    @property
+    def end(self) -> int:
+        """Return the position behind the frame."""
+        return self.position + HEADER_SIZE + self.length
+
+
+def pack(frame: Frame) -> bytes:
+    """Return a header's 128 bytes, checksum included."""
+    flags, payload_crc, *rest = frame
+    raw = _LAYOUT.pack(MAGIC, VERSION, flags, 0, payload_crc, *rest)
+    return raw[:8] + crc32(raw).to_bytes(4, "little") + raw[12:]
+
+
+def parse(data: bytes | mmap, position: int) -> Frame | None:
+    """Return the frame that starts at `position`, or None where no whole valid header of that place stands."""
+    raw = data[position : position + HEADER_SIZE]
+    if len(raw) < HEADER_SIZE or raw[:4] != MAGIC:
+        return None
+    if crc32(raw[:8] + b"\0\0\0\0" + raw[12:]) != int.from_bytes(raw[_SKIPPED], "little"):
+        return None
+    frame = unpack(raw)
+    return frame if frame.position == position else None
+
+
+def unpack(raw: bytes) -> Frame:
+    """Return what a header says, unchecked."""
+    _, _, flags, _, *rest = _LAYOUT.unpack(raw)
+    return Frame(flags, *rest)
+
+
+def hole(position: int, until: int, *, base: int, following: int) -> bytes:
+    """Return a header that stands for damaged bytes: the records in [base, following) are lost there."""
+    return pack(Frame(HOLE, 0, until - position - HEADER_SIZE, position, 0, base, following, 0, 0, 0,
+                      NO_MIN, NO_MAX, base, NO_PRODUCER, 0))  # fmt: skip
+
+
+def payload_is_whole(data: memoryview, frame: Frame) -> bool:
+    """Tell whether the payload's bytes are those that were written."""
+    start = frame.position + HEADER_SIZE
+    return frame.end <= len(data) and crc32(data[start : frame.end]) == frame.payload_crc
+
+
+def following(data: mmap, position: int, stop: int) -> Iterator[Frame]:
+    """Yield every valid header behind `position`, by looking for it: used where the chain is broken."""
+    at = data.find(MAGIC, position + 1, stop)
+    while at >= 0:
+        frame = parse(data, at) if at % ALIGN == 0 else None
+        if frame is not None and frame.end <= stop:
+            yield frame
+            at = frame.end - 1
+        at = data.find(MAGIC, at + 1, stop)
+
+
+def walk(data: mmap, start: int, stop: int, *, offset: int, end: int) -> list[bytes]:
+    """Return the headers in [start, stop), which hold the offsets [offset, end); damaged stretches become holes."""
+    found: list[bytes] = []
+    position = start
+    while position < stop:
+        frame = parse(data, position)
+        if frame is None or frame.end > stop or not offset <= frame.base <= frame.next <= end:
+            behind = next((f for f in following(data, position, stop) if offset <= f.base <= f.next <= end), None)
+            until, base = (behind.position, behind.base) if behind else (stop, end)
+            found.append(hole(position, until, base=offset, following=base))
+            position, offset = until, base
+            continue
+        found.append(data[position : position + HEADER_SIZE])
+        position, offset = frame.end, frame.next
+    return found
+
+
+def as_array(headers: bytes) -> NDArray[np.void]:
+    """Return headers that stand side by side as rows with the fields that lookups need."""
+    return np.frombuffer(headers, dtype=FIELDS)

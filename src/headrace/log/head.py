@@ -1,0 +1,142 @@
+"""The head of a partition: the acknowledged end, published for readers in all processes.
+
+A small file that everyone maps. Two slots are written in turn, each with its checksum, so a reader never sees
+half of one. A writer holds the file's lock (`flock`) for as long as it appends, and `busy` says that it does: found
+set by the next holder of the lock, the last one died. The head is not fsynced: after a power loss it may be
+behind the segments, which the boot's identity in it gives away. It is rebuilt, never trusted blindly.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+_SLOT = struct.Struct("<qqqqqQIII4x")
+_SIZE = _SLOT.size
+_BUSY = 2 * _SIZE
+FILE_SIZE = 192
+NO_SEGMENT = -1
+_CHECKED = 56  # the bytes of a slot that its checksum covers
+
+
+class Slot(NamedTuple):
+    """A published state of a partition."""
+
+    version: int = 0
+    end: int = 0  # the next offset
+    position: int = 0  # where the next frame goes in the segment
+    segment: int = NO_SEGMENT  # first offset of the segment that is written to
+    start: int = 0  # the first offset that is still there
+    boot: int = 0
+    layout: int = 0  # counts the changes of the set of segments
+    frames: int = 0  # in the segment that is written to
+
+
+def boot_identity() -> int:
+    """Return a number that changes when the machine starts anew, 1 where nothing tells."""
+    try:
+        text = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:
+        return 1
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
+
+
+BOOT = boot_identity()
+
+
+def _pack(slot: Slot) -> bytes:
+    raw = _SLOT.pack(*slot, 0)
+    return raw[:_CHECKED] + crc32(raw[:_CHECKED]).to_bytes(4, "little") + raw[_CHECKED + 4 :]
+
+
+def _unpack(raw: bytes) -> Slot | None:
+    *fields, checksum = _SLOT.unpack(raw)
+    slot = Slot(*fields)
+    sane = 0 <= slot.start <= slot.end and slot.position >= 0
+    return slot if sane and checksum == crc32(raw[:_CHECKED]) else None
+
+
+def fresh(slot: Slot) -> bytes:
+    """Return the content of a new head file in which `slot` is published."""
+    pair = [_pack(slot), _pack(slot._replace(version=slot.version + 1))]
+    return b"".join(pair if slot.version % 2 == 0 else reversed(pair)) + bytes(FILE_SIZE - _BUSY)
+
+
+class Reading(NamedTuple):
+    """What a head says: the newest slot, and whether it is beyond doubt."""
+
+    slot: Slot | None
+    trusted: bool
+    busy: bool
+
+
+_NOTHING = Reading(None, trusted=False, busy=False)
+
+
+class Head:
+    """A mapped head file; `writable` only for who holds the lock."""
+
+    def __init__(self, fd: int, *, writable: bool) -> None:
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        self._map = mmap.mmap(fd, FILE_SIZE, access=access)
+        self._raw = b""
+        self._reading = _NOTHING
+
+    @classmethod
+    def open(cls, path: Path) -> Head | None:
+        """Map a head for reading; None where there is none or it is cut short."""
+        try:
+            fd = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        try:
+            return cls(fd, writable=False) if os.fstat(fd).st_size >= FILE_SIZE else None
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Unmap it."""
+        self._map.close()
+
+    def read(self) -> Reading:
+        """Return the newest published state: never half of one, and never one older than at the call."""
+        raw = self._map[: _BUSY + 1]
+        if raw == self._raw:
+            return self._reading
+        for _ in range(1000):
+            slots = _unpack(raw[:_SIZE]), _unpack(raw[_SIZE:_BUSY])
+            if all(slots):
+                break
+            again = self._map[: _BUSY + 1]
+            if again == raw:  # not being written: it is damaged, or its writer died at it
+                break
+            raw = again
+        self._raw, self._reading = raw, _judge(slots, busy=raw[_BUSY] != 0)
+        return self._reading
+
+    def set_busy(self, *, busy: bool) -> None:
+        """Say that an append is under way; a writer that dies leaves it set."""
+        self._map[_BUSY] = 1 if busy else 0
+
+    def publish(self, slot: Slot) -> None:
+        """Let every reader see `slot`; its version must be the last one plus one."""
+        at = _SIZE * (slot.version % 2)
+        self._map[at : at + _SIZE] = _pack(slot)
+
+    def rebuild(self, slot: Slot) -> None:
+        """Publish `slot` in a head whose content may be anything."""
+        self._map[:FILE_SIZE] = fresh(slot)
+
+
+def _judge(slots: tuple[Slot | None, Slot | None], *, busy: bool) -> Reading:
+    known = [slot for slot in slots if slot is not None]
+    if not known:
+        return Reading(None, trusted=False, busy=busy)
+    newest = max(known)
+    paired = len(known) == len(slots) and abs(known[0].version - known[1].version) == 1
+    return Reading(newest, trusted=paired and newest.boot == BOOT, busy=busy)

@@ -1,0 +1,224 @@
+"""A log: a folder of topics."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from headrace.base import schema as schemas
+from headrace.base.errors import LogClosed, TopicDeleted, TopicExists, UnknownTopic
+from headrace.base.names import TOPIC, check_topic
+from headrace.base.time import Clock, SystemClock, duration
+from headrace.log import meta as metas
+from headrace.log import writer
+from headrace.log.head import BOOT, FILE_SIZE, Slot, fresh
+from headrace.log.meta import Meta
+from headrace.log.partition import HEAD_NAME, Partition
+from headrace.log.segment import Place
+from headrace.log.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import timedelta
+    from types import TracebackType
+
+    import pyarrow as pa
+
+_TOPICS = "topics"
+
+
+class Log:
+    """The embedded log: durable topics under one folder, shared by any number of threads and processes.
+
+    Opening touches nothing on disk: the folder is made with the first topic. One process at a time appends to a
+    partition, others wait for their turn; readers wait for nobody. `fsync=False` gives up what a power loss takes,
+    for tests. A pickled log opens the same path with the machine's clock.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        clock: Clock | None = None,
+        fsync: bool = True,
+        segment_bytes: int = writer.SEGMENT_BYTES,
+    ) -> None:
+        self.path = Path(path)
+        self.clock: Clock = clock if clock is not None else SystemClock()
+        self.fsync = fsync
+        self.segment_bytes = segment_bytes
+        self.closed = False
+        self._topics: dict[str, Topic] = {}
+
+    def __repr__(self) -> str:
+        return f'Log("{self.path}")'
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _reopened, (self.path, self.fsync, self.segment_bytes)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of all files; batches that were read stay valid, everything else says that the log is closed."""
+        self.closed = True
+        for topic in self._topics.values():
+            topic._close()  # noqa: SLF001 - a topic is closed by its log only
+        self._topics = {}
+
+    def create_topic(
+        self,
+        name: str,
+        schema: str | pa.Schema,
+        *,
+        partitions: int = 1,
+        key: str | Sequence[str] | None = None,
+        event_time: str | None = None,
+        retention: str | timedelta | None = None,
+        cleanup: str = "delete",
+    ) -> Topic:
+        """Create a topic and return it; the schema is DDL text or Arrow's.
+
+        `key` names the columns by whose hash records go to partitions, `event_time` the timestamp column that says
+        when a record happened (without it: when it was appended). `retention` is how long records are kept,
+        `cleanup="compact"` keeps the last record of each key instead.
+
+        Raises:
+            TopicExists: the name is taken, perhaps by another process at this moment.
+            InvalidTopic: the description makes no sense.
+            InvalidName: the name is not allowed.
+            InvalidSchema: the schema cannot be read.
+
+        """
+        self._check_open()
+        check_topic(name)
+        described = Meta(
+            id=uuid.uuid4().hex,
+            name=name,
+            partitions=partitions,
+            key=(key,) if isinstance(key, str) else tuple(key or ()),
+            event_time=event_time,
+            retention=None if retention is None else duration(retention, what="retention"),
+            cleanup=cleanup,
+            schemas=(schemas.to_ddl(schemas.as_schema(schema)),),
+            created=self.clock.now(),
+        ).check()
+        if self.has_topic(name):
+            raise self._exists(name)
+        self._put_in_place(described)
+        return self.topic(name)
+
+    def topic(self, name: str) -> Topic:
+        """Return a topic.
+
+        Raises:
+            UnknownTopic: there is none of this name.
+
+        """
+        self._check_open()
+        known = self._topics.get(name)
+        if known is not None:
+            try:
+                known._meta()  # noqa: SLF001 - still there, and the same?
+            except TopicDeleted:
+                del self._topics[name]
+            else:
+                return known
+        if not self.has_topic(name):
+            raise UnknownTopic(str(name), log=str(self.path), topics=self.topics())
+        return self._topics.setdefault(name, Topic(self, self._folder(name)))
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        self._check_open()
+        try:
+            names = os.listdir(self.path / _TOPICS)  # noqa: PTH208 - names are all that is wanted
+        except FileNotFoundError:
+            return []
+        return sorted(name for name in names if not name.startswith("."))
+
+    def has_topic(self, name: str) -> bool:
+        """Tell whether there is a topic of this name."""
+        self._check_open()
+        return bool(TOPIC.fullmatch(name)) and (self._folder(name) / metas.FILE_NAME).exists()
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records; what others are reading from mapped files they read to the end.
+
+        Waits for appends under way. Whoever uses the topic afterwards gets `TopicDeleted`.
+
+        Raises:
+            UnknownTopic: there is none of this name.
+
+        """
+        topic = self.topic(name)
+        partitions = topic.partitions
+        gone = self.path / _TOPICS / f".deleted-{uuid.uuid4().hex}"
+        try:
+            self._folder(name).rename(gone)
+        except FileNotFoundError:
+            raise UnknownTopic(name, log=str(self.path), topics=self.topics()) from None
+        topic._close()  # noqa: SLF001 - a topic is closed by its log only
+        self._topics.pop(name, None)
+        for number in range(partitions):
+            writer.wait_for(Partition(gone / str(number), Place(name, number)))
+        shutil.rmtree(gone, ignore_errors=True)
+        if self.fsync:
+            writer.sync_folder(self.path / _TOPICS)
+
+    # ---- inside ----------------------------------------------------------------------------------------
+
+    def _put_in_place(self, described: Meta) -> None:
+        """Make the topic's folder under another name, then give it its name: it appears whole or not at all."""
+        topics = self.path / _TOPICS
+        topics.mkdir(parents=True, exist_ok=True)
+        draft = topics / f".new-{described.id}"
+        draft.mkdir()
+        for number in range(described.partitions):
+            folder = draft / str(number)
+            folder.mkdir()
+            (folder / HEAD_NAME).write_bytes(fresh(Slot(boot=BOOT))[:FILE_SIZE])
+        metas.write(draft, described)
+        if self.fsync:
+            _sync_tree(draft)
+        try:
+            draft.rename(self._folder(described.name))
+        except OSError:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise self._exists(described.name) from None
+        if self.fsync:
+            for folder in (topics, self.path, self.path.parent):
+                writer.sync_folder(folder)
+
+    def _folder(self, name: str) -> Path:
+        return self.path / _TOPICS / str(name)
+
+    def _exists(self, name: str) -> TopicExists:
+        return TopicExists(
+            f'the log "{self.path}" already has a topic "{name}"',
+            hint=f'Use it with Log("{self.path}").topic("{name}"), or delete it first.',
+        )
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise LogClosed(f'the log "{self.path}" is closed', hint="Open it again.")
+
+
+def _sync_tree(folder: Path) -> None:
+    for inside, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            with (Path(inside) / name).open("rb") as file:
+                os.fsync(file.fileno())
+        writer.sync_folder(Path(inside))
+
+
+def _reopened(path: Path, fsync: bool, segment_bytes: int) -> Log:  # noqa: FBT001 - called by pickle only
+    return Log(path, fsync=fsync, segment_bytes=segment_bytes)

@@ -1,0 +1,153 @@
+"""What a topic is: one small file, replaced as a whole, with a checksum."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from headrace.base import schema as schemas
+from headrace.base.errors import CorruptBatch, InvalidTopic, TopicDeleted, did_you_mean
+from headrace.base.schema import TIMESTAMP, TIMESTAMP_NTZ
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+FILE_NAME = "topic.json"
+CLEANUPS = ("delete", "compact")
+MAX_PARTITIONS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meta:
+    """A topic's description; schemas are DDL text, the last one is in force, frames say which one they have."""
+
+    id: str
+    name: str
+    partitions: int
+    key: tuple[str, ...]
+    event_time: str | None
+    retention: int | None  # microseconds
+    cleanup: str
+    schemas: tuple[str, ...]
+    created: int
+    format: int = 1
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Return the schema in force."""
+        return self.schema_of(len(self.schemas))
+
+    def schema_of(self, number: int) -> pa.Schema:
+        """Return one of the topic's schemas; they count from 1."""
+        return _parsed(self.schemas[number - 1])
+
+    def check(self) -> Meta:
+        """Return this description if it makes sense.
+
+        Raises:
+            InvalidTopic: it does not.
+
+        """
+        names = self.schema.names
+        for column, what in [*((name, "key") for name in self.key), (self.event_time, "event_time")]:
+            if column is not None and column not in names:
+                raise InvalidTopic(
+                    f'topic "{self.name}": the {what} column "{column}" is not in the schema',
+                    detail=f"Its columns are: {', '.join(names)}.",
+                    hint=did_you_mean(column, names),
+                )
+        if self.event_time is not None and self.schema.field(self.event_time).type not in (TIMESTAMP, TIMESTAMP_NTZ):
+            kind = schemas.type_name(self.schema.field(self.event_time).type)
+            raise self._wrong(f'event_time is "{self.event_time}", a {kind}', "It must be a timestamp column.")
+        if len(set(self.key)) < len(self.key):
+            raise self._wrong("a key column stands twice")
+        if self.cleanup not in CLEANUPS:
+            raise self._wrong(f'cleanup is "{self.cleanup}"', f"It is one of {', '.join(CLEANUPS)}.")
+        if self.cleanup == "compact" and not self.key:
+            raise self._wrong("compaction keeps the last record of each key, but there is no key", "Give key=....")
+        if isinstance(self.partitions, bool) or not isinstance(self.partitions, int):
+            raise self._wrong(f"partitions is {self.partitions!r}, not a number")
+        if not 1 <= self.partitions <= MAX_PARTITIONS:
+            raise self._wrong(f"{self.partitions} partitions are not possible", f"From 1 to {MAX_PARTITIONS} are.")
+        return self
+
+    def _wrong(self, what: str, hint: str = "") -> InvalidTopic:
+        return InvalidTopic(f'topic "{self.name}": {what}', hint=hint)
+
+
+@lru_cache(maxsize=256)
+def _parsed(ddl: str) -> pa.Schema:
+    return schemas.parse(ddl)
+
+
+def write(folder: Path, meta: Meta) -> None:
+    """Put the description in place, atomically."""
+    body = {name: value for name, value in asdict(meta).items() if name != "schema"}
+    text = json.dumps(body, indent=1)
+    draft = folder / (FILE_NAME + ".draft")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(json.dumps({"checksum": crc32(text.encode()), "topic": body}, indent=1))
+        file.flush()
+    draft.replace(folder / FILE_NAME)
+
+
+def read(path: Path) -> Meta:
+    """Read a description.
+
+    Raises:
+        FileNotFoundError: there is none.
+        CorruptBatch: it is not what was written.
+
+    """
+    raw = path.read_bytes()
+    try:
+        return _checked(json.loads(raw))
+    except (ValueError, KeyError, TypeError):
+        raise CorruptBatch(f"the topic's description {path} is damaged", hint="Restore the file from a copy.") from None
+
+
+def _checked(content: dict[str, Any]) -> Meta:
+    body = content["topic"]
+    if crc32(json.dumps(body, indent=1).encode()) != content["checksum"]:
+        raise ValueError("checksum")
+    return Meta(**{**body, "key": tuple(body["key"]), "schemas": tuple(body["schemas"])})
+
+
+class MetaFile:
+    """A description that follows its file: read again when another process has replaced it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._path = folder / FILE_NAME
+        self._seen: tuple[int, int] | None = None
+        self._meta: Meta | None = None
+
+    def current(self) -> Meta:
+        """Return the description as it is now.
+
+        Raises:
+            TopicDeleted: the topic is gone, or another one stands in its place.
+
+        """
+        try:
+            found = os.stat(self._path)  # noqa: PTH116 - a third of the time of Path.stat, at every call
+            seen = found.st_ino, found.st_mtime_ns
+            if self._meta is not None and seen == self._seen:
+                return self._meta
+            meta = read(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise TopicDeleted(
+                f'the topic "{self.folder.name}" was deleted', hint="Ask the log for its topics again."
+            ) from None
+        if self._meta is not None and meta.id != self._meta.id:
+            raise TopicDeleted(
+                f'the topic "{meta.name}" was deleted and created anew', hint="Ask the log for it again."
+            )
+        self._seen, self._meta = seen, meta
+        return meta

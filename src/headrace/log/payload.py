@@ -1,0 +1,136 @@
+"""A frame's payload: one record batch as Arrow's IPC message, without its schema, which the topic keeps.
+
+Behind the schema's columns stand those of the system columns that the batch needs, always in the order `_time`,
+`_deleted`, `_headers`, `_offset`; the frame's flags say which.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.base.schema import TIMESTAMP
+from headrace.log import frame as framing
+from headrace.log.frame import ALIGN, DELETED, HEADERS, NO_MAX, NO_MIN, OFFSETS, TIMES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.log.frame import Frame
+
+MAX_ROWS = 65_536
+MAX_BYTES = 16 << 20
+
+SYSTEM = {
+    "_time": TIMESTAMP,
+    "_deleted": pa.bool_(),
+    "_headers": pa.map_(pa.string(), pa.string()),
+    "_offset": pa.int64(),
+}
+_FLAGS = {"_time": TIMES, "_deleted": DELETED, "_headers": HEADERS, "_offset": OFFSETS}
+_FILLING = bytes(ALIGN)
+
+
+class Payload(NamedTuple):
+    """A batch ready to be written; only its place in the log is still open."""
+
+    buffer: pa.Buffer
+    filling: bytes
+    checksum: int
+    flags: int
+    rows: int
+    min_time: int
+    max_time: int
+
+    @property
+    def length(self) -> int:
+        """Return the bytes that it takes, filling included."""
+        return int(self.buffer.size) + len(self.filling)
+
+
+def encode(table: pa.Table, *, event_time: str | None, now: int) -> Iterator[Payload]:
+    """Yield the payloads that hold a table of a topic's columns and, behind them, system columns."""
+    flags = 0
+    for name in table.column_names:
+        flags |= _FLAGS.get(name, 0)
+    timed = "_time" if flags & TIMES else event_time
+    limit = max(1, min(MAX_ROWS, MAX_BYTES * table.num_rows // max(table.nbytes, 1)))
+    for batch in table.combine_chunks().to_batches(max_chunksize=limit):
+        buffer = batch.serialize()
+        filling = _FILLING[: -buffer.size % ALIGN]
+        checksum = crc32(filling, crc32(buffer))
+        low, high = (now, now) if timed is None else extremes(batch.column(timed))
+        yield Payload(buffer, filling, checksum, flags, batch.num_rows, low, high)
+
+
+def extremes(times: pa.Array) -> tuple[int, int]:
+    """Return the least and the greatest of a column of times, in microseconds; nulls do not count."""
+    found = pc.min_max(times.view(pa.int64()))
+    if not found["min"].is_valid:
+        return NO_MIN, NO_MAX
+    return found["min"].as_py(), found["max"].as_py()
+
+
+def stored_schema(schema: pa.Schema, flags: int) -> pa.Schema:
+    """Return the schema of the payload of a frame with these flags."""
+    for name, flag in _FLAGS.items():
+        if flags & flag:
+            schema = schema.append(pa.field(name, SYSTEM[name]))
+    return schema
+
+
+def decode(payload: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the batch in a payload, without a copy; `schema` is that of `stored_schema`."""
+    return pa.ipc.read_record_batch(payload, schema)
+
+
+def offsets(batch: pa.RecordBatch, frame: Frame) -> pa.Array:
+    """Return each record's offset."""
+    if frame.flags & OFFSETS:
+        return batch.column("_offset")
+    return pa.array(np.arange(frame.base, frame.next, dtype=np.int64))
+
+
+def times(batch: pa.RecordBatch, frame: Frame, event_time: str | None) -> pa.Array:
+    """Return each record's event time."""
+    if frame.flags & TIMES:
+        return batch.column("_time")
+    if event_time is not None:
+        found = batch.column(event_time)
+        return found if found.type == TIMESTAMP else found.cast(TIMESTAMP)
+    stamps = np.full(frame.rows, frame.append_time, dtype=np.int64)
+    return pa.Array.from_buffers(TIMESTAMP, frame.rows, [None, pa.py_buffer(stamps)])
+
+
+def system_column(name: str, batch: pa.RecordBatch, frame: Frame, event_time: str | None) -> pa.Array:
+    """Return a system column of a batch, made where it is not stored."""
+    if name == "_offset":
+        return offsets(batch, frame)
+    if name == "_time":
+        return times(batch, frame, event_time)
+    if frame.flags & _FLAGS[name]:
+        return batch.column(name)
+    if name == "_deleted":
+        return pa.Array.from_buffers(pa.bool_(), frame.rows, [None, pa.py_buffer(bytes(-(-frame.rows // 8)))])
+    return pa.nulls(frame.rows, SYSTEM[name])
+
+
+def cut(batch: pa.RecordBatch, frame: Frame, start: int, end: int) -> tuple[int, int]:
+    """Return which rows of a frame's batch have offsets in [start, end): (first, count)."""
+    if start <= frame.base and frame.next <= end:
+        return 0, frame.rows
+    if not frame.flags & OFFSETS:
+        first = max(start - frame.base, 0)
+        return first, min(end, frame.next) - frame.base - first
+    given = batch.column("_offset").to_numpy()
+    first, last = (int(at) for at in np.searchsorted(given, [start, end]))
+    return first, last - first
+
+
+def is_hole(frame: Frame) -> bool:
+    """Tell whether the frame stands for damaged bytes."""
+    return bool(frame.flags & framing.HOLE)

@@ -1,0 +1,92 @@
+"""Who numbered appends, and which number came last: derived from the frames, kept in a snapshot at each new segment.
+
+A snapshot `<offset>.producers` holds what the frames before that offset say, so it is still known when their
+segments are gone. The frames from there on are read again, by every process that needs to know.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+from headrace.log.frame import END, PRODUCED
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headrace.log.head import Slot
+    from headrace.log.partition import Partition
+
+_KEPT = 2  # snapshots; the older one serves when the newer one is damaged
+
+
+class Last(NamedTuple):
+    """A producer's last append in this partition."""
+
+    sequence: int
+    first: int
+    end: int
+
+
+def identity(producer: str) -> bytes:
+    """Return the 16 bytes that stand for a producer's name in frames."""
+    return blake2b(producer.encode(), digest_size=16).digest()
+
+
+class Producers:
+    """The last append of each producer, brought up to date before each use."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        self._known: dict[bytes, Last] = {}
+        self._offset = -1  # up to where frames were read; -1 before the snapshot
+
+    def forget(self) -> None:
+        """Start anew, after recovery changed what the log holds."""
+        self._known, self._offset = {}, -1
+
+    def catch_up(self, state: Slot) -> dict[bytes, Last]:
+        """Return the last append of each producer as of `state`."""
+        if self._offset < 0:
+            self._offset, self._known = _load(self._partition.folder, state.end)
+        for segment, index in self._partition.indexed(max(self._offset, state.start), state.end, state):
+            numbered = (index["flags"] & (END | PRODUCED)) == (END | PRODUCED)
+            fresh = (index["base"] >= self._offset) & (index["next"] <= state.end)
+            for number in np.flatnonzero(numbered & fresh):
+                frame = segment.frame(int(number))
+                self._known[frame.producer] = Last(frame.sequence, frame.first, frame.next)
+        self._offset = state.end
+        return self._known
+
+    def save(self, state: Slot) -> None:
+        """Write a snapshot as of `state`, durably, and drop those that are no longer of use."""
+        known = {producer.hex(): last for producer, last in self.catch_up(state).items()}
+        body = json.dumps(known, separators=(",", ":")).encode()
+        path = self._partition.folder / f"{state.end:020d}.producers"
+        draft = path.with_suffix(".draft")
+        with draft.open("wb") as file:
+            file.write(b"%08x%s" % (crc32(body), body))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+        for old in _snapshots(self._partition.folder)[_KEPT:]:
+            old.unlink(missing_ok=True)
+
+
+def _snapshots(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.producers"), reverse=True)
+
+
+def _load(folder: Path, end: int) -> tuple[int, dict[bytes, Last]]:
+    """Return the newest snapshot that is whole and not ahead of the log, with its offset."""
+    for path in _snapshots(folder):
+        offset, raw = int(path.stem), path.read_bytes()
+        if offset <= end and raw[:8] == b"%08x" % crc32(raw[8:]):
+            known = json.loads(raw[8:])
+            return offset, {bytes.fromhex(producer): Last(*last) for producer, last in known.items()}
+    return 0, {}

@@ -1,0 +1,95 @@
+"""Rows of a topic → records: every one with its event time, tombstones without a value, and a partition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.base.errors import InvalidRows
+from headrace.base.hashing import hash_columns
+from headrace.base.schema import TIMESTAMP
+from headrace.log.rows import Rows, rows_to_table
+
+if TYPE_CHECKING:
+    from headrace.log.meta import Meta
+
+
+def as_records(rows: Rows, meta: Meta, *, now: int) -> pa.Table:
+    """Return the topic's columns, and behind them those system columns that have something to say.
+
+    Raises:
+        InvalidRows: a row does not fit the schema, or deletes in a topic without a key.
+
+    """
+    table = rows_to_table(rows, meta.schema)
+    deleted = _deleted(table, meta)
+    times = _times(table, meta, deleted=deleted, now=now)
+    if deleted is not None:
+        table = _without_values(table, meta, deleted)
+    headers = table.column("_headers") if "_headers" in table.column_names else None
+    table = table.select(meta.schema.names)
+    if times is not None:
+        table = table.append_column("_time", times)
+    if deleted is not None:
+        table = table.append_column("_deleted", deleted)
+    if headers is not None and headers.null_count < len(headers):
+        table = table.append_column("_headers", headers)
+    return table
+
+
+def by_partition(table: pa.Table, key: tuple[str, ...], partitions: int) -> dict[int, pa.Table]:
+    """Return the records of each partition, in their order, by the stable hash of the key."""
+    hashes = hash_columns([table.column(name) for name in key], table.num_rows)
+    chosen = (hashes % np.uint64(partitions)).astype(np.uint16 if partitions < 1 << 16 else np.int64)
+    order = np.argsort(chosen, kind="stable")
+    numbers, firsts = np.unique(chosen[order], return_index=True)
+    if len(numbers) == 1:
+        return {int(numbers[0]): table}
+    ends = [*firsts[1:], table.num_rows]
+    parts = zip(numbers, firsts, ends, strict=True)
+    return {int(number): table.take(pa.array(order[first:end])) for number, first, end in parts}
+
+
+def _deleted(table: pa.Table, meta: Meta) -> pa.ChunkedArray | None:
+    """Return which rows are tombstones, None where there are none."""
+    if "_deleted" not in table.column_names:
+        return None
+    deleted = pc.fill_null(table.column("_deleted"), fill_value=False)
+    if not pc.any(deleted, min_count=0).as_py():
+        return None
+    if not meta.key:
+        raise InvalidRows(
+            f'rows[{pc.index(deleted, value=True).as_py()}] deletes, but the topic "{meta.name}" has no key',
+            hint="Only a topic with key=... can say what is deleted.",
+        )
+    return deleted
+
+
+def _times(table: pa.Table, meta: Meta, *, deleted: pa.ChunkedArray | None, now: int) -> pa.ChunkedArray | None:
+    """Return the event times to store, None where the topic's column or the time of the append says them."""
+    given = table.column("_time") if "_time" in table.column_names else None
+    if given is None or given.null_count == len(given):
+        return None
+    if meta.event_time is None:
+        return pc.fill_null(given, pa.scalar(now, pa.int64()).cast(TIMESTAMP))
+    if deleted is None:
+        return None
+    column = table.column(meta.event_time).cast(TIMESTAMP)
+    return pc.if_else(pc.and_(deleted, pc.is_null(column)), given, column)
+
+
+def _without_values(table: pa.Table, meta: Meta, deleted: pa.ChunkedArray) -> pa.Table:
+    """Set every column of a tombstone to null that is neither key nor event time."""
+    for at, field in enumerate(meta.schema):
+        if field.name not in meta.key and field.name != meta.event_time:
+            value = table.column(at)
+            table = table.set_column(at, field, _null_where(deleted, value))
+    return table
+
+
+def _null_where(deleted: pa.ChunkedArray, value: pa.ChunkedArray) -> pa.ChunkedArray:
+    kept = pc.if_else(deleted, None, pa.array(np.arange(len(value), dtype=np.int64)))
+    return value.take(kept) if value.null_count < len(value) else value

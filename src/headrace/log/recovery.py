@@ -1,0 +1,91 @@
+"""Recovery: what of a partition's files counts, found by reading them and changing nothing.
+
+A slot of the head that can be believed says from where to look. Whole appends behind it are accepted: they were
+written, perhaps not acknowledged. At the first bytes that are no frame, one question decides: does a later frame say
+that the disk had already confirmed this place? Then these are damaged records, which are kept as damaged, and
+nothing behind them is lost. If none does, it is the torn tail of an append that nobody was told of, and it ends here.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import TYPE_CHECKING
+
+from headrace.log import frame as framing
+from headrace.log.frame import END
+from headrace.log.head import BOOT, NO_SEGMENT, Slot
+from headrace.log.segment import bases, segment_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def survey(folder: Path, slot: Slot | None) -> Slot:
+    """Return the state that the segments hold, `slot` being the newest that the head has; reads only."""
+    known = bases(folder)
+    state = _starting_point(folder, slot, known)
+    for base in known:
+        if base < state.segment:
+            continue
+        if base != state.segment:
+            if base != state.end:
+                break
+            state = state._replace(segment=base, position=0, frames=0, layout=state.layout + 1)
+        state, complete = _read_on(folder, state)
+        if not complete:
+            break
+    if slot is not None and state.end < slot.end:
+        state = state._replace(layout=state.layout + 1)
+    return state._replace(boot=BOOT)
+
+
+def is_complete(folder: Path, slot: Slot) -> bool:
+    """Tell whether the files end where the slot says that they end."""
+    known = bases(folder)
+    if not known:
+        return slot.segment == NO_SEGMENT
+    return known[-1] == slot.segment and segment_path(folder, slot.segment).stat().st_size == slot.position
+
+
+def _starting_point(folder: Path, slot: Slot | None, known: list[int]) -> Slot:
+    """Return the last state that is beyond doubt."""
+    if slot is None:
+        return Slot(end=known[-1], segment=known[-1], start=known[0]) if known else Slot()
+    if slot.segment == NO_SEGMENT:
+        return slot
+    if slot.segment not in known:  # lost with what was acknowledged in it: its offsets are not given again
+        return slot._replace(segment=NO_SEGMENT, position=0, frames=0, layout=slot.layout + 1)
+    if segment_path(folder, slot.segment).stat().st_size < slot.position:
+        return slot._replace(end=slot.segment, position=0, frames=0)
+    return slot
+
+
+def _read_on(folder: Path, state: Slot) -> tuple[Slot, bool]:
+    """Return the state behind the last whole append of the state's segment, and whether nothing is left behind it."""
+    path = segment_path(folder, state.segment)
+    size = path.stat().st_size
+    if size <= state.position:
+        return state, True
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return _accept(data, state, len(data))
+
+
+def _accept(data: mmap.mmap, state: Slot, size: int) -> tuple[Slot, bool]:
+    position, offset, count = state.position, state.end, state.frames
+    while position < size:
+        frame = framing.parse(data, position)
+        if frame is not None and frame.base == offset and _is_whole(data, frame):
+            position, offset, count = frame.end, frame.next, count + 1
+            if frame.flags & END:
+                state = state._replace(position=position, end=offset, frames=count)
+            continue
+        later = list(framing.following(data, position, size))
+        if not any(known.synced > position for known in later):
+            break
+        position, offset, count = later[0].position, later[0].base, count + 1
+    return state, state.position == size
+
+
+def _is_whole(data: mmap.mmap, frame: framing.Frame) -> bool:
+    with memoryview(data) as view:
+        return framing.payload_is_whole(view, frame)

@@ -1,0 +1,159 @@
+"""A segment: one file of frames, mapped for reading, with an index that is rebuilt rather than trusted.
+
+The index is the list of the frames' headers: offsets, positions and event times of everything in the segment. A
+closed segment keeps it in a file beside itself; where that is missing or does not add up, the headers are read again.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+import pyarrow as pa
+
+from headrace.base.errors import CorruptBatch
+from headrace.log import frame as framing
+from headrace.log.frame import HEADER_SIZE, HOLE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from headrace.log.frame import Frame
+
+_MAGIC = b"HRINDEX\x01"
+_PREFIX = len(_MAGIC) + 8 + 4
+
+
+class Place(NamedTuple):
+    """Whose segment it is, for errors."""
+
+    topic: str
+    partition: int
+
+
+def segment_path(folder: Path, base: int) -> Path:
+    """Return the path of the segment whose first offset is `base`."""
+    return folder / f"{base:020d}.segment"
+
+
+def index_path(folder: Path, base: int) -> Path:
+    """Return the path of that segment's index."""
+    return folder / f"{base:020d}.index"
+
+
+def bases(folder: Path) -> list[int]:
+    """Return the first offsets of the segments in a folder, ascending."""
+    names = os.listdir(folder)  # noqa: PTH208 - names are all that is wanted, and no more time than that
+    return sorted(int(name[:20]) for name in names if name.endswith(".segment") and name[:20].isdecimal())
+
+
+class Segment:
+    """The frames of one file; may be used by many threads."""
+
+    def __init__(self, folder: Path, base: int, place: Place) -> None:
+        self.base = base
+        self.path = segment_path(folder, base)
+        self.place = place
+        self._lock = threading.Lock()
+        self._data: mmap.mmap | None = None
+        self._buffer: pa.Buffer = None
+        self._headers = b""
+        self._frames = framing.as_array(b"")
+        self._known = 0  # the position up to which the index reaches
+        self._checked: set[int] = set()
+
+    def size(self) -> int:
+        """Return the file's length."""
+        return self.path.stat().st_size
+
+    def frames(self, stop: int, end: int) -> NDArray[np.void]:
+        """Return the index up to the position `stop`, where the offset `end` is reached."""
+        with self._lock:
+            if self._known < stop:
+                self._read_index(stop, end)
+            return self._frames
+
+    def frame(self, number: int) -> Frame:
+        """Return one frame of the index."""
+        return framing.unpack(self._headers[number * HEADER_SIZE : (number + 1) * HEADER_SIZE])
+
+    def payload(self, number: int) -> pa.Buffer:
+        """Return the bytes of a frame's batch, mapped; each is checked once while the segment is open.
+
+        Raises:
+            CorruptBatch: header or payload are not what was written.
+
+        """
+        frame = self.frame(number)
+        with self._lock:
+            if frame.flags & HOLE:
+                raise self.corrupt(frame, "no valid batch starts here")
+            data = self._mapped(frame.end)
+            buffer = self._buffer
+            if frame.position not in self._checked:
+                self._check(data, frame)
+        return buffer.slice(frame.position + HEADER_SIZE, frame.length)
+
+    def corrupt(self, frame: Frame, why: str) -> CorruptBatch:
+        """Return the error that names the damaged frame."""
+        topic, partition = self.place
+        return CorruptBatch(
+            f'topic "{topic}", partition {partition}: the records at offsets {frame.base} to {frame.next - 1} '
+            f"are damaged",
+            detail=f"File {self.path}, position {frame.position}: {why}.",
+            hint=f"Restore the file from a copy, or read on from offset {frame.next}.",
+        )
+
+    def save_index(self, stop: int, end: int) -> None:
+        """Write the index of a segment that is closed at `stop`."""
+        self.frames(stop, end)
+        body = stop.to_bytes(8, "little") + self._headers
+        raw = _MAGIC + crc32(body).to_bytes(4, "little") + body
+        path = index_path(self.path.parent, self.base)
+        draft = path.with_suffix(".draft")
+        draft.write_bytes(raw)
+        draft.replace(path)
+
+    def _check(self, data: mmap.mmap, frame: Frame) -> None:
+        if framing.parse(data, frame.position) != frame:
+            raise self.corrupt(frame, "the batch's header does not match its checksum or the index")
+        with memoryview(data) as view:
+            if not framing.payload_is_whole(view, frame):
+                raise self.corrupt(frame, "the batch's content does not match its checksum")
+        self._checked.add(frame.position)
+
+    def _read_index(self, stop: int, end: int) -> None:
+        headers = self._saved_index(stop) if not self._known else None
+        if headers is None:
+            first = self.base if not len(self._frames) else int(self._frames["next"][-1])
+            data = self._mapped(stop)
+            headers = self._headers + b"".join(framing.walk(data, self._known, stop, offset=first, end=end))
+        self._headers, self._frames, self._known = headers, framing.as_array(headers), stop
+
+    def _saved_index(self, stop: int) -> bytes | None:
+        """Return the headers kept in the index file, if it is whole and made for a segment of this length."""
+        try:
+            raw = index_path(self.path.parent, self.base).read_bytes()
+        except OSError:
+            return None
+        body = raw[len(_MAGIC) + 4 :]
+        whole = raw.startswith(_MAGIC) and crc32(body).to_bytes(4, "little") == raw[len(_MAGIC) : _PREFIX - 8]
+        return body[8:] if whole and int.from_bytes(body[:8], "little") == stop else None
+
+    def _mapped(self, upto: int) -> mmap.mmap:
+        """Return a map of at least so many bytes; earlier maps live on for as long as arrays rest on them."""
+        if self._data is None or len(self._data) < upto:
+            with self.path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size < upto:
+                    lost = framing.unpack(framing.hole(size, upto, base=self.base, following=self.base + 1))
+                    raise self.corrupt(lost, f"the file has {size} bytes, {upto} were acknowledged")
+                self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._buffer = pa.py_buffer(self._data)
+        return self._data

@@ -1,0 +1,87 @@
+"""The time index: event times of offset ranges, exact, with a look into no more than the batches at the bounds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.log import payload as payloads
+from headrace.log.frame import HOLE, NO_MAX, NO_MIN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from headrace.log.partition import Partition
+    from headrace.log.segment import Segment
+
+    Decode = Callable[[Segment, int], pa.RecordBatch]
+
+
+def extremes(
+    partition: Partition, bounds: tuple[int, int], decode: Decode, event_time: str | None
+) -> tuple[int | None, int | None]:
+    """Return the least and greatest event time in the offsets [start, end), None where no record has one."""
+    start, end = bounds
+    state = partition.check(start, end)
+    lows, highs = [NO_MIN], [NO_MAX]
+    for segment, index in partition.indexed(start, end, state):
+        first = int(np.searchsorted(index["next"], start, side="right"))
+        last = int(np.searchsorted(index["base"], end, side="left"))
+        if first >= last:
+            continue
+        _refuse_holes(segment, index, first, last)
+        cut = {number for number in (first, last - 1) if index["base"][number] < start or index["next"][number] > end}
+        for number in cut:
+            low, high = payloads.extremes(_inside(segment, number, bounds, decode=decode, event_time=event_time)[2])
+            lows.append(low)
+            highs.append(high)
+        whole = index[first + (first in cut) : last - (last - 1 in cut)]
+        if whole.size:
+            lows.append(int(whole["min_time"].min()))
+            highs.append(int(whole["max_time"].max()))
+    low, high = min(lows), max(highs)
+    return (None, None) if (low, high) == (NO_MIN, NO_MAX) else (low, high)
+
+
+def first_at(partition: Partition, time: int, decode: Decode, event_time: str | None) -> int:
+    """Return the first offset whose event time is `time` or later, else the end."""
+    state = partition.state()
+    bounds = state.start, state.end
+    for segment, index in partition.indexed(*bounds, state):
+        inside = (index["next"] > state.start) & (index["base"] < state.end)
+        for number in np.flatnonzero(inside & ((index["max_time"] >= time) | (index["flags"] & HOLE != 0))):
+            at = int(number)
+            _refuse_holes(segment, index, at, at + 1)
+            found = _first_in(segment, at, time, bounds, decode=decode, event_time=event_time)
+            if found is not None:
+                return found
+    return state.end
+
+
+def _first_in(
+    segment: Segment, number: int, time: int, bounds: tuple[int, int], *, decode: Decode, event_time: str | None
+) -> int | None:
+    offsets, first, found = _inside(segment, number, bounds, decode=decode, event_time=event_time)
+    late = found.view(pa.int64()).fill_null(NO_MAX).to_numpy() >= time
+    if not late.any():
+        return None
+    return int(offsets[first + int(late.argmax())].as_py())
+
+
+def _inside(
+    segment: Segment, number: int, bounds: tuple[int, int], *, decode: Decode, event_time: str | None
+) -> tuple[pa.Array, int, pa.Array]:
+    """Return a frame's offsets, which of them is the first inside the bounds, and the event times inside."""
+    frame, batch = segment.frame(number), decode(segment, number)
+    first, count = payloads.cut(batch, frame, *bounds)
+    return payloads.offsets(batch, frame), first, payloads.times(batch, frame, event_time).slice(first, count)
+
+
+def _refuse_holes(segment: Segment, index: NDArray[np.void], first: int, last: int) -> None:
+    holes = np.flatnonzero(index["flags"][first:last] & HOLE)
+    if holes.size:
+        raise segment.corrupt(segment.frame(first + int(holes[0])), "no valid batch starts here")

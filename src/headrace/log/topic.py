@@ -1,0 +1,322 @@
+"""A topic: what a user of the log reads and appends to."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.base.errors import InvalidRows, InvalidTopic, LogClosed, UnknownColumn
+from headrace.base.time import instant
+from headrace.log import payload as payloads
+from headrace.log import records, times
+from headrace.log.meta import Meta, MetaFile
+from headrace.log.partition import Partition
+from headrace.log.payload import SYSTEM
+from headrace.log.producers import identity
+from headrace.log.segment import Place
+from headrace.log.writer import Request, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from headrace.log.log import Log
+    from headrace.log.rows import Rows
+    from headrace.log.segment import Segment
+
+_READ = ("_offset", "_time", "_deleted")
+
+
+class Topic:
+    """A named, partitioned, append-only log of records with a schema; made by `Log.topic` and `Log.create_topic`.
+
+    May be used by many threads, and pickled: elsewhere it opens the same path. Reading changes nothing on disk and
+    never waits for writers.
+    """
+
+    def __init__(self, log: Log, folder: Path) -> None:
+        self._log = log
+        self._file = MetaFile(folder)
+        self._first = self._file.current()
+        self._lock = threading.Lock()
+        self._partitions: dict[int, Partition] = {}
+        self._writers: dict[int, Writer] = {}
+        self._turn = -1
+        self._stored: dict[tuple[int, int], pa.Schema] = {}
+
+    def __repr__(self) -> str:
+        return f'Topic("{self.name}", path="{self._file.folder}")'
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _reopened, (self._log, self.name)
+
+    # ---- what it is ------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self._first.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its records."""
+        return self._meta().schema
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions it has; another process may have added some since the last look."""
+        return self._meta().partitions
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key columns; empty when records have no key."""
+        return self._first.key
+
+    @property
+    def event_time(self) -> str | None:
+        """The column that holds the event time, if one does."""
+        return self._first.event_time
+
+    @property
+    def cleanup(self) -> str:
+        """What becomes of old records: "delete" or "compact"."""
+        return self._meta().cleanup
+
+    @property
+    def retention(self) -> int | None:
+        """How long records are kept, in microseconds; None for ever."""
+        return self._meta().retention
+
+    # ---- appending -------------------------------------------------------------------------------------
+
+    def append(
+        self, rows: Rows, *, partition: int | None = None, producer: str | None = None, sequence: int | None = None
+    ) -> dict[int, range]:
+        """Append rows and return the offsets given in each partition, once they are safe on disk.
+
+        Rows are dicts, a `pyarrow.Table` or a `RecordBatch` (see `rows_to_table`), and may carry the system columns
+        `_time` (the event time, where no column of the topic holds it), `_deleted` (a tombstone: only its key and
+        its event time are kept) and `_headers`. Without `partition` the key's hash decides; without a key whole
+        appends go round the partitions. No rows: nothing happens, and the answer is empty.
+
+        One bad row, and nothing is written. In each partition the rows become visible all at once, but an append
+        that spreads over several partitions is not atomic over them: after a crash some may have it, some not.
+
+        With `producer` and `sequence` (it must grow) a retry of the same rows appends nothing: a partition in which
+        the producer's last append has this sequence answers with the offsets of that append, and with an empty
+        range at its end for a sequence older than the last. This holds over restarts.
+
+        Raises:
+            InvalidRows: a row does not fit.
+            AppendFailed: the disk refused; the rows are not in that partition.
+
+        """
+        meta = self._meta()
+        self._check_arguments(meta, partition, producer, sequence)
+        now = self._log.clock.now()
+        table = records.as_records(rows, meta, now=now)
+        if not table.num_rows:
+            return {}
+        requests = {}
+        for number, part in self._spread(table, meta, partition, sequence).items():
+            encoded = list(payloads.encode(part, event_time=meta.event_time, now=now))
+            request = Request(payloads=encoded, time=now, schema=len(meta.schemas))
+            if producer is not None and sequence is not None:
+                request.producer, request.sequence = identity(producer), sequence
+            requests[number] = request
+        return {number: self._writer(number).append(request) for number, request in requests.items()}
+
+    def _spread(self, table: pa.Table, meta: Meta, partition: int | None, sequence: int | None) -> dict[int, pa.Table]:
+        if partition is not None:
+            return {partition: table}
+        if meta.partitions == 1:
+            return {0: table}
+        if meta.key:
+            return records.by_partition(table, meta.key, meta.partitions)
+        if sequence is not None:  # a retry must meet the partition of the first attempt
+            return {sequence % meta.partitions: table}
+        return {self._next_turn(meta.partitions): table}
+
+    def _next_turn(self, partitions: int) -> int:
+        with self._lock:
+            fresh = self._turn < 0
+            self._turn += 1
+        if fresh:
+            ends = self.end_offsets()
+            self._turn = min(ends, key=lambda number: (ends[number], number))
+        return self._turn % partitions
+
+    @staticmethod
+    def _check_arguments(meta: Meta, partition: int | None, producer: str | None, sequence: int | None) -> None:
+        if partition is not None:
+            _check_partition(meta, partition)
+        if (producer is None) != (sequence is None):
+            raise InvalidRows("producer and sequence belong together", hint="Give both or neither.")
+        if producer is not None and not (isinstance(producer, str) and isinstance(sequence, int)):
+            raise InvalidRows(f"producer must be text and sequence a number, not {producer!r} and {sequence!r}")
+
+    # ---- reading ---------------------------------------------------------------------------------------
+
+    def read(self, partition: int, offset: int, max_rows: int) -> pa.Table:
+        """Return up to `max_rows` records from `offset` on: the columns, then `_offset`, `_time` and `_deleted`.
+
+        At the end the table is empty; at an offset that compaction took, reading goes on with the next one.
+
+        Raises:
+            OffsetOutOfRange: the offset is before the first or behind the end.
+            CorruptBatch: the records there are damaged.
+
+        """
+        end = self._partition(partition).check(offset, offset).end
+        columns = [*self.schema.names, *_READ]
+        found: list[pa.RecordBatch] = []
+        left = max_rows
+        for batch in self.batches(partition, offset, end, columns=columns) if left > 0 else ():
+            found.append(batch.slice(0, left))
+            left -= len(found[-1])
+            if left <= 0:
+                break
+        return pa.Table.from_batches(found, schema=self._result_schema(columns))
+
+    def batches(
+        self, partition: int, start: int, end: int, *, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the records with offsets in [start, end), in order, without copying them.
+
+        `columns` names what is wanted, in order, system columns `_offset _time _deleted _headers` included; by
+        default all columns of the schema. Batches have at most some 65 000 rows. They rest on mapped files and stay
+        valid when the topic is closed or deleted.
+
+        Raises:
+            OffsetOutOfRange: the range is not, or no longer, all there. Raised by the call, not by the first batch.
+            UnknownColumn: a column is not the topic's.
+            CorruptBatch: records in the range are damaged: none of their batch is given.
+
+        """
+        schema = self._result_schema(self.schema.names if columns is None else columns)
+        state = self._partition(partition).check(start, end)
+        return self._batches(self._partition(partition).between(start, end, state), (start, end), schema)
+
+    def _batches(
+        self, frames: Iterator[tuple[Segment, int]], bounds: tuple[int, int], schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        for segment, number in frames:
+            batch = self._decoded(segment, number)
+            frame = segment.frame(number)
+            names, stored = schema.names, batch.schema.names
+            if not names:
+                made = batch.select([])
+            elif names != stored:
+                arrays = [
+                    payloads.system_column(name, batch, frame, self.event_time)
+                    if name in SYSTEM
+                    else batch.column(name)
+                    for name in names
+                ]
+                made = pa.RecordBatch.from_arrays(arrays, schema=schema)
+            else:
+                made = batch
+            first, count = payloads.cut(batch, frame, *bounds)
+            if count:
+                yield made if count == frame.rows else made.slice(first, count)
+
+    def _decoded(self, segment: Segment, number: int) -> pa.RecordBatch:
+        frame = segment.frame(number)
+        content = segment.payload(number)
+        stored = self._stored.get((frame.schema, frame.flags))
+        if stored is None:
+            stored = payloads.stored_schema(self._meta().schema_of(frame.schema), frame.flags)
+            self._stored[frame.schema, frame.flags] = stored
+        return payloads.decode(content, stored)
+
+    def _result_schema(self, columns: Sequence[str]) -> pa.Schema:
+        schema = self.schema
+        fields = []
+        for name in columns:
+            if name not in SYSTEM and name not in schema.names:
+                raise UnknownColumn(name, step=self.name, columns=[*schema.names, *SYSTEM])
+            fields.append(pa.field(name, SYSTEM[name]) if name in SYSTEM else schema.field(name))
+        return pa.schema(fields)
+
+    # ---- offsets and times -----------------------------------------------------------------------------
+
+    def start_offsets(self) -> dict[int, int]:
+        """Return the first offset of each partition."""
+        return {number: self._partition(number).state().start for number in range(self.partitions)}
+
+    def end_offsets(self) -> dict[int, int]:
+        """Return the offset behind the last acknowledged record of each partition; costs microseconds."""
+        return {number: self._partition(number).state().end for number in range(self.partitions)}
+
+    def offsets_at(self, time: object) -> dict[int, int]:
+        """Return for each partition the first offset whose event time is `time` or later, else its end.
+
+        `time` is ISO text, a datetime or *milliseconds* since 1970. Records behind that offset may well be earlier:
+        event times need not ascend.
+        """
+        micros = instant(time)
+        decode, event_time = self._decoded, self.event_time
+        return {
+            number: times.first_at(self._partition(number), micros, decode, event_time)
+            for number in range(self.partitions)
+        }
+
+    def max_time(self, partition: int, start: int, end: int) -> int | None:
+        """Return the greatest event time of the records in [start, end), in microseconds; None where none has one.
+
+        It is exact, and comes from the index: only batches that the bounds cut are looked into.
+        """
+        found = self._partition(partition)
+        return times.extremes(found, (start, end), self._decoded, self.event_time)[1]
+
+    def min_time(self, partition: int, start: int, end: int) -> int | None:
+        """Return the least event time of the records in [start, end), in microseconds; None where none has one."""
+        found = self._partition(partition)
+        return times.extremes(found, (start, end), self._decoded, self.event_time)[0]
+
+    # ---- inside ----------------------------------------------------------------------------------------
+
+    def _meta(self) -> Meta:
+        if self._log.closed:
+            raise LogClosed(f'the log "{self._log.path}" is closed', hint="Open it again.")
+        return self._file.current()
+
+    def _partition(self, number: int) -> Partition:
+        meta = self._meta()
+        found = self._partitions.get(number)
+        if found is not None:
+            return found
+        _check_partition(meta, number)
+        with self._lock:
+            folder = self._file.folder / str(number)
+            return self._partitions.setdefault(number, Partition(folder, Place(self.name, number)))
+
+    def _writer(self, number: int) -> Writer:
+        partition = self._partition(number)
+        with self._lock:
+            if number not in self._writers:
+                self._writers[number] = Writer(partition, fsync=self._log.fsync, segment_bytes=self._log.segment_bytes)
+            return self._writers[number]
+
+    def _close(self) -> None:
+        with self._lock:
+            for writer in self._writers.values():
+                writer.close()
+            for partition in self._partitions.values():
+                partition.close()
+            self._writers, self._partitions = {}, {}
+
+
+def _check_partition(meta: Meta, number: object) -> None:
+    if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < meta.partitions:
+        return
+    raise InvalidTopic(
+        f'the topic "{meta.name}" has no partition {number!r}',
+        hint=f"Its partitions are 0 to {meta.partitions - 1}.",
+    )
+
+
+def _reopened(log: Log, name: str) -> Topic:
+    return log.topic(name)

@@ -1,0 +1,337 @@
+"""Appending to one partition: whole appends, on disk before they are acknowledged, one process at a time.
+
+Threads that append at the same time are written and fsynced together: the first of them takes the others with it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import AppendFailed
+from headrace.log import frame as framing
+from headrace.log import recovery
+from headrace.log.frame import END, NO_PRODUCER, PRODUCED, Frame
+from headrace.log.head import BOOT, FILE_SIZE, NO_SEGMENT, Head, Slot
+from headrace.log.partition import HEAD_NAME
+from headrace.log.producers import Last, Producers
+from headrace.log.segment import bases, index_path, segment_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from headrace.log.partition import Partition
+    from headrace.log.payload import Payload
+
+SEGMENT_BYTES = 128 << 20
+SEGMENT_FRAMES = 8_192  # so that a segment's headers are read in some 20 ms
+_VECTORS = 512  # buffers handed to one system call
+_LOGGER = logging.getLogger("headrace.log")
+_sync = getattr(os, "fdatasync", os.fsync)
+
+
+@dataclass(slots=True, kw_only=True)
+class Request:
+    """One append to one partition, and what became of it."""
+
+    payloads: Sequence[Payload]
+    time: int
+    schema: int
+    producer: bytes = NO_PRODUCER
+    sequence: int = 0
+    offsets: range | None = None
+    error: BaseException | None = None
+
+    @property
+    def rows(self) -> int:
+        """Return the number of records."""
+        return sum(payload.rows for payload in self.payloads)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class Writer:
+    """Appends to a partition; may be used by many threads."""
+
+    def __init__(self, partition: Partition, *, fsync: bool, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self._partition = partition
+        self._folder = partition.folder
+        self._fsync = fsync
+        self._segment_bytes = segment_bytes
+        self._turn = threading.Lock()
+        self._waiting: list[Request] = []
+        self._waiting_lock = threading.Lock()
+        self._producers = Producers(partition)
+        self._lock_fd = -1
+        self._head: Head | None = None
+        self._segment: tuple[int, int] | None = None  # (first offset, file)
+        self._checked = False  # the files were looked at since they were opened
+        self._pid = os.getpid()
+
+    def append(self, request: Request) -> range:
+        """Return the offsets given, once the records are safe on disk.
+
+        Raises:
+            AppendFailed: the disk refused; the log is as before.
+            TopicDeleted: the topic was deleted meanwhile.
+
+        """
+        with self._waiting_lock:
+            self._waiting.append(request)
+        with self._turn:
+            if request.offsets is None and request.error is None:
+                with self._waiting_lock:
+                    group, self._waiting = self._waiting, []
+                self._commit(group)
+        if request.error is not None:
+            raise request.error
+        assert request.offsets is not None  # noqa: S101 - _commit gave every request one or the other
+        return request.offsets
+
+    def close(self) -> None:
+        """Let go of the files."""
+        with self._turn:
+            self._release()
+
+    def _commit(self, group: list[Request]) -> None:
+        try:
+            with self._locked() as head:
+                self._write_group(head, group)
+        except BaseException as error:
+            failure = self._explained(error)
+            for request in group:
+                request.error = request.error or failure
+            if not isinstance(error, Exception):
+                raise
+
+    def _explained(self, error: BaseException) -> BaseException:
+        if not isinstance(error, OSError):
+            return error
+        topic, partition = self._partition.place
+        failure = AppendFailed(
+            f'the append to topic "{topic}", partition {partition} failed: {error.strerror or error}',
+            detail=f"Folder {self._folder}; nothing of the append is in the log.",
+            hint="Make room or mend the disk, then append again.",
+        )
+        failure.__cause__ = error
+        return failure
+
+    def _write_group(self, head: Head, group: list[Request]) -> None:
+        state = self._ready(head)
+        fresh = self._unseen(group, state)
+        if not fresh:
+            return
+        size = sum(p.length + framing.HEADER_SIZE for request in fresh for p in request.payloads)
+        head.set_busy(busy=True)
+        try:
+            fd, published = self._room_for(size, state)
+            buffers, after = _lay_out(fresh, published)
+            _write(fd, buffers, published.position)
+            if self._fsync:
+                _sync(fd)
+        except BaseException:
+            self._take_back(head, state)
+            raise
+        head.publish(after)
+        head.set_busy(busy=False)
+        offset = published.end
+        for request in fresh:
+            request.offsets = range(offset, offset + request.rows)
+            offset += request.rows
+
+    def _unseen(self, group: list[Request], state: Slot) -> list[Request]:
+        """Answer the requests that were appended before; return the others."""
+        numbered = any(request.producer != NO_PRODUCER for request in group)
+        known = dict(self._producers.catch_up(state)) if numbered else {}
+        fresh, offset, repeats = [], state.end, []
+        for request in group:
+            last = known.get(request.producer) if request.producer != NO_PRODUCER else None
+            if last is not None and request.sequence <= last.sequence:
+                repeats.append((request, last))
+                continue
+            if request.producer != NO_PRODUCER:
+                known[request.producer] = Last(request.sequence, offset, offset + request.rows)
+            offset += request.rows
+            fresh.append(request)
+        for request, last in repeats:
+            same = request.sequence == last.sequence
+            request.offsets = range(last.first, last.end) if same else range(state.end, state.end)
+        return fresh
+
+    # ---- the lock and the head -------------------------------------------------------------------------
+
+    @contextmanager
+    def _locked(self) -> Iterator[Head]:
+        """Hold the partition against writers of all processes."""
+        if self._pid != os.getpid():  # a fork shares its parent's locks: take our own
+            self._release()
+            self._pid = os.getpid()
+        while True:
+            if self._head is None:
+                self._open_head()
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
+            if self._is_current():
+                break
+            self._release()
+            if (self._folder / HEAD_NAME).exists():  # another topic of that name: these rows are not meant for it
+                raise self._partition.replaced()
+        try:
+            assert self._head is not None  # noqa: S101 - _open_head made it
+            yield self._head
+        finally:
+            if self._lock_fd >= 0:
+                fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+
+    def _open_head(self) -> None:
+        path = self._folder / HEAD_NAME
+        if not self._folder.exists():
+            raise self._partition.gone()
+        self._lock_fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
+        if os.fstat(self._lock_fd).st_size < FILE_SIZE:
+            os.ftruncate(self._lock_fd, FILE_SIZE)
+        self._head = Head(self._lock_fd, writable=True)
+        self._checked = False
+
+    def _is_current(self) -> bool:
+        """Tell whether the locked file is still the one with the head's name."""
+        try:
+            there = (self._folder / HEAD_NAME).stat()
+        except FileNotFoundError:
+            return False
+        return there.st_ino == os.fstat(self._lock_fd).st_ino
+
+    def _release(self) -> None:
+        if self._head is not None:
+            self._head.close()
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+        self._close_segment()
+        self._head, self._lock_fd, self._checked = None, -1, False
+        self._producers.forget()
+
+    def _ready(self, head: Head) -> Slot:
+        """Return the state to append to, after repairing what a writer that died left behind."""
+        slot, trusted, busy = head.read()
+        sound = slot if trusted and not busy else None
+        if sound is not None and (self._checked or recovery.is_complete(self._folder, sound)):
+            self._checked = True
+            return sound
+        return self._recover(head, slot)
+
+    def _recover(self, head: Head, slot: Slot | None) -> Slot:
+        state = recovery.survey(self._folder, slot)
+        self._close_segment()
+        self._producers.forget()
+        for base in bases(self._folder):
+            if base >= state.end and base != state.segment:  # of a roll that was not finished
+                segment_path(self._folder, base).unlink()
+                index_path(self._folder, base).unlink(missing_ok=True)
+        if state.segment != NO_SEGMENT:
+            self._opened(state.segment)
+            if self._fsync:
+                os.fsync(self._opened(state.segment))
+                sync_folder(self._folder)
+        if slot is not None and state.end < slot.end:
+            _LOGGER.warning("%s: the records from offset %d to %d were torn off and are lost", self._folder,
+                            state.end, slot.end - 1)  # fmt: skip
+        head.rebuild(state._replace(version=state.version + 2))
+        self._checked = True
+        rebuilt = head.read().slot
+        assert rebuilt is not None  # noqa: S101 - it was just written
+        return rebuilt
+
+    # ---- segments --------------------------------------------------------------------------------------
+
+    def _room_for(self, size: int, state: Slot) -> tuple[int, Slot]:
+        """Return the file to write to and the state before the write, in a new segment where the old one is full."""
+        full = state.position + size > self._segment_bytes or state.frames >= SEGMENT_FRAMES
+        if state.segment != NO_SEGMENT and not (full and state.position):
+            return self._opened(state.segment), state
+        if state.segment != NO_SEGMENT:
+            self._producers.save(state)
+            self._partition.segment(state.segment).save_index(state.position, state.end)
+        self._close_segment()
+        path = segment_path(self._folder, state.end)
+        self._segment = state.end, os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        if self._fsync:
+            sync_folder(self._folder)
+        return self._segment[1], state._replace(segment=state.end, position=0, frames=0, layout=state.layout + 1)
+
+    def _opened(self, base: int) -> int:
+        if self._segment is None or self._segment[0] != base:
+            self._close_segment()
+            self._segment = base, os.open(segment_path(self._folder, base), os.O_RDWR)
+        return self._segment[1]
+
+    def _close_segment(self) -> None:
+        if self._segment is not None:
+            os.close(self._segment[1])
+        self._segment = None
+
+    def _take_back(self, head: Head, state: Slot) -> None:
+        """Undo a write that failed; where that fails too, `busy` stays set and the next append recovers."""
+        try:
+            if self._segment is not None and self._segment[0] != state.segment:
+                segment_path(self._folder, self._segment[0]).unlink()
+                self._close_segment()
+            elif self._segment is not None:
+                os.ftruncate(self._segment[1], state.position)
+        except OSError:
+            return
+        head.set_busy(busy=False)
+
+
+def _lay_out(requests: Sequence[Request], state: Slot) -> tuple[list[object], Slot]:
+    """Return the bytes to write at the state's position, in pieces, and the state behind them."""
+    buffers: list[object] = []
+    position, offset, count = state.position, state.end, state.frames
+    for request in requests:
+        first = offset
+        numbered = PRODUCED if request.producer != NO_PRODUCER else 0
+        for number, payload in enumerate(request.payloads, 1):
+            flags = payload.flags | numbered | (END if number == len(request.payloads) else 0)
+            frame = Frame(flags, payload.checksum, payload.length, position, state.position, offset,
+                          offset + payload.rows, payload.rows, request.schema, request.time, payload.min_time,
+                          payload.max_time, first, request.producer, request.sequence)  # fmt: skip
+            buffers += [framing.pack(frame), payload.buffer, payload.filling]
+            position, offset, count = frame.end, frame.next, count + 1
+    return buffers, state._replace(version=state.version + 1, end=offset, position=position, frames=count, boot=BOOT)
+
+
+def _write(fd: int, buffers: list[object], position: int) -> None:
+    """Write all buffers at a position, however many calls it takes."""
+    os.lseek(fd, position, os.SEEK_SET)
+    for at in range(0, len(buffers), _VECTORS):
+        views = [memoryview(buffer) for buffer in buffers[at : at + _VECTORS]]  # type: ignore[arg-type]
+        while views:
+            written = os.writev(fd, views)
+            while views and written >= len(views[0]):
+                written -= len(views.pop(0))
+            if written:
+                views[0] = views[0][written:]
+
+
+def wait_for(partition: Partition) -> None:
+    """Wait until nobody appends to a partition."""
+    path = partition.folder / HEAD_NAME
+    if not path.exists():
+        return
+    fd = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+    finally:
+        os.close(fd)

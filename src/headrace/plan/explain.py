@@ -1,0 +1,146 @@
+"""The plan for people: as text, as a Mermaid graph, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.schema import to_ddl
+from headrace.base.time import show_duration
+from headrace.plan.nodes import (
+    Aggregate,
+    Changes,
+    Explode,
+    Late,
+    MapBatches,
+    Node,
+    ReadSource,
+    Select,
+    TopicSource,
+    Where,
+)
+
+if TYPE_CHECKING:
+    from headrace.plan.plan import Plan
+
+
+class Explanation:
+    """A plan, explained; `str` is the text."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The plan as plain values: `{"app", "levels", "steps": […], "sinks": […]}`."""
+        return {
+            "app": self.plan.app,
+            "levels": self.plan.depth + 1,
+            "steps": [self._step(node) for node in self.plan.nodes],
+            "sinks": [{"name": sink.name, "from": self.plan.name(sink.up)} for sink in self.plan.sinks],
+        }
+
+    @property
+    def json(self) -> str:
+        """The same as JSON text."""
+        return json.dumps(self.data, indent=2)
+
+    @property
+    def mermaid(self) -> str:
+        """The same as a Mermaid flowchart, one box a level."""
+        lines = ["flowchart LR"]
+        steps = self.data["steps"]
+        for level in range(self.plan.depth + 1):
+            lines.append(f'  subgraph L{level}["level {level}"]')
+            lines += [f"    {_box(step)}" for step in steps if step["level"] == level]
+            lines.append("  end")
+        for step in steps:
+            for up in step["inputs"]:
+                arrow = "==>|exchange|" if step["exchange"] else "-->"
+                lines.append(f"  {up} {arrow} {step['name']}")
+        for number, sink in enumerate(self.plan.sinks):
+            lines.append(f'  {self.plan.name(sink.up)} --> sink{number}[("{sink.name}")]')
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        lines = [f"app {self.plan.app}: {self.plan.depth + 1} levels"]
+        for level in range(self.plan.depth + 1):
+            lines.append(f"level {level}" + (" (per input partition)" if level == 0 else " (per shard, after an exchange)"))
+            for step in self.data["steps"]:
+                if step["level"] == level:
+                    lines += _text(step)
+        lines.append("sinks")
+        lines += [f"  {sink.name}  <- {self.plan.name(sink.up)}" for sink in self.plan.sinks]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _step(self, node: Node) -> dict[str, Any]:
+        return {
+            "name": self.plan.name(node),
+            "verb": node.shown if isinstance(node, Select) else node.verb,
+            "level": self.plan.level(node),
+            "inputs": [self.plan.name(up) for up in node.ups],
+            "exchange": self.plan.exchanged(node),
+            "detail": _detail(node),
+            "key": list(node.key) if node.key is not None else None,
+            "window": str(node.window) if isinstance(node, Aggregate) and node.window else None,
+            "emit": node.emit if isinstance(node, Aggregate) else None,
+            "state": _state(node),
+            "schema": to_ddl(node.schema),
+        }
+
+
+def _detail(node: Node) -> str:
+    if isinstance(node, TopicSource):
+        return f"topic {node.topic}" + _timing(node)
+    if isinstance(node, ReadSource):
+        return f"Spark source {node.label}" + _timing(node)
+    if isinstance(node, Select):
+        return ", ".join(n if n == made.text else f"{made.text} AS {n}" for n, made in node.columns)
+    if isinstance(node, Where):
+        return node.condition.text
+    if isinstance(node, Explode):
+        return f"{node.column.text} AS {', '.join(node.into)}"
+    if isinstance(node, MapBatches):
+        return getattr(node.function, "__qualname__", repr(node.function))
+    if isinstance(node, Aggregate):
+        return ", ".join(f"{made.text} AS {name}" for name, made in node.aggregates.results)
+    if isinstance(node, Late):
+        return "rows after their windows closed"
+    return "insert, update_preimage, update_postimage, delete" if isinstance(node, Changes) else ""
+
+
+def _timing(node: TopicSource | ReadSource) -> str:
+    at = f", event time {node.event_time}" if node.event_time else ", event time of the log"
+    return f"{at}, out of order {show_duration(node.out_of_order)}"
+
+
+def _state(node: Node) -> str | None:
+    if not isinstance(node, Aggregate):
+        return None
+    group = ", ".join(node.keys) or "one group"
+    if node.window is None:
+        return f"a row per ({group}), kept for ever"
+    return f"a row per ({group}, pane of {show_duration(node.window.pane)}), dropped when its last window closes"
+
+
+def _box(step: dict[str, Any]) -> str:
+    label = f"{step['name']}<br/>{step['verb']}"
+    if step["window"]:
+        label += f"<br/>{step['window']}"
+    if step["key"] is not None:
+        label += f"<br/>key {', '.join(step['key']) or '(none)'}"
+    quoted = label.replace('"', "'")
+    return f'{step["name"]}[["{quoted}"]]' if step["state"] else f'{step["name"]}["{quoted}"]'
+
+
+def _text(step: dict[str, Any]) -> list[str]:
+    lines = [f"  {step['name']}  [{step['verb']}]" + (f"  <- {', '.join(step['inputs'])}" if step["inputs"] else "")]
+    named = ("detail", "window", "emit", "key", "state", "schema")
+    for field in named:
+        value = step[field]
+        if value not in (None, "", []):
+            lines.append(f"      {field:<7}{', '.join(value) if isinstance(value, list) else value}")
+    return lines

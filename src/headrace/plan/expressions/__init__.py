@@ -1,0 +1,60 @@
+"""Expressions: Spark SQL text, typed by Spark's rules, computed by DuckDB through our table of translations.
+
+`scalar`, `condition` and `aggregates` turn text into frozen values that carry DuckDB's SQL. What a text means is
+Spark's meaning in ANSI mode with the session's zone UTC, errors included: each entry of the table is compared with
+Spark by `tests/expressions/test_against_spark.py`. What cannot be made equal is refused when it is declared.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import WrongType
+from headrace.plan.expressions import kinds as k
+from headrace.plan.expressions.aggregates import aggregates
+from headrace.plan.expressions.casts import cast
+from headrace.plan.expressions.compiler import Compiler, check
+from headrace.plan.expressions.functions import UserFunction
+from headrace.plan.expressions.grammar import parse
+from headrace.plan.expressions.values import AggregateCall, Aggregates, Scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+__all__ = ["AggregateCall", "Aggregates", "Scalar", "UserFunction", "aggregates", "condition", "scalar"]
+
+_NONE: Mapping[str, UserFunction] = {}
+
+
+def scalar(text: str, schema: pa.Schema, *, step: str, functions: Mapping[str, UserFunction] = _NONE) -> Scalar:
+    """Return one typed expression over the columns of `schema`.
+
+    A column is matched by its exact name, else by its name in any case if only one column fits. Nothing is computed:
+    a text that fails for some row (division by zero, a bad cast) raises when that row is computed.
+
+    Raises:
+        PlanError: the text cannot be read, typed or computed; the error names the step and the part.
+
+    """
+    tree = parse(text, step=step)
+    value = check(Compiler(schema, step=step, functions=functions).compile(tree), step=step)
+    return Scalar(text, value.sql, value.type, value.columns)
+
+
+def condition(text: str, schema: pa.Schema, *, step: str, functions: Mapping[str, UserFunction] = _NONE) -> Scalar:
+    """Return a condition: a scalar that is boolean; a row where it is null does not meet it.
+
+    Raises:
+        PlanError: as `scalar`, or the text is no boolean.
+
+    """
+    tree = parse(text, step=step)
+    value = Compiler(schema, step=step, functions=functions).compile(tree)
+    if value.type not in (k.BOOLEAN, k.NULL):
+        raise WrongType(
+            f'step "{step}": the condition {text!r} is {k.shown(value.type)}, not boolean',
+            hint=f"Compare it with something, for example {text} is not null.",
+        )
+    return Scalar(text, cast(value, k.BOOLEAN).sql, k.BOOLEAN, value.columns)

@@ -1,0 +1,177 @@
+"""Aggregations: texts such as `sum(price) / count(*)` become aggregate calls and expressions over their results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from sqlglot import exp
+
+from headrace.base.errors import InvalidExpression, PlanError, UngroupedColumn, UnknownColumn, UnsupportedFunction, WrongType
+from headrace.base.names import quote
+from headrace.plan.expressions import kinds as k
+from headrace.plan.expressions.compiler import Compiler, check
+from headrace.plan.expressions.grammar import parse, shown
+from headrace.plan.expressions.mismatch import Mismatch
+from headrace.plan.expressions.resolve import arguments
+from headrace.plan.expressions.table import AGGREGATES
+from headrace.plan.expressions.values import AggregateCall, Aggregates, Scalar, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from headrace.plan.expressions.functions import UserFunction
+    from headrace.plan.expressions.table.aggregates import Aggregate
+
+_NONE: Mapping[str, UserFunction] = {}
+
+
+def aggregates(
+    named: Mapping[str, str],
+    schema: pa.Schema,
+    keys: pa.Schema,
+    *,
+    step: str,
+    functions: Mapping[str, UserFunction] = _NONE,
+) -> Aggregates:
+    """Return what an aggregation computes: its distinct calls, and each result over them and the keys.
+
+    The arguments of aggregates read `schema`; outside of them only `keys` can be read. Equal calls are made once,
+    so `sum(x) / count(*)` beside `count(*)` counts once. A result's columns are `_a{i}` and names of keys.
+
+    Raises:
+        PlanError: a text cannot be read, typed or computed; the error names the step and the part.
+
+    """
+    collector = _Collector(schema, keys, step, functions)
+    results = tuple((name, collector.result(text)) for name, text in named.items())
+    return Aggregates(tuple(collector.calls), results)
+
+
+class _Collector:
+    """Collects the calls of all results of one step."""
+
+    def __init__(self, schema: pa.Schema, keys: pa.Schema, step: str, functions: Mapping[str, UserFunction]) -> None:
+        self.keys = keys
+        self.step = step
+        self.functions = functions
+        self.schema = schema
+        self.inside = Compiler(schema, step=step, functions=functions, missing=self._unknown)
+        self.calls: list[AggregateCall] = []
+
+    def result(self, text: str) -> Scalar:
+        tree = parse(text, step=self.step)
+        found: dict[int, Value] = {}
+        for node in list(_outermost(tree)):
+            found[id(node)] = self._call(node)
+        outside = Compiler(self.keys, step=self.step, functions=self.functions, calls=found, missing=self._no_key)
+        value = check(outside.compile(tree), step=self.step)
+        return Scalar(text, value.sql, value.type, value.columns)
+
+    def _call(self, node: exp.Expression) -> Value:
+        text = shown(node)
+        try:
+            call = self._typed(node)
+        except Mismatch as no:
+            raise no.condition(f'step "{self.step}": in "{text}": {no.what}', detail=no.detail, hint=no.hint) from None
+        same = [i for i, known in enumerate(self.calls) if _identity(known) == _identity(call)]
+        if not same:
+            self.calls.append(call)
+        name = f"_a{same[0] if same else len(self.calls) - 1}"
+        return Value(text, quote(name), call.type, frozenset({name}))
+
+    def _typed(self, node: exp.Expression) -> AggregateCall:
+        condition: Value | None = None
+        if isinstance(node, exp.Filter):
+            condition = self._condition(node.expression.this)
+            node = node.this
+        name, trees = node.name.lower(), list(node.expressions)
+        aggregate = AGGREGATES[name]
+        distinct = len(trees) == 1 and isinstance(trees[0], exp.Distinct)
+        if distinct:
+            trees = list(trees[0].expressions)
+        if distinct and not aggregate.distinct:
+            raise Mismatch(f"{name} does not take distinct", condition=UnsupportedFunction)
+        for tree in trees:
+            self._refuse_nested(tree, name)
+        if len(trees) == 1 and isinstance(trees[0], exp.Star):
+            return self._count_all(name, condition, distinct=distinct)
+        values = arguments(name, aggregate.takes, self.inside.all(trees))
+        kind = aggregate.gives(values)
+        return self._rewritten(name, aggregate, values, condition, kind, distinct=distinct)
+
+    def _rewritten(
+        self, name: str, aggregate: Aggregate, values: list[Value], condition: Value | None, kind: pa.DataType, *, distinct: bool
+    ) -> AggregateCall:
+        if name == "count_if":
+            values = [_chosen(values[0], Value("1", "1", k.INT))]
+        elif name == "count" and len(values) > 1 and not distinct:
+            whole = " AND ".join(f"{value.sql} IS NOT NULL" for value in values)
+            reads = frozenset[str]().union(*(value.columns for value in values))
+            values = [_chosen(Value("", whole, k.BOOLEAN, reads), Value("1", "1", k.INT))]
+        if condition is not None:
+            values = [_chosen(condition, value) for value in values]
+        distinct = distinct and aggregate.name not in ("min", "max", "collect_set")
+        scalars = tuple(Scalar(v.text, v.sql, v.type, v.columns) for v in (check(v, step=self.step) for v in values))
+        return AggregateCall(aggregate.name, scalars, distinct, kind)
+
+    def _count_all(self, name: str, condition: Value | None, *, distinct: bool) -> AggregateCall:
+        if name != "count" or distinct:
+            raise Mismatch(f"* stands in count(*) only, not in {name}", condition=InvalidExpression)
+        if condition is None:
+            return AggregateCall("count", (), distinct=False, type=k.BIGINT)
+        counted = _chosen(condition, Value("1", "1", k.INT))
+        return AggregateCall("count", (Scalar(counted.text, counted.sql, k.INT, counted.columns),), distinct=False, type=k.BIGINT)
+
+    def _condition(self, tree: exp.Expression) -> Value:
+        self._refuse_nested(tree, "filter")
+        value = self.inside.compile(tree)
+        if value.type not in (k.BOOLEAN, k.NULL):
+            raise Mismatch(f"the filter is {k.shown(value.type)}, not boolean", condition=WrongType)
+        return value
+
+    def _refuse_nested(self, tree: exp.Expression, name: str) -> None:
+        inner = next(_outermost(tree), None)
+        if inner is not None:
+            raise Mismatch(
+                f"an aggregate cannot stand inside {name}",
+                hint="Aggregate in two steps: .agg(…) first, then group and aggregate its result.",
+                condition=InvalidExpression,
+            )
+
+    def _no_key(self, name: str) -> PlanError:
+        if name.lower() not in (known.lower() for known in self.schema.names):
+            return self._unknown(name)
+        keys = ", ".join(self.keys.names) or "none"
+        return UngroupedColumn(
+            f'step "{self.step}": "{name}" stands outside an aggregate and is no key of the group',
+            detail=f"The keys are: {keys}. A group has many values of {name}.",
+            hint=f"Say which one: max({name}), min({name}), or max_by({name}, time); or add it to group_by.",
+        )
+
+    def _unknown(self, name: str) -> PlanError:
+        return UnknownColumn(name, step=self.step, columns=list(dict.fromkeys([*self.keys.names, *self.schema.names])))
+
+
+def _outermost(tree: exp.Expression) -> Iterator[exp.Expression]:
+    """Yield the aggregate calls that stand in no other one, each with its filter."""
+    if isinstance(tree, exp.Window):
+        return
+    if isinstance(tree, exp.Filter) or (isinstance(tree, exp.Anonymous) and tree.name.lower() in AGGREGATES):
+        inner = tree.this if isinstance(tree, exp.Filter) else tree
+        if isinstance(inner, exp.Anonymous) and inner.name.lower() in AGGREGATES:
+            yield tree
+            return
+    for child in tree.iter_expressions():
+        yield from _outermost(child)
+
+
+def _chosen(condition: Value, value: Value) -> Value:
+    """Return the value where the condition holds, else null."""
+    columns, raises = condition.columns | value.columns, condition.raises or value.raises
+    sql = f"(CASE WHEN {condition.sql} THEN {value.sql} END)"
+    return Value(f"{value.text} where {condition.text}", sql, value.type, columns, raises)
+
+
+def _identity(call: AggregateCall) -> tuple[object, ...]:
+    return call.function, tuple(scalar.sql for scalar in call.arguments), call.distinct, call.type

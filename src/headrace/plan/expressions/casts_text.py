@@ -1,0 +1,96 @@
+"""Text ⇄ numbers, dates and timestamps exactly as the JVM reads and writes them."""
+
+from __future__ import annotations
+
+from headrace.base.names import literal
+
+_PAD = r"[\x00-\x20\x7f]*"  # what Spark trims before it reads a whole number or a time
+_JAVA_PAD = r"[\x00-\x20]*"  # what Java trims before it reads a fraction
+_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_DAY = r"([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})"
+_CLOCK = r"([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?)?"
+_ZONE = r"(?: *(Z|UTC|GMT|(?:UTC|GMT)?[+-][0-9]{1,2}(?::?[0-9]{2})?))?"
+
+
+def integral_from_text(sql: str, duckdb_type: str, *, fail: str) -> str:
+    """Return SQL that reads a whole number: sign and digits, padded by blanks and control characters."""
+    return (
+        f"(CASE WHEN regexp_full_match({sql}, '{_PAD}[+-]?[0-9]+{_PAD}')"
+        f" THEN CAST(regexp_extract({sql}, '[+-]?[0-9]+') AS {duckdb_type}) WHEN {sql} IS NOT NULL THEN {fail} END)"
+    )
+
+
+def fraction_from_text(sql: str, duckdb_type: str, *, fail: str) -> str:
+    """Return SQL that reads a float or double as Java does; what is too large is infinite, `1d` and `1f` are 1."""
+    number = f"regexp_extract({sql}, '{_NUMBER}')"
+    huge = f"CASE WHEN {number} LIKE '-%' THEN '-inf' ELSE 'inf' END"
+    special = f"lower(regexp_extract({sql}, '^{_JAVA_PAD}(.*?){_JAVA_PAD}$', 1))"
+    return (
+        f"(CASE WHEN {sql} IS NULL THEN NULL"
+        f" WHEN regexp_full_match({sql}, '{_JAVA_PAD}{_NUMBER}[fFdD]?{_JAVA_PAD}')"
+        f" THEN coalesce(TRY_CAST({number} AS {duckdb_type}), CAST({huge} AS {duckdb_type}))"
+        f" WHEN {special} IN ('inf', '+inf', 'infinity', '+infinity') THEN CAST('inf' AS {duckdb_type})"
+        f" WHEN {special} IN ('-inf', '-infinity') THEN CAST('-inf' AS {duckdb_type})"
+        f" WHEN {special} = 'nan' THEN CAST('nan' AS {duckdb_type}) ELSE {fail} END)"
+    )
+
+
+def fraction_to_text(sql: str) -> str:
+    """Return SQL that writes a float or double as Java does: `1.0`, `1.0E10`, `NaN`, `Infinity`."""
+    text = f"CAST({sql} AS VARCHAR)"
+    sign = f"CASE WHEN starts_with({text}, '-') THEN '-' ELSE '' END"
+    mantissa = f"split_part({text}, 'e', 1)"
+    power = f"CAST(CAST(split_part({text}, 'e', 2) AS INTEGER) AS VARCHAR)"
+    whole = f"CAST(CAST(trunc(abs({sql})) AS BIGINT) AS VARCHAR)"
+    digits = f"rtrim(replace(ltrim({text}, '-'), '.', ''), '0')"
+    after = f"coalesce(nullif(substring({digits}, 2), ''), '0')"
+    small = f"rtrim(ltrim(replace(ltrim({text}, '-'), '.', ''), '0'), '0')"
+    after_small = f"coalesce(nullif(substring({small}, 2), ''), '0')"
+    return (
+        f"(CASE WHEN {sql} = 0 OR (abs({sql}) >= 0.001 AND abs({sql}) < 10000000) THEN {text}"
+        f" WHEN isnan({sql}) THEN 'NaN' WHEN isinf({sql}) THEN {sign} || 'Infinity'"
+        f" WHEN contains({text}, 'e') THEN {mantissa} || CASE WHEN contains({text}, '.') THEN '' ELSE '.0' END || 'E' || {power}"
+        f" WHEN abs({sql}) < 1 THEN {sign} || left({small}, 1) || '.' || {after_small} || 'E-4'"
+        f" ELSE {sign} || left({digits}, 1) || '.' || {after} || 'E' || CAST(length({whole}) - 1 AS VARCHAR) END)"
+    )
+
+
+def date_from_text(sql: str, *, fail: str) -> str:
+    """Return SQL that reads a date: `y`, `y-m` or `y-m-d`, then anything behind a blank or a T."""
+    pattern = f"(?s){_PAD}{_DAY}(?:[ T].*)?)?)?{_PAD}"
+    year, month, day = (_part(sql, pattern, i) for i in (1, 2, 3))
+    return (
+        f"(CASE WHEN regexp_full_match({sql}, '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}') THEN CAST({sql} AS DATE)"
+        f" WHEN regexp_full_match({sql}, {literal(pattern)}) THEN make_date({year}, {month}, {day})"
+        f" WHEN {sql} IS NOT NULL THEN {fail} END)"
+    )
+
+
+def timestamp_from_text(sql: str, *, zoned: bool, fail: str) -> str:
+    """Return SQL that reads a timestamp: a date, or a date and a time, then perhaps `Z`, `UTC` or `+hh:mm`.
+
+    Names of regions and times without a date are not read: they raise. Without `zoned`, the zone is not applied.
+    """
+    fast = "[0-9]{4}-[0-9]{2}-[0-9]{2} (?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?"
+    pattern = f"{_PAD}{_DAY}(?:[ T](?:{_CLOCK}{_ZONE})?)?)?)?{_PAD}"
+    year, month, day, hour, minute, second = (_part(sql, pattern, i, "1" if i <= 3 else "0") for i in range(1, 7))  # noqa: PLR2004
+    micros = f"CAST(left(rpad(regexp_extract({sql}, {literal(pattern)}, 7), 6, '0'), 6) AS BIGINT)"
+    zone = f"regexp_extract({sql}, {literal(pattern)}, 8)"
+    base = f"epoch_us(make_timestamp({year}, {month}, {day}, {hour}, {minute}, CAST({second} AS DOUBLE))) + {micros}"
+    shift = f" - {_zone_micros(zone)}" if zoned else ""
+    return (
+        f"(CASE WHEN regexp_full_match({sql}, '{fast}') THEN CAST({sql} AS TIMESTAMP)"
+        f" WHEN regexp_full_match({sql}, {literal(pattern)}) THEN make_timestamp({base}{shift})"
+        f" WHEN {sql} IS NOT NULL THEN {fail} END)"
+    )
+
+
+def _part(sql: str, pattern: str, group: int, default: str = "1") -> str:
+    return f"CAST(coalesce(nullif(regexp_extract({sql}, {literal(pattern)}, {group}), ''), '{default}') AS BIGINT)"
+
+
+def _zone_micros(zone: str) -> str:
+    hours = f"CAST('0' || regexp_extract({zone}, '[+-]([0-9]{{1,2}})', 1) AS BIGINT)"
+    minutes = f"CAST('0' || regexp_extract({zone}, '[+-][0-9]{{1,2}}:?([0-9]{{2}})', 1) AS BIGINT)"
+    sign = f"CASE WHEN contains({zone}, '-') THEN -1 ELSE 1 END"
+    return f"({sign}) * ({hours} * 60 + {minutes}) * 60000000"

@@ -1,0 +1,86 @@
+"""Date patterns (`yyyy-MM-dd HH:mm:ss`): the common letters, written and read; all others are refused."""
+
+from __future__ import annotations
+
+import re
+
+from headrace.base.names import literal
+from headrace.plan.expressions import kinds as k
+from headrace.plan.expressions.casts import raising
+from headrace.plan.expressions.mismatch import Mismatch
+from headrace.plan.expressions.values import Value
+
+_TOKEN = re.compile(r"'((?:[^']|'')*)'|([a-zA-Z])\2*|[^a-zA-Z']+")
+_WRITTEN = {
+    "yyyy": "%Y", "yy": "%y", "y": "%-Y", "MM": "%m", "M": "%-m", "MMM": "%b", "MMMM": "%B", "dd": "%d", "d": "%-d",
+    "HH": "%H", "H": "%-H", "hh": "%I", "h": "%-I", "mm": "%M", "m": "%-M", "ss": "%S", "s": "%-S", "a": "%p",
+    "E": "%a", "EEE": "%a", "EEEE": "%A", "DDD": "%j", "SSSSSS": "%f", "SSS": "%g",
+}  # fmt: skip
+_READ = {"yyyy": (r"(\d{4})", 1), "MM": (r"(\d{2})", 2), "M": (r"(\d{1,2})", 2), "dd": (r"(\d{2})", 3), "d": (r"(\d{1,2})", 3),
+         "HH": (r"(\d{2})", 4), "H": (r"(\d{1,2})", 4), "mm": (r"(\d{2})", 5), "m": (r"(\d{1,2})", 5), "ss": (r"(\d{2})", 6),
+         "s": (r"(\d{1,2})", 6), "SSS": (r"(\d{3})", 7), "SSSSSS": (r"(\d{6})", 7)}  # fmt: skip
+
+
+def _tokens(pattern: str) -> list[tuple[str, bool]]:
+    """Return the pattern's parts, and whether each is letters with a meaning."""
+    made, at = [], 0
+    while at < len(pattern):
+        found = _TOKEN.match(pattern, at)
+        if not found:
+            raise Mismatch(f"the format {pattern!r} has a quote that is never closed")
+        if found[1] is not None:
+            made.append((found[1].replace("''", "'") or "'", False))
+        else:
+            made.append((found[0], bool(found[2])))
+        at = found.end()
+    return made
+
+
+def _refused(pattern: str, letters: str, known: list[str]) -> Mismatch:
+    return Mismatch(
+        f"the letters {letters!r} of the format {pattern!r} are not supported",
+        hint=f"Supported are {', '.join(known)}, other characters, and 'text in quotes'.",
+    )
+
+
+def formatted(value: Value, pattern: str) -> Value:
+    """Return a timestamp written by a pattern."""
+    text = ""
+    for part, meant in _tokens(pattern):
+        if meant and part not in _WRITTEN:
+            raise _refused(pattern, part, list(_WRITTEN))
+        if not meant and re.search(r"[\[\]{}#]", part):
+            raise _refused(pattern, part, list(_WRITTEN))
+        text += _WRITTEN[part] if meant else part.replace("%", "%%")
+    sql = f"strftime({value.sql}, {literal(text)})"
+    return Value("", sql, k.STRING, raises=value.raises)
+
+
+def parsed(value: Value, pattern: str) -> Value:
+    """Return the timestamp that a pattern reads; a text that does not fit raises."""
+    regex, groups = "", {}
+    for part, meant in _tokens(pattern):
+        if meant and part not in _READ:
+            raise _refused(pattern, part, list(_READ))
+        if meant:
+            text, place = _READ[part]
+            regex += text.replace(r"\d", "[0-9]")
+            groups[place] = len(groups) + 1
+        else:
+            regex += re.escape(part)
+    field = {
+        place: f"CAST(regexp_extract({value.sql}, {literal(regex)}, {groups[place]}) AS BIGINT)" if place in groups else str(default)
+        for place, default in ((1, 1970), (2, 1), (3, 1), (4, 0), (5, 0), (6, 0))
+    }
+    micros = "0"
+    if 7 in groups:  # noqa: PLR2004 the fraction
+        digits = f"rpad(regexp_extract({value.sql}, {literal(regex)}, {groups[7]}), 6, '0')"
+        micros = f"CAST({digits} AS BIGINT)"
+    made = f"make_timestamp(epoch_us(make_timestamp({', '.join(field[i] for i in range(1, 6))}, {field[6]}::DOUBLE)) + {micros})"
+    fail = raising("CANNOT_PARSE_TIMESTAMP", f"this text does not fit the format {pattern}: ", value.sql)
+    clock = f"{field[4]} < 24 AND {field[5]} < 60 AND {field[6]} < 60"
+    sql = (
+        f"(CASE WHEN regexp_full_match({value.sql}, {literal(regex)}) AND {clock} THEN {made}"
+        f" WHEN {value.sql} IS NOT NULL THEN {fail} END)"
+    )
+    return Value("", sql, k.TIMESTAMP, raises=True)

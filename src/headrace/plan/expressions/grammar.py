@@ -1,0 +1,88 @@
+"""Spark's SQL grammar, as sqlglot reads it: a text becomes a tree in which every function keeps its own name."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, SqlglotError, TokenError
+
+from headrace.base.errors import InvalidExpression
+
+_OURS = ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "SUBSTR", "POSITION")
+_Parser: Any = Spark.parser_class
+
+
+class Grammar(Spark):  # type: ignore[misc]
+    """Spark's dialect without sqlglot's knowledge of functions: the table of translations has its own."""
+
+    class Parser(_Parser):  # type: ignore[misc]
+        """No function is special but those with a syntax of their own."""
+
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: parser for name, parser in _Parser.FUNCTION_PARSERS.items() if name in _OURS
+        }
+        NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
+        NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: parser for name, parser in _Parser.NO_PAREN_FUNCTION_PARSERS.items() if name in ("CASE", "IF")
+        }
+
+
+def parse(text: str, *, step: str) -> exp.Expression:
+    """Return the tree of one expression.
+
+    Raises:
+        InvalidExpression: the text is no expression; the error shows the place.
+
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidExpression(f'step "{step}": {text!r} is no expression', hint='For example "price * 0.9".')
+    try:
+        trees = sqlglot.parse(text, dialect=Grammar)
+    except ParseError as error:
+        raise _syntax(text, step, error.errors) from None
+    except (TokenError, SqlglotError, RecursionError) as error:
+        why = "it nests too deeply" if isinstance(error, RecursionError) else _first_line(error)
+        raise InvalidExpression(f'step "{step}": cannot read {text!r}: {why}') from None
+    tree = trees[0] if len(trees) == 1 else None
+    if tree is None or isinstance(tree, exp.Query | exp.DDL | exp.DML | exp.Command | exp.Block):
+        raise InvalidExpression(
+            f'step "{step}": {text!r} is not one expression',
+            hint="Write one value, such as \"upper(name)\"; rows are chosen with where, columns with select.",
+        )
+    if isinstance(tree, exp.Alias):
+        raise InvalidExpression(
+            f'step "{step}": {text!r} names its result',
+            hint=f"Name it with the keyword instead: {tree.alias or 'name'}={shown(tree.this)!r}.",
+        )
+    return tree
+
+
+def shown(tree: exp.Expression) -> str:
+    """Return a part of an expression as text, close to what was written."""
+    return str(tree.sql(dialect=Grammar))
+
+
+def _syntax(text: str, step: str, found: list[dict[str, Any]]) -> InvalidExpression:
+    first = found[0] if found else {}
+    before, here = first.get("start_context") or "", first.get("highlight") or ""
+    at = len(before) + 1 if text.startswith(before) else int(first.get("col") or 1)
+    why = str(first.get("description") or "")
+    if why.startswith("Required keyword") or not here.strip():
+        why = f'something is missing after "{here.strip()}"' if here.strip() else "it ends too early"
+    elif why.startswith("Invalid expression"):
+        why = f'"{here}" was not expected'
+    else:
+        why = f'{why[:1].lower()}{why[1:]}, but found "{here}"'
+    return InvalidExpression(
+        f'step "{step}": cannot read {text!r}: {why} at character {at}',
+        detail=f"{text}\n{' ' * (len('Detail: ') + at - 1)}^" if "\n" not in text else "",
+    )
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__

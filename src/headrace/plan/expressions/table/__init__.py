@@ -1,0 +1,55 @@
+"""The table of translations: every function and operator that expressions know, by family.
+
+A family is a file with a tuple `ENTRIES`. To add a function, add an entry with examples: the differential test
+against Spark and the reference page follow from it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.plan.expressions.table import (
+    arithmetic,
+    collections,
+    comparison,
+    conditionals,
+    dates,
+    hashes,
+    known,
+    logic,
+    patterns,
+    rounding,
+    strings,
+    texts,
+    times,
+)
+from headrace.plan.expressions.table.aggregates import AGGREGATES
+
+if TYPE_CHECKING:
+    from headrace.plan.expressions.functions import Function
+
+__all__ = ["AGGREGATES", "FAMILIES", "TABLE", "known"]
+
+FAMILIES: dict[str, tuple[Function, ...]] = {
+    "Arithmetic": (*arithmetic.ENTRIES, *rounding.ENTRIES),
+    "Comparison and logic": (*comparison.ENTRIES, *logic.ENTRIES),
+    "Conditionals and nulls": conditionals.ENTRIES,
+    "Text": (*strings.ENTRIES, *texts.ENTRIES),
+    "Patterns": patterns.ENTRIES,
+    "Dates": dates.ENTRIES,
+    "Timestamps": times.ENTRIES,
+    "Arrays, maps, structs": collections.ENTRIES,
+    "Hashes and encodings": hashes.ENTRIES,
+}
+
+
+def _by_name() -> dict[str, tuple[Function, ...]]:
+    table: dict[str, tuple[Function, ...]] = {}
+    for family in FAMILIES.values():
+        for function in family:
+            for name in function.names:
+                table[name] = (*table.get(name, ()), function)
+    return table
+
+
+TABLE = _by_name()

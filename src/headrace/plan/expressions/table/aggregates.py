@@ -1,0 +1,98 @@
+"""Aggregate functions: their names, what they take, their result types; the kernel computes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.plan.expressions import kinds as k
+from headrace.plan.expressions.coercion import comparable
+from headrace.plan.expressions.mismatch import Mismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.plan.expressions.values import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One aggregate: `takes` as in the table of functions, `gives` its result type, `distinct` if that is allowed.
+
+    `becomes` is another aggregate that computes it: `condition` keeps the rows where the argument is true.
+    """
+
+    names: tuple[str, ...]
+    takes: tuple[str, ...]
+    gives: Callable[[list[Value]], pa.DataType]
+    distinct: bool = False
+    becomes: str = ""
+    notes: str = ""
+
+    @property
+    def name(self) -> str:
+        """The canonical name."""
+        return self.becomes or self.names[0]
+
+
+def _sum(values: list[Value]) -> pa.DataType:
+    kind = values[0].type
+    if k.is_decimal(kind):
+        return k.decimal(kind.precision + 10, kind.scale)
+    return k.BIGINT if k.is_integral(kind) else k.DOUBLE
+
+
+def _average(values: list[Value]) -> pa.DataType:
+    kind = values[0].type
+    return k.adjusted(kind.precision + 4, kind.scale + 4) if k.is_decimal(kind) else k.DOUBLE
+
+
+def _ordered(values: list[Value]) -> pa.DataType:
+    comparable(values[-1], "this aggregate")
+    if values[-1].type == k.NULL:
+        raise Mismatch("null has no order")
+    return values[0].type
+
+
+def _listed(values: list[Value]) -> pa.DataType:
+    return pa.list_(values[0].type)
+
+
+def _set(values: list[Value]) -> pa.DataType:
+    comparable(values[0], "collect_set")
+    return pa.list_(values[0].type)
+
+
+def _count(_: list[Value]) -> pa.DataType:
+    return k.BIGINT
+
+
+def _double(_: list[Value]) -> pa.DataType:
+    return k.DOUBLE
+
+
+def _boolean(_: list[Value]) -> pa.DataType:
+    return k.BOOLEAN
+
+
+ALL: tuple[Aggregate, ...] = (
+    Aggregate(("count",), ("any...",), _count, distinct=True, notes="count(*) counts rows; count(a, b) those where no one is null"),
+    Aggregate(("count_if",), ("boolean",), _count, becomes="count"),
+    Aggregate(("sum",), ("number",), _sum, distinct=True, notes="raises when a bigint or a decimal overflows"),
+    Aggregate(("avg", "mean"), ("number",), _average, distinct=True),
+    Aggregate(("min",), ("any",), _ordered, distinct=True),
+    Aggregate(("max",), ("any",), _ordered, distinct=True),
+    Aggregate(("min_by",), ("any", "any"), _ordered, notes="rows where the second is null do not count"),
+    Aggregate(("max_by",), ("any", "any"), _ordered, notes="rows where the second is null do not count"),
+    Aggregate(("bool_and", "every"), ("boolean",), _boolean, becomes="min"),
+    Aggregate(("bool_or", "any", "some"), ("boolean",), _boolean, becomes="max"),
+    Aggregate(("stddev_samp", "stddev", "std"), ("double",), _double),
+    Aggregate(("stddev_pop",), ("double",), _double),
+    Aggregate(("var_samp", "variance"), ("double",), _double),
+    Aggregate(("var_pop",), ("double",), _double),
+    Aggregate(("collect_list", "array_agg"), ("any",), _listed, notes="nulls are skipped; the order is not defined"),
+    Aggregate(("collect_set",), ("any",), _set, notes="nulls are skipped; the order is not defined"),
+)
+AGGREGATES = {name: aggregate for aggregate in ALL for name in aggregate.names}

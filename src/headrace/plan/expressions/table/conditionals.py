@@ -1,0 +1,55 @@
+"""Choosing among values, and nulls; only the value that is chosen is computed."""
+
+from __future__ import annotations
+
+from headrace.plan.expressions import kinds as k
+from headrace.plan.expressions.casts import cast
+from headrace.plan.expressions.coercion import comparable, meet
+from headrace.plan.expressions.functions import Function, built, entry
+from headrace.plan.expressions.mismatch import Mismatch
+from headrace.plan.expressions.values import Value
+
+
+def _if(values: list[Value]) -> Value:
+    condition, *rest = values
+    if condition.type not in (k.BOOLEAN, k.NULL):
+        raise Mismatch(f"if wants a boolean, not {k.shown(condition.type)}")
+    yes, no = meet(rest, what="if")
+    sql = f"(CASE WHEN {cast(condition, k.BOOLEAN).sql} THEN {yes.sql} ELSE {no.sql} END)"
+    return Value("", sql, yes.type, raises=condition.raises or yes.raises or no.raises)
+
+
+def _nullif(values: list[Value]) -> Value:
+    one, other = meet(values, what="nullif")
+    comparable(one, "nullif")
+    sql = f"(CASE WHEN {one.sql} = {other.sql} THEN NULL ELSE {values[0].sql} END)"
+    return Value("", sql, values[0].type, raises=one.raises or other.raises)
+
+
+def _coalesce(values: list[Value]) -> Value:
+    met = meet(values, what="coalesce")
+    return Value("", f"coalesce({', '.join(v.sql for v in met)})", met[0].type, raises=any(v.raises for v in met))
+
+
+def _nanvl(values: list[Value]) -> Value:
+    kind = k.FLOAT if all(value.type == k.FLOAT for value in values) else k.DOUBLE
+    one, other = (cast(value, kind) for value in values)
+    sql = f"(CASE WHEN isnan({one.sql}) THEN {other.sql} ELSE {one.sql} END)"
+    return Value("", sql, kind, raises=one.raises or other.raises)
+
+
+ENTRIES: tuple[Function, ...] = (
+    built("if", "any, any, any", _if, "if(p, i, l)", "if(i > 0, 1 / i, 0)", "if(p, s, i)", "case when p then i when q then d end",
+          "case i when 0 then 'zero' when 1 then s else t end", "case when i = 0 then 0 else 1 div i end", raises=True,
+          notes="case when … then … else … end is the same, with more branches"),
+    built("coalesce", "any...", _coalesce, "coalesce(i, j)", "coalesce(i, l, 0)", "coalesce(s, i)", "coalesce(d, 1 / i)", "coalesce(m, n)",
+          "coalesce(day, at)"),
+    built("nvl ifnull", "any, any", _coalesce, "nvl(s, 'none')", "ifnull(i, 0)"),
+    built("nvl2", "any, any, any", lambda v: _if([Value("", f"({v[0].sql} IS NOT NULL)", k.BOOLEAN, raises=v[0].raises), *v[1:]]),
+          "nvl2(i, s, t)", "nvl2(s, i, d)"),
+    built("nullif", "any, any", _nullif, "nullif(i, 0)", "nullif(s, '')", "nullif(d, e)", "nullif(i, l)"),
+    entry("isnull", "any", "boolean", "($1 IS NULL)", "isnull(s)", "i is null"),
+    entry("isnotnull", "any", "boolean", "($1 IS NOT NULL)", "isnotnull(i)", "s is not null"),
+    entry("isnan", "double", "boolean", "coalesce(isnan($1), false)", "isnan(d)", "isnan(f)"),
+    built("nanvl", "number, number", _nanvl, "nanvl(d, e)", "nanvl(d, 0)", "nanvl(f, f)"),
+)  # fmt: skip

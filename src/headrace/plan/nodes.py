@@ -1,0 +1,295 @@
+"""What was asked, as frozen values: each node is one step, holds the steps above it, and has a schema.
+
+A node knows nothing of how it is computed. Two nodes are the same step only if they are the same object.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+    from headrace.plan.expressions import Aggregates, Scalar
+    from headrace.plan.windows import Window
+
+Emit = Literal["changes", "final"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Node:
+    """A step. `name` is what `.named` gave, or None."""
+
+    verb: ClassVar[str]
+    stateful: ClassVar[bool] = False
+
+    schema: pa.Schema
+    name: str | None = None
+
+    @property
+    def ups(self) -> tuple[Node, ...]:
+        """The steps that feed this one, left to right."""
+        return ()
+
+    @property
+    def key(self) -> tuple[str, ...] | None:
+        """The columns that identify a row of a table; None for streams, and for tables that lost their key."""
+        return None
+
+    @property
+    def is_table(self) -> bool:
+        """Whether rows may be withdrawn or replaced: a table, or an append-only stream."""
+        return False
+
+    @property
+    def appends(self) -> bool:
+        """Whether every row that comes out stays: nothing is ever withdrawn."""
+        return all(up.appends for up in self.ups)
+
+    def walk(self) -> Iterator[Node]:
+        """Yield the steps that lead here and this one, each once, sources first."""
+        seen: set[int] = set()
+
+        def visit(node: Node) -> Iterator[Node]:
+            if id(node) not in seen:
+                seen.add(id(node))
+                for up in node.ups:
+                    yield from visit(up)
+                yield node
+
+        return visit(self)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TopicSource(Node):
+    """The records of a topic, from its start. Times are microseconds."""
+
+    verb = "source"
+
+    topic: str
+    location: str | None
+    record_key: tuple[str, ...]
+    event_time: str | None
+    out_of_order: int
+    idle_after: int | None
+    format: str | None
+    on_error: Literal["dead_letter", "fail"]
+    partitions: int | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ReadSource(Node):
+    """The rows of any streaming source that Spark can read: a format with options, or a streaming DataFrame."""
+
+    verb = "read"
+
+    label: str
+    format: str | None
+    options: tuple[tuple[str, str], ...]
+    frame: Any
+    event_time: str | None
+    out_of_order: int
+    idle_after: int | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _OneUp(Node):
+    up: Node
+
+    @property
+    def ups(self) -> tuple[Node, ...]:
+        """The one step above."""
+        return (self.up,)
+
+    @property
+    def key(self) -> tuple[str, ...] | None:
+        """The key of the step above."""
+        return self.up.key
+
+    @property
+    def is_table(self) -> bool:
+        """As the step above."""
+        return self.up.is_table
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Select(_OneUp):
+    """New columns made of the old ones; `shown` is the verb that the user wrote."""
+
+    verb = "select"
+
+    columns: tuple[tuple[str, Scalar], ...]
+    shown: str
+
+    @property
+    def key(self) -> tuple[str, ...] | None:
+        """The key of the step above under its new names, or None when a part of it is gone."""
+        if self.up.key is None:
+            return None
+        kept = {made.sql: name for name, made in reversed(self.columns)}
+        renamed = [kept.get('"' + part.replace('"', '""') + '"') for part in self.up.key]
+        return None if None in renamed else tuple(name for name in renamed if name is not None)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Where(_OneUp):
+    """The rows for which the condition is true; neither false nor null is."""
+
+    verb = "where"
+
+    condition: Scalar
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Explode(_OneUp):
+    """One row for each element of an array, or each entry of a map; rows with nothing in it disappear."""
+
+    verb = "explode"
+
+    column: Scalar
+    into: tuple[str, ...]
+
+    @property
+    def key(self) -> tuple[str, ...] | None:
+        """No key is left: one row became several."""
+        return None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MapBatches(_OneUp):
+    """A function of the user's over Arrow tables."""
+
+    verb = "map_batches"
+
+    function: Callable[[pa.Table], pa.Table]
+
+    @property
+    def key(self) -> tuple[str, ...] | None:
+        """Nobody knows what the function did to the key."""
+        return None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Union(Node):
+    """All rows of several streams of one schema."""
+
+    verb = "union"
+
+    streams: tuple[Node, ...]
+
+    @property
+    def ups(self) -> tuple[Node, ...]:
+        """The streams."""
+        return self.streams
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Aggregate(Node):
+    """One row for each group, or each group and window, kept up to date."""
+
+    verb = "agg"
+    stateful = True
+
+    up: Node
+    keys: tuple[str, ...]
+    window: Window | None
+    emit: Emit
+    aggregates: Aggregates
+
+    @property
+    def ups(self) -> tuple[Node, ...]:
+        """The one step above."""
+        return (self.up,)
+
+    @property
+    def key(self) -> tuple[str, ...] | None:
+        """Group and window."""
+        return (*self.keys, "window_start", "window_end") if self.window else self.keys
+
+    @property
+    def is_table(self) -> bool:
+        """An aggregate is a table."""
+        return True
+
+    @property
+    def appends(self) -> bool:
+        """Only results that are given once, at the end, are never withdrawn."""
+        return self.emit == "final"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Late(Node):
+    """The rows that a step could no longer take, untouched."""
+
+    verb = "late"
+
+    of: Aggregate
+
+    @property
+    def ups(self) -> tuple[Node, ...]:
+        """The step that found them late."""
+        return (self.of,)
+
+    @property
+    def appends(self) -> bool:
+        """As what that step was given."""
+        return self.of.up.appends
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Changes(_OneUp):
+    """A table read as a stream of what happened to its rows."""
+
+    verb = "changes"
+
+    @property
+    def key(self) -> tuple[str, ...] | None:
+        """A stream has no key."""
+        return None
+
+    @property
+    def is_table(self) -> bool:
+        """What happened cannot be undone: a stream."""
+        return False
+
+    @property
+    def appends(self) -> bool:
+        """What happened stays."""
+        return True
+
+
+# ---- where rows go ----
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Sink:
+    """A place that a step's rows go to; `name` is unique in the app."""
+
+    up: Node
+    name: str
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TopicSink(Sink):
+    """Appends to a topic: rows of a stream, or upserts and tombstones of a table."""
+
+    topic: str
+    location: str | None
+    record_key: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ViewSink(Sink):
+    """Keeps a view: the current rows."""
+
+    view: str
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CallSink(Sink):
+    """Hands each epoch's rows to an object of the user's with `write(epoch, rows)`."""
+
+    target: Any

@@ -1,0 +1,78 @@
+"""Windows as values: how wide, how often, and how long they may still be corrected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+from typing import Literal
+
+from headrace.base.errors import PlanError
+from headrace.base.time import duration, show_duration
+
+
+class InvalidWindow(PlanError):
+    """A window's lengths make no window."""
+
+    condition = "INVALID_WINDOW"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Windows `[start, start + size)` that start every `every`, aligned to 1970-01-01 UTC plus `offset`.
+
+    All lengths are in microseconds. A window is open until the watermark reaches `end + grace`.
+    """
+
+    kind: Literal["tumbling", "hopping"]
+    size: int
+    every: int
+    grace: int
+    offset: int
+
+    @property
+    def pane(self) -> int:
+        """The length of the pieces that the windows share: state is kept once a pane, not once a window."""
+        return gcd(self.size, self.every)
+
+    def __str__(self) -> str:
+        every = "" if self.kind == "tumbling" else f" every {show_duration(self.every)}"
+        offset = f", offset {show_duration(self.offset)}" if self.offset else ""
+        return f"{self.kind} {show_duration(self.size)}{every}, grace {show_duration(self.grace)}{offset}"
+
+
+def tumbling(size: str, *, grace: str, offset: str = "0 seconds") -> Window:
+    """Windows that touch and never overlap: `[0, size)`, `[size, 2 size)`, …, aligned to 1970-01-01 UTC.
+
+    `grace` is how long a window is still corrected after the watermark has passed its end; it has no default,
+    since it decides which rows come too late.
+
+    Raises:
+        InvalidTime: a text is no duration.
+        InvalidWindow: the size is not above zero, or the grace is below it.
+
+    """
+    width = duration(size, what="window size")
+    return _window("tumbling", width, width, grace, offset)
+
+
+def hopping(size: str, every: str, *, grace: str, offset: str = "0 seconds") -> Window:
+    """Windows of length `size` that start `every` so often: they overlap where `every` is shorter than `size`.
+
+    Where `every` is longer than `size`, rows between two windows belong to none and are counted as such.
+
+    Raises:
+        InvalidTime: a text is no duration.
+        InvalidWindow: a length is not above zero, or the grace is below it.
+
+    """
+    return _window("hopping", duration(size, what="window size"), duration(every, what="hop"), grace, offset)
+
+
+def _window(kind: Literal["tumbling", "hopping"], size: int, every: int, grace: str, offset: str) -> Window:
+    allowed = duration(grace, what="grace")
+    if size <= 0 or every <= 0:
+        raise InvalidWindow("a window needs a size and a hop above zero", hint='For example "10 minutes".')
+    if allowed < 0:
+        raise InvalidWindow("grace is below zero", hint='Say "0 seconds" for windows that are never corrected.')
+    shift = duration(offset, what="offset") % every
+    return Window(kind=kind, size=size, every=every, grace=allowed, offset=shift)

@@ -1,0 +1,264 @@
+"""The test driver: the same engine as in production, without a JVM, on a clock that stands still."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from headrace.base.errors import NotRunning, PlanError
+from headrace.base.time import ManualClock, as_datetime
+from headrace.engine.engine import Engine, Settings, no_fault
+from headrace.engine.inprocess import InProcess
+from headrace.plan.nodes import Aggregate, CallSink, Late
+from headrace.plan.plan import make_plan
+from headrace.testing.faults import Crash, Faults
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+    from types import TracebackType
+
+    import pyarrow as pa
+
+    from headrace.dsl.app import App
+    from headrace.plan.nodes import Sink
+
+MOST_STEPS = 10_000
+
+
+class Driver:
+    """Runs an app step by step: send rows, step epochs, look at what came out, crash, restart.
+
+        with Driver(app) as driver:
+            driver.send("clicks", {"user": "ann", "at": "2026-01-31 10:00"})
+            driver.run()
+            assert driver.view("clicks_by_user") == [{"user": "ann", "n": 1}]
+
+    The storage is a temporary folder unless `storage` names one; topics are always in the embedded log there.
+    `carrier="spark"` runs the same scenario through Spark.
+
+    Raises:
+        PlanError: the app's plan is not possible, or not the one of the storage.
+
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        storage: str | Path | None = None,
+        carrier: Literal["in process", "spark"] = "in process",
+        shards: int | None = None,
+    ) -> None:
+        self._folder = None if storage is not None else tempfile.TemporaryDirectory(prefix="headrace-")
+        self.storage = Path(storage if storage is not None else self._folder.name)  # type: ignore[union-attr]
+        self.clock = ManualClock()
+        self._lates = _Lates()
+        self._plan = make_plan(app.name, [*app.plan().sinks, *self._lates.sinks(app)])
+        self._shards = shards or app.shards or 1
+        self._carrier_name = carrier
+        self._read: dict[str, dict[int, int]] = {}
+        self._faults = Faults()
+        self._open()
+
+    def _open(self) -> None:
+        settings = Settings(
+            storage=self.storage,
+            topics=None,
+            shards=self._shards,
+            clock=self.clock,
+            sync=False,
+            partitions=1,
+            fault=self._faults if self._carrier_name != "spark" else no_fault,
+        )
+        self._engine: Engine | None = Engine(self._plan, settings)
+        try:
+            self._carrier = self._make_carrier(self._engine)
+        except BaseException:
+            self._engine.close()
+            raise
+
+    def _make_carrier(self, engine: Engine) -> Any:
+        if self._carrier_name == "in process":
+            return InProcess(engine)
+        from headrace.engine.spark.stepped import Stepped
+
+        return Stepped(engine)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop, and remove the temporary storage."""
+        self._stop()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def _stop(self) -> None:
+        if self._engine is not None:
+            self._carrier.close()
+            self._engine.close()
+            self._engine = None
+
+    @property
+    def _running(self) -> Engine:
+        if self._engine is None:
+            raise NotRunning("the driver has crashed or is closed", hint="Call driver.restart().")
+        return self._engine
+
+    # ---- input ----
+
+    def send(self, topic: str, *rows: Mapping[str, Any], partition: int | None = None) -> None:
+        """Append rows to a topic; they are read by the next step.
+
+        Raises:
+            InvalidRows: a row does not fit the topic's schema; nothing is appended.
+
+        """
+        self._running.topics.log.topic(topic).append([dict(row) for row in rows], partition=partition)
+
+    def delete(self, topic: str, **key: Any) -> None:
+        """Append a tombstone: the key's columns, and the event-time column if it is given."""
+        self._running.topics.log.topic(topic).append([{**key, "_deleted": True}])
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock."""
+        self.clock.advance(seconds)
+
+    # ---- running ----
+
+    def step(self) -> None:
+        """Run exactly one epoch with all that was sent, an empty one included."""
+        self._running  # noqa: B018 -- raises after a crash
+        self._carrier.step(limit=_ALL)
+
+    def run(self) -> None:
+        """Run epochs until another would change nothing; at least one if anything was sent."""
+        for _ in range(MOST_STEPS):
+            if self._running.settled:
+                return
+            self.step()
+        raise PlanError(f"the app did not come to rest within {MOST_STEPS} epochs")
+
+    def finish(self) -> None:
+        """End the input: every watermark moves to the end of time, so that everything closes; then run."""
+        self._running  # noqa: B018 -- raises after a crash
+        self._carrier.step(limit=_ALL, ended=True)
+        self.run()
+
+    # ---- output ----
+
+    def read(self, topic: str) -> list[dict[str, Any]]:
+        """Return the rows published to a topic since the last read of it, in offset order.
+
+        A tombstone is its key with every other column None and `_deleted=True`.
+        """
+        source = self._running.topics.log.topic(topic)
+        at = self._read.setdefault(topic, {})
+        made: list[dict[str, Any]] = []
+        for partition, end in source.end_offsets().items():
+            first = at.get(partition, 0)
+            for batch in source.batches(partition, first, end, columns=[*source.schema.names, "_deleted"]):
+                made += [_shown(row) for row in _rows(batch)]
+            at[partition] = end
+        return made
+
+    def view(self, name: str) -> list[dict[str, Any]]:
+        """Return a view's rows, sorted by its key."""
+        return _rows(self._running.views.read(name))
+
+    def late(self, step: str) -> list[dict[str, Any]]:
+        """Return all rows that came too late for a step, in the order in which they came."""
+        node = self._running.node(step)
+        if not isinstance(node, Aggregate) or node.window is None:
+            raise PlanError(f'step "{step}" has no windows, so nothing is late for it')
+        return self._lates.rows(step)
+
+    def watermark(self, step: str) -> datetime | None:
+        """Return the event time before which a step expects nothing more, or None while it cannot say.
+
+        For a step with state: the watermark that it works with in the next epoch. For a source: its own.
+        """
+        node, last = self._running.node(step), self._running.last
+        known = last.watermarks if isinstance(node, Aggregate) else last.outputs
+        value = known.get(step)
+        return None if value is None else as_datetime(value)
+
+    # ---- crashes ----
+
+    def crash(self, at: str) -> None:
+        """Run one epoch and die in the middle of it, at one of `headrace.testing.POINTS`; then call `restart`.
+
+        Raises:
+            PlanError: there is no such point, or the epoch did not come by it.
+
+        """
+        self._faults.arm(at)
+        try:
+            self.step()
+        except Crash:
+            self._stop()
+            return
+        finally:
+            self._faults.disarm()
+        raise PlanError(f'the epoch did not come by the point "{at}"', hint="Send rows that make it do so.")
+
+    def restart(self) -> None:
+        """Start again on the same storage, as a new process would."""
+        self._stop()
+        self._open()
+
+
+_ALL = 1 << 62
+
+
+class _Lates:
+    """Catches the late rows of every step, once for each epoch however often it is handed over."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, dict[int, pa.Table]] = {}
+
+    def sinks(self, app: App) -> list[Sink]:
+        plan = app.plan()
+        return [
+            CallSink(
+                up=_late_of(node, plan.nodes),
+                name=f"call:late of {plan.name(node)}",
+                target=_Catch(self.kept.setdefault(plan.name(node), {})),
+            )
+            for node in plan.stateful()
+            if node.window is not None
+        ]
+
+    def rows(self, step: str) -> list[dict[str, Any]]:
+        caught = self.kept.get(step, {})
+        return [row for epoch in sorted(caught) for row in _rows(caught[epoch].drop_columns(["_weight", "_time"]))]
+
+
+def _late_of(node: Aggregate, nodes: tuple[Any, ...]) -> Late:
+    known = [each for each in nodes if isinstance(each, Late) and each.of is node]
+    return known[0] if known else Late(of=node, schema=node.up.schema)
+
+
+class _Catch:
+    def __init__(self, kept: dict[int, pa.Table]) -> None:
+        self.kept = kept
+
+    def write(self, epoch: int, rows: pa.Table) -> None:
+        self.kept[epoch] = rows
+
+
+def _rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = rows.to_pylist(maps_as_pydicts="strict")
+    return made
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    deleted = row.pop("_deleted")
+    return {**row, "_deleted": True} if deleted else row

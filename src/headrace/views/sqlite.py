@@ -1,0 +1,253 @@
+"""Views in one SQLite file: an epoch is a transaction, a reader's snapshot is another.
+
+Each view is a table of its name, to be read by whatever reads SQLite; what is stored is in `values`.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+
+from headrace.base.errors import UnknownView, ViewChanged, ViewOutOfStep, ViewsFailed
+from headrace.base.names import check_identifier
+from headrace.base.schema import parse_type, type_name
+from headrace.views.store import NO_EPOCH, Described
+from headrace.views.table import RESERVED_PREFIXES, ViewTable, distinct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from headrace.views.store import Key
+
+_WAIT_SECONDS = 60.0  # for another process that writes
+_LOG_BYTES = 64 * 1024 * 1024  # what one large epoch leaves of the write-ahead log
+_MAKE = (
+    "CREATE TABLE IF NOT EXISTS headrace_views (name TEXT PRIMARY KEY, stored TEXT, schema BLOB, key TEXT)",
+    "CREATE TABLE IF NOT EXISTS headrace_epoch (one INTEGER PRIMARY KEY CHECK (one = 1), applied INTEGER)",
+)
+
+
+class SqliteViews:
+    """A store of views in the file `path`, which is made when the first view is declared.
+
+    One process writes; any number read, whole epochs, and never hold the writer up. An applied epoch survives
+    a power cut; with `durable=False` it survives the process only, and is applied faster.
+    """
+
+    def __init__(self, path: str | Path, *, durable: bool = True) -> None:
+        self._db: sqlite3.Connection | None = None
+        self._lock = threading.Lock()
+        self.path = Path(path)
+        self.durable = durable
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; a later call opens it again."""
+        with self._lock:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
+
+    # ---- writing -------------------------------------------------------------------------------------------
+
+    def declare(self, name: str, schema: pa.Schema, key: Key) -> None:
+        """Make a view, or do nothing if it is there with these columns and this key; see `Views.declare`."""
+        check_identifier(name, what="view")
+        schema = pa.schema([pa.field(f.name, parse_type(type_name(f.type)), nullable=f.nullable) for f in schema])
+        with self._transaction() as db:
+            tables = _tables(db)
+            if name in tables:
+                _check_same(tables[name], schema, key)
+                db.execute("UPDATE headrace_views SET schema = ? WHERE name = ?", [_bytes(schema), name])
+                return
+            table = ViewTable(name, _free(name, tables.values()), schema, key)
+            table.create(db)
+            row = [name, table.stored, _bytes(schema), json.dumps(key)]
+            db.execute("INSERT INTO headrace_views VALUES (?, ?, ?, ?)", row)
+
+    def apply(self, epoch: int, deltas: Mapping[str, pa.Table]) -> None:
+        """Apply an epoch to all its views or to none, once; see `Views.apply`."""
+        with self._transaction() as db:
+            if epoch <= _applied(db):
+                return
+            tables = _tables(db)
+            for name, delta in deltas.items():
+                missing = _find(tables, name).apply(db, delta)
+                if missing:
+                    raise ViewOutOfStep(name, epoch=epoch, missing=missing)
+            db.execute("INSERT OR REPLACE INTO headrace_epoch VALUES (1, ?)", [epoch])
+
+    def drop(self, name: str) -> None:
+        """Forget a view and its rows; `UnknownView` if there is none."""
+        with self._transaction() as db:
+            _find(_tables(db), name).drop(db)
+            db.execute("DELETE FROM headrace_views WHERE name = ?", [name])
+
+    def reset(self) -> None:
+        """Forget every view and every epoch."""
+        if not self.path.exists():
+            return
+        with self._transaction() as db:
+            for table in _tables(db).values():
+                table.drop(db)
+            db.execute("DELETE FROM headrace_views")
+            db.execute("DELETE FROM headrace_epoch")
+
+    # ---- reading -------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def snapshot(self) -> Iterator[SqliteSnapshot]:
+        """Return a context in which several reads see the same epoch, whatever is applied meanwhile."""
+        with self._outside(), closing(self._open_to_read()) as db:
+            db.execute("BEGIN")
+            yield SqliteSnapshot(db)
+
+    def applied(self) -> int:
+        """Return the last epoch that was applied, -1 if none was."""
+        with self.snapshot() as now:
+            return now.applied()
+
+    def names(self) -> list[str]:
+        """Return the views' names, sorted."""
+        with self.snapshot() as now:
+            return now.names()
+
+    def describe(self, name: str) -> Described:
+        """Return a view's columns, key and number of rows; `UnknownView` if there is none."""
+        with self.snapshot() as now:
+            return now.describe(name)
+
+    def read(self, name: str) -> pa.Table:
+        """Return a view's rows, typed as declared, sorted by key (a bag by all columns), nulls first."""
+        with self.snapshot() as now:
+            return now.read(name)
+
+    # ---- the file ------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, self._outside():
+            if self._db is None:
+                self._db = self._open_to_write()
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            finally:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+
+    def _open_to_write(self) -> sqlite3.Connection:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        db = sqlite3.connect(self.path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
+        db.execute(f"PRAGMA synchronous = {'FULL' if self.durable else 'OFF'}")
+        for statement in _MAKE:
+            db.execute(statement)
+        return db
+
+    def _open_to_read(self) -> sqlite3.Connection:
+        where = f"{self.path.absolute().as_uri()}?mode=rw" if self.path.exists() else ":memory:"
+        return sqlite3.connect(where, uri=True, timeout=_WAIT_SECONDS, isolation_level=None)
+
+    @contextmanager
+    def _outside(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise ViewsFailed(str(self.path), why=str(error)) from error
+
+
+class SqliteSnapshot:
+    """The views as one epoch left them; good inside `SqliteViews.snapshot()` only."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        # the first read fixes what is seen; a file that is new, or none, has no table of views yet
+        made = db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'headrace_epoch'").fetchone()[0]
+        self._applied = _applied(db) if made else NO_EPOCH
+        self._tables = _tables(db) if made else {}
+
+    def applied(self) -> int:
+        """Return the epoch that this is the state of, -1 before the first."""
+        return self._applied
+
+    def names(self) -> list[str]:
+        """Return the views' names, sorted."""
+        return sorted(self._tables)
+
+    def describe(self, name: str) -> Described:
+        """Return a view's columns, key and number of rows; `UnknownView` if there is none."""
+        table = _find(self._tables, name)
+        return Described(table.schema, table.key, table.count(self._db))
+
+    def read(self, name: str) -> pa.Table:
+        """Return a view's rows, typed as declared, sorted by key (a bag by all columns), nulls first."""
+        return _find(self._tables, name).read(self._db)
+
+
+def _applied(db: sqlite3.Connection) -> int:
+    row = db.execute("SELECT applied FROM headrace_epoch").fetchone()
+    return int(row[0]) if row else NO_EPOCH
+
+
+def _tables(db: sqlite3.Connection) -> dict[str, ViewTable]:
+    made = {}
+    for name, stored, schema, key in db.execute("SELECT name, stored, schema, key FROM headrace_views"):
+        parts = json.loads(key)
+        read = pa.ipc.read_schema(pa.py_buffer(schema))
+        made[name] = ViewTable(name, stored, read, None if parts is None else tuple(parts))
+    return made
+
+
+def _find(tables: Mapping[str, ViewTable], name: str) -> ViewTable:
+    if name not in tables:
+        raise UnknownView(name, known=sorted(tables))
+    return tables[name]
+
+
+def _free(name: str, tables: Iterable[ViewTable]) -> str:
+    """Return a name for a table: the view's own unless SQLite or another view has it."""
+    reserved = name.lower().startswith(RESERVED_PREFIXES)
+    return distinct([f"view_{name}" if reserved else name], taken=[table.stored for table in tables])[0]
+
+
+def _bytes(schema: pa.Schema) -> bytes:
+    return bytes(schema.serialize())
+
+
+def _check_same(table: ViewTable, schema: pa.Schema, key: Key) -> None:
+    """Raise `ViewChanged` unless columns, types and key are what they were; order and `not null` may change."""
+    before, after = ({field.name: type_name(field.type) for field in known} for known in (table.schema, schema))
+    differences = [
+        *(f'the column "{name}" is new' for name in after if name not in before),
+        *(f'the column "{name}" is gone' for name in before if name not in after),
+        *(
+            f'the column "{name}" was {before[name]} and is now {after[name]}'
+            for name in after
+            if name in before and before[name] != after[name]
+        ),
+    ]
+    if key != table.key:
+        differences.append(f"the key was {_show(table.key)} and is now {_show(key)}")
+    if differences:
+        raise ViewChanged(table.name, differences=differences)
+
+
+def _show(key: Key) -> str:
+    return "none" if key is None else f"({', '.join(key)})"

@@ -1,0 +1,200 @@
+"""One view's table in SQLite: how it is named, made, changed and read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.base.names import quote
+from headrace.views.store import WEIGHT
+from headrace.views.values import affinity, order_terms, to_arrow, to_sqlite
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable, Iterator
+
+    from headrace.views.store import Key
+
+RESERVED_PREFIXES = ("sqlite_", "headrace_")
+ROWID = "_rowid_"  # SQLite's own number of a row; a column of that name is stored under another
+CHUNK_ROWS = 50_000  # so many rows are Python values at a time
+
+
+@dataclass(frozen=True)
+class ViewTable:
+    """A view and the table that keeps it."""
+
+    name: str
+    stored: str
+    schema: pa.Schema
+    key: Key
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """The columns' names in SQLite, quoted: SQLite's ignore case, and have no NUL."""
+        names = sorted(self.schema.names)  # so that their order in the schema means nothing
+        stored = dict(zip(names, distinct(names, taken=[ROWID]), strict=True))
+        return [quote(stored[name]) for name in self.schema.names]
+
+    @property
+    def key_columns(self) -> list[str]:
+        """The names in SQLite of the columns that tell a row: the key, or in a bag all of them."""
+        return [self.columns[self.schema.get_field_index(name)] for name in self.key_names]
+
+    @property
+    def key_names(self) -> list[str]:
+        """The view's names of the columns that tell a row."""
+        return list(self.schema.names if self.key is None else self.key)
+
+    def create(self, db: sqlite3.Connection) -> None:
+        """Make the table."""
+        columns = (
+            f"{column} {affinity(field.type)}".strip() for column, field in zip(self.columns, self.schema, strict=True)
+        )
+        db.execute(f"CREATE TABLE {quote(self.stored)} ({', '.join(columns)})")
+        if self.key:
+            self._index(db, "UNIQUE ")
+
+    def drop(self, db: sqlite3.Connection) -> None:
+        """Drop the table with its rows."""
+        db.execute(f"DROP TABLE {quote(self.stored)}")
+
+    def count(self, db: sqlite3.Connection) -> int:
+        """Return how many rows there are."""
+        return int(db.execute(f"SELECT count(*) FROM {quote(self.stored)}").fetchone()[0])
+
+    def read(self, db: sqlite3.Connection) -> pa.Table:
+        """Return all rows, sorted by what tells them."""
+        kinds = dict(zip(self.columns, self.schema.types, strict=True))
+        terms = [term for column in self.key_columns for term in order_terms(column, kinds[column])]
+        order = f" ORDER BY {', '.join(terms)}" if terms else ""
+        cursor = db.execute(f"SELECT {', '.join(self.columns)} FROM {quote(self.stored)}{order}")
+        batches = [self._batch(rows) for rows in iter(lambda: cursor.fetchmany(CHUNK_ROWS), [])]
+        return pa.Table.from_batches(batches, self.schema)
+
+    def apply(self, db: sqlite3.Connection, delta: pa.Table) -> int:
+        """Apply a delta; returns how many rows it withdraws that are not there."""
+        weights = pc.cast(delta[WEIGHT], pa.int64())
+        rows = pa.table(
+            [delta[field.name].cast(field.type) for field in self.schema] + [weights],
+            schema=pa.schema([*self.schema, pa.field(WEIGHT, pa.int64())]),
+        )
+        if self.key is None:
+            self._insert(db, _repeated(rows, sign=1))
+            return self._withdraw(db, _repeated(rows, sign=-1))
+        missing = self._delete(db, rows.filter(pc.less(weights, 0)))
+        self._upsert(db, rows.filter(pc.greater(weights, 0)))
+        return missing
+
+    # ---- a keyed view --------------------------------------------------------------------------------------
+
+    def _delete(self, db: sqlite3.Connection, rows: pa.Table) -> int:
+        if not self.key:
+            return len(rows) - db.execute(f"DELETE FROM {quote(self.stored)}").rowcount if len(rows) else 0
+        statement = f"DELETE FROM {quote(self.stored)} WHERE {self._same_row}"
+        return sum(
+            chunk.num_rows - db.executemany(statement, self._values(chunk, self.key_names)).rowcount
+            for chunk in self._chunks(rows)
+        )
+
+    def _upsert(self, db: sqlite3.Connection, rows: pa.Table) -> None:
+        if not self.key:
+            if len(rows):
+                db.execute(f"DELETE FROM {quote(self.stored)}")
+                self._insert(db, rows.slice(len(rows) - 1))
+            return
+        whole = pc.is_valid(rows[self.key[0]])
+        for name in self.key[1:]:
+            whole = pc.and_(whole, pc.is_valid(rows[name]))
+        others = [column for column in self.columns if column not in self.key_columns]
+        action = f"UPDATE SET {', '.join(f'{c} = excluded.{c}' for c in others)}" if others else "NOTHING"
+        statement = f"{self._insert_statement} ON CONFLICT ({', '.join(self.key_columns)}) DO {action}"
+        for chunk in self._chunks(rows.filter(whole)):
+            db.executemany(statement, self._values(chunk, self.schema.names))
+        # to a unique index every null is another one: rows with nulls in their key are replaced by hand
+        with_nulls = rows.filter(pc.invert(whole))
+        if len(with_nulls):
+            self._delete(db, with_nulls)
+            self._insert(db, with_nulls)
+
+    # ---- a bag ---------------------------------------------------------------------------------------------
+
+    def _insert(self, db: sqlite3.Connection, rows: pa.Table) -> None:
+        for chunk in rows.to_batches(max_chunksize=CHUNK_ROWS):
+            db.executemany(self._insert_statement, self._values(chunk, self.schema.names))
+
+    def _withdraw(self, db: sqlite3.Connection, rows: pa.Table) -> int:
+        """Remove one equal row for each; returns how many had none."""
+        if not len(rows):
+            return 0
+        self._index(db, "")  # a bag of facts never needs it: made when the first row is withdrawn
+        table = quote(self.stored)
+        one = f"SELECT {ROWID} FROM {table} WHERE {self._same_row} LIMIT 1"
+        statement = f"DELETE FROM {table} WHERE {ROWID} = ({one})"
+        return sum(
+            chunk.num_rows - db.executemany(statement, self._values(chunk, self.schema.names)).rowcount
+            for chunk in self._chunks(rows)
+        )
+
+    # ---- both ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _same_row(self) -> str:
+        return " AND ".join(f"{column} IS ?" for column in self.key_columns)
+
+    @cached_property
+    def _insert_statement(self) -> str:
+        marks = ", ".join("?" * len(self.columns))
+        return f"INSERT INTO {quote(self.stored)} ({', '.join(self.columns)}) VALUES ({marks})"
+
+    def _index(self, db: sqlite3.Connection, unique: str) -> None:
+        name = quote(f"headrace_key_{self.stored}")
+        columns = ", ".join(self.key_columns)
+        db.execute(f"CREATE {unique}INDEX IF NOT EXISTS {name} ON {quote(self.stored)} ({columns})")
+
+    def _chunks(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in the order of their keys, in which an index takes them twice as fast."""
+        names = [name for name in self.key_names if not pa.types.is_nested(self.schema.field(name).type)]
+        if names and len(rows) > 1:
+            rows = rows.sort_by([(name, "ascending") for name in names])
+        yield from rows.to_batches(max_chunksize=CHUNK_ROWS)
+
+    def _values(self, chunk: pa.RecordBatch, names: list[str]) -> Iterable[tuple[Any, ...]]:
+        return zip(*(to_sqlite(chunk.column(name), name=name) for name in names), strict=True)
+
+    def _batch(self, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+        columns = zip(zip(*rows, strict=True), self.schema.types, strict=True)
+        arrays = [to_arrow(values, kind) for values, kind in columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def distinct(names: Iterable[str], *, taken: Iterable[str] = ()) -> list[str]:
+    """Return names that SQLite can tell apart: those that differ only in case get a number."""
+    used = {_lower(name) for name in taken}
+    made = []
+    for name in names:
+        free = plain = name.replace("\0", "_")
+        number = 2
+        while _lower(free) in used:
+            free, number = f"{plain}_{number}", number + 1
+        used.add(_lower(free))
+        made.append(free)
+    return made
+
+
+def _lower(name: str) -> str:
+    """Return a name as SQLite compares it: the case of ASCII letters alone is ignored."""
+    return name.encode().lower().decode()
+
+
+def _repeated(rows: pa.Table, *, sign: int) -> pa.Table:
+    """Return the rows whose weight has this sign, each as often as its weight says."""
+    rows = rows.filter(pc.equal(pc.sign(rows[WEIGHT]), sign))
+    weights = pc.abs(rows[WEIGHT])
+    if len(rows) == 0 or pc.max(weights).as_py() == 1:
+        return rows
+    return rows.take([at for at, count in enumerate(weights.to_pylist()) for _ in range(count)])

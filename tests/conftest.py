@@ -1,0 +1,45 @@
+"""What all tests share: one Spark session a process, and the real data."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+CHECKOUT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One session for all tests of this process: starting one takes seconds. Tests change no setting of it."""
+    from headrace.engine.spark.session import session
+
+    made = session(master="local[2]")
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """Return the folder of real data: $HEADRACE_DATA, else `shared/data` beside the checkout."""
+    folder = Path(os.environ.get("HEADRACE_DATA") or CHECKOUT.parent / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip(f"there is no real data in {folder}; HEADRACE_DATA names another folder")
+    return folder
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep what needs Spark in one worker, so that one session serves all of it."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
+        if item.get_closest_marker("spark") is not None:
+            item.add_marker(pytest.mark.xdist_group("spark"))

@@ -1,0 +1,108 @@
+"""Spark and DuckDB side by side: the same expressions over the same rows, with the rows for which each raises."""
+
+import duckdb
+import pyarrow as pa
+
+from headrace.base.schema import duckdb_type, type_name
+
+RAISED = "raised"
+_OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer"
+_JAVA = """
+public class Rowwise {
+  public static Object run(org.apache.spark.sql.catalyst.expressions.Expression bound,
+                           org.apache.spark.sql.catalyst.InternalRow[] rows) {
+    StringBuilder raised = new StringBuilder();
+    for (int i = 0; i < rows.length; i++) {
+      try { bound.eval(rows[i]); } catch (Throwable t) { raised.append(i).append(','); }
+    }
+    return raised.toString();
+  }
+}
+"""
+
+
+class Spark:
+    """Evaluates expressions in Spark; which rows raise is found out in the JVM, row by row, by interpretation."""
+
+    def __init__(self, session):
+        self.session = session
+        # rows that the optimizer computes by itself would raise before they can be counted
+        session.conf.set("spark.sql.optimizer.excludedRules", f"{_OPTIMIZER}.ConvertToLocalRelation")
+        jvm = session._jvm
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+        compiler.cook(_JAVA)
+        self.run = next(m for m in compiler.getClassLoader().loadClass("Rowwise").getMethods() if m.getName() == "run")
+        self.expressions = jvm.org.apache.spark.sql.catalyst.expressions
+
+    def evaluate(self, table, texts):
+        """The answers to each text, and its type: `RAISED` stands for a row that raises."""
+        frame = self.session.createDataFrame(table)
+        rows = frame._jdf.queryExecution().executedPlan().executeCollect()
+        projected = [frame.selectExpr(text) for text in texts]
+        raised = [self.raised(one, rows) for one in projected]
+        kinds = [one.schema.fields[0].dataType.simpleString() for one in projected]
+        guarded = [
+            f"if(_row in ({','.join(map(str, bad))}), null, {text})" if bad else text
+            for text, bad in zip(texts, raised, strict=True)
+        ]
+        columns = frame.selectExpr(*(f"{text} as c{place}" for place, text in enumerate(guarded))).toArrow().columns
+        answers = [plain(column) for column in columns]
+        for answer, bad in zip(answers, raised, strict=True):
+            for row in bad:
+                answer[row] = RAISED
+        return list(zip(answers, kinds, strict=True))
+
+    def raised(self, frame, rows):
+        plan = frame._jdf.queryExecution().optimizedPlan()
+        if plan.nodeName() != "Project":
+            return []
+        expression = plan.projectList().head()
+        bound = self.expressions.BindReferences.bindReference(
+            expression, self.expressions.package.AttributeSeq(plan.child().output()), False
+        )
+        gateway = self.session.sparkContext._gateway
+        arguments = gateway.new_array(gateway.jvm.java.lang.Object, 2)
+        arguments[0], arguments[1] = bound, rows
+        return [int(row) for row in self.run.invoke(None, arguments).split(",") if row]
+
+
+class Duck:
+    """Evaluates our SQL in DuckDB, whole columns first and row by row if that raises."""
+
+    def __init__(self):
+        self.connection = duckdb.connect(config={"threads": 1})
+        self.connection.execute("SET TimeZone='UTC'")
+
+    def load(self, table):
+        naive = [f.with_type(pa.timestamp("us")) if pa.types.is_timestamp(f.type) else f for f in table.schema]
+        self.connection.register("given", table.cast(pa.schema(naive)))
+        self.connection.execute("CREATE OR REPLACE TABLE rows AS FROM given ORDER BY _row")
+        self.count = table.num_rows
+
+    def evaluate(self, made):
+        kind = str(self.connection.sql(f"SELECT {made.sql} FROM rows").types[0])
+        assert kind == str(self.connection.sql(f"SELECT NULL::{duckdb_type(made.type)}").types[0]), (made.text, kind, made.sql)
+        try:
+            return plain(self.column(f"SELECT {made.sql} AS c FROM rows ORDER BY _row")), type_name(made.type)
+        except duckdb.Error:
+            return [self.one(made, row) for row in range(self.count)], type_name(made.type)
+
+    def one(self, made, row):
+        try:
+            return plain(self.column(f"SELECT {made.sql} AS c FROM rows WHERE _row = {row}"))[0]
+        except duckdb.Error as error:
+            assert "INTERNAL" not in str(error), (made.text, str(error))
+            return RAISED
+
+    def column(self, query):
+        return self.connection.sql(query).to_arrow_table().column(0)
+
+
+def plain(column):
+    """The values of a column as a list; times as numbers, since Python has no year 0."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us")).cast(pa.int64())
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.int32())
+    return column.to_pylist()

@@ -1,0 +1,176 @@
+"""Several processes on one log, and processes that are killed."""
+
+import multiprocessing
+import os
+import signal
+from random import Random
+
+import pytest
+
+from headrace.log import Log
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["headrace.log", "numpy", "pyarrow.compute"])
+
+
+def table_of(sequence, size):
+    return [{"sequence": sequence, "i": i, "text": "x" * (97 * i % 500)} for i in range(size)]
+
+
+def numbered_writer(path, seed, out):
+    """Append numbered appends for ever, each idempotent, and say so after each acknowledgement."""
+    dice = Random(seed)  # noqa: S311 - a test that replays
+    with Log(path, segment_bytes=300_000) as log:
+        topic = log.topic("a")
+        end = topic.end_offsets()[0]
+        last = topic.read(0, end - 1, 1).column("sequence")[0].as_py() if end else -1
+        sequence = max(last, 0)  # a retry of what may have been acknowledged
+        while True:
+            size = 1 + sequence * 37 % 400
+            given = topic.append(table_of(sequence, size), producer="p", sequence=sequence)[0]
+            os.write(out.fileno(), b"%d %d\n" % (sequence, given.stop))
+            sequence += 1
+            for _ in range(dice.randrange(2_000)):
+                pass
+
+
+def start(target, *args):
+    process = CONTEXT.Process(target=target, args=args, daemon=True)
+    process.start()
+    return process
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_writer_that_is_killed_loses_nothing_acknowledged(tmp_path, seed):
+    """No acknowledged append is lost, none is there twice, none by half; the next writer just goes on."""
+    dice = Random(seed)  # noqa: S311 - a test that replays
+    with Log(tmp_path) as log:
+        log.create_topic("a", "sequence bigint, i int, text string")
+    acknowledged = -1
+    for kill in range(2):
+        ours, theirs = CONTEXT.Pipe(duplex=False)
+        process = start(numbered_writer, tmp_path, seed * 10 + kill, theirs)
+        theirs.close()
+        with os.fdopen(os.dup(ours.fileno()), "rb", buffering=0) as acks:
+            raw = b""
+            for _ in range(dice.randrange(1, 12)):
+                raw += acks.read(65_536) or b""
+            for _ in range(dice.randrange(60_000)):
+                pass
+            os.kill(process.pid, signal.SIGKILL)
+            process.join()
+            raw += acks.read() or b""
+        ours.close()
+        whole = raw[: raw.rindex(b"\n") + 1]
+        acknowledged = max(acknowledged, *(int(line.split()[0]) for line in whole.splitlines()))
+        check_appends(tmp_path, acknowledged)
+
+
+def check_appends(path, acknowledged):
+    with Log(path) as log:
+        topic = log.topic("a")
+        end = topic.end_offsets()[0]
+        rows = [row for b in topic.batches(0, 0, end, columns=["sequence", "i"]) for row in b.to_pylist()]
+    expected = 0
+    while rows:
+        size = 1 + expected * 37 % 400
+        assert rows[:size] == [{"sequence": expected, "i": i} for i in range(size)]
+        del rows[:size]
+        expected += 1
+    assert expected > acknowledged
+
+
+def counting_writer(path, name, appends):
+    with Log(path, fsync=False, segment_bytes=20_000) as log:
+        topic = log.topic("a")
+        for n in range(appends):
+            topic.append([{"writer": name, "n": n * 3 + i} for i in range(3)])
+
+
+def test_two_processes_that_write_take_turns(tmp_path):
+    with Log(tmp_path) as log:
+        topic = log.create_topic("a", "writer string, n bigint")
+        writers = [start(counting_writer, tmp_path, name, 150) for name in "xy"]
+        counting_writer(tmp_path, "z", 150)
+        for process in writers:
+            process.join()
+            assert process.exitcode == 0
+        rows = topic.read(0, 0, 10_000).to_pylist()
+        assert [row["_offset"] for row in rows] == list(range(3 * 450))
+        for name in "xyz":
+            assert [row["n"] for row in rows if row["writer"] == name] == list(range(450))
+        for at in range(0, len(rows), 3):
+            assert len({row["writer"] for row in rows[at : at + 3]}) == 1
+
+
+def test_readers_in_another_process_see_whole_appends_while_one_writes(tmp_path):
+    with Log(tmp_path) as log:
+        topic = log.create_topic("a", "writer string, n bigint")
+        process = start(counting_writer, tmp_path, "x", 400)
+        at, seen = 0, []
+        while at < 1200:
+            end = topic.end_offsets()[0]
+            assert end % 3 == 0
+            for batch in topic.batches(0, at, end, columns=["n", "_offset"]):
+                seen += batch.column("n").to_pylist()
+                assert batch.column("n") == batch.column("_offset")
+            at = end
+            assert process.is_alive() or topic.end_offsets()[0] == 1200
+        process.join()
+        assert seen == list(range(1200))
+
+
+def making_topic(path, out):
+    with Log(path, fsync=False) as log:
+        log.create_topic("new", "n bigint", partitions=2).append([{"n": 1}], partition=1)
+    out.send("made")
+
+
+def test_a_topic_of_another_process_is_seen(tmp_path):
+    with Log(tmp_path, fsync=False) as log:
+        log.create_topic("old", "n bigint")
+        ours, theirs = CONTEXT.Pipe()
+        process = start(making_topic, tmp_path, theirs)
+        assert ours.recv() == "made"
+        process.join()
+        assert log.topics() == ["new", "old"]
+        assert log.topic("new").end_offsets() == {0: 0, 1: 1}
+
+
+def test_threads_append_together_and_each_gets_its_own_offsets(tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    with Log(tmp_path) as log, ThreadPoolExecutor(8) as pool:
+        topic = log.create_topic("a", "thread int, n bigint")
+
+        def work(thread):
+            return [topic.append([{"thread": thread, "n": n}] * 2)[0] for n in range(40)]
+
+        given = list(pool.map(work, range(8)))
+        rows = topic.read(0, 0, 10_000).to_pylist()
+        assert len(rows) == 640
+        for thread, ranges in enumerate(given):
+            for n, offsets in enumerate(ranges):
+                assert [(rows[o]["thread"], rows[o]["n"]) for o in offsets] == [(thread, n)] * 2
+
+
+def forked_append(topic, out):
+    try:
+        out.send(topic.append([{"n": 2}])[0])
+    finally:
+        out.close()
+        os._exit(0)
+
+
+def test_a_fork_takes_its_own_locks(tmp_path):
+    with Log(tmp_path, fsync=False) as log:
+        topic = log.create_topic("a", "n bigint")
+        topic.append([{"n": 1}])
+        ours, theirs = multiprocessing.Pipe()
+        pid = os.fork()
+        if not pid:
+            forked_append(topic, theirs)
+        assert ours.recv() == range(1, 2)
+        os.waitpid(pid, 0)
+        assert topic.append([{"n": 3}]) == {0: range(2, 3)}
+        assert topic.read(0, 0, 9).column("n").to_pylist() == [1, 2, 3]
