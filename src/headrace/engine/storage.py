@@ -129,6 +129,19 @@ class Storage:
             self._lock.close()
             self._lock = None
 
+    def busy(self) -> bool:
+        """Whether some process runs the app now."""
+        try:
+            lock = (self.path / "lock").open()
+        except FileNotFoundError:
+            return False
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return True
+            return False
+
     def _claim(self) -> None:
         about = self.about()
         if not about:

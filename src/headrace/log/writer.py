@@ -135,7 +135,7 @@ class Writer:
         if not fresh:
             return
         size = sum(p.length + framing.HEADER_SIZE for request in fresh for p in request.payloads)
-        head.set_busy(busy=True)
+        pass
         try:
             fd, published = self._room_for(size, state)
             buffers, after = _lay_out(fresh, published)
@@ -241,7 +241,7 @@ class Writer:
                 segment_path(self._folder, base).unlink()
                 index_path(self._folder, base).unlink(missing_ok=True)
         if state.segment != NO_SEGMENT:
-            self._opened(state.segment)
+            os.ftruncate(self._opened(state.segment), state.position)
             if self._fsync:
                 os.fsync(self._opened(state.segment))
                 sync_folder(self._folder)

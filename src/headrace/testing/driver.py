@@ -82,9 +82,10 @@ class Driver:
     def _make_carrier(self, engine: Engine) -> Any:
         if self._carrier_name == "in process":
             return InProcess(engine)
-        from headrace.engine.spark.stepped import Stepped
+        from headrace.engine.spark.carrier import SparkCarrier
+        from headrace.engine.spark.source import Gate
 
-        return Stepped(engine)
+        return SparkCarrier(engine, gate=Gate(until=engine.last.epoch))
 
     def __enter__(self) -> Self:
         return self

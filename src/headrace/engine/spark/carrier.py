@@ -8,12 +8,12 @@ that does not continue our last commit (the app ran on the other carrier meanwhi
 
 from __future__ import annotations
 
-import json
 import pickle
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.base.errors import HeadraceError, InvalidPlan, NotRunning
+from headrace.base.time import SystemClock
 from headrace.engine.engine import Work
 from headrace.engine.spark import blobs, tasks
 from headrace.engine.spark.failures import explained
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from headrace.kernels.level import Report
 
 CARRIER = "spark"
+_SYSTEM = SystemClock()
 
 
 class SparkCarrier:
@@ -60,7 +61,7 @@ class SparkCarrier:
             exchanged = frame.repartitionById(shards, frame["shard"])
             frame = exchanged.mapInArrow(tasks.level(job, level.number), blobs.DDL)
         writer = frame.where(frame["edge"] == blobs.MANIFEST).writeStream.foreachBatch(self._epoch(base))
-        return writer.option("checkpointLocation", checkpoint).queryName(None or f"headrace-{job.app_id}").start()
+        return writer.option("checkpointLocation", checkpoint).start()
 
     def _job(self, base: int) -> tasks.Job:
         engine = self.engine

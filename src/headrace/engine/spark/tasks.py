@@ -58,6 +58,10 @@ class Job:
             return Commit(epoch=-1)
         return Storage(self.storage, app).read_commit(epoch - 1)
 
+    def now(self) -> int:
+        """Return the instant that rows without an event time get."""
+        return SystemClock().now()
+
     def inputs(self) -> Inputs:
         """Return the sources, and the log for reading."""
         return Inputs(self.sources, Log(log_path(self.storage, self.topics)))
@@ -103,7 +107,7 @@ def level(job: Job, number: int) -> Callable[[Iterator[pa.RecordBatch]], Iterato
     edges = frozenset(edge for edge, _ in job.program.levels[number].receives)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        epoch, shard = current_epoch(job), _context().partitionId()
+        epoch, shard = current_epoch(job), partition_number()
         inbox: dict[int, list[pa.Table]] = {}
         yield from blobs.sort_out(batches, edges, inbox)
         spec = job.program.levels[number]
@@ -125,6 +129,11 @@ def current_epoch(job: Job) -> int:
 
         raise InternalError("a level runs outside a streaming batch")
     return job.base + int(batch)
+
+
+def partition_number() -> int:
+    """Return the number of the running task's partition: its shard, below an exchange."""
+    return int(_context().partitionId())
 
 
 def _context() -> TaskContext:

@@ -1,0 +1,135 @@
+"""An app that runs: started, looked at, stopped at an epoch's end."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.time import SystemClock
+from headrace.engine.engine import Engine, Settings
+from headrace.engine.status import describe
+from headrace.views.sqlite import SqliteViews
+
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+
+    import pyarrow as pa
+
+    from headrace.dsl.app import App
+    from headrace.engine.spark.carrier import SparkCarrier
+
+POLL_SECONDS = 0.01
+
+
+class Running:
+    """A started app. Use it as a context manager, or call `stop`."""
+
+    def __init__(self, engine: Engine, carrier: SparkCarrier) -> None:
+        self._engine = engine
+        self._carrier = carrier
+        self._clock = SystemClock()
+        self._stopped = False
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def await_caught_up(self, timeout: float | None = None) -> None:
+        """Wait until all that was in the topics has been processed and every step has met its watermark.
+
+        Raises:
+            HeadraceError: the app failed meanwhile.
+            TimeoutError: it took longer than `timeout` seconds.
+
+        """
+        began = self._clock.monotonic()
+        while True:
+            self._carrier.check()
+            if self._carrier.idle.is_set() and self._engine.settled:
+                return
+            if timeout is not None and self._clock.monotonic() - began > timeout:
+                raise TimeoutError(f"not caught up after {timeout} seconds")
+            self._clock.sleep(POLL_SECONDS)
+
+    def status(self) -> dict[str, Any]:
+        """Return what the app has done: epoch, rows, lag, watermarks, state and late rows by step.
+
+        `{"app", "running", "epoch", "epoch_seconds", "rows_per_second", "limit", "lag", "steps": {name: {"rows_in",
+        "rows_out", "watermark", "state_rows", "late", "partly_late"}}, "sources": {name: {"lag", "watermark", "rows",
+        "dead"}}, "sinks": {name: {"rows"}}}`; watermarks are aware datetimes or None, counts since the first start.
+        """
+        return {**describe(self._engine.plan, self._engine.last, self._engine.inputs), "running": not self._stopped}
+
+    def stop(self) -> None:
+        """Stop at an epoch's end and let go of the storage. Nothing is lost: the next start goes on from there."""
+        if not self._stopped:
+            self._stopped = True
+            try:
+                self._carrier.stop()
+            finally:
+                self._engine.close()
+
+    def wait(self, stop: threading.Event) -> None:
+        """Wait until `stop` is set or the app fails.
+
+        Raises:
+            HeadraceError: the app failed.
+
+        """
+        while not stop.is_set():
+            self._carrier.check()
+            stop.wait(0.1)
+
+
+def settings(app: App, *, shards: int) -> Settings:
+    """Return how an app runs in production."""
+    return Settings(storage=app.storage, topics=app.topics, shards=app.shards or shards, clock=SystemClock())
+
+
+def start(app: App, spark: Any = None) -> Running:
+    """Start an app on Spark; see `App.start`."""
+    from headrace.engine.spark.carrier import SparkCarrier
+    from headrace.engine.spark.session import session
+
+    plan = app.plan()
+    made = session(spark)
+    engine = Engine(plan, settings(app, shards=_kept_shards(app) or made.sparkContext.defaultParallelism))
+    try:
+        return Running(engine, SparkCarrier(engine, made))
+    except BaseException:
+        engine.close()
+        raise
+
+
+def _kept_shards(app: App) -> int | None:
+    from headrace.engine.storage import Storage
+
+    return Storage(app.storage, app.name).about().get("shards")
+
+
+def run(app: App) -> None:
+    """Run an app until it is told to stop; see `App.run`."""
+    stop = threading.Event()
+
+    def told(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -- what signal asks for
+        stop.set()
+
+    before = {each: signal.signal(each, told) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with start(app) as running:
+            running.wait(stop)
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def read_view(app: App, name: str) -> pa.Table:
+    """Return a view's rows from any process."""
+    return SqliteViews(app.storage / "views.db").read(name)
+
+

@@ -1,0 +1,42 @@
+"""What ended a query, said once: our own error where there is one, Spark's trace as its cause."""
+
+from __future__ import annotations
+
+import re
+
+from headrace.base import errors
+from headrace.base.errors import HeadraceError, OutsideError
+
+_OURS = re.compile(r"headrace\.base\.errors\.(\w+): \[[A-Z_]+\] (.*)")
+
+
+class SparkFailed(OutsideError):
+    """Spark ended the query for a reason of its own."""
+
+    condition = "SPARK_FAILED"
+
+
+def explained(failed: BaseException) -> HeadraceError:
+    """Return the error of ours that a Spark exception carries in its text, or one that quotes Spark."""
+    text = str(failed)
+    found = _OURS.search(text)
+    if found is None:
+        first = next((line for line in text.splitlines() if line.strip()), "no reason given")
+        return SparkFailed(f"Spark ended the query: {first.strip()}", hint="The whole trace is this error's cause.")
+    kind = getattr(errors, found[1], HeadraceError)
+    made: HeadraceError = kind.__new__(kind)
+    detail, hint = _after(text[found.end() :])
+    HeadraceError.__init__(made, found[2].strip(), detail=detail, hint=hint)
+    return made
+
+
+def _after(text: str) -> tuple[str, str]:
+    """Return the detail and the hint that follow an error's first line."""
+    detail = hint = ""
+    for line in text.splitlines()[:4]:
+        said = line.strip()
+        if said.startswith("Detail: "):
+            detail = said.removeprefix("Detail: ")
+        elif said.startswith("Hint: "):
+            hint = said.removeprefix("Hint: ")
+    return detail, hint

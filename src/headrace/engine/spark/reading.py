@@ -1,0 +1,91 @@
+"""`app.read`: rows of any streaming source of Spark become blobs, in the tasks that read them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.base.schema import to_ddl
+from headrace.connect.embedded import DEAD, Slice
+from headrace.engine.sources import bury
+from headrace.engine.spark import blobs, tasks
+from headrace.kernels.duck import Duck, typed
+from headrace.kernels.level import LevelRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.plan.nodes import ReadSource
+
+FIRST_TASK = 1_000_000
+"""Tasks of Spark's sources are numbered from here, so that no staged file is named like one of ours."""
+
+
+def encoded(spark: SparkSession, job: tasks.Job, name: str, node: ReadSource) -> DataFrame:
+    """Return the blobs of a source's rows, after level 0."""
+    frame = node.frame
+    if frame is None:
+        reader = spark.readStream.format(str(node.format)).options(**dict(node.options))
+        frame = reader.schema(to_ddl(node.schema)).load() if _takes_schema(str(node.format)) else reader.load()
+    columns = [f"CAST(`{field.name.replace('`', '``')}` AS {_ddl(field)}) AS `{field.name.replace('`', '``')}`" for field in node.schema]
+    return frame.selectExpr(*columns).mapInArrow(_level_zero(job, name, node.event_time, node.schema), blobs.DDL)
+
+
+def _ddl(field: pa.Field) -> str:
+    from headrace.base.schema import type_name
+
+    return type_name(field.type)
+
+
+def _takes_schema(source: str) -> bool:
+    return source not in ("rate", "rate-micro-batch", "socket", "kafka")
+
+
+def _level_zero(
+    job: tasks.Job, name: str, event_time: str | None, schema: pa.Schema
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        epoch, number = tasks.current_epoch(job), FIRST_TASK + tasks.partition_number()
+        here = job.task(epoch, number)
+        rows, dead = _timed(list(batches), name, event_time, schema, here_now=job.now())
+        intake = next(each for each in job.program.intakes if each.source == name)
+        duck = Duck()
+        try:
+            outcome = LevelRun(duck, job.program.levels[0], here).run({intake.output: [rows]})
+            if dead is not None:
+                piece = Slice(source=name, topic=name, partition=-1, first=0, last=0)
+                bury(outcome.report, here, [(piece, dead)])
+            if rows.num_rows:
+                outcome.report.times = {name: {"spark": pc.max(rows.column("_time")).as_py()}}
+            yield from blobs.outgoing(outcome)
+        finally:
+            duck.close()
+
+    return run
+
+
+def _timed(
+    batches: list[pa.RecordBatch], name: str, event_time: str | None, schema: pa.Schema, *, here_now: int
+) -> tuple[pa.Table, pa.Table | None]:
+    """Return the rows with `_time`, and as dead letters those whose event time is null."""
+    fields = pa.schema([(field.name, field.type) for field in schema])
+    table = typed(pa.Table.from_batches(batches), fields) if batches else fields.empty_table()
+    if event_time is None:
+        times = pa.chunked_array([pa.array([here_now] * table.num_rows, pa.int64())])
+        return table.append_column("_time", times), None
+    times = table.column(event_time).cast(pa.int64())
+    rows = table.append_column("_time", times)
+    if not times.null_count:
+        return rows, None
+    bad = table.filter(times.is_null()).to_pylist()
+    letters = [
+        {"topic": name, "partition": -1, "offset": -1, "reason": f'the event time "{event_time}" is null',
+         "record": json.dumps(row, default=str, ensure_ascii=False)}
+        for row in bad
+    ]  # fmt: skip
+    return rows.filter(times.is_valid()), pa.Table.from_pylist(letters, schema=DEAD)

@@ -1,0 +1,68 @@
+"""What an app has done, as plain values: for `Running.status`, `headrace status` and dashboards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.time import as_datetime
+from headrace.engine.inputs import Inputs
+from headrace.engine.storage import Commit, Storage
+from headrace.engine.topics import log_path
+from headrace.log import Log
+from headrace.plan.nodes import TopicSource
+
+if TYPE_CHECKING:
+    from headrace.dsl.app import App
+    from headrace.plan.plan import Plan
+
+
+def status(app: App) -> dict[str, Any]:
+    """Return an app's status from its storage alone."""
+    plan, storage = app.plan(), Storage(app.storage, app.name)
+    last = storage.last_epoch()
+    commit = Commit(epoch=-1) if last is None else storage.read_commit(last)
+    inputs = Inputs({plan.name(node): node for node in plan.sources()}, Log(log_path(app.storage, app.topics)))
+    return {**describe(plan, commit, inputs), "running": storage.busy()}
+
+
+def describe(plan: Plan, commit: Commit, inputs: Inputs) -> dict[str, Any]:
+    """Return the status that a commit and the topics tell."""
+    sources = {plan.name(node): _source(plan.name(node), commit, inputs) for node in plan.sources()}
+    return {
+        "app": plan.app,
+        "epoch": commit.epoch if commit.epoch >= 0 else None,
+        "at": as_datetime(commit.at) if commit.epoch >= 0 else None,
+        "epoch_seconds": commit.seconds,
+        "rows_per_second": commit.rows / commit.seconds if commit.seconds else 0.0,
+        "limit": commit.limit,
+        "lag": sum(source["lag"] for source in sources.values()),
+        "sources": sources,
+        "steps": {plan.name(node): _step(plan.name(node), commit) for node in plan.stateful()},
+        "sinks": {sink.name: {"rows": commit.totals.get(sink.name, {}).get("rows_in", 0)} for sink in plan.sinks},
+    }
+
+
+def _source(name: str, commit: Commit, inputs: Inputs) -> dict[str, Any]:
+    totals = commit.totals.get(name, {})
+    lag = 0
+    node = inputs.sources[name]
+    if isinstance(node, TopicSource) and inputs.log.has_topic(node.topic):
+        backlog = inputs.backlog(name)
+        read = commit.sources[name].offsets if name in commit.sources else {}
+        lag = sum(backlog.unread(partition, read.get(partition, 0)) for partition in backlog.ends) if backlog else 0
+    return {
+        "rows": totals.get("rows_out", 0),
+        "lag": lag,
+        "dead": totals.get("dead", 0),
+        "watermark": _when(commit.outputs.get(name)),
+    }
+
+
+def _step(name: str, commit: Commit) -> dict[str, Any]:
+    totals = commit.totals.get(name, {})
+    counts = {what: totals.get(what, 0) for what in ("rows_in", "rows_out", "late", "partly_late", "state_rows")}
+    return {**counts, "watermark": _when(commit.watermarks.get(name))}
+
+
+def _when(micros: int | None) -> Any:
+    return None if micros is None else as_datetime(micros)
