@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from headrace.log import Log
+from headrace.log import Log, writer
+from headrace.log.recovery import is_complete
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["headrace.log", "numpy", "pyarrow.compute"])
@@ -80,9 +81,10 @@ def check_appends(path, acknowledged):
     assert expected > acknowledged
 
 
-def counting_writer(path, name, appends):
+def counting_writer(path, name, appends, together):
     with Log(path, fsync=False, segment_bytes=20_000) as log:
         topic = log.topic("a")
+        together.wait()
         for n in range(appends):
             topic.append([{"writer": name, "n": n * 3 + i} for i in range(3)])
 
@@ -90,8 +92,9 @@ def counting_writer(path, name, appends):
 def test_two_processes_that_write_take_turns(tmp_path):
     with Log(tmp_path) as log:
         topic = log.create_topic("a", "writer string, n bigint")
-        writers = [start(counting_writer, tmp_path, name, 150) for name in "xy"]
-        counting_writer(tmp_path, "z", 150)
+        together = CONTEXT.Barrier(3)
+        writers = [start(counting_writer, tmp_path, name, 150, together) for name in "xy"]
+        counting_writer(tmp_path, "z", 150, together)
         for process in writers:
             process.join()
             assert process.exitcode == 0
@@ -106,7 +109,8 @@ def test_two_processes_that_write_take_turns(tmp_path):
 def test_readers_in_another_process_see_whole_appends_while_one_writes(tmp_path):
     with Log(tmp_path) as log:
         topic = log.create_topic("a", "writer string, n bigint")
-        process = start(counting_writer, tmp_path, "x", 400)
+        together = CONTEXT.Barrier(1)
+        process = start(counting_writer, tmp_path, "x", 400, together)
         at, seen = 0, []
         while at < 1200:
             end = topic.end_offsets()[0]
@@ -152,6 +156,29 @@ def test_threads_append_together_and_each_gets_its_own_offsets(tmp_path):
         for thread, ranges in enumerate(given):
             for n, offsets in enumerate(ranges):
                 assert [(rows[o]["thread"], rows[o]["n"]) for o in offsets] == [(thread, n)] * 2
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_writer_finds_what_another_left_that_died_before_it_was_acknowledged(tmp_path, monkeypatch, whole):
+    """A whole append is kept, a torn one is cut, though this process had the partition open all the time."""
+    with Log(tmp_path, segment_bytes=3_000) as log:
+        topic = log.create_topic("a", "n bigint")
+        for n in range(4):
+            topic.append([{"n": n}])
+        pid = os.fork()
+        if not pid:
+            written = writer._write
+            monkeypatch.setattr(writer, "_sync", lambda _: os._exit(0))
+            if not whole:
+                monkeypatch.setattr(writer, "_write", lambda fd, b, at: (written(fd, b[:2], at), os._exit(0)))
+            topic.append([{"n": 4}] * 100)
+            os._exit(1)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert topic.end_offsets() == {0: 4}
+        more = [4] * 100 if whole else []
+        assert topic.append([{"n": 5}]) == {0: range(4 + len(more), 5 + len(more))}
+        assert topic.read(0, 0, 999).column("n").to_pylist() == [0, 1, 2, 3, *more, 5]
+        assert is_complete(tmp_path / "topics" / "a" / "0", topic._partition(0).state())
 
 
 def forked_append(topic, out):

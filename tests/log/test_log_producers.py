@@ -1,9 +1,12 @@
 """Idempotent producers: a retry never appends twice."""
 
+import pyarrow as pa
 import pytest
 
 from headrace.base.errors import AppendFailed, InvalidRows
 from headrace.log import Log, writer
+from headrace.log.payload import encode
+from headrace.log.producers import identity
 
 
 def append(topic, n, sequence, producer="app"):
@@ -85,6 +88,20 @@ def test_a_retry_completes_what_a_crash_left_in_some_partitions(log, monkeypatch
     assert min(topic.end_offsets().values()) == 0
     given = topic.append(rows, producer="p", sequence=1)
     assert sum(map(len, given.values())) == 20 == sum(topic.end_offsets().values())
+
+
+def test_two_retries_at_the_same_moment_are_one(log):
+    """Two threads that are written together may carry the same append."""
+    topic = log.create_topic("a", "n bigint")
+    append(topic, 0, 1)
+    payloads = list(encode(pa.table({"n": [1, 1]}), event_time=None, now=0))
+    requests = [
+        writer.Request(payloads=payloads, time=0, schema=1, producer=identity("app"), sequence=sequence)
+        for sequence in (2, 2, 1, 3, 2)
+    ]
+    topic._writer(0)._commit(requests)
+    assert [r.offsets for r in requests] == [range(2, 4), range(2, 4), range(2, 2), range(4, 6), range(2, 2)]
+    assert values(topic) == [0, 0, 1, 1, 1, 1]
 
 
 def test_producer_and_sequence_belong_together(log):

@@ -6,7 +6,9 @@ from random import Random
 import pytest
 
 from headrace.base.errors import CorruptBatch, HeadraceError
-from headrace.log import Log
+from headrace.log import Log, rows_to_table, writer
+from headrace.log.payload import encode
+from headrace.log.recovery import is_complete
 
 
 def folder(log, topic="a"):
@@ -67,6 +69,7 @@ def test_a_tail_torn_at_any_byte_is_cut_and_appending_goes_on(log, head):
         with opened(log.path) as second:
             assert second.topic("a").append(rows(8, 1)) == {0: range(8, 9)}
             assert ids(second) == list(range(9))
+            assert is_complete(folder(log), second.topic("a")._partition(0).state())
         with opened(log.path) as third:
             assert ids(third) == list(range(9))
 
@@ -103,6 +106,27 @@ def test_every_frame_of_an_append_counts_or_none(log):
         with opened(log.path) as other:
             assert other.topic("a").append(rows(3, 1)) == {0: range(3, 4)}
             assert ids(other) == [0, 1, 2, 3]
+
+
+def test_a_torn_append_takes_those_with_it_that_were_written_in_the_same_breath(log):
+    """After a power loss the second of two may be whole; neither was acknowledged, and a hole would stay for ever."""
+    topic = fill(log, (3,))
+    path, head = segments(log)[0], (folder(log) / "head").read_bytes()
+    size = path.stat().st_size
+    batch = rows_to_table(rows(3, 2), topic.schema)
+    payloads = list(encode(batch, event_time=None, now=0))
+    topic._writer(0)._commit([writer.Request(payloads=payloads, time=0, schema=1) for _ in range(2)])
+    assert topic.end_offsets() == {0: 7}
+    log.close()
+    with path.open("r+b") as file:
+        file.seek(size)
+        file.write(bytes(200))
+    for kept in (head, b""):
+        (folder(log) / "head").write_bytes(kept)
+        with opened(log.path) as other:
+            assert ids(other) == [0, 1, 2]
+    with opened(log.path) as other:
+        assert other.topic("a").append(rows(3, 1)) == {0: range(3, 4)}
 
 
 def test_rubbish_behind_the_end_is_cut(log):

@@ -135,7 +135,7 @@ class Writer:
         if not fresh:
             return
         size = sum(p.length + framing.HEADER_SIZE for request in fresh for p in request.payloads)
-        pass
+        head.set_busy(busy=True)
         try:
             fd, published = self._room_for(size, state)
             buffers, after = _lay_out(fresh, published)
