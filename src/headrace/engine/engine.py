@@ -21,6 +21,7 @@ from headrace.engine.lower import lower
 from headrace.engine.inputs import Inputs
 from headrace.engine.pace import FIRST_ROWS, add_counts, next_limit, total
 from headrace.engine.publish import Publisher
+from headrace.engine.reset import resume
 from headrace.engine.storage import Commit, SourceProgress, Storage
 from headrace.engine.topics import Topics
 from headrace.engine.watermarks import advance
@@ -84,6 +85,7 @@ class Engine:
             raise
 
     def _open(self) -> None:
+        resume(self.storage)
         self.shards = self._agreed_shards()
         self.program = lower(self.plan, self.shards)
         self._agree_on_identity()

@@ -122,6 +122,8 @@ def run(app: App) -> None:
     before = {each: signal.signal(each, told) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         with start(app) as running:
+            for each in before:
+                signal.signal(each, told)  # a SparkContext that was made meanwhile took SIGINT for itself
             running.wait(stop)
     finally:
         for each, handler in before.items():

@@ -146,7 +146,7 @@ def _decimal_mean(total: str, count: str, kind: str) -> str:
     scale = _scale(kind)
     digits = f"CAST(replace((({total})::DECIMAL(38,{scale}))::VARCHAR, '.', '') AS HUGEINT)"
     half = f"((abs({digits}) * 2 + {count}) // (2 * {count}))"
-    text = f"lpad({half}::VARCHAR, greatest({scale + 1}, length({half}::VARCHAR)), '0')"
+    text = f"lpad({half}::VARCHAR, greatest({scale + 1}, length({half}::VARCHAR))::INTEGER, '0')"
     sign = f"CASE WHEN {digits} < 0 THEN '-' ELSE '' END"
     if scale == 0:
         return f"({sign} || {text})::{kind}"
@@ -189,18 +189,34 @@ def _moments(to: Accumulators, call: Call) -> str:
             f"m2 := ({sign}coalesce(var_pop({argument}) {rows} * {count}, 0))::DOUBLE)"
         )
 
-    partial = made("", "")
-    if not to.insert_only:
-        partial = _joined(made(" AND _weight > 0", ""), made(" AND _weight < 0", "-"))
-    return to.piece(
-        Piece(
-            type="STRUCT(n BIGINT, mean DOUBLE, m2 DOUBLE)",
-            partial=partial,
-            fold="list",
-            finish=f"list_reduce({{f}}, lambda x, y: {_joined('x', 'y')})",
-            merge=_kept_or("{o}", "{d}", _joined("{o}", "{d}")),
-        )
+    if to.insert_only:
+        kind, partial = _MOMENTS, made("", "")
+        joined = _joined
+    else:
+        kind = f"STRUCT(came {_MOMENTS}, went {_MOMENTS})"
+        partial = f"struct_pack(came := {made(' AND _weight > 0', '')}, went := {made(' AND _weight < 0', '-')})"
+        joined = _joined_sides
+    piece = Piece(
+        type=kind,
+        partial=partial,
+        fold="list",
+        finish=f"list_reduce({{f}}, lambda x, y: {joined('x', 'y')})",
+        merge=_kept_or("{o}", "{d}", joined("{o}", "{d}")) if to.insert_only else _withdrawn("{o}", "{d}"),
     )
+    return to.piece(piece) if to.insert_only else f"{to.piece(piece)}.came"
+
+
+def _joined_sides(x: str, y: str) -> str:
+    came, went = _joined(f"{x}.came", f"{y}.came"), _joined(f"{x}.went", f"{y}.went")
+    return f"struct_pack(came := {came}, went := {went})"
+
+
+def _withdrawn(old: str, new: str) -> str:
+    """Add what came, then take away what went: the two must not meet before, or a row that is replaced is lost."""
+    nothing = "struct_pack(n := 0::BIGINT, mean := 0::DOUBLE, m2 := 0::DOUBLE)"
+    came = _kept_or(old, f"{new}.came", _joined(f"{old}.came", f"{new}.came"))
+    left = f"list_reduce([{came}, {new}.went], lambda x, y: {_joined('x', 'y')})"
+    return f"struct_pack(came := {left}, went := {nothing})"
 
 
 def _joined(x: str, y: str) -> str:
@@ -220,8 +236,8 @@ def _spread(*, sample: bool, root: bool) -> Callable[[Accumulators, Call], str]:
     def make(to: Accumulators, call: Call) -> str:
         m = _moments(to, call)
         over, least = (f"({m}.n - 1)", 1) if sample else (f"{m}.n", 0)
-        value = f"greatest({m}.m2, 0) / {over}"
-        value = f"CASE WHEN isfinite({m}.m2) THEN {value} ELSE 'nan'::DOUBLE END"
+        spread = f"CASE WHEN {m}.n = 1 THEN 0 ELSE greatest({m}.m2, 0) END / {over}"
+        value = f"CASE WHEN isfinite({m}.m2) THEN {spread} ELSE 'nan'::DOUBLE END"
         return f"CASE WHEN {m}.n > {least} THEN {f'sqrt({value})' if root else value} END"
 
     return make

@@ -45,7 +45,7 @@ class Duck:
         """Make an Arrow table readable by SQL, without a copy, and return the name it has there."""
         self._names += 1
         name = f"arrow{self._names}"
-        self.connection.register(name, without_zones(table))
+        self.connection.register(name, _unsliced(without_zones(table)))
         self._registered.append(name)
         return name
 
@@ -89,6 +89,16 @@ def _instants(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_timestamp(kind) and column.type == TIMESTAMP_NTZ:
         return pa.chunked_array([chunk.view(kind) for chunk in column.chunks], kind)
     return column.cast(kind)
+
+
+def _unsliced(table: pa.Table) -> pa.Table:
+    """Return the table without nested columns that start in the middle of their buffers: DuckDB refuses those."""
+    if any(
+        field.type.num_fields and any(chunk.offset for chunk in table.column(at).chunks)
+        for at, field in enumerate(table.schema)
+    ):
+        return table.take(pa.array(range(table.num_rows), pa.int64()))
+    return table
 
 
 def _has_zone(kind: pa.DataType) -> bool:

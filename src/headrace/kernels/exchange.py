@@ -29,10 +29,11 @@ def split(table: pa.Table, keys: Sequence[str], shards: int) -> dict[int, pa.Tab
     counts = np.bincount(shard, minlength=shards)
     if np.count_nonzero(counts) == 1:
         return {int(shard[0]): table}
-    ordered = table.take(pa.array(np.argsort(shard, kind="stable")))
-    ends = np.cumsum(counts)
+    order, ends = np.argsort(shard, kind="stable"), np.cumsum(counts)
     return {
-        number: ordered.slice(int(ends[number] - count), int(count)) for number, count in enumerate(counts) if count
+        number: table.take(pa.array(order[ends[number] - count : ends[number]]))
+        for number, count in enumerate(counts)
+        if count
     }
 
 

@@ -154,12 +154,19 @@ class SqliteViews:
     def _open_to_write(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         db = sqlite3.connect(self.path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False)
+        try:
+            self._prepare(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
         db.execute(f"PRAGMA synchronous = {'FULL' if self.durable else 'OFF'}")
         for statement in _MAKE:
             db.execute(statement)
-        return db
 
     def _open_to_read(self) -> sqlite3.Connection:
         where = f"{self.path.absolute().as_uri()}?mode=rw" if self.path.exists() else ":memory:"

@@ -119,14 +119,13 @@ def _positive_remainder(values: list[Value]) -> Value:
     one, other = _numbers(values[0], values[1], "pmod")
     if k.is_decimal(one.type):
         return decimals.positive_remainder(one, other)
-    kind = k.sql_type(one.type)
-    if k.is_integral(one.type):
-        # computed in HUGEINT, since r + n may pass the type's limits although the result does not
-        a, n = f"CAST({one.sql} AS HUGEINT)", f"CAST({other.sql} AS HUGEINT)"
-        sql = f"CAST((CASE WHEN {a} % {n} < 0 THEN ({a} % {n} + {n}) % {n} ELSE {a} % {n} END) AS {kind})"
-    else:
-        r = f"({one.sql} % {other.sql})"
-        sql = f"(CASE WHEN {r} < 0 THEN ({r} + {other.sql}) % {other.sql} ELSE {r} END)"
+    r = f"({one.sql} % {other.sql})"
+    sql = f"(CASE WHEN {r} < 0 THEN ({r} + {other.sql}) % {other.sql} ELSE {r} END)"
+    if k.is_integral(one.type) and not (_nonzero(other) and other.constant > 0):
+        # where both are negative, r + n may pass the type's limits, and wraps around as in the JVM
+        a, n, span = f"CAST({one.sql} AS HUGEINT)", f"CAST({other.sql} AS HUGEINT)", 2**one.type.bit_width
+        wrapped = f"(CASE WHEN {a} % {n} + {n} < {-span // 2}::HUGEINT THEN {span}::HUGEINT ELSE 0 END + {a} % {n} + {n})"
+        sql = f"CAST((CASE WHEN {a} % {n} < 0 THEN {wrapped} % {n} ELSE {a} % {n} END) AS {k.sql_type(one.type)})"
     return _made((one, other), _checked(one, other, sql), one.type, raises=not _nonzero(other))
 
 

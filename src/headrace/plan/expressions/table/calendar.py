@@ -63,7 +63,10 @@ def _sum(one: Value, other: Value, sign: str) -> Value:
 
 
 def _moved(one: Value, other: Value, sign: str) -> Value | None:
-    if one.type == k.STRING or one.type == k.NULL:
+    if one.type == k.STRING:  # Spark gives text back
+        moved = _moved(cast(one, k.TIMESTAMP), other, sign)
+        return cast(moved, k.STRING) if moved is not None else None
+    if one.type == k.NULL:
         one = cast(one, k.TIMESTAMP)
     if one.type == k.DATE and other.type == k.DAYS:
         return _made(one, other, f"({one.sql} {sign} CAST({other.sql} // {_DAY} AS INTEGER))", k.DATE)

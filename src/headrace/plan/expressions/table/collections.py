@@ -106,8 +106,13 @@ def _join(values: list[Value]) -> Value:
     else:
         a = f"list_filter({a}, lambda x: x IS NOT NULL)"
     nulls = " OR ".join(f"{value.sql} IS NULL" for value in [array, *values[1:]])
-    return Value("", f"(CASE WHEN NOT ({nulls}) THEN coalesce(array_to_string({a}, {values[1].sql}), '') END)", k.STRING,
-                 raises=_raises([array, *values[1:]]))  # fmt: skip
+    between = values[1].sql
+    if values[1].is_constant:
+        joined = f"array_to_string({a}, {between})"
+    else:  # DuckDB wants a constant between the parts
+        joined = f"substring(array_to_string(list_transform({a}, lambda x: {between} || x), ''), length({between}) + 1)"
+    sql = f"(CASE WHEN NOT ({nulls}) THEN coalesce({joined}, '') END)"
+    return Value("", sql, k.STRING, raises=_raises([array, *values[1:]]))
 
 
 def _extreme(name: str) -> Function:

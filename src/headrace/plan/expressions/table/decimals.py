@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _BY_ZERO = raising("DIVIDE_BY_ZERO", "division by zero; use try_divide, or nullif(divisor, 0), to get null instead")
 _MIN_QUOTIENT_SCALE = 6
+_SHORT = 18  # digits of a decimal that is a 64-bit integer inside
 
 
 def exact(value: Value, other: pa.DataType) -> Value:
@@ -45,7 +46,9 @@ def product(one: Value, other: Value) -> Value:
     if digits > k.MAX_PRECISION:
         raise _too_wide(one, other, "*")
     kind = k.adjusted(digits + 1, one.type.scale + other.type.scale)
-    return _made(one, other, f"CAST(({one.sql} * {other.sql}) AS {k.sql_type(kind)})", kind, raises=False)
+    # DuckDB keeps a product of two short decimals in 18 digits, and raises beyond
+    wide = f"CAST({one.sql} AS DECIMAL({max(one.type.precision, _SHORT + 1)},{one.type.scale}))" if digits > _SHORT else one.sql
+    return _made(one, other, f"CAST(({wide} * {other.sql}) AS {k.sql_type(kind)})", kind, raises=False)
 
 
 def quotient(one: Value, other: Value, *, safe: bool) -> Value:

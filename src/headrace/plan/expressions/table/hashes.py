@@ -34,8 +34,8 @@ ENTRIES: tuple[Function, ...] = (
     entry("md5", "binary", "string", "md5($1)", "md5(s)", "md5(bin)"),
     entry("sha sha1", "binary", "string", "sha1($1)", "sha1(s)", "sha(bin)"),
     built("sha2", "binary, whole", _sha2, "sha2(s, 256)", "sha2(bin, 0)", notes="256 bits only"),
-    built("hex", "integral", _hex, "hex(i)", "hex(l)"),
     built("hex", "binary", _hex, "hex(s)", "hex(bin)"),
+    built("hex", "integral", _hex, "hex(i)", "hex(l)"),
     entry("unhex", "string", "binary", _UNHEX, "unhex('4A4b')", "unhex(hex(s))"),
     entry("base64", "binary", "string", "base64($1)", "base64(s)", "base64(bin)"),
 )

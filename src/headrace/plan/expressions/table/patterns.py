@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.names import literal
 from headrace.plan.expressions import kinds as k
+from headrace.plan.expressions import letters
 from headrace.plan.expressions.casts import raising
 from headrace.plan.expressions.functions import Function, built
 from headrace.plan.expressions.mismatch import Mismatch
@@ -38,7 +39,7 @@ def _like(*, fold: bool) -> Callable[[list[Value]], Value]:
             good = f"regexp_full_match({wanted}, {literal(f'(?s)(?:[^{e}]|{e}[%_{e}])*')}) OR {wanted} IS NULL OR {text} IS NULL"
             wanted, raises = f"CASE WHEN {good} THEN {wanted} ELSE {fail} END", True
         if fold:
-            text, wanted = f"lower({text})", f"lower({wanted})"
+            text, wanted = letters.lower(text), letters.lower(wanted)
         sql = f"({text} LIKE ({wanted}) ESCAPE {literal(escape)})"
         return Value("", sql, k.BOOLEAN, raises=raises or any(value.raises for value in values))
 

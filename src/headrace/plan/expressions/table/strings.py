@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.plan.expressions import kinds as k
+from headrace.plan.expressions import letters
 from headrace.plan.expressions.coercion import implicit, meet
 from headrace.plan.expressions.functions import Function, built, entry, expand
 from headrace.plan.expressions.mismatch import Mismatch
@@ -57,8 +58,8 @@ def _chars(template: str, gives: pa.DataType = k.STRING) -> Callable[[list[Value
 def _substring(values: list[Value]) -> Value:
     start, length = values[1], values[2] if len(values) > 2 else None  # noqa: PLR2004
     first = "$2" if isinstance(start.constant, int) and start.constant != 0 else "(CASE WHEN $2 = 0 THEN 1 ELSE $2 END)"
-    if length is None:
-        return _chars(f"substring($1, {first})")(values)
+    if length is None:  # Spark takes 2147483647 characters, which shows where the start is far before the text
+        return _chars(f"substring($1, {first}, 2147483647)")(values)
     if isinstance(length.constant, int):
         return _chars(f"substring($1, {first}, $3)" if length.constant > 0 else "left($1, 0)")(values)
     empty = "WHEN $3 <= 0 AND $1 IS NOT NULL AND $2 IS NOT NULL THEN ''"
@@ -91,8 +92,8 @@ _ASCII = "strlen($1) = length($1)"
 _LETTERS = "string_split($1, '')"
 
 ENTRIES: tuple[Function, ...] = (
-    entry("upper ucase", "string", "string", "upper($1)", "upper(s)", "ucase(i)"),
-    entry("lower lcase", "string", "string", "lower($1)", "lower(s)"),
+    entry("upper ucase", "string", "string", lambda v, _: letters.upper(v[0].sql), "upper(s)", "ucase(i)"),
+    entry("lower lcase", "string", "string", lambda v, _: letters.lower(v[0].sql), "lower(s)"),
     built("length char_length character_length len", "any", _chars("CAST(length($1) AS INTEGER)", k.INT), "length(s)", "char_length(t)",
           notes="in code points"),
     entry("octet_length", "string", "int", "CAST(strlen($1) AS INTEGER)", "octet_length(s)"),
@@ -118,7 +119,6 @@ ENTRIES: tuple[Function, ...] = (
     built("reverse", "any", _chars(f"(CASE WHEN {_ASCII} THEN reverse($1) ELSE list_aggregate(list_reverse({_LETTERS}), 'string_agg', '') END)"),
           "reverse(s)", notes="by code points"),
     entry("repeat", "string, int", "string", "repeat($1, $2)", "repeat(s, 2)", "repeat(s, b % 4)"),
-    entry("initcap", "string", "string", "array_to_string(list_transform(string_split(lower($1), ' '), lambda w: upper(left(w, 1)) || substring(w, 2)), ' ')",
-          "initcap(s)"),
+    entry("initcap", "string", "string", lambda v, _: letters.title(v[0].sql), "initcap(s)", notes="blanks part words"),
     entry("space", "int", "string", "repeat(' ', $1)", "space(b % 5)"),
 )  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.base.names import literal
 from headrace.plan.expressions import kinds as k
 from headrace.plan.expressions.casts import cast
 from headrace.plan.expressions.formats import formatted, parsed
@@ -36,7 +35,7 @@ def _unit(value: Value, known: dict[str, str], what: str) -> str:
 
 def _date_trunc(values: list[Value]) -> Value:
     unit = _unit(values[0], _TRUNC, "date_trunc")
-    at = values[1] if values[1].type == k.TIMESTAMP_NTZ else cast(values[1], k.TIMESTAMP)
+    at = cast(values[1], k.TIMESTAMP)
     return Value("", f"date_trunc('{unit}', {at.sql})", at.type, raises=at.raises)
 
 
@@ -45,8 +44,14 @@ def _trunc(values: list[Value]) -> Value:
     return Value("", f"CAST(date_trunc('{unit}', {values[0].sql}) AS DATE)", k.DATE, raises=values[0].raises)
 
 
-def _seconds(sql: str) -> str:
-    return _FLOOR.format(f"epoch_us({sql})", 1_000_000)
+def _whole_months(start: str, end: str) -> str:
+    """Return the whole months between: a month is over at the same day and time of day, as in java.time."""
+    clock = "(epoch_us({0}) - epoch_us(date_trunc('day', {0})))"
+    early = f"{end} > {start} AND {clock.format(end)} < {clock.format(start)}"
+    late = f"{end} < {start} AND {clock.format(end)} > {clock.format(start)}"
+    last = f"(CAST({end} AS DATE) + CASE WHEN {early} THEN -1 WHEN {late} THEN 1 ELSE 0 END)"
+    packed = "((year({0}) * 12 + month({0})) * 32 + day({0}))"
+    return f"(({packed.format(last)} - {packed.format(start)}) // 32)"
 
 
 def _diff(values: list[Value]) -> Value:
@@ -56,9 +61,8 @@ def _diff(values: list[Value]) -> Value:
     if unit in _UNITS:
         return Value("", f"((epoch_us({b.sql}) - epoch_us({a.sql})) // {_UNITS[unit]})", k.BIGINT, raises=raises)
     if unit in ("month", "quarter", "year"):
-        months = f"date_sub('month', {a.sql}, {b.sql})"
         per = {"month": 1, "quarter": 3, "year": 12}[unit]
-        return Value("", f"CAST({months} // {per} AS BIGINT)", k.BIGINT, raises=raises)
+        return Value("", f"({_whole_months(a.sql, b.sql)} // {per})", k.BIGINT, raises=raises)
     raise Mismatch(f"timestampdiff does not know the unit {unit}", hint=f"It knows {', '.join(_UNITS)}, month, quarter, year.")
 
 
@@ -102,7 +106,7 @@ def _unix_timestamp(values: list[Value]) -> Value:
     if at.type == k.STRING:
         at = parsed(at, _format(values[1]) if len(values) > 1 else "yyyy-MM-dd HH:mm:ss")
     at = cast(at, k.TIMESTAMP)
-    return Value("", _seconds(at.sql), k.BIGINT, raises=at.raises)
+    return Value("", f"(epoch_us({at.sql}) // 1000000)", k.BIGINT, raises=at.raises)
 
 
 def _from_unixtime(values: list[Value]) -> Value:
@@ -113,8 +117,6 @@ def _from_unixtime(values: list[Value]) -> Value:
 def _timestamp_seconds(values: list[Value]) -> Value:
     return cast(values[0], k.TIMESTAMP)
 
-
-_ = literal
 
 ENTRIES: tuple[Function, ...] = (
     entry("hour", "timestamp", "int", "CAST(hour($1) AS INTEGER)", "hour(at)", "hour(day)"),

@@ -1,0 +1,92 @@
+"""Generated bids for `headrace demo auctions`, what it shows of them, and its check against a plain count."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from headrace.cli.demo_check import Check, same
+from headrace.cli.output import say, say_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.log import Log
+    from headrace.views.sqlite import SqliteSnapshot
+
+SEED = 7
+BIDS = 20_000
+AUCTIONS = 25
+START = 1_767_261_600_000  # 2026-01-01 10:00 UTC, in milliseconds
+EVERY = 90  # a bid every so many milliseconds
+MINUTE = 60_000
+LATE_SHARE, LATE_MOST = 0.02, 300_000  # so many arrive up to five minutes late; the others up to five seconds
+EXAMPLES = 12
+
+Row = dict[str, Any]
+Cell = tuple[int, int]
+
+
+def bids() -> Iterator[Row]:
+    """Yield bids in the order in which they arrive; always the same ones."""
+    chance = random.Random(SEED)  # noqa: S311 -- a demo, not a secret
+    for number in range(BIDS):
+        delay = chance.randint(0, LATE_MOST if chance.random() < LATE_SHARE else 5_000)
+        yield {
+            "auction": chance.randrange(AUCTIONS),
+            "bidder": chance.randrange(1_000),
+            "price": round(100 * chance.paretovariate(1.2)),
+            "at": START + number * EVERY - delay,
+        }
+
+
+def report(now: SqliteSnapshot, log: Log) -> None:
+    """Show the last minutes, and what came too late."""
+    rows: list[Row] = now.read("highest").to_pylist()
+    final = {_cell(row): row for row in now.read("highest_final").to_pylist()}
+    busy = sorted(rows, key=lambda row: (row["window_start"], row["bids"]), reverse=True)
+    shown = [row for row in busy if _cell(row) not in final][: EXAMPLES // 2]
+    shown += [row for row in busy if _cell(row) in final][: EXAMPLES // 2]
+    for row in shown:
+        once = final.get(_cell(row))
+        row["minute"] = row["window_start"]
+        row['emit="changes"'] = row["price"]
+        row['emit="final"'] = "not yet" if once is None else str(once["price"])
+    say()
+    columns = ["minute", "auction", "bids", "bidder", 'emit="changes"', 'emit="final"']
+    say_rows(shown, columns, title="Highest bid of each minute")
+    changes = log.topic("highest_changes")
+    written = sum(changes.end_offsets().values())
+    say(f"{len(rows):,} rows in all, {len(final):,} of them final; {written:,} rows of changes in `highest_changes`.")
+    say(f"{now.describe('late').rows:,} bids came after their minute had closed: in the view and the topic `late`.")
+
+
+def check(now: SqliteSnapshot) -> list[Check]:
+    """Compare the views with a plain count over the same bids."""
+    count: defaultdict[int, int] = defaultdict(int)
+    cells: defaultdict[Cell, int] = defaultdict(int)
+    for bid in bids():
+        count[bid["auction"]] += 1
+        cells[bid["at"] // MINUTE, bid["auction"]] += 1
+    seen: defaultdict[Cell, int] = defaultdict(int)
+    for row in now.read("highest").to_pylist():
+        seen[_cell(row)] += row["bids"]
+    for row in now.read("late").to_pylist():
+        seen[int(row["at"].timestamp() * 1_000) // MINUTE, row["auction"]] += 1
+    highest = {_cell(row): (row["bids"], row["price"]) for row in now.read("highest").to_pylist()}
+    final = {_cell(row): (row["bids"], row["price"]) for row in now.read("highest_final").to_pylist()}
+    totals = {row["auction"]: row["bids"] for row in now.read("auctions").to_pylist()}
+    return [
+        same(f"bids: {BIDS:,} in {len(count)} auctions, as a plain count says", totals, count),
+        same(f"minutes: {len(cells):,} rows, each with its late bids as many as there were", seen, cells),
+        same(
+            f"final: {len(final):,} rows, each what the corrected row came to",
+            final,
+            {cell: highest[cell] for cell in final if cell in highest},
+        ),
+    ]
+
+
+def _cell(row: Row) -> Cell:
+    return int(row["window_start"].timestamp() * 1_000) // MINUTE, row["auction"]

@@ -1,0 +1,169 @@
+"""What `headrace demo git` shows at its end: weeks, corrections, late changes, and the check against git."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.base.time import MICROS, as_datetime
+from headrace.cli.demo_check import Check, same
+from headrace.cli.output import say, say_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.cli.git_log import History
+    from headrace.log import Log
+    from headrace.views.sqlite import SqliteSnapshot
+
+WEEK = 7 * 86_400
+MONDAY = 4 * 86_400  # 1970-01-05
+CLOSED_WEEKS, OPEN_WEEKS, FOLDERS, EXAMPLES = 3, 2, 3, 5
+
+Row = dict[str, Any]
+Cell = tuple[datetime, str]
+
+
+def report(now: SqliteSnapshot, log: Log) -> None:
+    """Show the weeks, what late commits did to them, and what came too late."""
+    weekly, final = _cells(now, "weekly"), _cells(now, "weekly_final")
+    say()
+    _weeks(weekly, final)
+    _corrections(weekly, _all(log, "weekly_changes"))
+    _late(now.read("late"))
+
+
+def _cells(now: SqliteSnapshot, view: str) -> dict[Cell, Row]:
+    rows: list[Row] = now.read(view).to_pylist()
+    return {_cell(row): row for row in rows}
+
+
+def _all(log: Log, name: str) -> pa.Table:
+    topic = log.topic(name)
+    ends, starts = topic.end_offsets(), topic.start_offsets()
+    columns = ["window_start", "folder", "changes", "waited", "_change_type"]
+    made = [batch for p in ends for batch in topic.batches(p, starts[p], ends[p], columns=columns)]
+    return pa.Table.from_batches(made, schema=pa.schema([topic.schema.field(name) for name in columns]))
+
+
+def _weeks(weekly: dict[Cell, Row], final: dict[Cell, Row]) -> None:
+    closed = {week for week, _ in final}
+    weeks = sorted({week for week, _ in weekly}, reverse=True)
+    shown = [week for week in weeks if week not in closed][:OPEN_WEEKS]
+    shown += [week for week in weeks if week in closed][:CLOSED_WEEKS]
+    rows = []
+    for week in sorted(shown, reverse=True):
+        busiest = sorted((row for (at, _), row in weekly.items() if at == week), key=lambda row: -row["changes"])
+        for row in busiest[:FOLDERS]:
+            once = final.get((week, row["folder"]))
+            rows.append(
+                {
+                    "week of": week.date(),
+                    "folder": row["folder"],
+                    "commits": row["commits"],
+                    "people": row["people"],
+                    'emit="changes"': row["changes"],
+                    'emit="final"': "not yet" if once is None else str(once["changes"]),
+                }
+            )
+    columns = ["week of", "folder", "commits", "people", 'emit="changes"', 'emit="final"']
+    say_rows(rows, columns, title="File changes a week, by top-level folder: the last weeks, the busiest folders")
+    say(f"{len(weekly):,} rows in all; {len(final):,} of them final: their weeks have closed, nothing corrects them.")
+    say()
+
+
+def _corrections(weekly: dict[Cell, Row], log: pa.Table) -> None:
+    """Show the rows that old commits changed most: what the changelog said first, and what the view says now."""
+    kinds = log.column("_change_type")
+    updates = log.filter(pc.equal(kinds, "update_postimage"))
+    counted = updates.group_by(["window_start", "folder"]).aggregate([([], "count_all")]).to_pylist()
+    first: dict[Cell, Row] = {_cell(row): row for row in log.filter(pc.equal(kinds, "insert")).to_pylist()}
+    rows = [
+        {
+            "week of": row["window_start"].date(),
+            "folder": row["folder"],
+            "said first": first[_cell(row)]["changes"],
+            "corrections": corrected["count_all"],
+            "says now": row["changes"],
+            "by old commits": row["waited"] - first[_cell(row)]["waited"],
+        }
+        for corrected in counted
+        if (row := weekly.get(_cell(corrected))) is not None
+    ]
+    most = sorted((row for row in rows if row["by old commits"]), key=lambda row: -row["by old commits"])
+    if most:
+        columns = ["week of", "folder", "said first", "corrections", "says now", "by old commits"]
+        say_rows(most[:EXAMPLES], columns, title="Corrected most by commits that waited more than a week")
+    waited = sum(row["waited"] for row in weekly.values())
+    say(f"{len(updates):,} corrections in all; {waited:,} file changes had waited more than a week when they came.")
+    say()
+
+
+def _cell(row: Row) -> Cell:
+    return row["window_start"], row["folder"]
+
+
+def _late(late: pa.Table) -> None:
+    if not late.num_rows:
+        say("Nothing came after its week had closed: the view and the topic `late` are empty.")
+        return
+    commits = pc.count_distinct(late.column("commit")).as_py()
+    rows = sorted(late.to_pylist(), key=lambda row: row["written"] - row["committed"])
+    examples = {row["commit"]: row for row in reversed(rows)}
+    shown = sorted(examples.values(), key=lambda row: row["written"] - row["committed"])[:EXAMPLES]
+    made = [
+        {
+            "commit": row["commit"][:10],
+            "written": row["written"].date(),
+            "entered": row["committed"].date(),
+            "after": f"{(row['committed'] - row['written']) // timedelta(days=1)} days",
+            "a path": row["path"],
+        }
+        for row in shown
+    ]
+    say_rows(made, ["commit", "written", "entered", "after", "a path"], title="Late: after their week had closed")
+    say(f"{late.num_rows:,} file changes of {commits:,} commits: in no week, but in the view and the topic `late`.")
+
+
+def check(now: SqliteSnapshot, history: History) -> list[Check]:
+    """Compare the views with what git itself counts."""
+    folders: Counter[str] = Counter()
+    cells: Counter[Cell] = Counter()
+    for at, path in history.changes():
+        folders[_folder(path)] += 1
+        cells[_week(at), _folder(path)] += 1
+    totals: list[Row] = now.read("totals").to_pylist()
+    ours: list[Row] = now.read("folders").to_pylist()
+    weekly, final = _cells(now, "weekly"), _cells(now, "weekly_final")
+    seen = Counter({cell: row["changes"] for cell, row in weekly.items()}) + _late_cells(now.read("late").to_pylist())
+    commits = {"commits": totals[0]["commits"] if totals else 0}
+    return [
+        same(f"commits: {commits['commits']:,}, as git rev-list --count says", commits, {"commits": history.count()}),
+        same(
+            f"file changes: {folders.total():,} in {len(folders):,} folders, as git log --name-status says",
+            {row["folder"]: row["changes"] for row in ours},
+            folders,
+        ),
+        same(f"weeks: {len(cells):,} rows, each with its late changes as many as git has", seen, cells),
+        same(
+            f"final: {len(final):,} rows, each what the corrected row came to",
+            {cell: row["changes"] for cell, row in final.items()},
+            {cell: weekly[cell]["changes"] for cell in final if cell in weekly},
+        ),
+    ]
+
+
+def _late_cells(late: Iterable[Row]) -> Counter[Cell]:
+    return Counter((_week(int(row["written"].timestamp())), row["folder"]) for row in late)
+
+
+def _folder(path: str) -> str:
+    return path.split("/", 1)[0] if "/" in path else "."
+
+
+def _week(seconds: int) -> datetime:
+    return as_datetime(((seconds - MONDAY) // WEEK * WEEK + MONDAY) * MICROS)

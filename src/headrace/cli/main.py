@@ -1,0 +1,87 @@
+"""`headrace`: exit 0 it worked, 1 it failed with one clear error, 2 it was called wrongly."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Any
+
+import click
+
+import headrace
+from headrace.base.errors import HeadraceError, InternalError, OutsideError
+from headrace.cli.demo import demo
+from headrace.cli.explain import explain
+from headrace.cli.output import TRACE, Commands, example, trace_option
+from headrace.cli.reset import reset
+from headrace.cli.run import run
+from headrace.cli.status import status
+from headrace.cli.topics import topics
+from headrace.cli.views import views
+
+
+class Headrace(Commands):
+    """The root: every failure below it becomes one clear error and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was asked for."""
+        try:
+            made = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:  # whoever read our output has seen enough
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 -- for the rest of the process
+            ctx.exit(0)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            ctx.exit(130)
+        except Exception as error:  # noqa: BLE001 -- the last one to catch it
+            if os.environ.get("HEADRACE_TRACE", "0") not in ("", "0") or ctx.meta.get(TRACE):
+                traceback.print_exc()
+            click.echo(str(_ours(error)), err=True)
+            ctx.exit(1)
+        return made
+
+
+@click.group(
+    cls=Headrace,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog=example(
+        "headrace demo git            the history of a git repository as a stream",
+        "headrace run app.py          run your own",
+        "headrace views show orders   look at a view while it runs",
+        title="Begin with",
+    ),
+)
+@click.version_option(headrace.__version__, prog_name="headrace")
+@trace_option
+def root() -> None:
+    """Durable topics, changing tables, and views that stay correct, carried by Spark.
+
+    A FILE is a Python program with an hr.App at module level; FILE:name picks one of several.
+    """
+
+
+for command in (run, explain, status, reset, demo, topics, views):
+    root.add_command(command)
+
+
+def main() -> None:
+    """Run the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal that knows no ✔ shows something else, and nothing breaks
+            stream.reconfigure(errors="replace")
+    root(prog_name="headrace")
+
+
+def _ours(error: Exception) -> HeadraceError:
+    if isinstance(error, HeadraceError):
+        return error
+    if isinstance(error, OSError):
+        return OutsideError(f"{type(error).__name__}: {error}")
+    return InternalError(
+        f"{type(error).__name__}: {error}",
+        detail="This should not happen.",
+        hint="Please report it with what HEADRACE_TRACE=1 shows.",
+    )

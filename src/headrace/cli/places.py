@@ -1,0 +1,77 @@
+"""Where topics and views are: under a storage, or where an app says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.base.errors import PlanError
+from headrace.cli.programs import load_app
+from headrace.engine.topics import log_path
+from headrace.log import Log
+from headrace.views.sqlite import SqliteViews
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STORAGE = Path(".headrace")
+
+
+class NoStorage(PlanError):
+    """There is no storage at the place that was named."""
+
+    condition = "NO_STORAGE"
+
+
+def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--log` and `--app`: which log it works on (as `place`)."""
+    path = click.option(
+        "--log", "log", type=click.Path(path_type=Path, file_okay=False), help="The log's folder [.headrace/log]."
+    )
+    return path(_app_option(command))
+
+
+def storage_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--storage` and `--app`: whose views it shows."""
+    path = click.option(
+        "--storage", type=click.Path(path_type=Path, file_okay=False), help="The app's storage [.headrace]."
+    )
+    return path(_app_option(command))
+
+
+def _app_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--app", metavar="FILE", help="Where the app in this program has them.")(command)
+
+
+def open_log(log: Path | None, app: str | None) -> Log:
+    """Return the log that the options name."""
+    _not_both(log, app, "--log")
+    if app is not None:
+        made = load_app(app)
+        return Log(log_path(made.storage, made.topics))
+    return Log(log if log is not None else STORAGE / "log")
+
+
+def open_views(storage: Path | None, app: str | None) -> SqliteViews:
+    """Return the views that the options name.
+
+    Raises:
+        NoStorage: there is no such storage.
+
+    """
+    _not_both(storage, app, "--storage")
+    path = load_app(app).storage if app is not None else storage if storage is not None else STORAGE
+    if not path.is_dir():
+        raise NoStorage(
+            f"there is no storage {path}",
+            detail="It is made when an app runs for the first time.",
+            hint="Name another one with --storage PATH, or the program with --app FILE.",
+        )
+    return SqliteViews(path / "views.db")
+
+
+def _not_both(one: object, other: object, name: str) -> None:
+    if one is not None and other is not None:
+        raise click.UsageError(f"{name} and --app name the same thing; give one of them")

@@ -1,0 +1,240 @@
+"""Into a topic, from lines: JSON objects or CSV, in batches, with every bad line named."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import select
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+from headrace.base.errors import InvalidRows, PlanError, did_you_mean
+from headrace.base.time import SystemClock
+from headrace.cli.values import from_json, from_text
+from headrace.log.payload import SYSTEM
+from headrace.log.rows import GIVEN, rows_to_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from headrace.log import Topic
+
+BATCH_ROWS = 10_000
+CHUNK_BYTES = 1 << 16
+QUIET_SECONDS = 0.05
+"""When nothing has come for so long, what has come is appended."""
+LINGER_SECONDS = 1.0
+SAY_SECONDS = 2.0
+
+
+class BadLine(PlanError):
+    """A line of the input is no row of the topic."""
+
+    condition = "BAD_LINE"
+
+    def __init__(self, number: int, why: str, *, hint: str = "") -> None:
+        super().__init__(f"line {number}: {why}", hint=hint or "Mend it, or leave such lines out with --skip-bad.")
+        self.number = number
+
+
+class Row(NamedTuple):
+    """A line that was read: its number, and the row in it or why there is none."""
+
+    line: int
+    values: dict[str, Any] | None
+    why: str = ""
+
+
+class Lines:
+    """The lines of a byte stream, and whether the next one would have to be waited for."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._rest = b""
+        self._ready: list[bytes] = []
+        self._ended = False
+        self.number = 0
+
+    def __iter__(self) -> Iterator[str]:
+        while self._ready or self._fill():
+            self.number += 1
+            line = self._ready.pop()
+            yield line.decode("utf-8-sig" if self.number == 1 else "utf-8", errors="surrogateescape")
+
+    @property
+    def dry(self) -> bool:
+        """Whether nothing more is there for the moment."""
+        if self._ready or self._ended:
+            return False
+        try:
+            return not select.select([self._stream.fileno()], [], [], QUIET_SECONDS)[0]
+        except (OSError, ValueError, io.UnsupportedOperation):
+            return False  # no pipe: nothing to wait for
+
+    def _fill(self) -> bool:
+        while not self._ready and not self._ended:
+            chunk: bytes = self._stream.read1(CHUNK_BYTES)  # type: ignore[attr-defined] # buffered streams have it
+            if not chunk:
+                self._ended = True
+                self._ready = [self._rest] if self._rest else []
+                break
+            *whole, self._rest = (self._rest + chunk).split(b"\n")
+            self._ready = [line + b"\n" for line in reversed(whole)]
+        return bool(self._ready)
+
+
+class Batches(NamedTuple):
+    """Rows as they come, and how to tell that no more are there for the moment."""
+
+    rows: Iterator[Row]
+    lines: Lines
+
+
+def batch_of(stream: BinaryIO, form: str, topic: Topic) -> Batches:
+    """Return the rows of a stream of JSON lines or CSV."""
+    lines = Lines(stream)
+    return Batches(_json_rows(lines, topic) if form == "json" else _csv_rows(lines, topic), lines)
+
+
+class Producing:
+    """Appends rows in batches; `appended` and `bad` count as it goes."""
+
+    def __init__(self, topic: Topic, *, skip_bad: bool, say: Callable[[str], None] | None) -> None:
+        self.topic = topic
+        self.skip_bad = skip_bad
+        self.say = say
+        self.appended = 0
+        self.bad = 0
+        self._clock = SystemClock()
+        self._said = self._clock.monotonic()
+
+    def run(self, batches: Batches) -> None:
+        """Append all rows.
+
+        Raises:
+            BadLine: a line is no row; those before it are appended.
+
+        """
+        waiting: list[Row] = []
+        since = self._clock.monotonic()
+        for row in batches.rows:
+            waiting.append(row)
+            full = len(waiting) >= BATCH_ROWS or (row.values is None and not self.skip_bad)
+            if full or self._clock.monotonic() - since > LINGER_SECONDS or batches.lines.dry:
+                self._append(waiting)
+                waiting = []
+                since = self._clock.monotonic()
+        self._append(waiting)
+
+    def _append(self, rows: list[Row]) -> None:
+        good: list[Row] = []
+        bad: BadLine | None = None
+        for row in rows:
+            if row.values is not None:
+                good.append(row)
+            elif self.skip_bad:
+                self.bad += 1
+            else:
+                bad = BadLine(row.line, row.why)
+                break
+        try:
+            self._send(good)
+        except InvalidRows as error:
+            good, misfit = self._fitting(good, error)
+            self._send(good)
+            bad = misfit or bad
+        if bad is not None:
+            raise bad
+
+    def _send(self, rows: list[Row]) -> None:
+        self.topic.append([row.values or {} for row in rows])
+        self.appended += len(rows)
+        if self.say is not None and self._clock.monotonic() - self._said >= SAY_SECONDS:
+            self._said = self._clock.monotonic()
+            self.say(f"{self.appended} rows appended …")
+
+    def _fitting(self, rows: list[Row], error: InvalidRows) -> tuple[list[Row], BadLine | None]:
+        """Return the rows that fit, or those before the first that does not, and what is wrong with that."""
+        good = []
+        for row in rows:
+            why = self._misfit(row.values or {})
+            if why is None:
+                good.append(row)
+            elif self.skip_bad:
+                self.bad += 1
+            else:
+                return good, BadLine(row.line, why.what.removeprefix("rows[0]").lstrip(": "), hint=why.hint)
+        if len(good) == len(rows):
+            raise error
+        return good, None
+
+    def _misfit(self, values: dict[str, Any]) -> InvalidRows | None:
+        if values.get("_deleted") and not self.topic.key:
+            return InvalidRows(f'it deletes, but the topic "{self.topic.name}" has no key')
+        try:
+            rows_to_table([values], self.topic.schema)
+        except InvalidRows as error:
+            return error
+        return None
+
+
+# ---- formats ----
+
+
+def _json_rows(lines: Lines, topic: Topic) -> Iterator[Row]:
+    known = ((field.name, from_json(field.type)) for field in topic.schema)
+    converted = {name: convert for name, convert in known if convert is not None}
+    for line in lines:
+        if not line.strip():
+            continue
+        try:
+            values = json.loads(line)
+        except ValueError as error:
+            yield Row(lines.number, None, f"no JSON: {error}")
+            continue
+        if isinstance(values, dict):
+            yield _converted(lines.number, values, {name: by for name, by in converted.items() if name in values})
+        else:
+            yield Row(lines.number, None, f"a JSON object is expected, not {line.strip()[:40]}")
+
+
+def _csv_rows(lines: Lines, topic: Topic) -> Iterator[Row]:
+    reader = csv.reader(iter(lines), strict=True)
+    names = next(reader, None)
+    if names is None:
+        return
+    converted = _csv_columns(names, topic)
+    while True:
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield Row(reader.line_num, None, f"no CSV: {error}")
+            continue
+        if len(cells) == len(names):
+            yield _converted(reader.line_num, dict(zip(names, cells, strict=True)), converted)
+        elif cells:
+            yield Row(reader.line_num, None, f"it has {len(cells)} cells, the header has {len(names)}")
+
+
+def _csv_columns(names: list[str], topic: Topic) -> dict[str, Callable[[Any], Any]]:
+    kinds = {field.name: field.type for field in topic.schema} | {name: SYSTEM[name] for name in GIVEN}
+    for name in names:
+        if name not in kinds:
+            raise BadLine(
+                1,
+                f'the header names a column "{name}" that the topic "{topic.name}" does not have',
+                hint=did_you_mean(name, topic.schema.names) or f"Its columns are: {', '.join(topic.schema.names)}.",
+            )
+    return {name: from_text(kinds[name]) for name in names}
+
+
+def _converted(line: int, values: dict[str, Any], converted: Mapping[str, Callable[[Any], Any]]) -> Row:
+    made = dict(values)
+    for name, convert in converted.items():
+        try:
+            made[name] = convert(values[name])
+        except (ValueError, TypeError) as error:
+            return Row(line, None, f'column "{name}": {error}')
+    return Row(line, made)

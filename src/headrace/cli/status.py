@@ -1,0 +1,67 @@
+"""`headrace status`: what an app has done, whether it runs or not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.base.errors import StorageOfAnother
+from headrace.cli.output import example, json_option, say, say_json, say_rows
+from headrace.cli.programs import load_app, program_argument
+from headrace.cli.values import shown
+from headrace.engine.storage import Storage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headrace.app import App
+
+
+@click.command(epilog=example("headrace status app.py"))
+@program_argument
+@json_option
+def status(file: str, *, storage: Path | None, as_json: bool) -> None:
+    """Show what the app in FILE has done: rows, lag, watermarks, state, late rows; also while it runs."""
+    app = load_app(file, storage=storage)
+    check_owner(app)
+    now = app.status()
+    if as_json:
+        say_json(now)
+        return
+    say_status(now)
+
+
+def check_owner(app: App) -> None:
+    """Refuse the storage of another app.
+
+    Raises:
+        StorageOfAnother: it is one.
+
+    """
+    owner = Storage(app.storage, app.name).about().get("app", app.name)
+    if owner != app.name:
+        raise StorageOfAnother(str(app.storage), owner=owner, app=app.name)
+
+
+def say_status(now: dict[str, Any]) -> None:
+    """Print a status for people."""
+    state = "runs" if now["running"] else "does not run"
+    if now["epoch"] is None:
+        say(f"app {now['app']} {state}; it has not run an epoch yet")
+    else:
+        say(f"app {now['app']} {state}; epoch {now['epoch']} ended at {shown(now['at'])} UTC; lag {now['lag']} rows")
+    _say_part("sources", now["sources"], ("rows", "lag", "watermark", "dead"), {"dead": "dead letters"})
+    _say_part("steps", now["steps"], ("rows_in", "rows_out", "state_rows", "late", "watermark"), {})
+    _say_part("sinks", now["sinks"], ("rows",), {})
+
+
+def _say_part(title: str, part: dict[str, dict[str, Any]], columns: tuple[str, ...], names: dict[str, str]) -> None:
+    if part:
+        head = [names.get(column, column.replace("_", " ")) for column in columns]
+        rows = [
+            {title: name} | {label: facts[column] for label, column in zip(head, columns, strict=True)}
+            for name, facts in part.items()
+        ]
+        say()
+        say_rows(rows, [title, *head])

@@ -1,0 +1,111 @@
+"""Values between columns and text: what stands in a table's cell, in JSON, in CSV, and back again."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_TRUE, _FALSE = {"true", "t", "1", "yes"}, {"false", "f", "0", "no"}
+
+
+def plain(value: Any) -> Any:  # noqa: PLR0911 -- a return a type
+    """Return a value as JSON can hold it, without loss: `from_json` reads it back."""
+    if isinstance(value, str | int | bool) or value is None:
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, datetime):
+        return _iso(value)
+    if isinstance(value, date | Decimal):
+        return str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return {key if isinstance(key, str) else str(plain(key)): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [plain(item) for item in value]
+    return str(value)
+
+
+def _iso(value: datetime) -> str:
+    return value.astimezone(UTC).isoformat().replace("+00:00", "Z") if value.tzinfo else value.isoformat()
+
+
+def as_text(value: Any) -> str:
+    """Return a value as the text of a CSV cell; null is nothing."""
+    if value is None:
+        return ""
+    made = plain(value)
+    return made if isinstance(made, str) else json.dumps(made, ensure_ascii=False)
+
+
+def shown(value: Any) -> str:
+    """Return a value as a person likes to read it."""
+    if value is None:
+        return "-"
+    if isinstance(value, datetime):
+        moment = value.astimezone(UTC) if value.tzinfo else value
+        text = moment.isoformat(sep=" ", timespec="microseconds" if moment.microsecond else "seconds")
+        return text.replace("+00:00", "")
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "".join(c if c.isprintable() else "\\x%02x" % ord(c) for c in as_text(value))  # noqa: UP031 -- as in C
+
+
+def from_json(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    """Return what brings a JSON value to what a column of this type takes, None if nothing needs to be done."""
+    if pa.types.is_binary(kind):
+        return lambda value: _bytes(value) if isinstance(value, str) else value
+    if pa.types.is_floating(kind):
+        return lambda value: float(value) if value in ("nan", "inf", "-inf", "NaN", "Infinity", "-Infinity") else value
+    if pa.types.is_map(kind) and not pa.types.is_string(kind.key_type):
+        of_key = from_text(kind.key_type)
+        return lambda value: {of_key(k): v for k, v in value.items()} if isinstance(value, Mapping) else value
+    return None
+
+
+def from_text(kind: pa.DataType) -> Callable[[str], Any]:
+    """Return what reads a CSV cell for a column of this type; nothing is null.
+
+    The function raises ValueError where the text is no such value.
+    """
+    read = _reader(kind)
+    return lambda text: None if text == "" else read(text)
+
+
+def _reader(kind: pa.DataType) -> Callable[[str], Any]:
+    if pa.types.is_integer(kind):
+        return int
+    if pa.types.is_floating(kind):
+        return float
+    if pa.types.is_boolean(kind):
+        return _boolean
+    if pa.types.is_binary(kind):
+        return _bytes
+    if pa.types.is_nested(kind):
+        return json.loads
+    return lambda text: text  # texts, and what the log reads from text: times, dates, decimals
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() in _TRUE | _FALSE:
+        return text.lower() in _TRUE
+    raise ValueError(f"{text!r} is neither true nor false")
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"{text[:40]!r} is not base64: {error}") from error

@@ -1,0 +1,107 @@
+"""`headrace views`: the tables that an app serves, as of its last whole epoch."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.base.schema import to_ddl
+from headrace.cli.output import Commands, example, json_option, note, on_terminal, say, say_json, say_rows
+from headrace.cli.places import open_views, storage_options
+from headrace.cli.run import Stop
+from headrace.cli.values import as_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headrace.views.sqlite import SqliteSnapshot, SqliteViews
+
+LOOK_SECONDS = 0.5
+
+
+@click.group(cls=Commands)
+def views() -> None:
+    """List and show the views of an app; they can be read while it runs, and show whole epochs."""
+
+
+@views.command("list", epilog=example("headrace views list --app app.py"))
+@storage_options
+@json_option
+def list_(*, storage: Path | None, app: str | None, as_json: bool) -> None:
+    """List the views: their keys, rows and columns."""
+    with open_views(storage, app).snapshot() as now:
+        found = {name: now.describe(name) for name in now.names()}
+    rows = [
+        {"view": name, "rows": each.rows, "key": _key(each.key), "columns": to_ddl(each.schema)}
+        for name, each in found.items()
+    ]
+    if as_json:
+        say_json([row | {"key": found[row["view"]].key} for row in rows])  # type: ignore[index] # the name is a text
+    elif rows:
+        say_rows(rows, ["view", "rows", "key", "columns"])
+    else:
+        note("there are no views yet")
+
+
+def _key(key: tuple[str, ...] | None) -> str:
+    return "a bag of rows" if key is None else ", ".join(key) or "a single row"
+
+
+@views.command(
+    epilog=example(
+        "headrace views show orders_by_user --limit 20", "headrace views show orders_by_user --csv > orders.csv"
+    )
+)
+@click.argument("name")
+@storage_options
+@click.option("--limit", type=click.IntRange(min=0), help="Show so many rows at most.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header.")
+@click.option("--watch", is_flag=True, help="Show it again whenever an epoch has changed it, until Ctrl-C.")
+@json_option
+def show(
+    name: str, *, storage: Path | None, app: str | None, limit: int | None, as_csv: bool, watch: bool, as_json: bool
+) -> None:
+    """Show the rows of the view NAME, sorted by its key."""
+    if as_csv and as_json:
+        raise click.UsageError("--csv and --json exclude each other")
+    source = open_views(storage, app)
+    style = "csv" if as_csv else "json" if as_json else "table"
+    if not watch:
+        with source.snapshot() as now:
+            _show(now, name, limit, style)
+        return
+    _watch(source, name, limit, style)
+
+
+def _watch(source: SqliteViews, name: str, limit: int | None, style: str) -> None:
+    stop, seen = Stop(quiet=True), None
+    with stop.listening():
+        while not stop.told:
+            with source.snapshot() as now:
+                if now.applied() != seen:
+                    if on_terminal() and style == "table":
+                        click.clear()
+                    _show(now, name, limit, style)
+                    sys.stdout.flush()
+                    seen = now.applied()
+            stop.wait(LOOK_SECONDS)
+
+
+def _show(now: SqliteSnapshot, name: str, limit: int | None, style: str) -> None:
+    what, table = now.describe(name), now.read(name)
+    rows: list[dict[str, Any]] = table.slice(0, limit).to_pylist(maps_as_pydicts="strict")
+    if style == "json":
+        say_json({"view": name, "epoch": now.applied(), "key": what.key, "count": what.rows, "rows": rows})
+    elif style == "csv":
+        out = csv.writer(sys.stdout, lineterminator="\n")
+        out.writerow(table.column_names)
+        out.writerows([as_text(value) for value in row.values()] for row in rows)
+    else:
+        say_rows(rows, table.column_names)
+        more = f", the first {len(rows)} shown" if len(rows) < what.rows else ""
+        note(f"view {name}: {what.rows} rows{more}, as of epoch {now.applied()}")
+        if not rows and what.rows == 0:
+            say("(no rows yet)")

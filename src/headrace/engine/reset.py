@@ -1,0 +1,235 @@
+"""Forgetting, on purpose: a whole app, or a step with the steps and views below it. Topics are never touched.
+
+A reset is written down first (`reset.json`), then done, then the note is removed. Every part of doing it may be done
+twice, so whoever finds the note — the next start, the next reset — finishes what a crash cut short.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.errors import HeadraceError, PlanError, did_you_mean
+from headrace.engine.storage import Commit, Storage
+from headrace.engine.watermarks import Promise, advance
+from headrace.plan.nodes import Aggregate, TopicSink, ViewSink
+from headrace.views.sqlite import SqliteViews
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from headrace.plan.nodes import Node
+    from headrace.plan.plan import Plan
+
+NOTE = "reset.json"
+VIEWS = "views.db"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """What a reset takes away, and what it leaves: `steps` and `views` with their rows, `topics` that stay."""
+
+    epoch: int | None
+    steps: dict[str, int] = field(default_factory=dict)
+    views: dict[str, int] = field(default_factory=dict)
+    rows_read: int = 0
+    topics: tuple[str, ...] = ()
+
+    @property
+    def nothing(self) -> bool:
+        """Whether there is nothing to lose: the app has never run."""
+        return self.epoch is None and not self.steps and not self.views
+
+
+def would_lose(plan: Plan, path: Path, step: str | None = None) -> Loss:
+    """Return what `reset` would take away; changes nothing.
+
+    Raises:
+        PlanError: there is no stateful step of that name.
+
+    """
+    storage = Storage(path, plan.app)
+    last = storage.last_epoch()
+    commit = Commit(epoch=-1) if last is None else storage.read_commit(last)
+    rows = {name: counts.get("state_rows", 0) for name, counts in commit.totals.items()}
+    kept = set(commit.heads) | set((storage.read_json("plan.json") or {"steps": {}})["steps"])
+    if step is None:
+        steps, views = sorted(kept), _all_views(path)
+        topics = [sink.topic for sink in plan.sinks if isinstance(sink, TopicSink)]
+    else:
+        steps = _below(plan, step, kept)
+        views = _views_of(plan, path, steps)
+        topics = [sink.topic for sink in plan.sinks if isinstance(sink, TopicSink) and _fed_by(plan, sink.up, steps)]
+    return Loss(
+        epoch=last,
+        steps={name: rows.get(name, 0) for name in steps},
+        views=views,
+        rows_read=sum(commit.totals.get(plan.name(node), {}).get("rows_out", 0) for node in plan.sources()),
+        topics=tuple(topics),
+    )
+
+
+def reset(plan: Plan, path: Path, step: str | None = None, *, sync: bool = True) -> Loss:
+    """Forget everything but the topics, or a step with what is below it; return what was lost.
+
+    After a whole reset the app reads its topics from their start and appends to its output topics again. After a
+    step's reset it goes on from the offsets it had: the step starts empty and sees only what comes from now on.
+
+    Raises:
+        StorageBusy: the app runs.
+        StorageOfAnother: the storage is another app's.
+        PlanError: there is no stateful step of that name.
+
+    """
+    loss = would_lose(plan, path, step)
+    if loss.nothing:
+        return loss
+    storage = Storage(path, plan.app, sync=sync)
+    storage.acquire()
+    try:
+        resume(storage)
+        storage.write_json(NOTE, _note(plan, storage, None if step is None else loss))
+        resume(storage)
+    finally:
+        storage.release()
+    return loss
+
+
+def resume(storage: Storage) -> None:
+    """Finish a reset that a crash cut short, if there is one. The caller holds the storage."""
+    note = storage.read_json(NOTE)
+    if note is None:
+        return
+    if note["whole"]:
+        _forget_all(storage, note)
+    else:
+        _forget_steps(storage, note)
+    (storage.path / NOTE).unlink(missing_ok=True)
+
+
+def _note(plan: Plan, storage: Storage, loss: Loss | None) -> dict[str, Any]:
+    if loss is None:
+        return {"whole": True, "id": uuid.uuid4().hex}
+    steps = sorted(loss.steps)
+    sinks = [sink.name for sink in plan.sinks if isinstance(sink, ViewSink) and _fed_by(plan, sink.up, steps)]
+    return {
+        "whole": False,
+        "epoch": loss.epoch,
+        "steps": steps,
+        "views": sorted(loss.views),
+        "sinks": sinks,
+        "watermarks": _watermarks(plan, storage, steps),
+    }
+
+
+# ---- the whole app ----
+
+
+def _forget_all(storage: Storage, note: Mapping[str, Any]) -> None:
+    storage.write_json("app.json", {"app": storage.app, "id": note["id"], "shards": None})
+    for folder in ("epochs", "state", "spark"):
+        _remove(storage.path, folder)
+    for entry in storage.path.glob(f"{VIEWS}*"):
+        entry.unlink(missing_ok=True)
+    (storage.path / "plan.json").unlink(missing_ok=True)
+
+
+def _remove(path: Path, folder: str) -> None:
+    """Take a folder out of sight at once, then remove it: what is half removed must never be found under its name."""
+    for stale in path.glob(f".{folder}.reset-*"):
+        shutil.rmtree(stale, ignore_errors=True)
+    aside = path / f".{folder}.reset-{uuid.uuid4().hex[:8]}"
+    try:
+        (path / folder).rename(aside)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+# ---- a step ----
+
+
+def _forget_steps(storage: Storage, note: Mapping[str, Any]) -> None:
+    steps = note["steps"]
+    if note["epoch"] is not None:
+        _rewrite(storage, storage.read_commit(note["epoch"]), note)
+    identity = storage.read_json("plan.json")
+    if identity is not None:
+        identity["steps"] = {name: who for name, who in identity["steps"].items() if name not in steps}
+        storage.write_json("plan.json", identity)
+    if (storage.path / VIEWS).exists():
+        with SqliteViews(storage.path / VIEWS) as views:
+            for view in set(note["views"]) & set(views.names()):
+                views.drop(view)
+    for step in steps:
+        shutil.rmtree(storage.path / "state" / step, ignore_errors=True)
+
+
+def _rewrite(storage: Storage, commit: Commit, note: Mapping[str, Any]) -> None:
+    """Put the last commit in place again, without what it says of the steps and of their views."""
+    steps, marks = note["steps"], note["watermarks"]
+    commit.heads = {step: heads for step, heads in commit.heads.items() if step not in steps}
+    commit.watermarks |= marks
+    commit.previous |= marks
+    commit.totals = {name: counts for name, counts in commit.totals.items() if name not in {*steps, *note["sinks"]}}
+    commit.staged = [staged for staged in commit.staged if staged.sink not in note["sinks"]]
+    storage._write_aside(storage.commit_path(commit.epoch), commit.to_json(), os.replace)  # noqa: SLF001 -- one of the two ways a commit is written
+
+
+def _watermarks(plan: Plan, storage: Storage, steps: list[str]) -> dict[str, int | None]:
+    """Return what the steps will work with: the promises of their sources, as if they had been there all along.
+
+    Without them, rows long gone by would be taken once more, and windows that were final would open again.
+    """
+    last = storage.last_epoch()
+    if last is None:
+        return {}
+    commit = storage.read_commit(last)
+    promises = {plan.name(node): Promise(commit.outputs.get(plan.name(node))) for node in plan.sources()}
+    stateful = [plan.name(node) for node in plan.stateful()]
+    used = {name: None if name in steps else commit.watermarks.get(name) for name in stateful}
+    for _ in stateful:  # each round brings a promise one step further down
+        used = advance(plan, promises, used)[1]
+    return {name: used[name] for name in stateful if name in steps}
+
+
+# ---- what hangs on what ----
+
+
+def _below(plan: Plan, step: str, kept: set[str]) -> list[str]:
+    """Return the step and the stateful steps below it; a step that only the storage still knows stands alone."""
+    stateful = {plan.name(node): node for node in plan.stateful()}
+    if step not in stateful:
+        if step in kept:
+            return [step]
+        known = sorted(set(stateful) | kept)
+        plain = step in plan.names.values()
+        raise PlanError(
+            f'the step "{step}" keeps no state' if plain else f'there is no step "{step}"',
+            detail=f"The steps that keep state are: {', '.join(known)}." if known else "No step keeps state.",
+            hint=did_you_mean(step, known),
+        )
+    return sorted(name for name, node in stateful.items() if name == step or _fed_by(plan, node, [step]))
+
+
+def _fed_by(plan: Plan, node: Node, steps: list[str]) -> bool:
+    return any(isinstance(up, Aggregate) and plan.name(up) in steps for up in node.walk())
+
+
+def _all_views(path: Path) -> dict[str, int]:
+    if not (path / VIEWS).exists():
+        return {}
+    try:
+        with SqliteViews(path / VIEWS).snapshot() as now:
+            return {name: now.describe(name).rows for name in now.names()}
+    except HeadraceError:
+        return {}  # a whole reset is the way out when the file is damaged
+
+
+def _views_of(plan: Plan, path: Path, steps: list[str]) -> dict[str, int]:
+    fed = {sink.view for sink in plan.sinks if isinstance(sink, ViewSink) and _fed_by(plan, sink.up, steps)}
+    return {name: rows for name, rows in _all_views(path).items() if name in fed}
