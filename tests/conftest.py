@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHECKOUT = Path(__file__).parent.parent
+
+# a slow machine is no failure; a failure prints what replays it
+settings.register_profile("house", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("house")
 
 
 @pytest.fixture(scope="session")
@@ -37,9 +42,12 @@ def data() -> Path:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep what needs Spark in one worker, so that one session serves all of it."""
+    """Keep what needs Spark in one worker, so that one session serves all of it.
+
+    A test that starts its own Spark in another process may say so with an `xdist_group` of its own.
+    """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
-        if item.get_closest_marker("spark") is not None:
+        if item.get_closest_marker("spark") is not None and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("spark"))

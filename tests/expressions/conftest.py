@@ -24,3 +24,10 @@ def spark():
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def rivals(spark):
+    from rivals import Duck, Spark
+
+    return Spark(spark), Duck()

@@ -3,7 +3,7 @@
 import duckdb
 import pyarrow as pa
 
-from headrace.base.schema import duckdb_type, type_name
+from headrace.base.schema import duckdb_type, to_ddl, type_name
 
 RAISED = "raised"
 _OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer"
@@ -28,6 +28,8 @@ class Spark:
         self.session = session
         # rows that the optimizer computes by itself would raise before they can be counted
         session.conf.set("spark.sql.optimizer.excludedRules", f"{_OPTIMIZER}.ConvertToLocalRelation")
+        # and shared parts may be computed where an `and` would skip them
+        session.conf.set("spark.sql.subexpressionElimination.enabled", "false")
         jvm = session._jvm
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
@@ -37,11 +39,11 @@ class Spark:
 
     def evaluate(self, table, texts):
         """The answers to each text, and its type: `RAISED` stands for a row that raises."""
-        frame = self.session.createDataFrame(table)
+        frame = self.session.createDataFrame(table, to_ddl(table.schema))
         rows = frame._jdf.queryExecution().executedPlan().executeCollect()
-        projected = [frame.selectExpr(text) for text in texts]
-        raised = [self.raised(one, rows) for one in projected]
-        kinds = [one.schema.fields[0].dataType.simpleString() for one in projected]
+        projected = frame.selectExpr(*(f"{text} as c{place}" for place, text in enumerate(texts)))
+        raised = self.raised(projected, rows, len(texts))
+        kinds = [field.dataType.simpleString() for field in projected.schema.fields]
         guarded = [
             f"if(_row in ({','.join(map(str, bad))}), null, {text})" if bad else text
             for text, bad in zip(texts, raised, strict=True)
@@ -53,18 +55,21 @@ class Spark:
                 answer[row] = RAISED
         return list(zip(answers, kinds, strict=True))
 
-    def raised(self, frame, rows):
+    def raised(self, frame, rows, count):
+        """The rows for which each of the frame's columns raises."""
         plan = frame._jdf.queryExecution().optimizedPlan()
         if plan.nodeName() != "Project":
-            return []
-        expression = plan.projectList().head()
-        bound = self.expressions.BindReferences.bindReference(
-            expression, self.expressions.package.AttributeSeq(plan.child().output()), False
-        )
+            return [[]] * count
+        given = self.expressions.package.AttributeSeq(plan.child().output())
         gateway = self.session.sparkContext._gateway
         arguments = gateway.new_array(gateway.jvm.java.lang.Object, 2)
-        arguments[0], arguments[1] = bound, rows
-        return [int(row) for row in self.run.invoke(None, arguments).split(",") if row]
+        found = []
+        for place in range(count):
+            expression = plan.projectList().apply(place)
+            arguments[0] = self.expressions.BindReferences.bindReference(expression, given, False)
+            arguments[1] = rows
+            found.append([int(row) for row in self.run.invoke(None, arguments).split(",") if row])
+        return found
 
 
 class Duck:
@@ -105,4 +110,14 @@ def plain(column):
         column = column.cast(pa.timestamp("us")).cast(pa.int64())
     if pa.types.is_date(column.type):
         column = column.cast(pa.int32())
+    if pa.types.is_string(column.type):  # Spark's text may hold bytes that are no text: we raise there
+        column = column.cast(pa.binary())
+        return [_text(value) for value in column.to_pylist()]
     return column.to_pylist()
+
+
+def _text(value):
+    try:
+        return value if value is None else value.decode()
+    except UnicodeDecodeError:
+        return RAISED

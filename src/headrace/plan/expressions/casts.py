@@ -13,6 +13,8 @@ from headrace.plan.expressions import kinds as k
 from headrace.plan.expressions.binding import Binding
 from headrace.plan.expressions.casts_text import (
     date_from_text,
+    decimal_from_number,
+    decimal_from_text,
     fraction_from_text,
     fraction_to_text,
     integral_from_text,
@@ -91,7 +93,7 @@ def _cast(sql: str, kind: pa.DataType, to: pa.DataType, *, lenient: bool) -> Cas
     if k.is_fraction(to):
         return _to_fraction(sql, kind, to, lenient=lenient)
     if k.is_decimal(to):
-        return _to_decimal(sql, kind, to)
+        return _to_decimal(sql, kind, to, lenient=lenient)
     if to == k.BOOLEAN:
         return _to_boolean(sql, kind, lenient=lenient)
     if to == k.DATE and kind == k.STRING:
@@ -147,7 +149,7 @@ def _to_integral(sql: str, kind: pa.DataType, to: pa.DataType, *, lenient: bool)
         return Cast(
             f"(CASE WHEN {sql} = {_LONG_LIMIT} THEN 9223372036854775807 ELSE CAST(trunc({sql}) AS BIGINT) END)", raises=True
         )
-    if k.is_timestamp(kind):
+    if kind == k.TIMESTAMP:
         seconds = f"((epoch_us({sql}) - (epoch_us({sql}) % 1000000 + 1000000) % 1000000) // 1000000)"
         return Cast(seconds) if to == k.BIGINT else _plain(seconds, to, raises=True)
     if kind == k.STRING:
@@ -166,14 +168,14 @@ def _to_fraction(sql: str, kind: pa.DataType, to: pa.DataType, *, lenient: bool)
         if kind.precision <= _EXACT_DIGITS and to == k.DOUBLE:
             return _plain(sql, to)
         return _plain(f"CAST({sql} AS VARCHAR)", to)
-    if k.is_timestamp(kind):
+    if kind == k.TIMESTAMP:
         return _plain(f"(epoch_us({sql}) / 1000000::DOUBLE)", to)
     if kind == k.STRING:
         return Cast(fraction_from_text(sql, k.sql_type(to), fail=_bad_text(sql, to, lenient=lenient)), raises=True)
     raise _impossible(kind, to)
 
 
-def _to_decimal(sql: str, kind: pa.DataType, to: pa.DataType) -> Cast:
+def _to_decimal(sql: str, kind: pa.DataType, to: pa.DataType, *, lenient: bool) -> Cast:
     if k.is_integral(kind):
         return _plain(sql, to, raises=to.precision - to.scale < k.as_decimal(kind).precision)
     if k.is_decimal(kind):
@@ -181,16 +183,13 @@ def _to_decimal(sql: str, kind: pa.DataType, to: pa.DataType) -> Cast:
         return _plain(sql, to, raises=not fits)
     if kind == k.BOOLEAN:
         return _plain(f"CAST({sql} AS INTEGER)", to, raises=to.precision == to.scale)
-    if k.is_timestamp(kind):
+    if kind == k.TIMESTAMP:
         return _plain(f"(CAST(epoch_us({sql}) AS DECIMAL(38,0)) * 0.000001::DECIMAL(6,6))", to, raises=True)
-    if k.is_fraction(kind):  # by the digits that are shown, as in the JVM; DuckDB cannot read texts such as 1e-45
-        text = f"CAST(CAST({sql} AS DOUBLE) AS VARCHAR)"
-        small = f"abs({sql}) < 5e-{to.scale + 1}::DOUBLE THEN CAST(0 AS {k.sql_type(to)})"
-        return Cast(
-            f"(CASE WHEN {small} WHEN isfinite({sql}) THEN CAST({text} AS {k.sql_type(to)}) END)", raises=True
-        )
+    if k.is_fraction(kind):  # by the digits that are shown, as in the JVM
+        number = decimal_from_number(f"CAST(CAST({sql} AS DOUBLE) AS VARCHAR)", k.sql_type(to))
+        return Cast(f"(CASE WHEN isfinite({sql}) THEN {number} END)", raises=True)
     if kind == k.STRING:
-        return _plain(sql, to, raises=True)
+        return Cast(decimal_from_text(sql, k.sql_type(to), fail=_bad_text(sql, to, lenient=lenient)), raises=True)
     raise _impossible(kind, to)
 
 

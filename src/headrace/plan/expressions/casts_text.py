@@ -7,6 +7,7 @@ from headrace.base.names import literal
 _PAD = r"[\x00-\x20\x7f]*"  # what Spark trims before it reads a whole number or a time
 _JAVA_PAD = r"[\x00-\x20]*"  # what Java trims before it reads a fraction
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_FAR = 99  # places: a point that is moved farther makes every decimal 0, or too large
 _DAY = r"([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})"
 _CLOCK = r"([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?)?"
 _ZONE = r"(?: *(Z|UTC|GMT|(?:UTC|GMT)?[+-][0-9]{1,2}(?::?[0-9]{2})?))?"
@@ -53,6 +54,30 @@ def fraction_to_text(sql: str) -> str:
         f" WHEN abs({sql}) < 1 THEN {sign} || left({small}, 1) || '.' || {after_small} || 'E-4'"
         f" ELSE {sign} || left({digits}, 1) || '.' || {after} || 'E' || CAST(length({whole}) - 1 AS VARCHAR) END)"
     )
+
+
+def decimal_from_text(sql: str, duckdb_type: str, *, fail: str) -> str:
+    """Return SQL that reads a decimal as Java does: digits, a point, an exponent, padded by blanks."""
+    number = f"regexp_extract({sql}, '{_NUMBER}')"
+    return (
+        f"(CASE WHEN regexp_full_match({sql}, '{_JAVA_PAD}{_NUMBER}{_JAVA_PAD}')"
+        f" THEN {decimal_from_number(number, duckdb_type)} WHEN {sql} IS NOT NULL THEN {fail} END)"
+    )
+
+
+def decimal_from_number(text: str, duckdb_type: str) -> str:
+    """Return SQL that reads the text of a number: DuckDB reads exponents into decimals wrongly, so we shift the point."""
+    whole = f"regexp_extract({text}, '^[+-]?([0-9]*)', 1)"
+    digits = f"({whole} || regexp_extract({text}, '[.]([0-9]*)', 1))"
+    sign = f"CASE WHEN starts_with({text}, '-') THEN '-' ELSE '' END"
+    point = f"(length({whole}) + CAST(left(regexp_extract({text}, '[eE]([+-]?[0-9]+)', 1), 9) AS INTEGER))"
+    shifted = (
+        f"CASE WHEN ltrim({digits}, '0') = '' OR {point} < -{_FAR} THEN '0' WHEN {point} <= 0 THEN '0.' || repeat('0', -{point}) || {digits}"
+        f" WHEN {point} > length({digits}) + {_FAR} THEN repeat('9', {_FAR})"
+        f" WHEN {point} >= length({digits}) THEN {digits} || repeat('0', {point} - length({digits}))"
+        f" ELSE left({digits}, {point}) || '.' || substring({digits}, {point} + 1) END"
+    )
+    return f"CAST(CASE WHEN regexp_matches({text}, '[eE]') THEN {sign} || {shifted} ELSE {text} END AS {duckdb_type})"
 
 
 def date_from_text(sql: str, *, fail: str) -> str:

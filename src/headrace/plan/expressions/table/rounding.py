@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from headrace.plan.expressions import kinds as k
 from headrace.plan.expressions.casts import cast
+from headrace.plan.expressions.casts_text import decimal_from_number
 from headrace.plan.expressions.functions import Function, built, entry
 from headrace.plan.expressions.mismatch import Mismatch
 from headrace.plan.expressions.values import Value
@@ -81,18 +82,20 @@ def _round_fraction(value: Value, places: int) -> Value:
     if abs(places) > _MAX_POWER - 4:
         raise Mismatch(f"round to {places} digits is not supported for {k.shown(value.type)}")
     kind = k.sql_type(value.type)
-    x = f"CAST(CAST({value.sql} AS VARCHAR) AS DOUBLE)" if value.type == k.FLOAT else value.sql
+    x = cast(value, k.DOUBLE).sql
     unit = f"1e{abs(places)}::DOUBLE"
     up, down = ("*", "/") if places >= 0 else ("/", "*")
     scaled = f"({x} {up} {unit})"
-    sure = f"abs({scaled}) < 1e14 AND abs(abs({scaled} - trunc({scaled})) - 0.5) > 0.001"
+    sure = f"abs({scaled}) < 1e11 AND abs(abs({scaled} - trunc({scaled})) - 0.5) > 0.001"
     text = f"CAST({x} AS VARCHAR)"
     if places >= 0:
         slow = f"CAST(CAST(CAST({text} AS DECIMAL(38,{places})) AS VARCHAR) AS DOUBLE)"
-    else:
-        slow = f"CAST({_half_up(f'CAST(trunc({x}) AS HUGEINT)', f'{10**-places}::HUGEINT')} AS DOUBLE)"
-    sql = (
-        f"(CASE WHEN {sure} THEN round({scaled}) {down} {unit} WHEN NOT isfinite({x}) OR abs({scaled}) >= 1e17 THEN {x}"
+    else:  # beyond 2^53 the digits that are shown count, and there is no fraction
+        large = f"CAST({decimal_from_number(text, 'DECIMAL(38,0)')} AS HUGEINT)"
+        whole = f"(CASE WHEN abs({x}) < 9e15 THEN CAST(trunc({x}) AS HUGEINT) ELSE {large} END)"
+        slow = f"CAST(CAST({_half_up(whole, f'{10**-places}::HUGEINT')} AS VARCHAR) AS DOUBLE)"
+    sql = (  # a result has no sign of zero: the JVM rounds a BigDecimal
+        f"(CASE WHEN {sure} THEN round({scaled}) {down} {unit} + 0.0::DOUBLE WHEN NOT isfinite({x}) OR abs({scaled}) >= 1e17 THEN {x}"
         f" ELSE {slow} END)"
     )
     return Value("", f"CAST({sql} AS {kind})" if kind != "DOUBLE" else sql, value.type, raises=value.raises)

@@ -1,0 +1,79 @@
+"""`python -m bench`: lists the benches, or runs some; progress on stderr, figures on stdout."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.catalogue import BENCHES
+from bench.figure import Wrong, table
+from bench.setting import Setting
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.figure import Figure
+
+QUICK = 0.1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line says; 1 if an answer was wrong, 2 for misuse. A missed must is no failure."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description="list: say what there is. NAME: run it.")
+    parser.add_argument("names", nargs="+", metavar="NAME", help="list, all, or benches: " + ", ".join(BENCHES))
+    parser.add_argument("--quick", action="store_true", help=f"about {QUICK:.0%} of the rows, fewer runs")
+    parser.add_argument("--scale", type=float, help="this fraction of the rows instead")
+    parser.add_argument("--without-spark", action="store_true", help="leave out what needs Spark")
+    parser.add_argument("--json", action="store_true", help="one JSON object a figure")
+    asked = parser.parse_args(arguments)
+    if asked.names == ["list"]:
+        _list(as_json=asked.json)
+        return 0
+    names = list(BENCHES) if asked.names == ["all"] else asked.names
+    unknown = [name for name in names if name not in BENCHES]
+    if unknown:
+        parser.error(f"there is no bench {unknown[0]!r}; there are: {', '.join(BENCHES)}")
+    scale = asked.scale if asked.scale is not None else QUICK if asked.quick else 1.0
+    return _run(names, scale, spark_allowed=not asked.without_spark, as_json=asked.json)
+
+
+def _list(*, as_json: bool) -> None:
+    for name, bench in BENCHES.items():
+        if as_json:
+            print(json.dumps({"bench": name, "what": bench.what, "rival": bench.rival, "must": bench.must}))
+        else:
+            print(f"{name:16} {bench.what}\n{'':16} rival: {bench.rival}; must: {bench.must}")
+
+
+def _run(names: Sequence[str], scale: float, *, spark_allowed: bool, as_json: bool) -> int:
+    folder = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
+    setting = Setting(scale=scale, folder=folder, spark_allowed=spark_allowed)
+    found: list[Figure] = []
+    try:
+        for name in names:
+            began = time.perf_counter()
+            for figure in importlib.import_module(f"bench.{name}").run(setting):
+                found.append(figure)
+                if as_json:
+                    print(figure.json(), flush=True)
+            setting.say(f"{name}: done in {time.perf_counter() - began:.0f} s")
+    except Wrong as wrong:
+        print(f"WRONG ANSWER: {wrong}", file=sys.stderr)
+        return 1
+    finally:
+        setting.close()
+        shutil.rmtree(folder, ignore_errors=True)
+    if not as_json:
+        print(table(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

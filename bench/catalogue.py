@@ -1,0 +1,40 @@
+"""The benches by name, without importing what they need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a bench measures, against whom, and what it must reach."""
+
+    what: str
+    rival: str
+    must: str
+
+
+_SPARK = "Spark's own streaming aggregate over Parquet of the same rows, RocksDB state, update mode"
+
+BENCHES = {
+    "windowed_light": Bench(
+        "count and sum in 10-minute windows, 10 k keys, 4 M rows from a topic: the state is light", _SPARK, ">= 4"
+    ),
+    "windowed_heavy": Bench(
+        "count and sum in 10-second windows, 2.5 M groups, 4 M rows from a topic: the state is heavy", _SPARK, ">= 6"
+    ),
+    "hopping_overlap": Bench(
+        "10-minute windows every 10 s (60 overlap), final results, 4 M rows, 1 k keys: time to catch up",
+        "the same every 5 minutes (2 overlap)",
+        "<= 2",
+    ),
+    "tiny_epoch": Bench(
+        "an epoch of 100 rows on Spark, one level",
+        "Spark's own stateful aggregate, 100 rows: as installed; with our quiet checkpoint files",
+        "<= 0.7; <= 1.4",
+    ),
+    "driver_step": Bench(
+        "Driver in process, three stateful steps: send + step + view", "the same on the Spark carrier", "<= 0.1"
+    ),
+    "state_growth": Bench("an epoch of 1 000 rows on a state 10 times larger", "the same on the smaller", "<= 1.3"),
+}

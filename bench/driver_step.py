@@ -1,0 +1,71 @@
+"""`driver_step`: a test with the Driver takes milliseconds, since it starts no JVM and crosses no process.
+
+Expected: a tenth of the same on the Spark carrier. Three stateful steps on three keys, so three exchanges.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import TYPE_CHECKING, Any
+
+import headrace as hr
+from bench.figure import Figure, paired, same
+from headrace.testing import Driver
+
+if TYPE_CHECKING:
+    from bench.setting import Setting
+
+ROWS = 10
+WARM = 5
+
+
+def run(setting: Setting) -> list[Figure]:
+    """Measure it: steps of both, in turn."""
+    if not setting.spark_allowed:
+        return []
+    steps = setting.runs(60, 20)
+    spark = setting.spark  # the driver takes the session that is active
+    setting.say(f"{steps} steps of {ROWS} rows on each carrier, in turn, after {WARM} that do not count")
+    with Driver(_app()) as mine, Driver(_app(), carrier="spark") as theirs:
+        took = [(_timed(mine, number), _timed(theirs, number)) for number in range(WARM + steps)][WARM:]
+        same("the view", mine.view("by_all"), theirs.view("by_all"))
+        same("rows counted", mine.view("by_all")[0]["n"], ROWS * (WARM + steps))
+    del spark
+    ours, others = ([pair[side] for pair in took] for side in (0, 1))
+    ratio, spread = paired(ours, others)
+    setting.say(f"in process {statistics.median(ours):.1f} ms, on Spark {statistics.median(others):.1f} ms")
+    figure = Figure(
+        bench="driver_step",
+        what="three stateful steps, send + step + view, in process",
+        rival="the same on the Spark carrier",
+        ratio=ratio,
+        spread=spread,
+        must="<= 0.1",
+        ours=statistics.median(ours),
+        theirs=statistics.median(others),
+        unit="ms",
+        runs=steps,
+    )
+    return [figure]
+
+
+def _app() -> hr.App:
+    app = hr.App("steps")
+    rows = app.stream("rows", "a bigint, b bigint, v bigint")
+    both = rows.group_by("a", "b").agg(n="count(*)", total="sum(v)").named("by_both")
+    one = both.group_by("b").agg(n="sum(n)", total="sum(total)").named("by_one")
+    one.group_by().agg(n="sum(n)", total="sum(total)", groups="count(*)").named("by_all").to_view("by_all")
+    return app
+
+
+def _timed(driver: Driver, number: int) -> float:
+    began = time.perf_counter()
+    driver.send("rows", *_rows(number))
+    driver.step()
+    driver.view("by_all")
+    return (time.perf_counter() - began) * 1000
+
+
+def _rows(number: int) -> list[dict[str, Any]]:
+    return [{"a": (number * 7 + at) % 23, "b": at % 5, "v": number + at} for at in range(ROWS)]

@@ -1,0 +1,50 @@
+"""Our side: an app on Spark from its start until it has caught up."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import TYPE_CHECKING
+
+import headrace as hr
+from bench.progress import Took, processing
+from bench.rows import OUT_OF_ORDER, SCHEMA, TOPIC
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bench.rows import Rows
+    from bench.setting import Setting
+    from bench.sums import Sums
+    from headrace.engine.running import Running
+    from headrace.plan.nodes import Emit
+
+AGGREGATES = {"n": "count(*)", "total": "sum(v)"}
+
+
+def app(rows: Rows, storage: Path, window: hr.Window, sink: Sums, *, emit: Emit = "changes") -> hr.App:
+    """Return the app that counts and sums by key and window."""
+    made = hr.App("bench", storage=storage, topics=f"log:{rows.log}", shards=2)
+    source = made.stream(TOPIC, SCHEMA, event_time="at", out_of_order=OUT_OF_ORDER)
+    source.group_by("k").window(window, emit=emit).agg(**AGGREGATES).to(sink)
+    return made
+
+
+def catch_up(setting: Setting, rows: Rows, window: hr.Window, sink: Sums, *, emit: Emit = "changes") -> Took:
+    """Run the app on a new storage until all rows of the topic are processed."""
+    storage = setting.fresh("ours")
+    began = time.perf_counter()
+    running = app(rows, storage, window, sink, emit=emit).start(setting.spark)
+    try:
+        running.await_caught_up(timeout=600)
+        whole = time.perf_counter() - began
+        seconds, batches = processing(progress(running))
+    finally:
+        running.stop()
+        shutil.rmtree(storage, ignore_errors=True)
+    return Took(whole, seconds, batches)
+
+
+def progress(running: Running) -> list:  # type: ignore[type-arg]
+    """Return Spark's account of the app's epochs."""
+    return list(running._carrier.query.recentProgress)  # noqa: SLF001 -- the app has no public way to its query

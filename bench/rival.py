@@ -1,0 +1,86 @@
+"""Spark's own streaming aggregate over Parquet: count and sum by key and window, RocksDB, update mode, noop sink."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bench.figure import same
+from bench.progress import Took, processing
+from bench.rows import SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from bench.rows import Rows
+    from bench.setting import Setting
+
+_STREAMING = "spark.sql.streaming."
+_STATE = "org.apache.spark.sql.execution.streaming.state."
+ROCKSDB = {f"{_STREAMING}stateStore.providerClass": f"{_STATE}RocksDBStateStoreProvider"}
+CHANGELOG = ROCKSDB | {f"{_STREAMING}stateStore.rocksdb.changelogCheckpointing.enabled": "true"}
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to run it: how many files a batch, and with which settings."""
+
+    name: str
+    files: int
+    settings: Mapping[str, str]
+
+
+WAYS = (
+    Way("4 files a batch", 4, ROCKSDB),
+    Way("all files in one batch", 1_000_000, ROCKSDB),
+    Way("4 files a batch, changelog checkpoints", 4, CHANGELOG),
+    Way("all files in one batch, changelog checkpoints", 1_000_000, CHANGELOG),
+)
+
+
+def catch_up(setting: Setting, rows: Rows, way: Way, *, size: str, grace: str, groups: int) -> Took:
+    """Run the query on a new checkpoint until all files are processed."""
+    spark = setting.rival(way.settings)
+    checkpoint = setting.fresh("theirs")
+    writer = _query(spark, rows, way, size=size, grace=grace).writeStream.format("noop").outputMode("update")
+    began = time.perf_counter()
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination()
+    whole = time.perf_counter() - began
+    batches = list(query.recentProgress)
+    same("rows the rival read", sum(batch["numInputRows"] for batch in batches), rows.rows)
+    same("groups the rival holds", batches[-1]["stateOperators"][0]["numRowsTotal"], groups)
+    seconds, count = processing(batches)
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    return Took(whole, seconds, count)
+
+
+def updates(setting: Setting, rows: Rows, *, size: str, grace: str) -> Path:
+    """Run the query once with its updates kept as Parquet, for the comparison of the answers."""
+    from pyspark.sql import functions as f
+
+    way = WAYS[1]
+    folder, checkpoint = setting.fresh("updates"), setting.fresh("theirs")
+
+    def keep(batch: Any, number: int) -> None:
+        batch.withColumn("batch", f.lit(number)).write.parquet(str(folder / str(number)))
+
+    table = _query(setting.rival(way.settings), rows, way, size=size, grace=grace)
+    writer = table.writeStream.foreachBatch(keep).outputMode("update").option("checkpointLocation", str(checkpoint))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    return folder
+
+
+def _query(spark: Any, rows: Rows, way: Way, *, size: str, grace: str) -> Any:
+    from pyspark.sql import functions as f
+
+    read = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", way.files).parquet(str(rows.parquet))
+    return (
+        read.withWatermark("at", grace)
+        .groupBy(f.window("at", size), "k")
+        .agg(f.count("*").alias("n"), f.sum("v").alias("total"))
+        .select("k", f.col("window.start").alias("window_start"), "n", "total")
+    )

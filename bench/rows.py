@@ -1,0 +1,73 @@
+"""The rows that windows are counted over, seeded: the same in a topic for us and in Parquet files for the rival.
+
+Rows are a millisecond apart and arrive up to two seconds out of order; keys are even, values 0 to 99.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import headrace as hr
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bench.setting import Setting
+
+SEED = 20260131
+FIRST = 1_767_225_600_000_000  # 2026-01-01, at a window's edge
+SCHEMA = "k bigint, v bigint, at timestamp"
+TOPIC = "rows"
+OUT_OF_ORDER = "5 seconds"
+PARTITIONS = 4
+_CHUNKS = 80
+"""Appends; they go round the partitions, so that all of these end at nearly the same event time."""
+_FILES = 20
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Where the rows are; Parquet files hold equal parts, in order, `files` of them."""
+
+    rows: int
+    log: Path
+    parquet: Path
+    files: int
+
+
+def make(setting: Setting, *, rows: int, keys: int) -> Rows:
+    """Write the rows to a topic of an embedded log and to Parquet files."""
+    setting.say(f"writing {rows:,} rows with {keys:,} keys to a topic and to Parquet")
+    table = _table(rows, keys)
+    made = Rows(rows, setting.fresh("log"), setting.fresh("parquet"), _FILES)
+    with hr.Log(made.log) as log:
+        topic = log.create_topic(TOPIC, SCHEMA, partitions=PARTITIONS, event_time="at")
+        chunk = -(-rows // _CHUNKS)
+        for number, first in enumerate(range(0, rows, chunk)):
+            topic.append(table.slice(first, chunk), partition=number % PARTITIONS)
+    made.parquet.mkdir()
+    part = -(-rows // _FILES)
+    for number, first in enumerate(range(0, rows, part)):
+        path = made.parquet / f"{number:05d}.parquet"
+        pq.write_table(table.slice(first, part), path)
+        os.utime(path, (FIRST // 1_000_000 + number,) * 2)  # Spark reads files in the order of their times
+    return made
+
+
+def _table(rows: int, keys: int) -> pa.Table:
+    random = np.random.default_rng(SEED)
+    at = FIRST + np.arange(rows, dtype=np.int64) * 1_000 - random.integers(0, 2_000_000, rows)
+    at = np.maximum(at, FIRST)
+    return pa.table(
+        {
+            "k": random.integers(0, keys, rows),
+            "v": random.integers(0, 100, rows),
+            "at": pa.array(at, pa.timestamp("us", "UTC")),
+        }
+    )

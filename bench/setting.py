@@ -1,0 +1,69 @@
+"""Where benches run: how large, in which folder, on which Spark session; and how they say what they are doing."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+CORES = 2
+
+
+@dataclass
+class Setting:
+    """Shared by all benches of a run. `scale` is the fraction of the full number of rows."""
+
+    scale: float
+    folder: Path
+    spark_allowed: bool = True
+    _spark: Any = None
+    _folders: int = 0
+    _began: float = field(default_factory=time.perf_counter)
+
+    def rows(self, full: int) -> int:
+        """Return how many rows stand for `full` ones here."""
+        return max(1, round(full * self.scale))
+
+    def runs(self, full: int, quick: int) -> int:
+        """Return how often to measure."""
+        return full if self.scale >= 1 else quick
+
+    def fresh(self, name: str) -> Path:
+        """Return the path of a folder that does not exist yet."""
+        self._folders += 1
+        return self.folder / f"{self._folders:04d}-{name}"
+
+    def say(self, text: str) -> None:
+        """Tell who waits what is going on."""
+        print(f"[{time.perf_counter() - self._began:6.1f} s] {text}", file=sys.stderr, flush=True)
+
+    @property
+    def spark(self) -> Any:
+        """The one session of the run, started when it is first asked for: both sides share its JVM and its cores."""
+        if self._spark is None:
+            from headrace.engine.spark.session import session
+
+            self.say(f"starting Spark on {CORES} cores")
+            self._spark = session(
+                master=f"local[{CORES}]",
+                memory="4g",
+                settings={"spark.sql.streaming.numRecentProgressUpdates": "10000"},
+            )
+        return self._spark
+
+    def rival(self, settings: Mapping[str, str]) -> Any:
+        """Return a session of the rival's own, with its settings, in the same JVM."""
+        made = self.spark.newSession()
+        for name, value in ({"spark.sql.shuffle.partitions": str(CORES)} | dict(settings)).items():
+            made.conf.set(name, value)
+        return made
+
+    def close(self) -> None:
+        """Stop Spark."""
+        if self._spark is not None:
+            self._spark.stop()

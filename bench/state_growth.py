@@ -1,0 +1,166 @@
+"""`state_growth`: the cost of an epoch follows its delta, not the state that it meets.
+
+Expected: at most 1.3 times as long on a state ten times larger. Two storages are filled, then the same small deltas
+go to both in turn; a group is one of the state's, chosen evenly, so nothing is near anything.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import pyarrow as pa
+
+import headrace as hr
+from bench import ours, sums
+from bench.figure import Figure, paired, same
+from bench.progress import epochs_ms
+from headrace.base.time import SystemClock
+from headrace.engine.engine import Engine, Settings
+from headrace.engine.inprocess import InProcess
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from bench.setting import Setting
+
+SCHEMA = "k bigint, v bigint"
+DELTA = 1_000
+WARM = 5
+SMALL, LARGE = 200_000, 1_000_000
+SEED = 7
+_CHUNK = 500_000
+
+
+def run(setting: Setting) -> list[Figure]:
+    """Measure it in process and on Spark, from 200 k groups and from a million."""
+    made = []
+    for groups in (setting.rows(SMALL), setting.rows(LARGE)):
+        made.append(_measure(setting, groups, _InProcess))
+        if setting.spark_allowed:
+            made.append(_measure(setting, groups, _OnSpark))
+    return made
+
+
+def _measure(setting: Setting, groups: int, side: type[_Side]) -> Figure:
+    epochs = setting.runs(40, 15)
+    setting.say(f"{side.called}: filling states of {groups:,} and {groups * 10:,} groups")
+    with side(setting, groups) as small, side(setting, groups * 10) as large:
+        took = [(small.epoch(number), large.epoch(number)) for number in range(WARM + epochs)][WARM:]
+        small.check(WARM + epochs)
+        large.check(WARM + epochs)
+    less, more = ([pair[at] for pair in took] for at in (0, 1))
+    setting.say(
+        f"{side.called}: {statistics.median(less):.1f} ms, on ten times as much {statistics.median(more):.1f} ms"
+    )
+    ratio, spread = paired(more, less)
+    return Figure(
+        bench="state_growth",
+        what=f"{side.called}: epoch of {DELTA} rows on {groups * 10:,} groups",
+        rival=f"itself on {groups:,} groups",
+        ratio=ratio,
+        spread=spread,
+        must="<= 1.3",
+        ours=statistics.median(more),
+        theirs=statistics.median(less),
+        unit="ms",
+        runs=epochs,
+    )
+
+
+class _Side:
+    """A storage with a state of so many groups, each of one row."""
+
+    called = ""
+
+    def __init__(self, setting: Setting, groups: int) -> None:
+        self.groups = groups
+        self.storage = setting.fresh("state")
+        self.sink = sums.Sums()
+        self.app = hr.App("growth", storage=self.storage, shards=2)
+        self.app.stream("rows", SCHEMA).group_by("k").agg(**ours.AGGREGATES).to(self.sink)
+        self.random = np.random.default_rng(SEED)
+        with hr.Log(self.storage / "log") as log:
+            topic = log.create_topic("rows", SCHEMA, partitions=2)
+            for first in range(0, groups, _CHUNK):
+                topic.append(_table(np.arange(first, min(first + _CHUNK, groups), dtype=np.int64)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        shutil.rmtree(self.storage, ignore_errors=True)
+
+    def stop(self) -> None:
+        """Stop what runs."""
+        raise NotImplementedError
+
+    def epoch(self, number: int) -> float:
+        """Run one epoch on the next delta and return its milliseconds."""
+        raise NotImplementedError
+
+    def delta(self) -> pa.Table:
+        """Return rows of groups that the state has."""
+        return _table(self.random.integers(0, self.groups, DELTA))
+
+    def check(self, epochs: int) -> None:
+        """Hold what came out against what went in."""
+        same("groups", self.sink.rows, self.groups)
+        same("rows counted", self.sink.n, self.groups + epochs * DELTA)
+
+
+class _InProcess(_Side):
+    called = "in process"
+
+    def __init__(self, setting: Setting, groups: int) -> None:
+        super().__init__(setting, groups)
+        settings = Settings(storage=self.storage, topics=None, shards=2, clock=SystemClock())
+        self.engine = Engine(self.app.plan(), settings)
+        self.carrier = InProcess(self.engine)
+        while not self.engine.settled:
+            self.carrier.step()
+
+    def stop(self) -> None:
+        self.carrier.close()
+        self.engine.close()
+
+    def epoch(self, number: int) -> float:  # noqa: ARG002 -- each is like the other
+        self.engine.topics.log.topic("rows").append(self.delta())
+        began = time.perf_counter()
+        self.carrier.step()
+        return (time.perf_counter() - began) * 1000
+
+
+class _OnSpark(_Side):
+    called = "on Spark"
+
+    def __init__(self, setting: Setting, groups: int) -> None:
+        super().__init__(setting, groups)
+        self.log = hr.Log(self.storage / "log")
+        self.running = self.app.start(setting.spark)
+        self.running.await_caught_up(timeout=300)
+
+    def stop(self) -> None:
+        self.running.stop()
+        self.log.close()
+
+    def epoch(self, number: int) -> float:  # noqa: ARG002 -- each is like the other
+        """Take the time from Spark's account of the batch, as `tiny_epoch` does."""
+        before = len(epochs_ms(ours.progress(self.running)))
+        self.log.topic("rows").append(self.delta())
+        until = time.monotonic() + 60
+        while len(took := epochs_ms(ours.progress(self.running))) == before:
+            if time.monotonic() > until:
+                raise TimeoutError("the epoch does not end")
+            time.sleep(0.01)
+        return took[-1]
+
+
+def _table(keys: np.ndarray) -> pa.Table:  # type: ignore[type-arg]
+    return pa.table({"k": keys, "v": np.ones(len(keys), dtype=np.int64)})

@@ -1,0 +1,93 @@
+"""A sink that keeps nothing but checksums, and the same checksums from other sources of the same answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass
+class Sums:
+    """Sums what a table's deltas come to: rows, `n` and `total`, each by weight. The counterpart of a noop sink."""
+
+    name: str = "sums"
+    came: int = 0
+    rows: int = 0
+    n: int = 0
+    total: int = 0
+    epochs: list[int] = field(default_factory=list)
+
+    def write(self, epoch: int, rows: pa.Table) -> None:
+        """Take an epoch's delta."""
+        self.epochs.append(epoch)
+        weight = rows.column("_weight").cast(pa.int64())
+        self.came += rows.num_rows
+        self.rows += pc.sum(weight).as_py() or 0
+        self.n += pc.sum(pc.multiply(rows.column("n"), weight)).as_py() or 0
+        self.total += pc.sum(pc.multiply(rows.column("total"), weight)).as_py() or 0
+
+    @property
+    def answer(self) -> dict[str, int]:
+        """What must be equal on both sides."""
+        return {"groups": self.rows, "n": self.n, "total": self.total}
+
+
+@dataclass
+class Kept(Sums):
+    """Keeps the deltas too, for one full comparison."""
+
+    deltas: list[pa.Table] = field(default_factory=list)
+
+    def write(self, epoch: int, rows: pa.Table) -> None:
+        """Take an epoch's delta."""
+        super().write(epoch, rows)
+        self.deltas.append(rows)
+
+    def fingerprint(self) -> tuple[int, ...]:
+        """Return a checksum over every row of the table that the deltas add up to."""
+        deltas = pa.concat_tables(self.deltas)
+        with duckdb.connect() as con:
+            con.execute("SET TimeZone = 'UTC'")
+            con.register("deltas", deltas)
+            summed = (
+                "(SELECT k, epoch_us(window_start) AS w, n, total FROM deltas GROUP BY ALL HAVING sum(_weight) <> 0)"
+            )
+            weights = con.execute("SELECT count(*) FROM (SELECT 1 FROM deltas GROUP BY k, window_start, n, total "
+                                  "HAVING sum(_weight) NOT IN (0, 1))").fetchall()  # fmt: skip
+            return (*fingerprint(con, summed), int(weights[0][0]))
+
+
+def of_updates(folder: Path) -> tuple[int, ...]:
+    """Return the same checksum of Spark's updates in Parquet: of each group the last batch's row counts."""
+    with duckdb.connect() as con:
+        con.execute("SET TimeZone = 'UTC'")
+        last = (
+            f"(SELECT k, epoch_us(max_by(window_start, batch)) AS w, max_by(n, batch) AS n, "
+            f"max_by(total, batch) AS total FROM '{folder}/**/*.parquet' GROUP BY k, window_start)"
+        )
+        return (*fingerprint(con, last), 0)
+
+
+def of_rows(parquet: Path, *, size: int) -> tuple[int, ...]:
+    """Return the same checksum of a plain batch query over the input; `size` is the window in microseconds."""
+    with duckdb.connect() as con:
+        con.execute("SET TimeZone = 'UTC'")
+        groups = (
+            f'(SELECT k, epoch_us("at") // {size} * {size} AS w, count(*) AS n, sum(v)::BIGINT AS total '
+            f"FROM '{parquet}/*.parquet' GROUP BY ALL)"
+        )
+        return (*fingerprint(con, groups), 0)
+
+
+def fingerprint(con: duckdb.DuckDBPyConnection, source: str) -> tuple[int, ...]:
+    """Return how many rows (k, w, n, total) a relation has, its sums, and a checksum that no order changes."""
+    row = "hash(k::BIGINT, w::BIGINT, n::BIGINT, total::BIGINT)"
+    found = con.execute(f"SELECT count(*), sum(n), sum(total), bit_xor({row}) FROM {source}").fetchall()
+    return tuple(int(value) for value in found[0])

@@ -1,0 +1,143 @@
+"""`tiny_epoch`: what an epoch of 100 rows costs, one level on Spark.
+
+Expected: 0.7 of the time of Spark's own stateful aggregate as installed, and 1.4 of it when its checkpoint is written
+by our quiet files too (which no one has who has not got Headrace). Both sides are timed by the query's own account of
+a batch, from asking the source to the commit log. The rival makes its rows itself and gives them to a noop sink;
+ours reads them from a topic and publishes to a sink that sums. Epochs without rows, in which ours closes windows while
+nothing comes, are not counted.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+import headrace as hr
+from bench import ours, sums
+from bench.figure import Figure, paired, percentile, same
+from bench.progress import epochs_ms
+from bench.rows import SCHEMA, TOPIC
+from headrace.engine.spark.quiet_files import quiet_location
+
+if TYPE_CHECKING:
+    from bench.setting import Setting
+
+ROWS = 100
+KEYS = 20
+WARM = 15
+SECOND = 1_000_000
+_INSTALLED = "Spark's own stateful aggregate, as installed"
+_QUIET = "Spark's own stateful aggregate, its checkpoint on quiet files"
+
+
+def run(setting: Setting) -> list[Figure]:
+    """Measure it in rounds of all three, one after the other."""
+    if not setting.spark_allowed:
+        return []
+    epochs = setting.runs(50, 25)
+    rounds: list[tuple[list[float], list[float], list[float]]] = []
+    for number in range(setting.runs(5, 2) + 1):
+        made = (_ours(setting, epochs), _theirs(setting, epochs, quiet=False), _theirs(setting, epochs, quiet=True))
+        shown = ", ".join(f"{statistics.median(times):.0f} ms" for times in made)
+        setting.say(f"round {number}: ours, installed, quiet: {shown}{'' if number else ' (warm-up, thrown away)'}")
+        rounds += [made] if number else []
+    return [
+        figure
+        for rival, at, must in ((_INSTALLED, 1, "<= 0.7"), (_QUIET, 2, "<= 1.4"))
+        for figure in _figures(rival, must, [r[0] for r in rounds], [r[at] for r in rounds])
+    ]
+
+
+def _figures(rival: str, must: str, mine: list[list[float]], theirs: list[list[float]]) -> list[Figure]:
+    """Return the figures of median and p99; the musts speak of the median."""
+    made = []
+    for what, measure, demanded in (
+        ("median", statistics.median, must),
+        ("p99", lambda times: percentile(times, 0.99), None),
+    ):
+        ratio, spread = paired([measure(times) for times in mine], [measure(times) for times in theirs])
+        made.append(
+            Figure(
+                bench="tiny_epoch",
+                what=f"epoch of {ROWS} rows, {what}",
+                rival=rival,
+                ratio=ratio,
+                spread=spread,
+                must=demanded,
+                ours=measure([time for times in mine for time in times]),
+                theirs=measure([time for times in theirs for time in times]),
+                unit="ms",
+                runs=sum(len(times) for times in mine),
+            )
+        )
+    return made
+
+
+# ---- ours -----------------------------------------------------------------------------------------------------
+
+
+def _ours(setting: Setting, epochs: int) -> list[float]:
+    storage, sink = setting.fresh("ours"), sums.Sums()
+    app = hr.App("tiny", storage=storage, shards=2)
+    rows = app.stream(TOPIC, SCHEMA, event_time="at", out_of_order="10 seconds")
+    table = rows.group_by("k").window(hr.tumbling("10 seconds", grace="0 seconds")).agg(**ours.AGGREGATES)
+    table.to(sink)
+    with app.start(setting.spark) as running, hr.Log(storage / "log") as log:
+        for number in range(WARM + epochs):
+            log.topic(TOPIC).append(_rows(number))
+            running.await_caught_up(timeout=60)
+        took = [batch for batch in ours.progress(running) if batch["batchId"] in sink.epochs]
+    same("rows counted", sink.n, (WARM + epochs) * ROWS)
+    same("epochs with rows", len(sink.epochs), WARM + epochs)
+    shutil.rmtree(storage, ignore_errors=True)
+    return epochs_ms(took)[-epochs:]
+
+
+def _rows(number: int) -> pa.Table:
+    """Return what the rival's source makes in its batch: a second of event time later each."""
+    values = range(number * ROWS, (number + 1) * ROWS)
+    at = pa.array([number * SECOND] * ROWS, pa.timestamp("us", "UTC"))
+    return pa.table({"k": [value % KEYS for value in values], "v": list(values), "at": at})
+
+
+# ---- the rival ------------------------------------------------------------------------------------------------
+
+
+def _theirs(setting: Setting, epochs: int, *, quiet: bool) -> list[float]:
+    from pyspark.sql import functions as f
+
+    spark = setting.rival({})
+    folder = setting.fresh("theirs")
+    folder.mkdir()
+    checkpoint = quiet_location(spark, folder) if quiet else str(folder)
+    rows = (
+        spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).option("numPartitions", 2)
+        .option("advanceMillisPerBatch", 1000).load()
+        .selectExpr(f"value % {KEYS} AS k", "value AS v", "timestamp AS at")
+    )  # fmt: skip
+    table = (
+        rows.withWatermark("at", "10 seconds")
+        .groupBy(f.window("at", "10 seconds"), "k")
+        .agg(f.count("*").alias("n"), f.sum("v").alias("total"))
+    )
+    writer = table.writeStream.format("noop").outputMode("update").option("checkpointLocation", checkpoint)
+    took = _until(spark, writer.start(), WARM + epochs)
+    shutil.rmtree(folder, ignore_errors=True)
+    return took[WARM:][:epochs]
+
+
+def _until(spark: Any, query: Any, epochs: int) -> list[float]:
+    """Let a query that never waits run so many batches."""
+    until = time.monotonic() + 120
+    try:
+        while len(query.recentProgress) < epochs and time.monotonic() < until:
+            time.sleep(0.05)
+        return epochs_ms(query.recentProgress, rows=ROWS)
+    finally:
+        spark.sparkContext.setLogLevel("OFF")  # a query that is stopped within a batch complains at length
+        query.stop()
+        spark.sparkContext.setLogLevel("ERROR")

@@ -1,0 +1,96 @@
+"""What `windowed_light` and `windowed_heavy` share: one aggregate on both sides, side by side, the same answer."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import headrace as hr
+from bench import ours, rival, rows, sums
+from bench.figure import Figure, Wrong, paired, same
+
+if TYPE_CHECKING:
+    from bench.progress import Took
+    from bench.rival import Way
+    from bench.rows import Rows
+    from bench.setting import Setting
+
+ROWS = 4_000_000
+KEYS = 10_000
+GRACE = "3 hours"
+"""Longer than the rows span, on both sides: every group stays in the state until the end."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One of the two benches."""
+
+    bench: str
+    size: str
+    size_us: int
+    must: str
+
+
+def measure(setting: Setting, case: Case) -> Figure:
+    """Run both sides side by side and return how many times faster ours processes the rows."""
+    data = rows.make(setting, rows=setting.rows(ROWS), keys=KEYS)
+    answer = _agree(setting, case, data)
+    way = _best(setting, case, data, answer["groups"])
+    mine, theirs = [], []
+    for number in range(setting.runs(5, 3)):
+        mine.append(_ours(setting, case, data, answer))
+        theirs.append(rival.catch_up(setting, data, way, size=case.size, grace=GRACE, groups=answer["groups"]))
+        setting.say(f"run {number + 1}: ours {_shown(mine[-1])}; theirs {_shown(theirs[-1])}")
+    ratio, spread = paired([t.processing for t in theirs], [t.processing for t in mine])
+    return Figure(
+        bench=case.bench,
+        what=f"{data.rows:,} rows, {answer['groups']:,} groups: processing time, theirs over ours",
+        rival=f"Spark's own aggregate, RocksDB, {way.name}",
+        ratio=ratio,
+        spread=spread,
+        must=case.must,
+        ours=statistics.median(t.processing for t in mine),
+        theirs=statistics.median(t.processing for t in theirs),
+        unit="s",
+        runs=len(mine),
+    )
+
+
+def _agree(setting: Setting, case: Case, data: Rows) -> dict[str, int]:
+    """Compare the whole answer of both sides with a batch query; this is their first warm-up too."""
+    setting.say("comparing the answers, row by row")
+    kept = sums.Kept()
+    ours.catch_up(setting, data, _window(case), kept)
+    truth = sums.of_rows(data.parquet, size=case.size_us)
+    same("our table against a batch query", kept.fingerprint(), truth)
+    theirs = rival.updates(setting, data, size=case.size, grace=GRACE)
+    same("our table against Spark's", kept.fingerprint(), sums.of_updates(theirs))
+    return kept.answer
+
+
+def _best(setting: Setting, case: Case, data: Rows, groups: int) -> Way:
+    """Return the rival's fastest way; the trials are its warm-up, and as many runs are ours."""
+    found = {}
+    for way in rival.WAYS:
+        took = rival.catch_up(setting, data, way, size=case.size, grace=GRACE, groups=groups)
+        found[took.processing] = way
+        setting.say(f"trial: theirs, {way.name}: {_shown(took)}")
+    _ours(setting, case, data, None)
+    return found[min(found)]
+
+
+def _ours(setting: Setting, case: Case, data: Rows, answer: dict[str, int] | None) -> Took:
+    sink = sums.Sums()
+    took = ours.catch_up(setting, data, _window(case), sink)
+    if answer is not None and sink.answer != answer:
+        raise Wrong(f"this run gave {sink.answer}, an earlier one {answer}")
+    return took
+
+
+def _window(case: Case) -> hr.Window:
+    return hr.tumbling(case.size, grace=GRACE)
+
+
+def _shown(took: Took) -> str:
+    return f"{took.processing:.2f} s in {took.batches} batches ({took.whole:.2f} s with the query's start)"

@@ -1,0 +1,71 @@
+"""`headrace run` on Spark: it catches up, it stops when told, and goes on from there."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from headrace.log import Log
+
+pytestmark = pytest.mark.spark
+PATIENCE = 240
+
+
+def start(*arguments):
+    code = "from headrace.cli.main import main; main()"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, "run", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.fixture
+def guarded():
+    """Start runs that are killed if they outlast all patience."""
+    timers = []
+
+    def run(*arguments):
+        process = start(*arguments)
+        timers.append(threading.Timer(PATIENCE, process.kill))
+        timers[-1].start()
+        return process
+
+    yield run
+    for timer in timers:
+        timer.cancel()
+
+
+def test_a_run_stops_at_sigint_and_the_next_goes_on_until_it_has_caught_up(headrace, program, guarded):
+    file = program()
+    with guarded(file, "--json") as running:
+        started = json.loads(running.stdout.readline())
+        assert (started["event"], started["running"]) == ("started", True)
+        with Log("shop/log") as log:
+            log.topic("orders").append([{"user": "ann", "price": 3, "at": "2026-01-31 10:00"}])
+        seen = started
+        while not seen["sources"]["orders"]["rows"]:
+            seen = json.loads(running.stdout.readline())
+        assert seen["event"] == "progress"
+        running.send_signal(signal.SIGINT)
+        rest, err = running.communicate()
+        assert running.returncode == 0, err
+        last = json.loads(rest.splitlines()[-1])
+        assert (last["event"], last["running"], last["lag"]) == ("stopped", False, 0)
+    with Log("shop/log") as log:
+        log.topic("orders").append([{"user": "ann", "price": 4, "at": "2026-01-31 10:30"}])
+    with guarded(file, "--until-caught-up") as running:
+        out, err = running.communicate()
+        assert running.returncode == 0, err
+        assert err.startswith("starting Spark for app shop")
+        assert out.startswith("running\n")
+        assert "2 rows read in all, lag 0" in out.splitlines()[-1]
+    rows = json.loads(headrace("views", "show", "spent", "--app", file, "--json").out)["rows"]
+    assert [row["spent"] for row in rows] == [7]
+
+
+def test_a_run_that_cannot_start_fails_with_one_error(headrace, program):
+    said = headrace("run", program('import headrace as hr\napp = hr.App("idle")'))
+    assert said.code == 1
+    assert "[INVALID_PLAN] app \"idle\" sends its rows nowhere" in said.err

@@ -1,0 +1,195 @@
+"""Records go in and out through pipes, and nothing that was accepted is lost."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from headrace.cli.produce import Lines
+from headrace.log import Log
+
+SCHEMA = "user string not null, price bigint, share double, at timestamp, tags array<string>, raw binary, cost decimal(10,2)"
+ROW = {
+    "user": "ann",
+    "price": 3,
+    "share": 0.5,
+    "at": "2026-01-31T10:00:00Z",
+    "tags": ["a", "b"],
+    "raw": "AP8=",
+    "cost": "1.50",
+}
+
+
+@pytest.fixture
+def orders(headrace):
+    said = headrace("topics", "create", "orders", "--schema", SCHEMA, "--key", "user", "--event-time", "at")
+    assert said.code == 0, said.err
+    return "orders"
+
+
+def lines(*rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def rows_of(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_topic_is_created_listed_described_and_deleted(headrace, orders):
+    headrace("topics", "produce", orders, given=lines(ROW, ROW | {"at": "2026-02-01 10:00"}))
+    listed = json.loads(headrace("topics", "list", "--json").out)
+    assert listed == [
+        {"topic": "orders", "partitions": 1, "rows": 2, "first": "2026-01-31T10:00:00Z", "last": "2026-02-01T10:00:00Z"}
+    ]
+    assert headrace("topics", "list").out.splitlines()[1].split()[:3] == ["orders", "1", "2"]
+    described = json.loads(headrace("topics", "describe", orders, "--json").out)
+    assert described["offsets"] == [{"partition": 0, "start": 0, "end": 2, "rows": 2}]
+    assert (described["key"], described["event_time"]) == (["user"], "at")
+    assert "key         user" in headrace("topics", "describe", orders).out
+    again = headrace("topics", "create", orders, "--schema", "a int")
+    assert again.code == 1
+    assert again.err.startswith("[TOPIC_EXISTS]")
+    asked = headrace("topics", "delete", orders)
+    assert asked.code == 1
+    assert "destroys its 2 rows" in asked.err
+    assert headrace("topics", "delete", orders, "--yes").out == "deleted topic orders and its 2 rows\n"
+    assert "has no topics" in headrace("topics", "list").err
+
+
+@pytest.mark.parametrize("command", ["describe", "consume", "produce", "delete"])
+def test_an_unknown_topic_is_named_with_its_nearest(headrace, orders, command):
+    said = headrace("topics", command, "ordres", given="")
+    assert said.code == 1
+    assert said.err.startswith('[UNKNOWN_TOPIC] the log ".headrace/log" has no topic "ordres"')
+    assert 'Did you mean "orders"?' in said.err
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_what_consume_prints_produce_reads_back(headrace, orders, form):
+    second = {name: None for name in ROW} | {"user": 'b"o,b\n', "at": "2026-01-31T10:00:00.000001Z", "share": "nan"}
+    said = headrace("topics", "produce", orders, given=lines(ROW, second))
+    assert (said.code, said.err) == (0, "appended 2 rows to orders\n")
+    out = headrace("topics", "consume", orders, "--format", form).out
+    if form == "json":
+        assert rows_of(out) == [ROW, second]
+    said = headrace("topics", "produce", "copy", "--schema", SCHEMA, "--format", form, "--json", given=out)
+    assert json.loads(said.out) == {"topic": "copy", "appended": 2, "bad": 0}
+    assert headrace("topics", "consume", "copy", "--format", form).out == out
+
+
+def test_a_tombstone_goes_through_pipes(headrace, orders):
+    headrace("topics", "produce", orders, given=lines(ROW, {"user": "ann", "_deleted": True}))
+    out = headrace("topics", "consume", orders).out
+    assert rows_of(out)[1] == {"user": "ann", "_deleted": True}
+
+
+BAD = [
+    ("{", "line 3: no JSON: "),
+    ("[1]", "line 3: a JSON object is expected, not [1]"),
+    ('{"user": "x", "price": "3"}', """line 3: column "price" expects bigint, got '3' (str)"""),
+    ('{"user": "x", "prize": 3}', "line 3: there is no column 'prize'"),
+    ('{"price": 3}', 'line 3: column "user" is null, but it was declared not null'),
+    ('{"user": "x", "raw": "?"}', 'line 3: column "raw": '),
+    ('{"user": "\\ud800"}', 'line 3: column "user"'),
+]
+
+
+@pytest.mark.parametrize(("bad", "why"), BAD)
+def test_a_bad_line_is_named_and_the_lines_before_it_are_appended(headrace, orders, bad, why):
+    given = lines(ROW) + "\n" + bad + "\n" + lines(ROW)
+    said = headrace("topics", "produce", orders, given=given)
+    assert said.code == 1
+    assert said.err.startswith(f"[BAD_LINE] {why}"), said.err
+    assert "Detail: 1 rows before it were appended." in said.err
+    assert len(rows_of(headrace("topics", "consume", orders).out)) == 1
+    skipping = headrace("topics", "produce", orders, "--skip-bad", given=given)
+    assert (skipping.code, skipping.err) == (0, "appended 2 rows to orders, 1 lines left out\n")
+    assert len(rows_of(headrace("topics", "consume", orders).out)) == 3
+
+
+def test_bad_csv_is_named_by_line(headrace, orders):
+    given = "user,price\nann,1\nbob,x\ncat,2,3\ndan,4\n"
+    said = headrace("topics", "produce", orders, "--format", "csv", given=given)
+    assert said.err.startswith('[BAD_LINE] line 3: column "price": invalid literal for int()')
+    said = headrace("topics", "produce", orders, "--format", "csv", "--skip-bad", "--json", given=given)
+    assert json.loads(said.out) == {"topic": "orders", "appended": 2, "bad": 2}
+    said = headrace("topics", "produce", orders, "--format", "csv", given="user,prize\na,1\n")
+    assert 'line 1: the header names a column "prize"' in said.err
+    assert 'Did you mean "price"?' in said.err
+
+
+def test_consume_starts_where_it_is_told(headrace):
+    headrace("topics", "create", "t", "--schema", "n int, at timestamp", "--event-time", "at", "--partitions", "2")
+    with Log(".headrace/log") as log:
+        for n in range(6):
+            log.topic("t").append([{"n": n, "at": f"2026-01-0{n + 1}"}], partition=n % 2)
+
+    def numbers(*options):
+        said = headrace("topics", "consume", "t", *options)
+        assert said.code == 0, said.err
+        return [row["n"] for row in rows_of(said.out)]
+
+    assert numbers() == [0, 2, 4, 1, 3, 5]
+    assert numbers("--max", "2") == [0, 2]
+    assert numbers("--partition", "1") == [1, 3, 5]
+    assert numbers("--from", "end") == []
+    assert numbers("--from", "2") == [4, 5]
+    assert numbers("--from", "99") == []
+    assert numbers("--from", "2026-01-05") == [4, 5]
+    row = rows_of(headrace("topics", "consume", "t", "--max", "1", "--offsets").out)[0]
+    assert row == {"n": 0, "at": "2026-01-01T00:00:00Z", "_partition": 0, "_offset": 0, "_time": "2026-01-01T00:00:00Z"}
+    for wrong in (["--from", "never"], ["--partition", "7"]):
+        assert headrace("topics", "consume", "t", *wrong).code == 1
+    assert headrace("topics", "list", "--log", "x", "--app", "y").code == 2
+
+
+def test_lines_come_as_they_are_written_however_they_are_cut():
+    read, write = os.pipe()
+    text = "ä\nb\n\nlast"
+    with open(read, "rb") as stream:  # noqa: PTH123 -- a descriptor
+        lines = Lines(stream)
+        for byte in text.encode()[:3]:
+            os.write(write, bytes([byte]))
+        found = iter(lines)
+        assert next(found) == "ä\n"
+        assert lines.dry
+        os.write(write, text.encode()[3:])
+        assert not lines.dry
+        os.close(write)
+        assert list(found) == ["b\n", "\n", "last"]
+    assert list(Lines(io.BufferedReader(io.BytesIO(b"\xef\xbb\xbfx\r\n")))) == ["x\r\n"]
+
+
+def command(*arguments, **options):
+    code = "from headrace.cli.main import main; main()"
+    return subprocess.Popen([sys.executable, "-c", code, *arguments], text=True, **options)
+
+
+def test_what_trickles_in_is_appended_and_followed_without_delay(headrace, orders):
+    """A producer that keeps its pipe open is not waited for."""
+    follow = command("topics", "consume", orders, "--follow", "--max", "2", stdout=subprocess.PIPE)
+    produce = command("topics", "produce", orders, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    guard = threading.Timer(60, lambda: (follow.kill(), produce.kill()))
+    guard.start()
+    with follow, produce:
+        for user in ("ann", "bob"):
+            produce.stdin.write(lines({"user": user}))
+            produce.stdin.flush()
+            assert json.loads(follow.stdout.readline())["user"] == user
+        assert follow.wait() == 0
+        produce.stdin.close()
+        assert produce.wait() == 0
+    guard.cancel()
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(headrace, orders):
+    with Log(".headrace/log") as log:
+        log.topic(orders).append([{"user": "x" * 100}] * 20_000)
+    with command("topics", "consume", orders, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as consume:
+        assert "xxx" in consume.stdout.readline()
+        consume.stdout.close()
+        assert (consume.wait(60), consume.stderr.read()) == (0, "")
