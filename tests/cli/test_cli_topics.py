@@ -40,7 +40,8 @@ def rows_of(text):
 
 
 def test_a_topic_is_created_listed_described_and_deleted(headrace, orders):
-    headrace("topics", "produce", orders, given=lines(ROW, ROW | {"at": "2026-02-01 10:00"}))
+    said = headrace("topics", "produce", orders, given=lines(ROW, ROW | {"at": "2026-02-01 10:00"}))
+    assert said.code == 0, said.err
     listed = json.loads(headrace("topics", "list", "--json").out)
     assert listed == [
         {"topic": "orders", "partitions": 1, "rows": 2, "first": "2026-01-31T10:00:00Z", "last": "2026-02-01T10:00:00Z"}

@@ -50,6 +50,11 @@ def differences(rivals, examples):
                 found.append(f"{text}: Spark gives {kind}, we give {our_kind}")
             bad = [row for row in range(len(answer)) if not same(answer[row], ours[row], ulp=ulp)]
             if bad:
-                row = {name: table.column(name)[bad[0]].as_py() if name not in ("at", "at2", "ntz") else str(table.column(name)[bad[0]]) for name in columns}
+                row = {
+                    name: table.column(name)[bad[0]].as_py()
+                    if name not in ("at", "at2", "ntz")
+                    else str(table.column(name)[bad[0]])
+                    for name in columns
+                }
                 found.append(f"{text}: {len(bad)} rows; {row}: Spark {answer[bad[0]]!r}, ours {ours[bad[0]]!r}")
     return found

@@ -13,4 +13,3 @@ def test_every_example_of_the_table_gives_what_spark_gives(rivals, family):
     examples = [(text, function.ulp) for function in FAMILIES[family] for text in function.examples]
     found = differences(rivals, examples)
     assert not found, "\n" + "\n".join(found)
-

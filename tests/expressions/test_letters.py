@@ -1,4 +1,4 @@
-"""Upper, lower and title case: every code point of Unicode, and the places of the final sigma."""
+"""Upper, lower and title case: every letter of Unicode, and the places of the final sigma."""
 
 import pyarrow as pa
 import pytest
@@ -8,12 +8,30 @@ from headrace.base.schema import parse
 from headrace.plan.expressions import scalar
 
 pytestmark = pytest.mark.spark
-CALLS = ("upper(s)", "lower(s)", "initcap(s)", "lower(concat('a', s))", "lower(concat(s, 'Σ', 'b'))", "lower(concat('aΣ', s))")
-WORDS = ("ΑΣ ΑΣΑ Σ ΑΣ.Α ΑΣ. ΑΣΣ ΣΣ", "a'Σ b", "Σ\u0301Α", "ΑΣ\u0301", "1Σ", "ⅠΣ", "İΣ", "fußball ǆ ﬁn İx", "Σ-Σ ΑΣ-Α", "o'neil x.y")
+CALLS = (
+    "upper(s)",
+    "lower(s)",
+    "initcap(s)",
+    "lower(concat('a', s))",
+    "lower(concat(s, '\u03a3', 'b'))",
+    "lower(concat('a\u03a3', s))",
+)
+WORDS = (
+    "\u0391\u03a3 \u0391\u03a3\u0391 \u03a3 \u0391\u03a3.\u0391 \u0391\u03a3. \u0391\u03a3\u03a3 \u03a3\u03a3",
+    "a'\u03a3 b",
+    "\u03a3\u0301\u0391",
+    "\u0391\u03a3\u0301",
+    "1\u03a3",
+    "\u2160\u03a3",
+    "\u0130\u03a3",
+    "fußball \u01c6 \ufb01n \u0130x",
+    "\u03a3-\u03a3 \u0391\u03a3-\u0391",
+    "o'neil x.y",
+)
 
 
 def test_every_letter_has_the_case_that_spark_gives_it(spark):
-    letters = [chr(c) for c in range(1, 0x110000) if not 0xD800 <= c <= 0xDFFF and c < 0x10FFFE]
+    letters = [chr(c) for c in (*range(1, 0xD800), *range(0xE000, 0x1F200), *range(0xE0000, 0xE0200))]
     table = pa.table({"_row": pa.array(range(len(letters) + len(WORDS)), pa.int32()), "s": [*letters, *WORDS]})
     theirs = spark.createDataFrame(table).selectExpr("_row", *(f"{text} as c{i}" for i, text in enumerate(CALLS)))
     theirs = theirs.toArrow().sort_by("_row")

@@ -169,7 +169,7 @@ def produce(name: str, *, form: str, skip_bad: bool, as_json: bool, log: Path | 
             )
         producing = Producing(find(found, name), skip_bad=skip_bad, say=None if as_json else note)
         try:
-            producing.run(batch_of(click.get_binary_stream("stdin"), form, producing.topic))
+            producing.run(batch_of(sys.stdin.buffer, form, producing.topic))
         except BadLine as error:
             error.detail = f"{producing.appended} rows before it were appended."
             raise

@@ -93,7 +93,7 @@ class Engine:
         self.topics = Topics(s.storage, s.topics, clock=s.clock, sync=s.sync, partitions=s.partitions or self.shards)
         self.topics.prepare(self.plan)
         self.inputs = Inputs({self.plan.name(node): node for node in self.plan.sources()}, self.topics.log)
-        self.views = SqliteViews(s.storage / "views.db")
+        self.views = SqliteViews(s.storage / "views.db", durable=s.sync)
         for sink in self.plan.sinks:
             if isinstance(sink, ViewSink):
                 self.views.declare(sink.view, sink.up.schema, sink.up.key if sink.up.is_table else None)
@@ -137,6 +137,7 @@ class Engine:
 
     def close(self) -> None:
         """Let go of the storage."""
+        self.views.close()
         self.topics.log.close()
         self.storage.release()
 
@@ -232,8 +233,12 @@ class Engine:
     # ---- publish ----
 
     def publish(self, commit: Commit) -> None:
-        """Bring a committed epoch to its topics and views, then forget its staged rows."""
-        self.publisher.publish(commit)
+        """Bring a committed epoch to its topics and views, then forget its staged rows.
+
+        Where they are forgotten already, it has been published.
+        """
+        if self.storage.staging(commit.epoch).is_dir():
+            self.publisher.publish(commit)
         self.storage.forget_staged(commit.epoch)
         self._tidy(commit)
 

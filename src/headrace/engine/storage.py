@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from headrace.base.errors import DamagedFile, StorageBusy, StorageOfAnother
+from headrace.kernels.files import read_metadata, sync_folder
 from headrace.kernels.level import StagedFile
 from headrace.kernels.state import Head
 
@@ -182,17 +183,10 @@ class Storage:
                 if self.sync:
                     os.fsync(file.fileno())
             move(str(aside), path)
-            self._sync_folder(path.parent)
+            if self.sync:
+                sync_folder(path.parent)
         finally:
             aside.unlink(missing_ok=True)
-
-    def _sync_folder(self, folder: Path) -> None:
-        if self.sync:
-            handle = os.open(folder, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
 
     # ---- commits ----
 
@@ -237,7 +231,7 @@ class Storage:
         """Return the last epoch that is committed."""
         folder = self.path / "epochs"
         try:
-            found = [int(entry.name[:-5]) for entry in os.scandir(folder) if entry.name[:-5].isdigit()]
+            found = [int(entry.stem) for entry in folder.iterdir() if entry.suffix == ".json" and entry.stem.isdigit()]
         except FileNotFoundError:
             return None
         return max(found, default=None)
@@ -245,8 +239,11 @@ class Storage:
     # ---- tidying ----
 
     def forget_staged(self, epoch: int) -> None:
-        """Remove the staged rows of a published epoch, and commits that no one needs any more."""
-        shutil.rmtree(self.staging(epoch), ignore_errors=True)
+        """Remove the staged rows of a published epoch, at once as far as others see, and commits no one needs."""
+        staged = self.staging(epoch)
+        if staged.is_dir():
+            gone = staged.rename(staged.with_name(f".{staged.name}.{uuid.uuid4().hex}"))
+            shutil.rmtree(gone, ignore_errors=True)
         self.commit_path(epoch - KEPT_COMMITS).unlink(missing_ok=True)
 
     def forget_uncommitted(self, last: int | None) -> None:
@@ -264,8 +261,6 @@ class Storage:
                 self._forget_files(shard, head)
 
     def _forget_files(self, folder: Path, head: Head | None) -> None:
-        from headrace.kernels.files import read_metadata
-
         needed: set[str] = set()
         file = head.file if head else None
         while file is not None:

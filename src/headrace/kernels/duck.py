@@ -25,7 +25,7 @@ class Duck:
 
     def __init__(self, path: Path | None = None) -> None:
         self.connection = duckdb.connect(str(path) if path else ":memory:", config=SETTINGS)
-        self.run("SET TimeZone = 'UTC'")
+        self.run("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
         self._names = 0
         self._registered: list[str] = []
 

@@ -28,7 +28,7 @@ def write_tables(path: Path, tables: Mapping[str, pa.Table], metadata: Mapping[s
         "metadata": dict(metadata),
     }
     line = json.dumps(head).encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(path.parent, sync=sync)
     with path.open("wb") as file:
         file.write(b"%d %d\n" % (len(line), zlib.crc32(line)))
         file.write(line)
@@ -37,7 +37,25 @@ def write_tables(path: Path, tables: Mapping[str, pa.Table], metadata: Mapping[s
         file.flush()
         if sync:
             os.fsync(file.fileno())
+            sync_folder(path.parent)
         return file.tell()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _make_folder(folder: Path, *, sync: bool) -> None:
+    if not folder.is_dir():
+        _make_folder(folder.parent, sync=sync)
+        folder.mkdir(exist_ok=True)
+        if sync:
+            sync_folder(folder.parent)
 
 
 def read_tables(path: Path) -> tuple[dict[str, pa.Table], dict[str, Any]]:

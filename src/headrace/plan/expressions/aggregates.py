@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from sqlglot import exp
 
-from headrace.base.errors import InvalidExpression, PlanError, UngroupedColumn, UnknownColumn, UnsupportedFunction, WrongType
+from headrace.base.errors import (
+    InvalidExpression,
+    PlanError,
+    UngroupedColumn,
+    UnknownColumn,
+    UnsupportedFunction,
+    WrongType,
+)
 from headrace.base.names import quote
 from headrace.plan.expressions import kinds as k
 from headrace.plan.expressions.compiler import Compiler, check
@@ -20,8 +26,9 @@ from headrace.plan.expressions.values import AggregateCall, Aggregates, Scalar, 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    import pyarrow as pa
+
     from headrace.plan.expressions.functions import UserFunction
-    from headrace.plan.expressions.table.aggregates import Aggregate
 
 _NONE: Mapping[str, UserFunction] = {}
 
@@ -98,22 +105,12 @@ class _Collector:
             return self._count_all(name, condition, distinct=distinct)
         values = arguments(name, aggregate.takes, self.inside.all(trees))
         kind = aggregate.gives(values)
-        return self._rewritten(name, aggregate, values, condition, kind, distinct=distinct)
-
-    def _rewritten(
-        self, name: str, aggregate: Aggregate, values: list[Value], condition: Value | None, kind: pa.DataType, *, distinct: bool
-    ) -> AggregateCall:
-        if name == "count_if":
-            values = [_chosen(values[0], Value("1", "1", k.INT))]
-        elif name == "count" and len(values) > 1 and not distinct:
-            whole = " AND ".join(f"{value.sql} IS NOT NULL" for value in values)
-            reads = frozenset[str]().union(*(value.columns for value in values))
-            values = [_chosen(Value("", whole, k.BOOLEAN, reads), Value("1", "1", k.INT))]
+        values = _reduced(name, values, distinct=distinct)
         if condition is not None:
             values = [_chosen(condition, value) for value in values]
-        distinct = distinct and aggregate.name not in ("min", "max", "collect_set")
         scalars = tuple(Scalar(v.text, v.sql, v.type, v.columns) for v in (check(v, step=self.step) for v in values))
-        return AggregateCall(aggregate.name, scalars, distinct, kind)
+        matters = aggregate.name not in ("min", "max", "collect_set")
+        return AggregateCall(aggregate.name, scalars, distinct and matters, kind)
 
     def _count_all(self, name: str, condition: Value | None, *, distinct: bool) -> AggregateCall:
         if name != "count" or distinct:
@@ -121,7 +118,9 @@ class _Collector:
         if condition is None:
             return AggregateCall("count", (), distinct=False, type=k.BIGINT)
         counted = _chosen(condition, Value("1", "1", k.INT))
-        return AggregateCall("count", (Scalar(counted.text, counted.sql, k.INT, counted.columns),), distinct=False, type=k.BIGINT)
+        return AggregateCall(
+            "count", (Scalar(counted.text, counted.sql, k.INT, counted.columns),), distinct=False, type=k.BIGINT
+        )
 
     def _condition(self, tree: exp.Expression) -> Value:
         self._refuse_nested(tree, "filter")
@@ -164,6 +163,18 @@ def _outermost(tree: exp.Expression) -> Iterator[exp.Expression]:
             return
     for child in tree.iter_expressions():
         yield from _outermost(child)
+
+
+def _reduced(name: str, values: list[Value], *, distinct: bool) -> list[Value]:
+    """Return the arguments of what an aggregate is computed by: count_if(c) counts ones, count(a, b) whole rows."""
+    one = Value("1", "1", k.INT)
+    if name == "count_if":
+        return [_chosen(values[0], one)]
+    if name == "count" and len(values) > 1 and not distinct:
+        whole = " AND ".join(f"{value.sql} IS NOT NULL" for value in values)
+        reads = frozenset[str]().union(*(value.columns for value in values))
+        return [_chosen(Value(", ".join(value.text for value in values), whole, k.BOOLEAN, reads), one)]
+    return values
 
 
 def _chosen(condition: Value, value: Value) -> Value:

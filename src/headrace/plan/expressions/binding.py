@@ -23,9 +23,7 @@ class Binding:
     def __init__(self, values: Sequence[Value]) -> None:
         self._long = {f"\x01{i}\x02": value for i, value in enumerate(values) if _is_long(value)}
         tokens = {id(value): token for token, value in self._long.items()}
-        self.values = [
-            replace(value, sql=tokens[id(value)]) if id(value) in tokens else value for value in values
-        ]
+        self.values = [replace(value, sql=tokens[id(value)]) if id(value) in tokens else value for value in values]
 
     def finish(self, sql: str) -> str:
         """Return the filled template with the long arguments back in their places."""

@@ -50,7 +50,8 @@ def fraction_to_text(sql: str) -> str:
     return (
         f"(CASE WHEN {sql} = 0 OR (abs({sql}) >= 0.001 AND abs({sql}) < 10000000) THEN {text}"
         f" WHEN isnan({sql}) THEN 'NaN' WHEN isinf({sql}) THEN {sign} || 'Infinity'"
-        f" WHEN contains({text}, 'e') THEN {mantissa} || CASE WHEN contains({text}, '.') THEN '' ELSE '.0' END || 'E' || {power}"
+        f" WHEN contains({text}, 'e')"
+        f" THEN {mantissa} || CASE WHEN contains({text}, '.') THEN '' ELSE '.0' END || 'E' || {power}"
         f" WHEN abs({sql}) < 1 THEN {sign} || left({small}, 1) || '.' || {after_small} || 'E-4'"
         f" ELSE {sign} || left({digits}, 1) || '.' || {after} || 'E' || CAST(length({whole}) - 1 AS VARCHAR) END)"
     )
@@ -66,13 +67,14 @@ def decimal_from_text(sql: str, duckdb_type: str, *, fail: str) -> str:
 
 
 def decimal_from_number(text: str, duckdb_type: str) -> str:
-    """Return SQL that reads the text of a number: DuckDB reads exponents into decimals wrongly, so we shift the point."""
+    """Return SQL that reads the text of a number: DuckDB misreads exponents, so we move the point."""
     whole = f"regexp_extract({text}, '^[+-]?([0-9]*)', 1)"
     digits = f"({whole} || regexp_extract({text}, '[.]([0-9]*)', 1))"
     sign = f"CASE WHEN starts_with({text}, '-') THEN '-' ELSE '' END"
     point = f"(length({whole}) + CAST(left(regexp_extract({text}, '[eE]([+-]?[0-9]+)', 1), 9) AS INTEGER))"
     shifted = (
-        f"CASE WHEN ltrim({digits}, '0') = '' OR {point} < -{_FAR} THEN '0' WHEN {point} <= 0 THEN '0.' || repeat('0', -{point}) || {digits}"
+        f"CASE WHEN ltrim({digits}, '0') = '' OR {point} < -{_FAR} THEN '0'"
+        f" WHEN {point} <= 0 THEN '0.' || repeat('0', -{point}) || {digits}"
         f" WHEN {point} > length({digits}) + {_FAR} THEN repeat('9', {_FAR})"
         f" WHEN {point} >= length({digits}) THEN {digits} || repeat('0', {point} - length({digits}))"
         f" ELSE left({digits}, {point}) || '.' || substring({digits}, {point} + 1) END"

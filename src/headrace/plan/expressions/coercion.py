@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 _NUMBERS = (k.TINYINT, k.SMALLINT, k.INT, k.BIGINT, k.FLOAT, k.DOUBLE)
 
 
-def common(one: pa.DataType, other: pa.DataType, *, strings: bool = True) -> pa.DataType | None:
+def common(  # noqa: PLR0911 one return a family of types
+    one: pa.DataType, other: pa.DataType, *, strings: bool = True
+) -> pa.DataType | None:
     """Return the type in which two meet, or None; `strings` lets text become the other's type."""
-    if one == other or other == k.NULL:
-        return one
-    if one == k.NULL:
-        return other
+    if k.NULL in (one, other) or one == other:
+        return other if one == k.NULL else one
     if k.is_number(one) and k.is_number(other):
         return _common_number(one, other)
     if k.STRING in (one, other):
@@ -64,7 +64,7 @@ def meet(values: Sequence[Value], *, strings: bool = True, what: str) -> list[Va
 def implicit(value: Value, to: pa.DataType) -> Value | None:
     """Return an argument as a function that expects `to` gets it, or None if Spark would not cast it by itself."""
     kind = value.type
-    if kind == to or kind == k.NULL:
+    if kind in (to, k.NULL):
         return cast(value, to)
     allowed = (
         (to == k.STRING and k.is_atomic(kind))

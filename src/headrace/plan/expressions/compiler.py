@@ -61,7 +61,9 @@ class Compiler:
         try:
             return handler(self, tree)
         except Mismatch as no:
-            raise no.condition(f'step "{self.step}": in "{shown(tree)}": {no.what}', detail=no.detail, hint=no.hint) from None
+            raise no.condition(
+                f'step "{self.step}": in "{shown(tree)}": {no.what}', detail=no.detail, hint=no.hint
+            ) from None
 
     def all(self, trees: list[exp.Expression]) -> list[Value]:
         """Return the values of several parts."""
@@ -120,7 +122,9 @@ class Compiler:
         if len(found) != 1:
             raise UnknownColumn(f"{value.text}.{name}", step=self.step, columns=[f"{value.text}.{f}" for f in fields])
         kind = value.type.field(found[0]).type
-        return Value(text, f"struct_extract({value.sql}, {literals.quoted(found[0])})", kind, value.columns, value.raises)
+        return Value(
+            text, f"struct_extract({value.sql}, {literals.quoted(found[0])})", kind, value.columns, value.raises
+        )
 
 
 def _column(compiler: Compiler, tree: exp.Expression) -> Value:

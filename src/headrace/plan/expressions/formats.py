@@ -16,9 +16,12 @@ _WRITTEN = {
     "HH": "%H", "H": "%-H", "hh": "%I", "h": "%-I", "mm": "%M", "m": "%-M", "ss": "%S", "s": "%-S", "a": "%p",
     "E": "%a", "EEE": "%a", "EEEE": "%A", "DDD": "%j", "SSSSSS": "%f", "SSS": "%g",
 }  # fmt: skip
-_READ = {"yyyy": (r"(\d{4})", 1), "MM": (r"(\d{2})", 2), "M": (r"(\d{1,2})", 2), "dd": (r"(\d{2})", 3), "d": (r"(\d{1,2})", 3),
-         "HH": (r"(\d{2})", 4), "H": (r"(\d{1,2})", 4), "mm": (r"(\d{2})", 5), "m": (r"(\d{1,2})", 5), "ss": (r"(\d{2})", 6),
-         "s": (r"(\d{1,2})", 6), "SSS": (r"(\d{3})", 7), "SSSSSS": (r"(\d{6})", 7)}  # fmt: skip
+_ONE, _TWO = "([0-9]{1,2})", "([0-9]{2})"
+_READ = {
+    "yyyy": ("([0-9]{4})", 1), "MM": (_TWO, 2), "M": (_ONE, 2), "dd": (_TWO, 3), "d": (_ONE, 3), "HH": (_TWO, 4),
+    "H": (_ONE, 4), "mm": (_TWO, 5), "m": (_ONE, 5), "ss": (_TWO, 6), "s": (_ONE, 6), "SSS": ("([0-9]{3})", 7),
+    "SSSSSS": ("([0-9]{6})", 7),
+}  # fmt: skip
 
 
 def _tokens(pattern: str) -> list[tuple[str, bool]]:
@@ -58,25 +61,29 @@ def formatted(value: Value, pattern: str) -> Value:
 
 def parsed(value: Value, pattern: str) -> Value:
     """Return the timestamp that a pattern reads; a text that does not fit raises."""
-    regex, groups = "", {}
+    regex = ""
+    groups: dict[int, int] = {}
     for part, meant in _tokens(pattern):
         if meant and part not in _READ:
             raise _refused(pattern, part, list(_READ))
         if meant:
             text, place = _READ[part]
-            regex += text.replace(r"\d", "[0-9]")
+            regex += text
             groups[place] = len(groups) + 1
         else:
             regex += re.escape(part)
     field = {
-        place: f"CAST(regexp_extract({value.sql}, {literal(regex)}, {groups[place]}) AS BIGINT)" if place in groups else str(default)
+        place: f"CAST(regexp_extract({value.sql}, {literal(regex)}, {groups[place]}) AS BIGINT)"
+        if place in groups
+        else str(default)
         for place, default in ((1, 1970), (2, 1), (3, 1), (4, 0), (5, 0), (6, 0))
     }
     micros = "0"
     if 7 in groups:  # noqa: PLR2004 the fraction
         digits = f"rpad(regexp_extract({value.sql}, {literal(regex)}, {groups[7]}), 6, '0')"
         micros = f"CAST({digits} AS BIGINT)"
-    made = f"make_timestamp(epoch_us(make_timestamp({', '.join(field[i] for i in range(1, 6))}, {field[6]}::DOUBLE)) + {micros})"
+    whole = f"make_timestamp({', '.join(field[i] for i in range(1, 6))}, {field[6]}::DOUBLE)"
+    made = f"make_timestamp(epoch_us({whole}) + {micros})"
     fail = raising("CANNOT_PARSE_TIMESTAMP", f"this text does not fit the format {pattern}: ", value.sql)
     clock = f"{field[4]} < 24 AND {field[5]} < 60 AND {field[6]} < 60"
     sql = (

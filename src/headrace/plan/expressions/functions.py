@@ -32,7 +32,8 @@ class Function:
     `gives` is a type, `$1` for the type of the first argument, or a rule. `sql` is text with `$1`, `$2`, `$*` (all,
     with commas) and `$T` (the result's DuckDB type), or a rule. `raises`: some values make Spark, and us, raise.
     `build` replaces `gives` and `sql` where they are one decision. An argument that `sql` uses twice may be computed
-    even where the other arguments would make Spark skip it; one that it uses once is not. `ulp`: how many units in the last place the result may differ from the JVM's. `notes` go to the reference page.
+    even where the other arguments would make Spark skip it; one that it uses once is not. `ulp`: how many units in
+    the last place the result may differ from the JVM's. `notes` go to the reference page.
     """
 
     names: tuple[str, ...]

@@ -51,7 +51,7 @@ def parse(text: str, *, step: str) -> exp.Expression:
     if tree is None or isinstance(tree, exp.Query | exp.DDL | exp.DML | exp.Command | exp.Block):
         raise InvalidExpression(
             f'step "{step}": {text!r} is not one expression',
-            hint="Write one value, such as \"upper(name)\"; rows are chosen with where, columns with select.",
+            hint='Write one value, such as "upper(name)"; rows are chosen with where, columns with select.',
         )
     if isinstance(tree, exp.Alias):
         raise InvalidExpression(

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from headrace.base.names import literal
 
-_SPECIAL = (*range(0x80, 0x2200), *range(0xFB00, 0xFB18))  # where Unicode has letters whose upper case is not one letter
+_SPECIAL = (
+    *range(0x80, 0x2200),
+    *range(0xFB00, 0xFB18),
+)  # where Unicode has letters whose upper case is not one letter
 # Letters that Unicode 16 and 17 added, which DuckDB does not map yet: lower → upper
 _NEW = {
     0x19B: 0xA7DC, 0x264: 0xA7CB, 0x1C8A: 0x1C89, 0xA7CD: 0xA7CC, 0xA7CF: 0xA7CE, 0xA7D3: 0xA7D2, 0xA7D5: 0xA7D4,
@@ -19,7 +22,10 @@ _SIGMA = "\u03a3"
 _MARK = "\U0010ffff"  # no character: stands for a capital sigma until its place in the word is known
 _STOP, _STAND_IN = "\u0295", "\U0010fffe"  # a letter that is small in RE2 and without case in Unicode 16
 _NEWEST = "".join(f"\\x{{{c:x}}}\\x{{{upper:x}}}" for c, upper in _NEW.items())
-_CASED = r"\p{Lu}\p{Ll}\p{Lt}\x{aa}\x{ba}\x{2160}-\x{217f}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189}" + _NEWEST
+_CASED = (
+    r"\p{Lu}\p{Ll}\p{Lt}\x{aa}\x{ba}\x{2160}-\x{217f}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189}"
+    + _NEWEST
+)
 _IGNORED = (
     r"\p{Mn}\p{Me}\p{Cf}\p{Lm}\p{Sk}'.:\x{b7}\x{387}\x{55f}\x{5f4}\x{2018}\x{2019}\x{2024}\x{2027}\x{fe13}\x{fe52}"
     r"\x{fe55}\x{ff07}\x{ff0e}\x{ff1a}"
@@ -67,7 +73,7 @@ def _letterwise(sql: str, pairs: dict[str, str], name: str) -> str:
 
 
 def _lowered(sql: str) -> str:
-    """Mark capital sigmas, lower the rest, then make each mark σ within a word and ς at its end."""
+    """Mark capital sigmas, lower the rest, then make each mark the small sigma that its place in the word wants."""
     small = "".join(chr(c) for c in _NEW)
     capital = "".join(chr(c) for c in _NEW.values())
     text = f"lower(replace(replace({sql}, '{_SIGMA}', '{_MARK}'), '\u0130', 'i\u0307'))"

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from headrace.plan.expressions.compiler import Compiler
 
-MOMENTS = frozenset({"current_timestamp", "current_date", "current_user", "localtimestamp", "current_time", "now", "user"})
+MOMENTS = frozenset(
+    {"current_timestamp", "current_date", "current_user", "localtimestamp", "current_time", "now", "user"}
+)
 _MICROS = {"microsecond": 1, "millisecond": 1_000, "second": 10**6, "minute": 60 * 10**6, "hour": 3_600 * 10**6}
 _DAYS = {"day": 1, "week": 7}
 _MONTHS = {"month": 1, "year": 12}
@@ -152,7 +154,9 @@ def _interval(compiler: Compiler, tree: exp.Expression) -> Value:
     if not isinstance(amount, exp.Literal):
         value = compiler.compile(amount) if amount is not None else None
         if value is None or not isinstance(value.constant, int | Decimal):
-            raise Mismatch("the length of an interval is a constant", hint="Use make_interval's kin: at + n * interval 1 hour.")
+            raise Mismatch(
+                "the length of an interval is a constant", hint="Use make_interval's kin: at + n * interval 1 hour."
+            )
         return interval(f"{value.constant} {unit.name if unit else ''}", shown(tree))
     return interval(f"{amount.this} {unit.name if unit else ''}".strip(), shown(tree))
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from headrace.base.errors import PlanError
 
 
-class Mismatch(Exception):  # noqa: N818 it never reaches a user under this name
+class Mismatch(Exception):
     """A rule does not hold for these types; `condition` is the error that it becomes."""
 
     def __init__(self, what: str, *, detail: str = "", hint: str = "", condition: type[PlanError] = WrongType) -> None:

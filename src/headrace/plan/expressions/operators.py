@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from headrace.plan.expressions import kinds as k
 from headrace.plan.expressions import literals
 from headrace.plan.expressions.casts import raising
-from headrace.plan.expressions import kinds as k
 from headrace.plan.expressions.coercion import comparable, meet
 from headrace.plan.expressions.grammar import shown
 from headrace.plan.expressions.mismatch import Mismatch
@@ -52,7 +52,9 @@ def _negated(compiler: Compiler, tree: exp.Expression) -> Value:
     if isinstance(operand, exp.Literal) and not operand.is_string:
         return literals.number(f"-{operand.this}")
     if isinstance(operand, exp.TryCast) and isinstance(operand.this, exp.Literal) and not operand.this.is_string:
-        turned = literals.typed(literals.number(f"-{operand.this.this}"), literals.type_of(operand.args["to"]), shown(tree))
+        turned = literals.typed(
+            literals.number(f"-{operand.this.this}"), literals.type_of(operand.args["to"]), shown(tree)
+        )
         if turned is not None:
             return turned
     return call(compiler, "negative", [operand], shown(tree))
@@ -141,7 +143,9 @@ def element(container: Value, key: Value, text: str) -> Value:
         met = meet([key, Value("key", "NULL", container.type.key_type)], what="a map's key")
         if met[0].type != container.type.key_type:
             raise Mismatch(f"the map's keys are {k.shown(container.type.key_type)}, not {k.shown(key.type)}")
-        return Value(text, f"map_extract_value({container.sql}, {met[0].sql})", container.type.item_type, columns, raises)
+        return Value(
+            text, f"map_extract_value({container.sql}, {met[0].sql})", container.type.item_type, columns, raises
+        )
     raise Mismatch(f"{k.shown(container.type)} has no elements", hint="Only arrays and maps have them.")
 
 

@@ -186,7 +186,7 @@ class _Reader:
         return here
 
     def category(self, letter: str) -> str:
-        """Return `\\p{L}`: the general categories of Unicode mean the same in both."""
+        """Return a general category of Unicode, which means the same in both."""
         if self.take() != "{":
             self.refuse(f"\\{letter} without braces")
         end = self.pattern.find("}", self.at)

@@ -56,7 +56,9 @@ def refusal(name: str, *, step: str) -> Exception:
     lower = name.lower()
     where = f'step "{step}"'
     if lower in AGGREGATES:
-        return InvalidExpression(f"{where}: {lower} is an aggregate", hint="Aggregates stand in .group_by(…).agg(…) only.")
+        return InvalidExpression(
+            f"{where}: {lower} is an aggregate", hint="Aggregates stand in .group_by(…).agg(…) only."
+        )
     if lower in known.NONDETERMINISTIC:
         return Nondeterministic(f"{where}: {lower}() {known.NONDETERMINISTIC[lower]}", hint=known.NONDETERMINISTIC_HINT)
     if lower in known.REFUSED:

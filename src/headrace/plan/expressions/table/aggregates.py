@@ -78,7 +78,13 @@ def _boolean(_: list[Value]) -> pa.DataType:
 
 
 ALL: tuple[Aggregate, ...] = (
-    Aggregate(("count",), ("any...",), _count, distinct=True, notes="count(*) counts rows; count(a, b) those where no one is null"),
+    Aggregate(
+        ("count",),
+        ("any...",),
+        _count,
+        distinct=True,
+        notes="count(*) counts rows; count(a, b) those where no one is null",
+    ),
     Aggregate(("count_if",), ("boolean",), _count, becomes="count"),
     Aggregate(("sum",), ("number",), _sum, distinct=True, notes="raises when a bigint or a decimal overflows"),
     Aggregate(("avg", "mean"), ("number",), _average, distinct=True),

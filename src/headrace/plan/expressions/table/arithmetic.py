@@ -83,6 +83,10 @@ def _nonzero(value: Value) -> bool:
     return value.is_constant and value.constant is not None and value.constant != 0
 
 
+def _positive(value: Value) -> bool:
+    return isinstance(value.constant, int) and value.constant > 0
+
+
 def _divide(values: list[Value]) -> Value:
     one, other = _numbers(values[0], values[1], "/")
     safe = _nonzero(values[1])
@@ -121,10 +125,12 @@ def _positive_remainder(values: list[Value]) -> Value:
         return decimals.positive_remainder(one, other)
     r = f"({one.sql} % {other.sql})"
     sql = f"(CASE WHEN {r} < 0 THEN ({r} + {other.sql}) % {other.sql} ELSE {r} END)"
-    if k.is_integral(one.type) and not (_nonzero(other) and other.constant > 0):
+    if k.is_integral(one.type) and not _positive(other):
         # where both are negative, r + n may pass the type's limits, and wraps around as in the JVM
         a, n, span = f"CAST({one.sql} AS HUGEINT)", f"CAST({other.sql} AS HUGEINT)", 2**one.type.bit_width
-        wrapped = f"(CASE WHEN {a} % {n} + {n} < {-span // 2}::HUGEINT THEN {span}::HUGEINT ELSE 0 END + {a} % {n} + {n})"
+        wrapped = (
+            f"(CASE WHEN {a} % {n} + {n} < {-span // 2}::HUGEINT THEN {span}::HUGEINT ELSE 0 END + {a} % {n} + {n})"
+        )
         sql = f"CAST((CASE WHEN {a} % {n} < 0 THEN {wrapped} % {n} ELSE {a} % {n} END) AS {k.sql_type(one.type)})"
     return _made((one, other), _checked(one, other, sql), one.type, raises=not _nonzero(other))
 
@@ -168,22 +174,79 @@ def _tried(build: Callable[[list[Value]], Value]) -> Callable[[list[Value]], Val
 
 
 ENTRIES: tuple[Function, ...] = (
-    built("+", "any, any", _sum("+"), "i + j", "l + i", "b + b", "d + f", "i + 1.5", "m + n", "s + i", "at + interval 1 hour",
-          "day + 1", "day + interval 1 day", "day + interval 2 hours", "day + interval 1 month", "at + interval 1 year",
-          notes="whole numbers that overflow raise; dates and timestamps take intervals, a date takes days"),
-    built("-", "any, any", _sum("-"), "i - j", "l - i", "h - h", "d - f", "m - n", "m - i", "at - interval '1 2:03' day to minute",
-          "day - 1", "day - interval 1 month", "at - at2 > interval 1 hour", "day - day2 = interval 1 day"),
-    built("*", "any, any", _times, "i * j", "l * i", "b * b", "d * f", "m * n", "m * 0.9", "at + i * interval 1 second",
-          notes="decimals whose digits together exceed 38 are refused: cast them to fewer digits"),
-    built("/", "any, any", _divide, "i / j", "l / 2", "d / f", "m / n", "m / 3", "i / m", "d / i", raises=True,
-          notes="two whole numbers give a double; division by zero raises"),
+    built(
+        "+",
+        "any, any",
+        _sum("+"),
+        "i + j",
+        "l + i",
+        "b + b",
+        "d + f",
+        "i + 1.5",
+        "m + n",
+        "s + i",
+        "at + interval 1 hour",
+        "day + 1",
+        "day + interval 1 day",
+        "day + interval 2 hours",
+        "day + interval 1 month",
+        "at + interval 1 year",
+        notes="whole numbers that overflow raise; dates and timestamps take intervals, a date takes days",
+    ),
+    built(
+        "-",
+        "any, any",
+        _sum("-"),
+        "i - j",
+        "l - i",
+        "h - h",
+        "d - f",
+        "m - n",
+        "m - i",
+        "at - interval '1 2:03' day to minute",
+        "day - 1",
+        "day - interval 1 month",
+        "at - at2 > interval 1 hour",
+        "day - day2 = interval 1 day",
+    ),
+    built(
+        "*",
+        "any, any",
+        _times,
+        "i * j",
+        "l * i",
+        "b * b",
+        "d * f",
+        "m * n",
+        "m * 0.9",
+        "at + i * interval 1 second",
+        notes="decimals whose digits together exceed 38 are refused: cast them to fewer digits",
+    ),
+    built(
+        "/",
+        "any, any",
+        _divide,
+        "i / j",
+        "l / 2",
+        "d / f",
+        "m / n",
+        "m / 3",
+        "i / m",
+        "d / i",
+        raises=True,
+        notes="two whole numbers give a double; division by zero raises",
+    ),
     built("%", "any, any", _remainder, "i % j", "l % i", "b % 3", "d % f", "m % n", "i % -7"),
     built("mod", "any, any", _remainder, "mod(i, j)"),
     built("div", "any, any", _whole_division, "i div j", "l div -1", "m div n"),
-    built("negative", "number", _negative, "-i", "-l", "-d", "-m", "negative(b)", notes="the operator - before a value"),
+    built(
+        "negative", "number", _negative, "-i", "-l", "-d", "-m", "negative(b)", notes="the operator - before a value"
+    ),
     entry("positive", "number", "$1", "$1", "positive(i)"),
     built("abs", "number", _absolute, "abs(i)", "abs(l)", "abs(d)", "abs(f)", "abs(m)"),
-    built("pmod", "any, any", _positive_remainder, "pmod(i, j)", "pmod(l, i)", "pmod(i, 7)", "pmod(d, f)", "pmod(m, n)"),
+    built(
+        "pmod", "any, any", _positive_remainder, "pmod(i, j)", "pmod(l, i)", "pmod(i, 7)", "pmod(d, f)", "pmod(m, n)"
+    ),
     built("&", "any, any", _bits("&"), "i & j", "l & i"),
     built("|", "any, any", _bits("|"), "i | j"),
     built("^", "any, any", _bits("^"), "i ^ j"),
@@ -193,4 +256,4 @@ ENTRIES: tuple[Function, ...] = (
     built("try_multiply", "any, any", _tried(_times), "try_multiply(i, j)", "try_multiply(l, l)"),
     built("try_divide", "any, any", _tried(_divide), "try_divide(i, j)", "try_divide(d, f)"),
     built("try_mod", "any, any", _tried(_remainder), "try_mod(i, j)"),
-)  # fmt: skip
+)

@@ -51,7 +51,9 @@ def _array_contains(values: list[Value]) -> Value:
 def _array_position(values: list[Value]) -> Value:
     array, element = _element_fits(values[0], values[1], "array_position")
     a, e = array.sql, element.sql
-    sql = f"(CASE WHEN {a} IS NOT NULL AND {e} IS NOT NULL THEN CAST(coalesce(list_position({a}, {e}), 0) AS BIGINT) END)"
+    sql = (
+        f"(CASE WHEN {a} IS NOT NULL AND {e} IS NOT NULL THEN CAST(coalesce(list_position({a}, {e}), 0) AS BIGINT) END)"
+    )
     return Value("", sql, k.BIGINT, raises=array.raises or element.raises)
 
 
@@ -61,14 +63,21 @@ def _element_at(values: list[Value]) -> Value:
         met = meet([key, Value("", "NULL", container.type.key_type)], what="element_at")[0]
         if met.type != container.type.key_type:
             raise Mismatch(f"the map's keys are {k.shown(container.type.key_type)}, not {k.shown(key.type)}")
-        return Value("", f"map_extract_value({container.sql}, {met.sql})", container.type.item_type, raises=_raises(values))
+        return Value(
+            "", f"map_extract_value({container.sql}, {met.sql})", container.type.item_type, raises=_raises(values)
+        )
     if not k.is_array(container.type) or key.type not in (k.INT, k.SMALLINT, k.TINYINT):
         raise Mismatch(f"element_at takes an array and an int, or a map and a key, not {k.shown(key.type)}")
-    zero = raising("INVALID_INDEX_OF_ZERO", "the index 0 is invalid: elements are counted from 1, or from -1 at the end")
-    outside = raising("INVALID_ARRAY_INDEX_IN_ELEMENT_AT", "the index is out of bounds: ", f"CAST({key.sql} AS VARCHAR)")
+    zero = raising(
+        "INVALID_INDEX_OF_ZERO", "the index 0 is invalid: elements are counted from 1, or from -1 at the end"
+    )
+    outside = raising(
+        "INVALID_ARRAY_INDEX_IN_ELEMENT_AT", "the index is out of bounds: ", f"CAST({key.sql} AS VARCHAR)"
+    )
     a, i = container.sql, key.sql
     sql = (
-        f"(CASE WHEN {a} IS NULL OR {i} IS NULL THEN NULL WHEN {i} > len({a}) OR -CAST({i} AS BIGINT) > len({a}) THEN {outside}"
+        f"(CASE WHEN {a} IS NULL OR {i} IS NULL THEN NULL"
+        f" WHEN {i} > len({a}) OR -CAST({i} AS BIGINT) > len({a}) THEN {outside}"
         f" WHEN {i} = 0 THEN {zero} ELSE {a}[{i}] END)"
     )
     return Value("", sql, container.type.value_type, raises=True)
@@ -139,13 +148,20 @@ def _map(values: list[Value]) -> Value:
     if len(keys) > 1:
         checks.append(f"WHEN len(list_distinct([{names}])) < {len(keys)} THEN {twice}")
     kind = pa.map_(keys[0].type, items[0].type)
-    made = f"CAST(map([{names}], [{things}]) AS {k.sql_type(kind)})" if items[0].type != k.NULL else f"map([{names}], [{things}])"
+    made = (
+        f"CAST(map([{names}], [{things}]) AS {k.sql_type(kind)})"
+        if items[0].type != k.NULL
+        else f"map([{names}], [{things}])"
+    )
     sql = f"(CASE {' '.join(checks)} ELSE {made} END)" if checks else made
     return Value("", sql, kind, raises=bool(checks) or _raises(values))
 
 
 def _struct(values: list[Value]) -> Value:
-    names = [value.text.rpartition(".")[2].strip("`") if _names_column(value) else f"col{i + 1}" for i, value in enumerate(values)]
+    names = [
+        value.text.rpartition(".")[2].strip("`") if _names_column(value) else f"col{i + 1}"
+        for i, value in enumerate(values)
+    ]
     return _packed(names, values)
 
 
@@ -172,14 +188,40 @@ ENTRIES: tuple[Function, ...] = (
     entry("size cardinality", "map", "int", "CAST(cardinality($1) AS INTEGER)", "size(counts)"),
     entry("array_size", "array", "int", "CAST(len($1) AS INTEGER)", "array_size(ints)"),
     built("array", "[any...]", _array, "array(i, j)", "array(i, l, null)", "array(s, t)", "array(d)"),
-    built("array_contains", "array, any", _array_contains, "array_contains(ints, 1)", "array_contains(ints, i)", "array_contains(texts, s)"),
+    built(
+        "array_contains",
+        "array, any",
+        _array_contains,
+        "array_contains(ints, 1)",
+        "array_contains(ints, i)",
+        "array_contains(texts, s)",
+    ),
     built("array_position", "array, any", _array_position, "array_position(ints, 1)", "array_position(texts, s)"),
-    built("element_at", "any, any", _element_at, "element_at(ints, 1)", "element_at(ints, i)", "element_at(counts, 'a')", "element_at(counts, s)",
-          "ints[0]", "ints[i]", "counts['a']", "counts[s]", notes="a[i] counts from 0; m[k] is the same as element_at"),
+    built(
+        "element_at",
+        "any, any",
+        _element_at,
+        "element_at(ints, 1)",
+        "element_at(ints, i)",
+        "element_at(counts, 'a')",
+        "element_at(counts, s)",
+        "ints[0]",
+        "ints[i]",
+        "counts['a']",
+        "counts[s]",
+        notes="a[i] counts from 0; m[k] is the same as element_at",
+    ),
     built("get", "array, integral", _get, "get(ints, i)", "get(ints, -1)", notes="null outside the array"),
     built("array_distinct", "array", _distinct, "array_distinct(ints)", "array_distinct(texts)"),
     built("sort_array", "array, [any]", _sorted, "sort_array(ints)", "sort_array(texts, false)"),
-    built("array_join", "array, string, [string]", _join, "array_join(texts, ',')", "array_join(texts, '-', 'none')", "array_join(ints, s)"),
+    built(
+        "array_join",
+        "array, string, [string]",
+        _join,
+        "array_join(texts, ',')",
+        "array_join(texts, '-', 'none')",
+        "array_join(ints, s)",
+    ),
     _extreme("min"),
     _extreme("max"),
     built("map", "any...", _map, "map('a', i)", "map(s, i)", "map('a', i, 'b', l)", "map(s, i, t, j)"),
@@ -187,4 +229,4 @@ ENTRIES: tuple[Function, ...] = (
     entry("map_values", "map", lambda v: pa.list_(v[0].type.item_type), "map_values($1)", "map_values(counts)"),
     built("struct", "any...", _struct, "struct(i, s)", "struct(i + 1, s)", "struct(i, s).s", "named_struct('a', d).a"),
     built("named_struct", "any...", _named_struct, "named_struct('a', i, 'b', s)", "pair.a", "pair.b"),
-)  # fmt: skip
+)

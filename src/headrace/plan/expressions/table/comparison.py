@@ -38,16 +38,48 @@ def _extreme(name: str) -> Callable[[list[Value]], Value]:
 
 
 ENTRIES: tuple[Function, ...] = (
-    built("=", "any, any", _compared("="), "i = j", "d = e", "d = f", "s = t", "m = n", "i = m", "s = i", "day = at", "p = q", "ints = ints",
-          "at = at2", notes="also written =="),
+    built(
+        "=",
+        "any, any",
+        _compared("="),
+        "i = j",
+        "d = e",
+        "d = f",
+        "s = t",
+        "m = n",
+        "i = m",
+        "s = i",
+        "day = at",
+        "p = q",
+        "ints = ints",
+        "at = at2",
+        notes="also written ==",
+    ),
     built("!=", "any, any", _compared("<>"), "i != j", "d <> e", "s != t", notes="also written <>"),
     built("<", "any, any", _compared("<"), "i < j", "d < e", "s < t", "day < at", "p < q", "l < d", "bin < bin2"),
     built("<=", "any, any", _compared("<="), "i <= j", "d <= e"),
     built(">", "any, any", _compared(">"), "i > j", "d > e", "m > i", "s > 5", "i > l", "i > 2.5"),
     built(">=", "any, any", _compared(">="), "d >= f", "at >= '2020-02-29'"),
-    built("<=> equal_null", "any, any", _compared("<=>", "($1 IS NOT DISTINCT FROM $2)"), "i <=> j", "d <=> e", "equal_null(s, t)",
-          "s <=> null"),
-    built("greatest", "any...", _extreme("greatest"), "greatest(i, j)", "greatest(d, e, 1)", "greatest(s, t)", "greatest(m, i)",
-          notes="nulls are skipped; texts are not cast"),
-    built("least", "any...", _extreme("least"), "least(i, j)", "least(d, f)", "least(at, day)", notes="nulls are skipped"),
-)  # fmt: skip
+    built(
+        "<=> equal_null",
+        "any, any",
+        _compared("<=>", "($1 IS NOT DISTINCT FROM $2)"),
+        "i <=> j",
+        "d <=> e",
+        "equal_null(s, t)",
+        "s <=> null",
+    ),
+    built(
+        "greatest",
+        "any...",
+        _extreme("greatest"),
+        "greatest(i, j)",
+        "greatest(d, e, 1)",
+        "greatest(s, t)",
+        "greatest(m, i)",
+        notes="nulls are skipped; texts are not cast",
+    ),
+    built(
+        "least", "any...", _extreme("least"), "least(i, j)", "least(d, f)", "least(at, day)", notes="nulls are skipped"
+    ),
+)

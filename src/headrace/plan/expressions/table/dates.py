@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.plan.expressions import kinds as k
-from headrace.plan.expressions.casts import cast, raising
+from headrace.plan.expressions.casts import cast
 from headrace.plan.expressions.functions import Function, built, entry
 from headrace.plan.expressions.mismatch import Mismatch
 from headrace.plan.expressions.values import Value
@@ -58,11 +58,6 @@ def _moved(sign: str) -> Callable[[Sequence[Value], pa.DataType], str]:
     return sql
 
 
-_MONTHS = (
-    "(CASE WHEN {a} = {b} OR (last_day({a}) = {a} AND last_day({b}) = {b}) THEN {m}::DOUBLE ELSE {m} + {d} / 31.0::DOUBLE END)"
-)
-
-
 def _months_between(values: list[Value]) -> Value:
     """Whole months if both are the same day of the month or both its last day, else 31sts with the time of day."""
     if len(values) > 2 and not isinstance(values[2].constant, bool):  # noqa: PLR2004
@@ -79,8 +74,6 @@ def _months_between(values: list[Value]) -> Value:
     return Value("", sql, k.DOUBLE, raises=any(value.raises for value in values))
 
 
-_BAD_DATE = raising("DATETIME_FIELD_OUT_OF_BOUNDS", "there is no such date; use try_make_timestamp's kin to get null instead")
-
 ENTRIES: tuple[Function, ...] = (
     entry("year", "date", "int", _part("year($1)"), "year(day)", "year(at)", "year(s)"),
     entry("quarter", "date", "int", _part("quarter($1)"), "quarter(day)"),
@@ -90,17 +83,63 @@ ENTRIES: tuple[Function, ...] = (
     entry("dayofweek", "date", "int", _part("dayofweek($1) + 1"), "dayofweek(day)", notes="1 is Sunday"),
     entry("weekday", "date", "int", _part("isodow($1) - 1"), "weekday(day)", notes="0 is Monday"),
     entry("dayofyear", "date", "int", _part("dayofyear($1)"), "dayofyear(day)"),
-    built("date_part datepart", "word, any", _date_part, "extract(year from at)", "extract(week from day)", "date_part('second', at)",
-          "extract(dow from day)", "extract(hour from at)", notes="also extract(part from x)"),
+    built(
+        "date_part datepart",
+        "word, any",
+        _date_part,
+        "extract(year from at)",
+        "extract(week from day)",
+        "date_part('second', at)",
+        "extract(dow from day)",
+        "extract(hour from at)",
+        notes="also extract(part from x)",
+    ),
     entry("last_day", "date", "date", "last_day($1)", "last_day(day)", "last_day(at)"),
-    entry("date_add dateadd", "date, int", "date", _moved("+"), "date_add(day, 1)", "date_add(day, b)", "date_add(at, -1)", raises=True),
+    entry(
+        "date_add dateadd",
+        "date, int",
+        "date",
+        _moved("+"),
+        "date_add(day, 1)",
+        "date_add(day, b)",
+        "date_add(at, -1)",
+        raises=True,
+    ),
     entry("date_sub", "date, int", "date", _moved("-"), "date_sub(day, 1)", "date_sub(day, b)", raises=True),
-    entry("datediff date_diff", "date, date", "int", "CAST(date_diff('day', $2, $1) AS INTEGER)", "datediff(day, day2)", "date_diff(at, day)"),
-    entry("add_months", "date, int", "date", "CAST(($1 + to_months($2)) AS DATE)", "add_months(day, 1)", "add_months(day, b)", raises=True),
-    built("months_between", "timestamp, timestamp, [any]", _months_between, "months_between(at, at2)", "months_between(day, day2)",
-          "months_between(at, at2, false)"),
-    entry("make_date", "int, int, int", "date", "make_date(CAST($1 AS BIGINT), CAST($2 AS BIGINT), CAST($3 AS BIGINT))", "make_date(2024, 2, 29)",
-          "make_date(b + 2000, 2, 29)", raises=True),
+    entry(
+        "datediff date_diff",
+        "date, date",
+        "int",
+        "CAST(date_diff('day', $2, $1) AS INTEGER)",
+        "datediff(day, day2)",
+        "date_diff(at, day)",
+    ),
+    entry(
+        "add_months",
+        "date, int",
+        "date",
+        "CAST(($1 + to_months($2)) AS DATE)",
+        "add_months(day, 1)",
+        "add_months(day, b)",
+        raises=True,
+    ),
+    built(
+        "months_between",
+        "timestamp, timestamp, [any]",
+        _months_between,
+        "months_between(at, at2)",
+        "months_between(day, day2)",
+        "months_between(at, at2, false)",
+    ),
+    entry(
+        "make_date",
+        "int, int, int",
+        "date",
+        "make_date(CAST($1 AS BIGINT), CAST($2 AS BIGINT), CAST($3 AS BIGINT))",
+        "make_date(2024, 2, 29)",
+        "make_date(b + 2000, 2, 29)",
+        raises=True,
+    ),
     entry("date_from_unix_date", "int", "date", "(DATE '1970-01-01' + $1)", "date_from_unix_date(h)", raises=True),
     entry("unix_date", "date", "int", "CAST(date_diff('day', DATE '1970-01-01', $1) AS INTEGER)", "unix_date(day)"),
-)  # fmt: skip
+)

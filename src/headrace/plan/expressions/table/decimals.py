@@ -47,7 +47,11 @@ def product(one: Value, other: Value) -> Value:
         raise _too_wide(one, other, "*")
     kind = k.adjusted(digits + 1, one.type.scale + other.type.scale)
     # DuckDB keeps a product of two short decimals in 18 digits, and raises beyond
-    wide = f"CAST({one.sql} AS DECIMAL({max(one.type.precision, _SHORT + 1)},{one.type.scale}))" if digits > _SHORT else one.sql
+    wide = (
+        f"CAST({one.sql} AS DECIMAL({max(one.type.precision, _SHORT + 1)},{one.type.scale}))"
+        if digits > _SHORT
+        else one.sql
+    )
     return _made(one, other, f"CAST(({wide} * {other.sql}) AS {k.sql_type(kind)})", kind, raises=False)
 
 
@@ -62,7 +66,8 @@ def quotient(one: Value, other: Value, *, safe: bool) -> Value:
     top = f"({_unscaled(one)} * {10**shift}::HUGEINT)"
     bottom = _unscaled(other)
     # 2 * remainder may pass the type, remainder >= bottom - remainder may not
-    half = f"(CASE WHEN abs({top} % {bottom}) >= abs({bottom}) - abs({top} % {bottom}) THEN sign({top}) * sign({bottom}) ELSE 0 END)"
+    rest = f"abs({top} % {bottom})"
+    half = f"(CASE WHEN {rest} >= abs({bottom}) - {rest} THEN sign({top}) * sign({bottom}) ELSE 0 END)"
     sql = _rescaled(f"({top} // {bottom} + {half})", kind)
     if not safe:
         sql = f"(CASE WHEN {other.sql} = 0 AND {one.sql} IS NOT NULL THEN {_BY_ZERO} ELSE {sql} END)"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from headrace.plan.expressions import kinds as k
 from headrace.plan.expressions.casts import raising
 from headrace.plan.expressions.functions import Function, built, entry

@@ -5,57 +5,54 @@ from __future__ import annotations
 NONDETERMINISTIC_HINT = (
     "Use the event time, or put the value into the record when it is sent: a replay must give the same result."
 )
-_NOW = "depends on when it is computed"
-_RANDOM = "gives another result each time"
-NONDETERMINISTIC: dict[str, str] = {
-    **dict.fromkeys(("current_timestamp", "now", "localtimestamp", "current_date", "curdate", "current_time"), _NOW),
-    **dict.fromkeys(("rand", "random", "randn", "uuid", "shuffle", "randstr", "uniform"), _RANDOM),
-    **dict.fromkeys(("monotonically_increasing_id", "spark_partition_id", "input_file_name"), "depends on where it runs"),
-    **dict.fromkeys(("current_user", "user", "session_user", "current_catalog", "current_database", "current_schema"),
-                    "depends on who runs it"),
-}  # fmt: skip
+_BY_REASON = {
+    "depends on when it is computed": """
+        current_timestamp now localtimestamp current_date curdate current_time
+    """,
+    "gives another result each time": "rand random randn uuid shuffle randstr uniform",
+    "depends on where it runs": "monotonically_increasing_id spark_partition_id input_file_name",
+    "depends on who runs it": "current_user user session_user current_catalog current_database current_schema",
+}
+NONDETERMINISTIC = {name: reason for reason, names in _BY_REASON.items() for name in names.split()}
 
-_ORDER = "it depends on the order of the rows, which a group does not have; use max_by(value, time) or min_by(value, time)"
-_LATER = "not yet"
-_WINDOW = "it is a window function; use .group_by(…).top(…) or .window(…)"
-REFUSED: dict[str, str] = {
-    **dict.fromkeys(("first", "last", "any_value", "first_value", "last_value"), _ORDER),
-    **dict.fromkeys(
-        ("approx_count_distinct", "approx_percentile", "percentile_approx", "percentile", "median", "mode", "percentile_cont",
-         "percentile_disc", "count_min_sketch", "histogram_numeric", "approx_top_k", "skewness", "kurtosis", "corr", "covar_pop",
-         "covar_samp", "regr_slope", "regr_r2", "bit_and", "bit_or", "bit_xor", "try_sum", "try_avg", "product", "listagg",
-         "string_agg", "grouping", "grouping_id", "hll_sketch_agg"),
-        _LATER,
-    ),
-    **dict.fromkeys(
-        ("row_number", "rank", "dense_rank", "percent_rank", "ntile", "lag", "lead", "nth_value", "cume_dist"), _WINDOW
-    ),
-    **dict.fromkeys(("explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "stack"),
-                    "it makes rows; use .explode(column, as_)"),
-    **dict.fromkeys(("window", "session_window", "window_time"), "use .window(hr.tumbling(…)) and its kin"),
-    **dict.fromkeys(("hash", "xxhash64"), "the hashes of the JVM are not computed here; use md5 or sha2"),
-}  # fmt: skip
+_REASONS = {
+    "it depends on the order of the rows, which a group does not have;"
+    " use max_by(value, time) or min_by(value, time)": "first last any_value first_value last_value",
+    "not yet": """
+        approx_count_distinct approx_percentile percentile_approx percentile median mode percentile_cont
+        percentile_disc count_min_sketch histogram_numeric approx_top_k skewness kurtosis corr covar_pop covar_samp
+        regr_slope regr_r2 bit_and bit_or bit_xor try_sum try_avg product listagg string_agg grouping grouping_id
+        hll_sketch_agg
+    """,
+    "it is a window function; use .group_by(…).top(…) or .window(…)": """
+        row_number rank dense_rank percent_rank ntile lag lead nth_value cume_dist
+    """,
+    "it makes rows; use .explode(column, as_)": "explode explode_outer posexplode posexplode_outer inline stack",
+    "use .window(hr.tumbling(…)) and its kin": "window session_window window_time",
+    "the hashes of the JVM are not computed here; use md5 or sha2": "hash xxhash64",
+}
+REFUSED = {name: reason for reason, names in _REASONS.items() for name in names.split()}
 
-SPARK = frozenset(
-    """
-    acos acosh aes_decrypt aes_encrypt aggregate array_append array_compact array_except array_insert array_intersect
-    array_prepend array_remove array_repeat array_sort array_union arrays_overlap arrays_zip asin asinh assert_true atan
-    atan2 atanh bin bit_count bit_get bitmap_bit_position bitmap_count bround charindex collate collation conv
-    convert_timezone cos cosh cot crc32 csc current_timezone date_sub dayname decode degrees dense_rank e elt encode
-    exists exp2 expm1 factorial filter find_in_set flatten forall format_number format_string from_csv from_json from_utc_timestamp
-    from_xml get_json_object getbit hypot is_valid_utf8 is_variant_null java_method json_array_length json_object_keys
-    json_tuple lcase levenshtein log1p luhn_check make_dt_interval make_interval make_timestamp make_timestamp_ltz
+_OTHERS = """
+    acos acosh aes_decrypt aes_encrypt aggregate array_append array_compact array_except array_insert
+    array_intersect array_prepend array_remove array_repeat array_sort array_union arrays_overlap arrays_zip asin
+    asinh assert_true atan atan2 atanh bigint bin binary bit_count bit_get bitmap_bit_position bitmap_count boolean
+    bround bucket charindex collate collation conv convert_timezone cos cosh cot crc32 csc current_timezone dayname
+    days decimal decode degrees dense_rank double e elt encode exists exp2 expm1 factorial filter find_in_set
+    flatten float forall format_number format_string from_csv from_json from_utc_timestamp from_xml get_json_object
+    getbit hours hypot int is_valid_utf8 is_variant_null java_method json_array_length json_object_keys json_tuple
+    levenshtein log1p luhn_check make_dt_interval make_interval make_time make_timestamp make_timestamp_ltz
     make_timestamp_ntz make_utf8 make_valid_utf8 make_ym_interval map_concat map_contains_key map_entries map_filter
-    map_from_arrays map_from_entries map_zip_with mask monthname next_day normalize_nfc nullifzero overlay parse_json
-    parse_url pi printf quote radians raise_error reduce reflect regexp_count regexp_extract_all regexp_instr
-    regexp_substr rint schema_of_csv schema_of_json schema_of_variant sec sentences sequence session_window shiftleft shiftright
-    shiftrightunsigned sin sinh slice soundex split_to_map str_to_map substring_index tan tanh to_binary to_char
-    to_csv to_json to_number to_timestamp_ltz to_timestamp_ntz to_utc_timestamp to_varchar to_variant_object to_xml
-    transform transform_keys transform_values try_aes_decrypt try_element_at try_make_interval try_make_timestamp
-    try_parse_json try_parse_url try_reflect try_to_binary try_to_date try_to_number try_to_time try_to_timestamp
-    try_url_decode try_validate_utf8 try_variant_get typeof unbase64 url_decode url_encode validate_utf8 variant_get
-    version width_bucket xpath xpath_boolean xpath_double xpath_float xpath_int xpath_long xpath_number xpath_short
-    xpath_string zeroifnull zip_with years months days hours bucket make_time to_time time_diff time_trunc bigint binary
-    boolean decimal double float int smallint string tinyint
-    """.split()
-)
+    map_from_arrays map_from_entries map_zip_with mask monthname months next_day normalize_nfc nullifzero overlay
+    parse_json parse_url pi printf quote radians raise_error reduce reflect regexp_count regexp_extract_all
+    regexp_instr regexp_substr rint schema_of_csv schema_of_json schema_of_variant sec sentences sequence
+    session_window shiftleft shiftright shiftrightunsigned sin sinh slice smallint soundex split_to_map str_to_map
+    string substring_index tan tanh time_diff time_trunc tinyint to_binary to_char to_csv to_json to_number to_time
+    to_timestamp_ltz to_timestamp_ntz to_utc_timestamp to_varchar to_variant_object to_xml transform transform_keys
+    transform_values try_aes_decrypt try_element_at try_make_interval try_make_timestamp try_parse_json
+    try_parse_url try_reflect try_to_binary try_to_date try_to_number try_to_time try_to_timestamp try_url_decode
+    try_validate_utf8 try_variant_get typeof unbase64 url_decode url_encode validate_utf8 variant_get version
+    width_bucket xpath xpath_boolean xpath_double xpath_float xpath_int xpath_long xpath_number xpath_short
+    xpath_string years zeroifnull zip_with
+"""
+SPARK = frozenset(_OTHERS.split())

@@ -36,7 +36,8 @@ def _like(*, fold: bool) -> Callable[[list[Value]], Value]:
         elif pattern.constant is not None:
             e = re.escape(escape)
             fail = raising("INVALID_FORMAT.ESC_IN_THE_MIDDLE", "this pattern of like has a wrong escape: ", wanted)
-            good = f"regexp_full_match({wanted}, {literal(f'(?s)(?:[^{e}]|{e}[%_{e}])*')}) OR {wanted} IS NULL OR {text} IS NULL"
+            good = f"regexp_full_match({wanted}, {literal(f'(?s)(?:[^{e}]|{e}[%_{e}])*')})"
+            good = f"{good} OR {wanted} IS NULL OR {text} IS NULL"
             wanted, raises = f"CASE WHEN {good} THEN {wanted} ELSE {fail} END", True
         if fold:
             text, wanted = letters.lower(text), letters.lower(wanted)
@@ -78,7 +79,9 @@ def _extract(values: list[Value]) -> Value:
     if not isinstance(group, int) or not 0 <= group <= pattern.groups:
         raise Mismatch(f"the pattern has the groups 0 to {pattern.groups}, not {group}")
     if pattern.ends and group == 0:
-        raise Mismatch("$ with the group 0 is not supported", hint="Put what you want in parentheses and ask for group 1.")
+        raise Mismatch(
+            "$ with the group 0 is not supported", hint="Put what you want in parentheses and ask for group 1."
+        )
     sql = f"regexp_extract({values[0].sql}, {literal(pattern.text)}, {group})"
     return Value("", sql, k.STRING, raises=values[0].raises)
 
@@ -104,7 +107,7 @@ def _keep_end(text: str, groups: int) -> str:
 
 
 def _replacement(text: str, groups: int) -> str:
-    """Return Java's replacement text ($1, \\$) in RE2's (\\1)."""
+    """Return Java's replacement text, with its `$1`, in RE2's words."""
     made, at = "", 0
     while at < len(text):
         here = text[at]
@@ -142,14 +145,56 @@ def _split(values: list[Value]) -> Value:
 
 
 ENTRIES: tuple[Function, ...] = (
-    built("like", "string, string, [word]", _like(fold=False), "s like 'a%'", "s like '%b_'", "s like t", r"s like '\\%%'", "s like '/_%' escape '/'",
-          "s not like '%a%'"),
+    built(
+        "like",
+        "string, string, [word]",
+        _like(fold=False),
+        "s like 'a%'",
+        "s like '%b_'",
+        "s like t",
+        r"s like '\\%%'",
+        "s like '/_%' escape '/'",
+        "s not like '%a%'",
+    ),
     built("ilike", "string, string, [word]", _like(fold=True), "s ilike 'A%'", "s ilike t"),
-    built("rlike regexp regexp_like", "string, string", _rlike, "s rlike 'a+b'", "s rlike '^[a-c]'", "regexp_like(s, '(?i)ab|é$')", "s rlike r'^.$'",
-          r"s rlike r'\\d\\s'", "s rlike 'b$'", notes=_NOTE),
-    built("regexp_extract", "string, string, [whole]", _extract, "regexp_extract(s, '(a)(b?)', 2)", "regexp_extract(s, '[a-z]+', 0)",
-          "regexp_extract(s, '(.)$')", notes=_NOTE),
-    built("regexp_replace", "string, string, string", _replace, "regexp_replace(s, '[ab]+', '<$0>')", "regexp_replace(s, '(a)(b)', '$2$1')",
-          r"regexp_replace(s, r'\\s+$', '')", notes=_NOTE + ", and cannot match nothing"),
-    built("split", "string, string, [whole]", _split, "split(s, 'b')", "split(s, '[ab]')", "split(s, ' ')", r"split(s, '\\\\.')", notes=_NOTE),
-)  # fmt: skip
+    built(
+        "rlike regexp regexp_like",
+        "string, string",
+        _rlike,
+        "s rlike 'a+b'",
+        "s rlike '^[a-c]'",
+        "regexp_like(s, '(?i)ab|é$')",
+        "s rlike r'^.$'",
+        r"s rlike r'\\d\\s'",
+        "s rlike 'b$'",
+        notes=_NOTE,
+    ),
+    built(
+        "regexp_extract",
+        "string, string, [whole]",
+        _extract,
+        "regexp_extract(s, '(a)(b?)', 2)",
+        "regexp_extract(s, '[a-z]+', 0)",
+        "regexp_extract(s, '(.)$')",
+        notes=_NOTE,
+    ),
+    built(
+        "regexp_replace",
+        "string, string, string",
+        _replace,
+        "regexp_replace(s, '[ab]+', '<$0>')",
+        "regexp_replace(s, '(a)(b)', '$2$1')",
+        r"regexp_replace(s, r'\\s+$', '')",
+        notes=_NOTE + ", and cannot match nothing",
+    ),
+    built(
+        "split",
+        "string, string, [whole]",
+        _split,
+        "split(s, 'b')",
+        "split(s, '[ab]')",
+        "split(s, ' ')",
+        r"split(s, '\\\\.')",
+        notes=_NOTE,
+    ),
+)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from headrace.plan.expressions import kinds as k
 from headrace.plan.expressions.casts import cast
 from headrace.plan.expressions.casts_text import decimal_from_number
@@ -15,6 +13,8 @@ from headrace.plan.expressions.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
 
 _ULP_NOTE = "may differ from the JVM's in the last digit"
 _MAX_POWER = 22  # ten to this power is the last that a double holds exactly
@@ -72,7 +72,9 @@ def _round_integral(value: Value, places: int) -> Value:
         return Value("", value.sql, value.type, raises=value.raises)
     kind = k.sql_type(value.type)
     if -places > 19:  # noqa: PLR2004 digits of a bigint
-        return Value("", f"CASE WHEN {value.sql} IS NOT NULL THEN CAST(0 AS {kind}) END", value.type, raises=value.raises)
+        return Value(
+            "", f"CASE WHEN {value.sql} IS NOT NULL THEN CAST(0 AS {kind}) END", value.type, raises=value.raises
+        )
     rounded = _half_up(f"CAST({value.sql} AS HUGEINT)", f"{10**-places}::HUGEINT")
     return Value("", f"CAST({rounded} AS {kind})", value.type, raises=True)
 
@@ -95,7 +97,8 @@ def _round_fraction(value: Value, places: int) -> Value:
         whole = f"(CASE WHEN abs({x}) < 9e15 THEN CAST(trunc({x}) AS HUGEINT) ELSE {large} END)"
         slow = f"CAST(CAST({_half_up(whole, f'{10**-places}::HUGEINT')} AS VARCHAR) AS DOUBLE)"
     sql = (  # a result has no sign of zero: the JVM rounds a BigDecimal
-        f"(CASE WHEN {sure} THEN round({scaled}) {down} {unit} + 0.0::DOUBLE WHEN NOT isfinite({x}) OR abs({scaled}) >= 1e17 THEN {x}"
+        f"(CASE WHEN {sure} THEN round({scaled}) {down} {unit} + 0.0::DOUBLE"
+        f" WHEN NOT isfinite({x}) OR abs({scaled}) >= 1e17 THEN {x}"
         f" ELSE {slow} END)"
     )
     return Value("", f"CAST({sql} AS {kind})" if kind != "DOUBLE" else sql, value.type, raises=value.raises)
@@ -125,16 +128,51 @@ _POWER = (
 ENTRIES: tuple[Function, ...] = (
     built("floor", "number", _whole("floor"), "floor(d)", "floor(m)", "floor(i)", "floor(f)"),
     built("ceil ceiling", "number", _whole("ceil"), "ceil(d)", "ceiling(m)", "ceil(b)"),
-    built("round", "number, [whole]", _round, "round(d)", "round(d, 2)", "round(d, -2)", "round(f, 1)", "round(m)", "round(m, 1)",
-          "round(m, -2)", "round(i, -1)", "round(l, -3)", "round(b, 2)", notes="half up; the digits are a constant"),
+    built(
+        "round",
+        "number, [whole]",
+        _round,
+        "round(d)",
+        "round(d, 2)",
+        "round(d, -2)",
+        "round(f, 1)",
+        "round(m)",
+        "round(m, 1)",
+        "round(m, -2)",
+        "round(i, -1)",
+        "round(l, -3)",
+        "round(b, 2)",
+        notes="half up; the digits are a constant",
+    ),
     built("sign signum", "number", _sign, "sign(d)", "signum(i)", "sign(m)"),
     entry("sqrt", "double", "double", "(CASE WHEN $1 < 0 THEN 'nan'::DOUBLE ELSE sqrt($1) END)", "sqrt(d)", "sqrt(i)"),
     entry("cbrt", "double", "double", "cbrt($1)", "cbrt(d)", ulp=2, notes=_ULP_NOTE),
     entry("exp", "double", "double", "exp($1)", "exp(d)", "exp(b)", ulp=1, notes=_ULP_NOTE),
-    entry("ln", "double", "double", _log("ln($1)"), "ln(d)", "ln(i)", ulp=1, notes="null for 0 and below; " + _ULP_NOTE),
+    entry(
+        "ln", "double", "double", _log("ln($1)"), "ln(d)", "ln(i)", ulp=1, notes="null for 0 and below; " + _ULP_NOTE
+    ),
     entry("log", "double", "double", _log("ln($1)"), "log(d)", ulp=1, notes="null for 0 and below; " + _ULP_NOTE),
     entry("log", "double, double", "double", _log_base, "log(d, e)", "log(10, d)", ulp=2, notes=_ULP_NOTE),
     entry("log10", "double", "double", _log("log10($1)"), "log10(d)", "log10(i)", ulp=1, notes=_ULP_NOTE),
-    entry("log2", "double", "double", _log("ln($1) / 0.6931471805599453::DOUBLE"), "log2(d)", "log2(i)", ulp=1, notes=_ULP_NOTE),
-    entry("pow power", "double, double", "double", _POWER, "pow(d, e)", "pow(i, 2)", "power(d, 0.5D)", ulp=1, notes=_ULP_NOTE),
-)  # fmt: skip
+    entry(
+        "log2",
+        "double",
+        "double",
+        _log("ln($1) / 0.6931471805599453::DOUBLE"),
+        "log2(d)",
+        "log2(i)",
+        ulp=1,
+        notes=_ULP_NOTE,
+    ),
+    entry(
+        "pow power",
+        "double, double",
+        "double",
+        _POWER,
+        "pow(d, e)",
+        "pow(i, 2)",
+        "power(d, 0.5D)",
+        ulp=1,
+        notes=_ULP_NOTE,
+    ),
+)

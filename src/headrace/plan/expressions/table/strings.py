@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 def _concat(values: list[Value]) -> Value:
     if not values:
         return Value("", "''", k.STRING)
-    if all(k.is_array(value.type) or value.type == k.NULL for value in values) and any(k.is_array(v.type) for v in values):
+    if all(k.is_array(value.type) or value.type == k.NULL for value in values) and any(
+        k.is_array(v.type) for v in values
+    ):
         met = meet(values, what="concat")
         # list_concat takes a null for an empty list, || does not
         missing = " OR ".join(f"{value.sql} IS NULL" for value in met)
         joined = f"list_concat({', '.join(value.sql for value in met)})" if len(met) > 1 else met[0].sql
-        return Value("", f"(CASE WHEN NOT ({missing}) THEN {joined} END)", met[0].type, raises=any(v.raises for v in met))
+        return Value(
+            "", f"(CASE WHEN NOT ({missing}) THEN {joined} END)", met[0].type, raises=any(v.raises for v in met)
+        )
     if all(value.type == k.BINARY for value in values):
         met, kind = values, k.BINARY
     else:
@@ -71,7 +75,9 @@ def _side(name: str) -> Callable[[Sequence[Value], pa.DataType], str]:
         text, count = values
         if isinstance(count.constant, int) and count.constant > 0:
             return f"{name}({text.sql}, {count.sql})"
-        return f"(CASE WHEN {count.sql} <= 0 AND {text.sql} IS NOT NULL THEN '' ELSE {name}({text.sql}, {count.sql}) END)"
+        return (
+            f"(CASE WHEN {count.sql} <= 0 AND {text.sql} IS NOT NULL THEN '' ELSE {name}({text.sql}, {count.sql}) END)"
+        )
 
     return sql
 
@@ -94,31 +100,82 @@ _LETTERS = "string_split($1, '')"
 ENTRIES: tuple[Function, ...] = (
     entry("upper ucase", "string", "string", lambda v, _: letters.upper(v[0].sql), "upper(s)", "ucase(i)"),
     entry("lower lcase", "string", "string", lambda v, _: letters.lower(v[0].sql), "lower(s)"),
-    built("length char_length character_length len", "any", _chars("CAST(length($1) AS INTEGER)", k.INT), "length(s)", "char_length(t)",
-          notes="in code points"),
+    built(
+        "length char_length character_length len",
+        "any",
+        _chars("CAST(length($1) AS INTEGER)", k.INT),
+        "length(s)",
+        "char_length(t)",
+        notes="in code points",
+    ),
     entry("octet_length", "string", "int", "CAST(strlen($1) AS INTEGER)", "octet_length(s)"),
     entry("bit_length", "string", "int", "CAST(strlen($1) * 8 AS INTEGER)", "bit_length(s)"),
-    built("concat", "[any...]", _concat, "concat(s, t)", "concat(s, i, p)", "concat(s, null)", "concat(ints, ints)", "concat(s)"),
+    built(
+        "concat",
+        "[any...]",
+        _concat,
+        "concat(s, t)",
+        "concat(s, i, p)",
+        "concat(s, null)",
+        "concat(ints, ints)",
+        "concat(s)",
+    ),
     built("||", "any, any", _concat, "s || t", "s || i", "bin || bin2"),
-    entry("concat_ws", "string, string...", "string", "concat_ws($*)", "concat_ws(',', s, t)", "concat_ws(s, t, i)",
-          notes="nulls are skipped; arrays are not taken"),
-    built("substring substr", "any, int, [int]", _substring, "substring(s, 2, 3)", "substr(s, i, j)", "substring(s, -3, 2)", "substring(s, 0)",
-          "substring(s, i)", "substring(s from 2 for 1)"),
+    entry(
+        "concat_ws",
+        "string, string...",
+        "string",
+        "concat_ws($*)",
+        "concat_ws(',', s, t)",
+        "concat_ws(s, t, i)",
+        notes="nulls are skipped; arrays are not taken",
+    ),
+    built(
+        "substring substr",
+        "any, int, [int]",
+        _substring,
+        "substring(s, 2, 3)",
+        "substr(s, i, j)",
+        "substring(s, -3, 2)",
+        "substring(s, 0)",
+        "substring(s, i)",
+        "substring(s from 2 for 1)",
+    ),
     entry("left", "string, int", "string", _side("left"), "left(s, 2)", "left(s, i)"),
     entry("right", "string, int", "string", _side("right"), "right(s, 2)", "right(s, i)"),
     entry("trim", "string", "string", "trim($1, ' ')", "trim(s)", "trim(both from s)", notes="spaces only"),
     entry("ltrim", "string", "string", "ltrim($1, ' ')", "ltrim(s)"),
     entry("rtrim", "string", "string", "rtrim($1, ' ')", "rtrim(s)"),
-    entry("btrim", "string, [string]", "string", lambda v, _: f"trim({v[0].sql}, {v[1].sql if len(v) > 1 else chr(39) + ' ' + chr(39)})",
-          "btrim(s)", "btrim(s, 'ab ')", "trim(both 'a' from s)", "trim(t from s)"),
+    entry(
+        "btrim",
+        "string, [string]",
+        "string",
+        lambda v, _: f"trim({v[0].sql}, {v[1].sql if len(v) > 1 else chr(39) + ' ' + chr(39)})",
+        "btrim(s)",
+        "btrim(s, 'ab ')",
+        "trim(both 'a' from s)",
+        "trim(t from s)",
+    ),
     entry("leading", "string, string", "string", "ltrim($1, $2)", "trim(leading 'a' from s)"),
     entry("trailing", "string, string", "string", "rtrim($1, $2)", "trim(trailing 'a' from s)"),
     built("lpad", "any, int, [string]", _pad("lpad"), "lpad(s, 5, 'xy')", "lpad(s, b, t)", "lpad(s, 4)"),
     built("rpad", "any, int, [string]", _pad("rpad"), "rpad(s, 5, 'xy')", "rpad(s, 4, '')"),
-    built("reverse", "array", lambda v: Value("", f"list_reverse({v[0].sql})", v[0].type, raises=v[0].raises), "reverse(ints)"),
-    built("reverse", "any", _chars(f"(CASE WHEN {_ASCII} THEN reverse($1) ELSE list_aggregate(list_reverse({_LETTERS}), 'string_agg', '') END)"),
-          "reverse(s)", notes="by code points"),
+    built(
+        "reverse",
+        "array",
+        lambda v: Value("", f"list_reverse({v[0].sql})", v[0].type, raises=v[0].raises),
+        "reverse(ints)",
+    ),
+    built(
+        "reverse",
+        "any",
+        _chars(
+            f"(CASE WHEN {_ASCII} THEN reverse($1) ELSE list_aggregate(list_reverse({_LETTERS}), 'string_agg', '') END)"
+        ),
+        "reverse(s)",
+        notes="by code points",
+    ),
     entry("repeat", "string, int", "string", "repeat($1, $2)", "repeat(s, 2)", "repeat(s, b % 4)"),
     entry("initcap", "string", "string", lambda v, _: letters.title(v[0].sql), "initcap(s)", notes="blanks part words"),
     entry("space", "int", "string", "repeat(' ', $1)", "space(b % 5)"),
-)  # fmt: skip
+)

@@ -23,7 +23,8 @@ def _locate(values: Sequence[Value], _: pa.DataType) -> str:
     rest = f"substring({text}, {start})"
     found = _strpos(rest, part)
     return (
-        f"CAST((CASE WHEN {start} IS NULL THEN 0 WHEN {text} IS NULL OR {part} IS NULL THEN NULL WHEN {start} < 1 THEN 0"
+        f"CAST((CASE WHEN {start} IS NULL THEN 0 WHEN {text} IS NULL OR {part} IS NULL THEN NULL"
+        f" WHEN {start} < 1 THEN 0"
         f" WHEN {part} = '' THEN 1 WHEN {found} = 0 THEN 0 ELSE {found} + {start} - 1 END) AS INTEGER)"
     )
 
@@ -48,16 +49,54 @@ _SPLIT_PART = (
 )
 
 ENTRIES: tuple[Function, ...] = (
-    entry("replace", "string, string, [string]", "string", _replace, "replace(s, 'a', 'xy')", "replace(s, t, '')", "replace(s, t)"),
+    entry(
+        "replace",
+        "string, string, [string]",
+        "string",
+        _replace,
+        "replace(s, 'a', 'xy')",
+        "replace(s, t, '')",
+        "replace(s, t)",
+    ),
     entry("instr", "string, string", "int", _instr, "instr(s, 'a')", "instr(s, t)", "instr(s, '')"),
-    entry("locate position", "string, string, [int]", "int", _locate, "locate('a', s)", "position('b', s, 2)", "locate(t, s, i)",
-          "position(t in s)"),
+    entry(
+        "locate position",
+        "string, string, [int]",
+        "int",
+        _locate,
+        "locate('a', s)",
+        "position('b', s, 2)",
+        "locate(t, s, i)",
+        "position(t in s)",
+    ),
     entry("startswith", "string, string", "boolean", "starts_with($1, $2)", "startswith(s, t)", "startswith(s, 'a')"),
     entry("endswith", "string, string", "boolean", "ends_with($1, $2)", "endswith(s, t)", "endswith(s, '')"),
     entry("contains", "string, string", "boolean", "contains($1, $2)", "contains(s, t)", "contains(s, '')"),
-    entry("translate", "string, string, string", "string", "translate($1, $2, $3)", "translate(s, 'abc', 'xy')", "translate(s, t, 'é')"),
-    entry("split_part", "string, string, int", "string", _SPLIT_PART, "split_part(s, 'b', 1)", "split_part(s, t, i)", "split_part(s, ' ', -1)",
-          raises=True),
+    entry(
+        "translate",
+        "string, string, string",
+        "string",
+        "translate($1, $2, $3)",
+        "translate(s, 'abc', 'xy')",
+        "translate(s, t, 'é')",
+    ),
+    entry(
+        "split_part",
+        "string, string, int",
+        "string",
+        _SPLIT_PART,
+        "split_part(s, 'b', 1)",
+        "split_part(s, t, i)",
+        "split_part(s, ' ', -1)",
+        raises=True,
+    ),
     entry("ascii", "string", "int", "ascii($1)", "ascii(s)"),
-    entry("chr char", "bigint", "string", "(CASE WHEN $1 < 0 THEN '' ELSE chr(CAST($1 % 256 AS INTEGER)) END)", "chr(i)", "chr(65)"),
-)  # fmt: skip
+    entry(
+        "chr char",
+        "bigint",
+        "string",
+        "(CASE WHEN $1 < 0 THEN '' ELSE chr(CAST($1 % 256 AS INTEGER)) END)",
+        "chr(i)",
+        "chr(65)",
+    ),
+)

@@ -14,12 +14,15 @@ from headrace.plan.expressions.values import Value
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_TRUNC = {"year": "year", "yyyy": "year", "yy": "year", "quarter": "quarter", "month": "month", "mon": "month", "mm": "month",
-          "week": "week", "day": "day", "dd": "day", "hour": "hour", "minute": "minute", "second": "second",
-          "millisecond": "millisecond", "microsecond": "microsecond"}  # fmt: skip
+_TRUNC = {
+    "year": "year", "yyyy": "year", "yy": "year", "quarter": "quarter", "month": "month", "mon": "month", "mm": "month",
+    "week": "week", "day": "day", "dd": "day", "hour": "hour", "minute": "minute", "second": "second",
+    "millisecond": "millisecond", "microsecond": "microsecond",
+}  # fmt: skip
 _DATE_TRUNC = {name: unit for name, unit in _TRUNC.items() if unit in ("year", "quarter", "month", "week")}
 _UNITS = {"microsecond": 1, "millisecond": 1_000, "second": 10**6, "minute": 60 * 10**6, "hour": 3_600 * 10**6,
           "day": 86_400 * 10**6, "week": 7 * 86_400 * 10**6}  # fmt: skip
+_MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _EPOCH = "make_timestamp({})"
 _FLOOR = "(({0} - (({0} % {1} + {1}) % {1})) // {1})"
 
@@ -60,10 +63,12 @@ def _diff(values: list[Value]) -> Value:
     raises = a.raises or b.raises
     if unit in _UNITS:
         return Value("", f"((epoch_us({b.sql}) - epoch_us({a.sql})) // {_UNITS[unit]})", k.BIGINT, raises=raises)
-    if unit in ("month", "quarter", "year"):
-        per = {"month": 1, "quarter": 3, "year": 12}[unit]
+    if unit in _MONTHS:
+        per = _MONTHS[unit]
         return Value("", f"({_whole_months(a.sql, b.sql)} // {per})", k.BIGINT, raises=raises)
-    raise Mismatch(f"timestampdiff does not know the unit {unit}", hint=f"It knows {', '.join(_UNITS)}, month, quarter, year.")
+    raise Mismatch(
+        f"timestampdiff does not know the unit {unit}", hint=f"It knows {', '.join(_UNITS)}, month, quarter, year."
+    )
 
 
 def _added(values: list[Value]) -> Value:
@@ -71,8 +76,8 @@ def _added(values: list[Value]) -> Value:
     at = values[2] if values[2].type == k.TIMESTAMP_NTZ else cast(values[2], k.TIMESTAMP)
     if unit in _UNITS:
         step = f"to_microseconds(CAST({count} AS BIGINT) * {_UNITS[unit]})"
-    elif unit in ("month", "quarter", "year"):
-        step = f"to_months(CAST({count} * {dict(month=1, quarter=3, year=12)[unit]} AS INTEGER))"
+    elif unit in _MONTHS:
+        step = f"to_months(CAST({count} * {_MONTHS[unit]} AS INTEGER))"
     else:
         raise Mismatch(f"timestampadd does not know the unit {unit}")
     return Value("", f"({at.sql} + {step})", at.type, raises=True)
@@ -122,23 +127,70 @@ ENTRIES: tuple[Function, ...] = (
     entry("hour", "timestamp", "int", "CAST(hour($1) AS INTEGER)", "hour(at)", "hour(day)"),
     entry("minute", "timestamp", "int", "CAST(minute($1) AS INTEGER)", "minute(at)"),
     entry("second", "timestamp", "int", "CAST(floor(second($1)) AS INTEGER)", "second(at)"),
-    built("date_trunc", "string, any", _date_trunc, "date_trunc('hour', at)", "date_trunc('week', at)", "date_trunc('MONTH', day)",
-          "date_trunc('quarter', ntz)", "date_trunc('millisecond', at)", "date_trunc('day', s)", notes="the unit is a constant"),
-    built("trunc", "date, string", _trunc, "trunc(day, 'month')", "trunc(at, 'week')", "trunc(day, 'YEAR')", notes="the unit is a constant"),
-    built("timestampdiff", "word, any, any", _diff, "timestampdiff(hour, at, at2)", "timestampdiff(month, at, at2)", "timestampdiff(day, day, at)"),
+    built(
+        "date_trunc",
+        "string, any",
+        _date_trunc,
+        "date_trunc('hour', at)",
+        "date_trunc('week', at)",
+        "date_trunc('MONTH', day)",
+        "date_trunc('quarter', ntz)",
+        "date_trunc('millisecond', at)",
+        "date_trunc('day', s)",
+        notes="the unit is a constant",
+    ),
+    built(
+        "trunc",
+        "date, string",
+        _trunc,
+        "trunc(day, 'month')",
+        "trunc(at, 'week')",
+        "trunc(day, 'YEAR')",
+        notes="the unit is a constant",
+    ),
+    built(
+        "timestampdiff",
+        "word, any, any",
+        _diff,
+        "timestampdiff(hour, at, at2)",
+        "timestampdiff(month, at, at2)",
+        "timestampdiff(day, day, at)",
+    ),
     built("timestampadd", "word, int, any", _added, "timestampadd(hour, b, at)", "timestampadd(month, b, at)"),
     built("to_date", "any, [string]", _to("date"), "to_date(s)", "to_date(at)", "to_date('2024-02-29', 'yyyy-MM-dd')"),
     built("date", "any", _to("date"), "date(at)"),
-    built("to_timestamp", "any, [string]", _to("timestamp"), "to_timestamp(s)", "to_timestamp(day)", "to_timestamp('2024-02-29 10:00', 'yyyy-MM-dd HH:mm')"),
+    built(
+        "to_timestamp",
+        "any, [string]",
+        _to("timestamp"),
+        "to_timestamp(s)",
+        "to_timestamp(day)",
+        "to_timestamp('2024-02-29 10:00', 'yyyy-MM-dd HH:mm')",
+    ),
     built("timestamp", "any", _to("timestamp"), "timestamp(day)"),
-    built("date_format", "timestamp, string", _date_format, "date_format(at, 'yyyy-MM-dd HH:mm:ss')", "date_format(day, 'dd/MM/yyyy')",
-          "date_format(at, 'EEE MMM d')", "date_format(at, 'HH:mm:ss.SSS')"),
-    built("unix_timestamp to_unix_timestamp", "any, [string]", _unix_timestamp, "unix_timestamp(at)", "unix_timestamp(day)"),
+    built(
+        "date_format",
+        "timestamp, string",
+        _date_format,
+        "date_format(at, 'yyyy-MM-dd HH:mm:ss')",
+        "date_format(day, 'dd/MM/yyyy')",
+        "date_format(at, 'EEE MMM d')",
+        "date_format(at, 'HH:mm:ss.SSS')",
+    ),
+    built(
+        "unix_timestamp to_unix_timestamp",
+        "any, [string]",
+        _unix_timestamp,
+        "unix_timestamp(at)",
+        "unix_timestamp(day)",
+    ),
     entry("unix_seconds", "timestamp", "bigint", _FLOOR.format("epoch_us($1)", 1_000_000), "unix_seconds(at)"),
     entry("unix_millis", "timestamp", "bigint", _FLOOR.format("epoch_us($1)", 1_000), "unix_millis(at)"),
     entry("unix_micros", "timestamp", "bigint", "epoch_us($1)", "unix_micros(at)"),
-    built("timestamp_seconds", "number", _timestamp_seconds, "timestamp_seconds(i)", "timestamp_seconds(m)", raises=True),
+    built(
+        "timestamp_seconds", "number", _timestamp_seconds, "timestamp_seconds(i)", "timestamp_seconds(m)", raises=True
+    ),
     entry("timestamp_millis", "bigint", "timestamp", _EPOCH.format("$1 * 1000"), "timestamp_millis(i)", raises=True),
     entry("timestamp_micros", "bigint", "timestamp", _EPOCH.format("$1"), "timestamp_micros(i)"),
     built("from_unixtime", "bigint, [string]", _from_unixtime, "from_unixtime(i)", "from_unixtime(i, 'yyyy-MM-dd')"),
-)  # fmt: skip
+)

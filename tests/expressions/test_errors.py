@@ -1,0 +1,95 @@
+"""What is wrong is said at the line that declares it: the step, the part, and the next move."""
+
+import pytest
+from adversaries import SCHEMA
+
+from headrace.base.errors import PlanError
+from headrace.base.schema import parse
+from headrace.plan.expressions import aggregates, condition, scalar
+
+
+def said(make, text):
+    with pytest.raises(PlanError) as caught:
+        make(text, SCHEMA, step="paid")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("amuont + 1", ['[UNKNOWN_COLUMN] step "paid" has no column "amuont"', "Its columns are: i, j"]),
+        ("pear.a", ['[UNKNOWN_COLUMN] step "paid" has no column "pear"', 'Did you mean "pair"?']),
+        ("pair.c", ['has no column "pair.c"']),
+        ("uper(s)", ['[UNKNOWN_FUNCTION] step "paid": there is no function "uper"', '"upper"', "app.function"]),
+        ("soundex(s)", ["[UNSUPPORTED_FUNCTION]", "soundex()", "not supported", "map_batches", "app.read"]),
+        ("explode(ints)", ["[UNSUPPORTED_FUNCTION]", ".explode(column, as_)"]),
+        ("row_number() over (order by i)", ["[UNSUPPORTED_FUNCTION]", "window function", ".top("]),
+        ("(select 1)", ["[UNSUPPORTED_FUNCTION]", "subquery"]),
+        ("rand()", ["[NONDETERMINISTIC]", "rand()", "gives another result each time", "event time"]),
+        ("current_timestamp", ["[NONDETERMINISTIC]", "depends on when it is computed"]),
+        ("i and p", ["[WRONG_TYPE]", '"i AND p"', "(int, boolean)"]),
+        ("s + t", ["[WRONG_TYPE]", "string + string", "||"]),
+        ("p = 1", ["[WRONG_TYPE]", "boolean, int"]),
+        ("upper(ints)", ["[WRONG_TYPE]", "upper does not take (array<int>)"]),
+        ("substring(s)", ["[WRONG_TYPE]", "substring takes 2 to 3, not 1 arguments"]),
+        ("cast(i as date)", ["[WRONG_TYPE]", "int cannot be cast to date"]),
+        ("cast(i as money)", ["money"]),
+        ("counts = counts", ["[WRONG_TYPE]", "cannot compare a map"]),
+        ("w * w", ["[WRONG_TYPE]", "more than 38 digits", "decimal(18,4)"]),
+        ("null", ["[WRONG_TYPE]", "void", "cast(null as string)"]),
+        ("at - at2", ["[WRONG_TYPE]", "interval", "no column can have"]),
+        ("s rlike '(?=a)'", ["look-around"]),
+        (r"s like 'a\\b'", ["escapes only %, _"]),
+        ("date_format(at, 'QQQ')", ["'QQQ'", "Supported are"]),
+        ("sum(i)", ["[INVALID_EXPRESSION]", "sum is an aggregate", ".agg("]),
+        ("i +", ["[INVALID_EXPRESSION]", "something is missing", "at character 3"]),
+        ("i i2 j", ["[INVALID_EXPRESSION]", '"j" was not expected at character 6']),
+        ("upper(s", ["[INVALID_EXPRESSION]"]),
+        ("", ["[INVALID_EXPRESSION]", "no expression"]),
+        ("select 1", ["[INVALID_EXPRESSION]", "not one expression"]),
+        ("i as n", ["[INVALID_EXPRESSION]", "n='i'"]),
+        ("*", ["[INVALID_EXPRESSION]", "count(*)"]),
+        ("interval 1 month 1 day", ["months"]),
+        ("date '2023-02-29'", ["is no date"]),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_step_and_the_part(text, parts):
+    message = said(scalar, text)
+    assert 'step "paid"' in message
+    assert [part for part in parts if part not in message] == [], message
+
+
+def test_a_condition_must_be_boolean():
+    message = said(condition, "i + 1")
+    assert "[WRONG_TYPE] step \"paid\": the condition 'i + 1' is int, not boolean" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("i", ["[UNGROUPED_COLUMN]", '"i" stands outside an aggregate', "max_by(i, time)"]),
+        ("sum(i) + j", ["[UNGROUPED_COLUMN]", '"j"']),
+        ("sum(nope)", ['[UNKNOWN_COLUMN] step "paid" has no column "nope"']),
+        ("nope", ["[UNKNOWN_COLUMN]"]),
+        ("sum(count(*))", ["[INVALID_EXPRESSION]", "cannot stand inside sum", "two steps"]),
+        ("first(i)", ["[UNSUPPORTED_FUNCTION]", "max_by"]),
+        ("approx_count_distinct(i)", ["[UNSUPPORTED_FUNCTION]", "not yet"]),
+        ("sum(i) over (partition by s)", ["window function"]),
+        ("sum(p)", ["[WRONG_TYPE]", "sum does not take (boolean)"]),
+        ("sum(*)", ["count(*)"]),
+        ("max_by(i)", ["takes 2, not 1"]),
+        ("stddev(distinct i)", ["does not take distinct"]),
+        ("sum(i) filter (where i)", ["the filter is int, not boolean"]),
+        ("max(counts)", ["cannot compare a map"]),
+    ],
+)
+def test_an_aggregation_that_cannot_be_is_refused(text, parts):
+    message = said(lambda text, schema, step: aggregates({"x": text}, schema, parse("s string"), step=step), text)
+    assert [part for part in parts if part not in message] == [], message
+
+
+def test_a_name_in_any_case_must_fit_one_column():
+    schema = parse("Id int, ID int, id int, Name string, NAME string")
+    assert scalar("id", schema, step="paid").columns == {"id"}
+    with pytest.raises(PlanError, match="may be any of the columns Name, NAME"):
+        scalar("name", schema, step="paid")
