@@ -1,12 +1,12 @@
 """Headrace: durable topics, changing tables, and views that stay correct, carried by Spark.
 
-    import headrace as hr
+import headrace as hr
 
-    app = hr.App("clicks")
-    clicks = app.stream("clicks", "user string, at timestamp", event_time="at", out_of_order="10 seconds")
-    counts = clicks.group_by("user").window(hr.tumbling("1 minute", grace="30 seconds")).agg(n="count(*)")
-    counts.to_view("clicks_by_user")
-    app.run()
+app = hr.App("clicks")
+clicks = app.stream("clicks", "user string, at timestamp", event_time="at", out_of_order="10 seconds")
+counts = clicks.group_by("user").window(hr.tumbling("1 minute", grace="30 seconds")).agg(n="count(*)")
+counts.to_view("clicks_by_user")
+app.run()
 """
 
 from headrace.app import App

@@ -13,7 +13,17 @@ if TYPE_CHECKING:
 
 
 class App(Words):
-    __doc__ = Words.__doc__
+    """A program over streams: sources, steps and sinks, described first and run later.
+
+    Everything the app owns is under `storage`. `topics` says where topics live: None is the embedded log under
+    the storage, `"log:PATH"` another embedded log. `shards` is how many parts the state is cut into; it defaults
+    to the cores that Spark has and is kept from the first start on.
+
+    Raises:
+        InvalidName: the name is not `[A-Za-z_][A-Za-z0-9_]*`.
+        InvalidPlan: `topics` or `shards` is not possible.
+
+    """
 
     def start(self, spark: Any = None) -> Running:
         """Start the app on Spark, in the background: on `spark`, the active session, or a local one.

@@ -113,7 +113,7 @@ def seen(storage):
     for name in TOPICS:
         topic = log.topic(name)
         rows = [row for p, end in topic.end_offsets().items() for row in topic.read(p, 0, end).to_pylist()]
-        keep = [name for name in topic.schema.names]
+        keep = list(topic.schema.names)
         made[name] = sorted(repr([row[column] for column in keep]) for row in rows)
     app = crashing.make(storage)
     return made | {name: app.view(name).to_pylist() for name in ("totals", "sizes")}
@@ -137,7 +137,9 @@ def test_kill_9_on_spark_leaves_no_trace_in_the_outputs(spark, halfway, unkilled
     if point == "during_snapshot":  # the next change of state writes it whole
         drop_state_chain(storage)
     program = Path(__file__).with_name("crashing.py")
-    done = subprocess.run([sys.executable, program, storage, point], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, program, storage, point], capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
     assert (tmp_path / "storage.killed").exists()
     with crashing.make(storage).start(spark) as running:

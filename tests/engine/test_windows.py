@@ -65,7 +65,7 @@ def test_windows_before_1970_align_too(drive):
 
 
 def test_grace_takes_rows_until_the_watermark_reaches_end_and_grace(drive):
-    """A 09:00–10:00 window with 10 minutes of grace takes records until the watermark reaches 10:10."""
+    """A 09:00 to 10:00 window with 10 minutes of grace takes records until the watermark reaches 10:10."""
     driver = drive(counting(hr.tumbling("1 hour", grace="10 minutes")))
     driver.send("t", {"at": clock("09:30")}, {"at": clock("10:09")})
     driver.step()

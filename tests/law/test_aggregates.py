@@ -62,6 +62,7 @@ class Deltas:
         self.sum: Counter[str] = Counter()
 
     def write(self, epoch, rows):
+        """Add a delta."""
         for row in rows.to_pylist():
             weight = row.pop("_weight")
             row.pop("_time")
@@ -109,7 +110,7 @@ def same(ours, theirs, keys):
                 assert value == expected, (name, mine, other)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(sent=inputs, sizes=cuts)
 def test_a_group_is_the_same_however_the_input_is_cut(spark, sent, sizes):
     app = hr.App("law")
@@ -142,13 +143,15 @@ SECOND = {
 }
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(sent=inputs, sizes=cuts)
 def test_an_aggregate_of_an_aggregate_withdraws_what_changed(spark, sent, sizes):
     """Groups change their key, empty out and come back; minima go away."""
     app = hr.App("law2")
-    first = app.stream("t", SCHEMA, event_time="at").group_by("k").agg(
-        n="count(*)", nv="count(v)", hi="max(v)", s="max(s)", sx="sum(x)"
+    first = (
+        app.stream("t", SCHEMA, event_time="at")
+        .group_by("k")
+        .agg(n="count(*)", nv="count(v)", hi="max(v)", s="max(s)", sx="sum(x)")
     )
     second = first.group_by("n").agg(**SECOND)
     second.to_view("second")
@@ -169,11 +172,14 @@ def test_an_aggregate_of_an_aggregate_withdraws_what_changed(spark, sent, sizes)
         (hr.tumbling("5 minutes", grace="10 days"), "'5 minutes'"),
         (hr.tumbling("7 minutes", grace="10 days", offset="2 minutes"), "'7 minutes', '7 minutes', '2 minutes'"),
         (hr.hopping("10 minutes", "4 minutes", grace="10 days"), "'10 minutes', '4 minutes'"),
-        (hr.hopping("6 minutes", "2 minutes", grace="10 days", offset="1 minute"), "'6 minutes', '2 minutes', '1 minute'"),
+        (
+            hr.hopping("6 minutes", "2 minutes", grace="10 days", offset="1 minute"),
+            "'6 minutes', '2 minutes', '1 minute'",
+        ),
     ],
     ids=str,
 )  # fmt: skip
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(sent=inputs, sizes=cuts)
 def test_windows_are_the_same_however_the_input_is_cut(spark, window, spark_window, emit, sent, sizes):
     app = hr.App("law3")
@@ -192,7 +198,8 @@ def test_windows_are_the_same_however_the_input_is_cut(spark, window, spark_wind
         ours = driver.view("out")
     frame(spark, sent)
     columns = ", ".join(f"{sql} AS {name}" for name, sql in EVERY.items())
-    query = f"SELECT k, w.start AS window_start, w.end AS window_end, {columns} FROM (SELECT *, window(at, {spark_window}) w FROM t) GROUP BY k, w"
+    windowed = f"SELECT *, window(at, {spark_window}) w FROM t"
+    query = f"SELECT k, w.start AS window_start, w.end AS window_end, {columns} FROM ({windowed}) GROUP BY k, w"
     same(ours, batch(spark, query), ["k", "window_start"])
 
 

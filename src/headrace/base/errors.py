@@ -170,7 +170,6 @@ class LogClosed(PlanError):
     condition = "LOG_CLOSED"
 
 
-
 # ---- plan: expressions ---------------------------------------------------------------------------------
 
 

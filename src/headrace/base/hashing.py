@@ -70,7 +70,7 @@ def hash_column(column: pa.Array | pa.ChunkedArray) -> Hashes:
     return hashes
 
 
-def _values(array: pa.Array) -> Hashes:  # noqa: PLR0911 - one line a kind of type
+def _values(array: pa.Array) -> Hashes:
     """Return hashes that are right wherever the array is valid."""
     kind = array.type
     if pa.types.is_dictionary(kind):

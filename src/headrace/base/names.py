@@ -38,7 +38,7 @@ def check_topic(name: object) -> str:
         return name
     raise InvalidName(
         f"{name!r} is not allowed as the name of a topic",
-        detail=f"Letters, digits, '.', '_' and '-' are, up to {MAX_LENGTH} of them; the first is a letter, a digit or _.",
+        detail=f"Letters, digits, '.', '_' and '-' are, up to {MAX_LENGTH} of them, not beginning with '.' or '-'.",
         hint=_suggest(name),
     )
 

@@ -222,7 +222,8 @@ class _Reader:
         known = [*_SIMPLE, *_ALIASES, "decimal", "array", "map", "struct"]
         raise InvalidSchema(
             f'the schema {self.text!r} has an unknown type "{word}"',
-            hint=did_you_mean(word, known) or f"Known are {', '.join([*_SIMPLE, 'decimal', 'array', 'map', 'struct'])}.",
+            hint=did_you_mean(word, known)
+            or f"Known are {', '.join([*_SIMPLE, 'decimal', 'array', 'map', 'struct'])}.",
         )
 
     def _decimal(self) -> pa.DataType:

@@ -50,7 +50,7 @@ def run(file: str, *, storage: Path | None, until_caught_up: bool, as_json: bool
         with _started(app) as running:
             stop.listen()  # Spark has put its own handler for SIGINT in place
             show(running, _until(running, stop, caught_up=until_caught_up))
-    last = running.status()
+    last = app.status()
     if as_json:
         say_json({"event": "stopped", **last}, indent=None)
     else:

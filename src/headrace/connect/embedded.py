@@ -48,7 +48,9 @@ class Slice:
         """Return the slice in so many parts of like length, in order."""
         step = -(-self.rows // parts) if self.rows else 1
         return [
-            Slice(source=self.source, topic=self.topic, partition=self.partition, first=at, last=min(at + step, self.last))
+            Slice(
+                source=self.source, topic=self.topic, partition=self.partition, first=at, last=min(at + step, self.last)
+            )
             for at in range(self.first, self.last, step)
         ]
 
@@ -123,9 +125,7 @@ def _dead(topic: Topic, piece: Slice, names: list[str], reason: str, time: str) 
     return pa.table(columns, schema=DEAD)
 
 
-def append(
-    topic: Topic, rows: pa.Table, *, producer: str, sequence: int
-) -> Mapping[int, range]:
+def append(topic: Topic, rows: pa.Table, *, producer: str, sequence: int) -> Mapping[int, range]:
     """Append staged rows, idempotently by (producer, sequence); `_time` is microseconds or null for now."""
     at = rows.schema.get_field_index("_time")
     times = rows.column(at).cast(pa.int64()).cast(TIMESTAMP)

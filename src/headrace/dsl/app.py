@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import pyarrow as pa
-
 from headrace.base.errors import InvalidPlan
 from headrace.base.names import check_identifier, check_topic
 from headrace.base.schema import as_schema
@@ -19,6 +17,8 @@ from headrace.plan.plan import Plan, check_sink, make_plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pyarrow as pa
 
 ON_ERROR = ("dead_letter", "fail")
 
@@ -79,7 +79,8 @@ class App:
             raise InvalidPlan(f"on_error={on_error!r} is not known", hint='Say "dead_letter" or "fail".')
         if format is not None:
             raise InvalidPlan(
-                f"format={format!r} is not known", detail="Topics of the embedded log hold typed columns; they need no format."
+                f"format={format!r} is not known",
+                detail="Topics of the embedded log hold typed columns; they need no format.",
             )
         node = TopicSource(
             schema=made,
@@ -116,7 +117,10 @@ class App:
         """
         if isinstance(source, str):
             if schema is None:
-                raise InvalidPlan(f'the source "{source}" needs a schema', hint='app.read("rate", "timestamp timestamp, value bigint")')
+                raise InvalidPlan(
+                    f'the source "{source}" needs a schema',
+                    hint='app.read("rate", "timestamp timestamp, value bigint")',
+                )
             label, made = source, as_schema(schema)
         elif hasattr(source, "isStreaming"):
             if not source.isStreaming:

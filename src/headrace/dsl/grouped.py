@@ -44,7 +44,9 @@ class Grouped:
 
         """
         if not isinstance(window, Window):
-            raise InvalidPlan(f"{window!r} is no window", hint='For example hr.tumbling("1 minute", grace="30 seconds").')
+            raise InvalidPlan(
+                f"{window!r} is no window", hint='For example hr.tumbling("1 minute", grace="30 seconds").'
+            )
         if emit not in get_args(Emit):
             raise InvalidPlan(f"emit={emit!r} is not known", hint='Say emit="changes" or emit="final".')
         made = Grouped(self._app, self._node, self._keys)

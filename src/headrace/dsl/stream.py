@@ -226,9 +226,7 @@ class Stream(Handle):
             )
         fields = {field.name: field.type for field in self.schema} | dict(zip(into, types, strict=True))
         check.no_repeats([*into], step=step)
-        return Stream(
-            self._app, Explode(up=self._node, schema=pa.schema(list(fields.items())), column=made, into=into)
-        )
+        return Stream(self._app, Explode(up=self._node, schema=pa.schema(list(fields.items())), column=made, into=into))
 
     def map_batches(self, fn: Callable[[pa.Table], pa.Table], schema: str | pa.Schema) -> Stream:
         """Put every batch of rows through a function, Arrow table in, Arrow table out with the columns of `schema`.
@@ -291,9 +289,7 @@ class Stream(Handle):
         """
         check_topic(topic)
         keys = check.columns(key, self.schema, step=self.name)
-        self._app._add(
-            TopicSink(up=self._node, name=f"topic:{topic}", topic=topic, location=None, record_key=keys)
-        )
+        self._app._add(TopicSink(up=self._node, name=f"topic:{topic}", topic=topic, location=None, record_key=keys))
 
 
 def _exploded(made: Scalar, step: str, column: str) -> list[pa.DataType]:
@@ -301,9 +297,7 @@ def _exploded(made: Scalar, step: str, column: str) -> list[pa.DataType]:
         return [made.type.key_type, made.type.item_type]
     if pa.types.is_list(made.type):
         return [made.type.value_type]
-    raise WrongColumnType(
-        column, step=step, is_type=type_name(made.type), needs="an array or a map", role="exploded"
-    )
+    raise WrongColumnType(column, step=step, is_type=type_name(made.type), needs="an array or a map", role="exploded")
 
 
 def _matched(first: Stream, other: Stream, step: str) -> Stream:

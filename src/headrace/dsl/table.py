@@ -31,7 +31,8 @@ class Table(Handle):
         """
         if not isinstance(self._node, Aggregate) or self._node.window is None:
             raise InvalidPlan(
-                f'step "{self.name}" has no late rows', hint="Only steps with a window do; take .late right after .agg(…)."
+                f'step "{self.name}" has no late rows',
+                hint="Only steps with a window do; take .late right after .agg(…).",
             )
         return Stream(self._app, Late(of=self._node, schema=self._node.up.schema))
 
@@ -62,9 +63,7 @@ class Table(Handle):
         """
         check_topic(topic)
         key = self._keyed("to_topic")
-        self._app._add(
-            TopicSink(up=self._node, name=f"topic:{topic}", topic=topic, location=None, record_key=key)
-        )
+        self._app._add(TopicSink(up=self._node, name=f"topic:{topic}", topic=topic, location=None, record_key=key))
 
     def _keyed(self, verb: str) -> tuple[str, ...]:
         if self._node.key is None:

@@ -1,0 +1,1 @@
+"""Epochs, commit and recovery, and the two carriers that run them."""

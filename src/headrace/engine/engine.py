@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from headrace.base.errors import InternalError, PlanError
 from headrace.engine.identity import check, identity
-from headrace.engine.lower import lower
 from headrace.engine.inputs import Inputs
+from headrace.engine.lower import lower
 from headrace.engine.pace import FIRST_ROWS, add_counts, next_limit, total
 from headrace.engine.publish import Publisher
 from headrace.engine.reset import resume
@@ -97,9 +97,7 @@ class Engine:
         for sink in self.plan.sinks:
             if isinstance(sink, ViewSink):
                 self.views.declare(sink.view, sink.up.schema, sink.up.key if sink.up.is_table else None)
-        self.publisher = Publisher(
-            self.plan, self.storage, self.views, self.topics.of_sink, self.topics.dead, s.fault
-        )
+        self.publisher = Publisher(self.plan, self.storage, self.views, self.topics.of_sink, self.topics.dead, s.fault)
         self._recover()
 
     def _agreed_shards(self) -> int:
@@ -211,9 +209,7 @@ class Engine:
         self.settings.fault("after_commit")
         return commit
 
-    def _advanced_sources(
-        self, work: Work, reports: Sequence[Report], *, ended: bool
-    ) -> dict[str, SourceProgress]:
+    def _advanced_sources(self, work: Work, reports: Sequence[Report], *, ended: bool) -> dict[str, SourceProgress]:
         now = self._now()
         made = {name: deepcopy(work.before.sources.get(name, SourceProgress())) for name in self.inputs.sources}
         for name, progress in made.items():
@@ -268,9 +264,7 @@ class Engine:
         raise PlanError(f'there is no step "{step}"', detail=f"The steps are: {names}.")
 
 
-def task(
-    settings: Settings, work: Work, *, shard: int, shards: int, attempt: str
-) -> Task:
+def task(settings: Settings, work: Work, *, shard: int, shards: int, attempt: str) -> Task:
     """Return what one task of an epoch must know."""
     heads = {step: by[str(shard)] for step, by in work.before.heads.items() if str(shard) in by}
     return Task(

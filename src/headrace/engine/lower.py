@@ -237,7 +237,7 @@ def _grouping(node: Aggregate) -> Grouping:
     fields = [node.up.schema.field(key) for key in node.keys]
     return Grouping(
         keys=tuple((field.name, quote(field.name), duckdb_type(field.type)) for field in fields),
-        panes=w and Panes(size=w.size, every=w.every, pane=w.pane, grace=w.grace, offset=w.offset),
+        panes=None if w is None else Panes(size=w.size, every=w.every, pane=w.pane, grace=w.grace, offset=w.offset),
         final=node.emit == "final",
         insert_only=node.up.appends,
         pieces=tuple(kept.pieces),

@@ -52,7 +52,9 @@ def total(slices: Sequence[Slice]) -> int:
     return sum(piece.rows for piece in slices)
 
 
-def add_counts(totals: Mapping[str, Mapping[str, int]], new: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+def add_counts(
+    totals: Mapping[str, Mapping[str, int]], new: Mapping[str, Mapping[str, int]]
+) -> dict[str, dict[str, int]]:
     """Return running totals with an epoch's counts added; `state_rows` is a level, not a sum."""
     made = {step: dict(counts) for step, counts in totals.items()}
     for step, counts in new.items():

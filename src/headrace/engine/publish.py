@@ -66,7 +66,9 @@ class Publisher:
             if isinstance(sink, TopicSink) and sink.name in files:
                 if published:
                     self.fault("between_topics")
-                append(self.topic(sink), self._rows(files[sink.name]), producer=self._producer(sink.name), sequence=epoch)
+                append(
+                    self.topic(sink), self._rows(files[sink.name]), producer=self._producer(sink.name), sequence=epoch
+                )
                 published += 1
         for name in files:
             if name.startswith(DEAD_SINK):

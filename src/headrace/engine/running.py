@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from headrace.base.time import SystemClock
 from headrace.engine.engine import Engine, Settings
@@ -31,7 +31,7 @@ class Running:
         self._clock = SystemClock()
         self._stopped = False
 
-    def __enter__(self) -> Running:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -133,5 +133,3 @@ def run(app: App) -> None:
 def read_view(app: App, name: str) -> pa.Table:
     """Return a view's rows from any process."""
     return SqliteViews(app.storage / "views.db").read(name)
-
-

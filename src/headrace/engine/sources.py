@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.engine.publish import DEAD_SINK
-from headrace.kernels.aggregate import Counts
+from headrace.kernels.grouped import Counts
 from headrace.kernels.level import stage
 
 if TYPE_CHECKING:

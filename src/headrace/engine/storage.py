@@ -1,13 +1,13 @@
 """What an app owns on disk, who may write it, and the one file that says what has happened: the commit.
 
-    app.json            the app's name, its id and its shards
-    plan.json           the identity of the stateful steps
-    lock                held by the process that runs the app
-    log/                the embedded log
-    epochs/<n>.json     the commit of epoch n; epochs/<n>/ its staged rows until they are published
-    state/<step>/<shard>/<file>
-    views.db
-    spark/              Spark's checkpoint
+app.json            the app's name, its id and its shards
+plan.json           the identity of the stateful steps
+lock                held by the process that runs the app
+log/                the embedded log
+epochs/<n>.json     the commit of epoch n; epochs/<n>/ its staged rows until they are published
+state/<step>/<shard>/<file>
+views.db
+spark/              Spark's checkpoint
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import os
 import shutil
 import uuid
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from headrace.base.errors import DamagedFile, StorageBusy, StorageOfAnother
@@ -28,6 +27,7 @@ from headrace.kernels.state import Head
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 KEPT_COMMITS = 20
 """So many commits stay readable, for those who look; recovery needs the last one."""

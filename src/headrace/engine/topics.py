@@ -62,9 +62,7 @@ class Topics:
 
     def dead(self, topic: str) -> Topic:
         """Return the topic of the dead letters of another."""
-        return ensure_topic(
-            self.log, f"{topic}.dead", DEAD, partitions=1, key=(), event_time=None, cleanup="delete"
-        )
+        return ensure_topic(self.log, f"{topic}.dead", DEAD, partitions=1, key=(), event_time=None, cleanup="delete")
 
 
 def log_path(storage: Path, location: str | None) -> Path:

@@ -57,10 +57,8 @@ def of_source(
         promise = None if time is None else time - node.out_of_order
         (resting if _rests(node, progress, partition, unread, now) else held).append(promise)
     known = [promise for promise in held or resting if promise is not None]
-    if held:
-        least = min(known) if len(known) == len(held) else None
-    else:
-        least = max(known, default=None)
+    complete = len(known) == len(held or resting)
+    least = (min(known) if complete else None) if held else max(known, default=None)
     return Promise(_later(before, least), idle=not held and bool(resting))
 
 

@@ -43,8 +43,10 @@ class Accumulators:
 
     def add(self, call: Call) -> None:
         """Keep what a call needs; its result is `_a{i}` for the i-th call added."""
-        if call.distinct or call.function in _FROM_VALUES_ALWAYS or (
-            call.function in _EXTREMES and not self.insert_only
+        if (
+            call.distinct
+            or call.function in _FROM_VALUES_ALWAYS
+            or (call.function in _EXTREMES and not self.insert_only)
         ):
             self._from_values(call)
         else:

@@ -1,4 +1,4 @@
-"""Grouped aggregates: rows to partial groups, partial groups into state, changed groups out.
+"""Grouped aggregates, after the exchange: partial groups into state, changed groups out.
 
 State is one row a group (and pane): the count of rows `_n` and the pieces, and for some functions a multiset of
 values. A result comes out only where it changed: the old row withdrawn, the new one inserted.
@@ -7,12 +7,12 @@ values. A result comes out only where it changed: the old row withdrawn, the new
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
+from headrace.kernels.grouped import COUNT, GROUPS, Counts, by_position, tables
 from headrace.kernels.panes import PaneSql
-from headrace.kernels.state import COUNT, TableSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,125 +20,6 @@ if TYPE_CHECKING:
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import Grouping
     from headrace.kernels.state import StepState
-
-GROUPS = "groups"
-
-
-@dataclass
-class Counts:
-    """What a step did in an epoch, for the status."""
-
-    rows_in: int = 0
-    rows_out: int = 0
-    late: int = 0
-    partly_late: int = 0
-    state_rows: int = 0
-    dead: int = 0
-
-    def __iadd__(self, other: Counts) -> Counts:  # noqa: PYI034 -- no one subclasses it
-        for name in vars(self):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        return self
-
-
-@dataclass
-class Judged:
-    """What became of a step's rows: partial groups, one table for each multiset, and the late rows."""
-
-    tables: list[pa.Table]
-    late: pa.Table | None
-    counts: Counts = field(default_factory=Counts)
-
-
-def tables(grouping: Grouping) -> tuple[TableSpec, ...]:
-    """Return the tables that a grouping keeps."""
-    keys = tuple((f"k{i}", kind) for i, (_, _, kind) in enumerate(grouping.keys))
-    if grouping.panes:
-        keys = (*keys, ("_pane", "BIGINT"))
-    pieces = tuple((f"p{i}", piece.type) for i, piece in enumerate(grouping.pieces))
-    made = [TableSpec(name=GROUPS, keys=keys, values=pieces)]
-    for number, values in enumerate(grouping.values):
-        made.append(TableSpec(name=f"values{number}", keys=(*keys, *values.columns), values=()))
-    return tuple(made)
-
-
-# ---- before the exchange ------------------------------------------------------------------------------------
-
-
-def partial(duck: Duck, grouping: Grouping, rows: str, watermark: int | None, *, want_late: bool) -> Judged:
-    """Group the rows of relation `rows`; rows whose windows are all closed at the watermark are late."""
-    made = [duck.arrow(_partial_groups(grouping, rows))]
-    made += [duck.arrow(_partial_values(grouping, number, rows)) for number in range(len(grouping.values))]
-    judged = Judged(made, None)
-    if grouping.panes is None or watermark is None:
-        judged.counts.rows_in = _total(made[0])
-        return judged
-    return _without_late(duck, grouping, rows, judged, watermark, want_late=want_late)
-
-
-def _group_columns(grouping: Grouping) -> list[str]:
-    columns = [f"{sql} AS k{i}" for i, (_, sql, _) in enumerate(grouping.keys)]
-    if grouping.panes:
-        columns.append(f"{PaneSql(grouping.panes).of('_time')} AS _pane")
-    return columns
-
-
-def _by(columns: list[str]) -> str:
-    return f"GROUP BY {', '.join(str(i + 1) for i in range(len(columns)))}" if columns else ""
-
-
-def _only_inside(grouping: Grouping) -> str:
-    return PaneSql(grouping.panes).inside("_time") if grouping.panes else "true"
-
-
-def _partial_groups(grouping: Grouping, rows: str) -> str:
-    groups = _group_columns(grouping)
-    count = "count(*)" if grouping.insert_only else "sum(_weight)::BIGINT"
-    made = [f"{piece.partial} AS p{i}" for i, piece in enumerate(grouping.pieces)]
-    columns = [*groups, f"{count} AS {COUNT}", *made, "max(_time) AS _time"]
-    return (
-        f"SELECT {', '.join(columns)} FROM {rows} WHERE {_only_inside(grouping)} {_by(groups)} HAVING count(*) > 0"
-    )
-
-
-def _partial_values(grouping: Grouping, number: int, rows: str) -> str:
-    values = grouping.values[number]
-    groups = _group_columns(grouping)
-    groups += [f"{sql} AS {name}" for sql, (name, _) in zip(values.partial, values.columns, strict=True)]
-    count = "count(*)" if grouping.insert_only else "sum(_weight)::BIGINT"
-    return (
-        f"SELECT {', '.join(groups)}, {count} AS {COUNT} FROM {rows} WHERE ({values.where}) AND {_only_inside(grouping)} "
-        f"{_by(groups)} HAVING {count} <> 0"
-    )
-
-
-def _without_late(
-    duck: Duck, grouping: Grouping, rows: str, judged: Judged, watermark: int, *, want_late: bool
-) -> Judged:
-    assert grouping.panes is not None  # noqa: S101 -- only windows have late rows
-    sql = PaneSql(grouping.panes)
-    gone, begun = sql.gone("_pane", watermark), sql.closed(sql.first_start("_pane"), watermark)
-    groups = duck.register(judged.tables[0])
-    every, late, partly = duck.rows(
-        f"SELECT coalesce(sum(abs({COUNT})), 0), coalesce(sum(abs({COUNT})) FILTER ({gone}), 0), "
-        f"coalesce(sum(abs({COUNT})) FILTER ({begun} AND NOT {gone}), 0) FROM {groups}"
-    )[0]
-    judged.counts = Counts(rows_in=int(every), late=int(late), partly_late=int(partly))
-    if late:
-        names = [groups, *(duck.register(table) for table in judged.tables[1:])]
-        judged.tables = [duck.arrow(f"SELECT * FROM {name} WHERE NOT {gone}") for name in names]
-        if want_late:
-            judged.late = duck.arrow(f"SELECT * FROM {rows} WHERE {sql.gone('_time', watermark)} AND {_only_inside(grouping)}")
-    return judged
-
-
-def _total(groups: pa.Table) -> int:
-    import pyarrow.compute as pc
-
-    return int(pc.sum(pc.abs(groups.column(COUNT))).as_py() or 0)
-
-
-# ---- into the state -----------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -171,20 +52,20 @@ class Merging:
         relations = [f"SELECT * FROM {self.duck.register(part)}" for part in parts if part.num_rows]
         keys = [name for name, _ in table.keys]
         if len(relations) == 1:
-            typed = ", ".join(f"{name}::{kind} AS {name}" for name, kind in table.values)
-            return f"(SELECT * {f'REPLACE ({typed})' if typed else ''} FROM ({relations[0]}))"
+            casts = ", ".join(f"{name}::{kind} AS {name}" for name, kind in table.values)
+            return f"(SELECT * {f'REPLACE ({casts})' if casts else ''} FROM ({relations[0]}))"
         if not relations:
             typed = [f"NULL::{kind} AS {name}" for name, kind in (*table.keys, (COUNT, "BIGINT"))]
             return f"(SELECT {', '.join(typed)} WHERE false)"
         made = [f"sum({COUNT})::BIGINT AS {COUNT}"]
         if number == 0:
-            made += [f"{piece.finish.format(f=f'{piece.fold}(p{i})')} AS p{i}" for i, piece in self._pieces()]
+            made += [
+                f"{piece.finish.format(f=f'{piece.fold}(p{i})')} AS p{i}"
+                for i, piece in enumerate(self.grouping.pieces)
+            ]
             made.append("max(_time) AS _time")
         columns = ", ".join([*keys, *made])
-        return f"(SELECT {columns} FROM ({' UNION ALL '.join(relations)}) {_by(keys)})"
-
-    def _pieces(self) -> list[tuple[int, object]]:
-        return list(enumerate(self.grouping.pieces))
+        return f"(SELECT {columns} FROM ({' UNION ALL '.join(relations)}) {by_position(keys)})"
 
     def _merged(self, folded: list[str]) -> pa.Table | None:
         if self.grouping.simple and not self.grouping.final:
@@ -276,9 +157,7 @@ class Merging:
         equal = " AND ".join([same, *(f"a.{r} IS NOT DISTINCT FROM b.{r}" for r in results)])
         gone = f"(SELECT * FROM before a WHERE NOT EXISTS (FROM after b WHERE {equal}))"
         came = f"(SELECT * FROM after a WHERE NOT EXISTS (FROM before b WHERE {equal}))"
-        return self.duck.arrow(
-            f"{self._result_rows(gone, 'r', -1)} UNION ALL {self._result_rows(came, 'r', 1)}"
-        )
+        return self.duck.arrow(f"{self._result_rows(gone, 'r', -1)} UNION ALL {self._result_rows(came, 'r', 1)}")
 
     def _touch(self, folded: str) -> None:
         """Make `touched_windows`: the keys, and open windows, of the changed groups."""
@@ -291,7 +170,7 @@ class Merging:
             keys.append("_window")
         self.duck.run(
             f"CREATE OR REPLACE TEMP TABLE touched_windows AS SELECT {', '.join([*keys, 'max(_time) AS _time'])} "
-            f"FROM (SELECT {', '.join([*columns, '_time'])} FROM {folded}) {_by(keys) or 'HAVING count(*) > 0'}"
+            f"FROM (SELECT {', '.join([*columns, '_time'])} FROM {folded}) {by_position(keys) or 'HAVING count(*) > 0'}"
         )
 
     def _results(self, windows: str) -> str:
@@ -299,11 +178,12 @@ class Merging:
         keys = [f"w.k{i}" for i in range(len(self.grouping.keys))] + (["w._window"] if self.grouping.panes else [])
         folds = [f"{p.finish.format(f=f'{p.fold}(s.p{i})')} AS p{i}" for i, p in enumerate(self.grouping.pieces)]
         columns = [*keys, "any_value(w._time) AS _time", f"sum(s.{COUNT})::BIGINT AS {COUNT}", *folds]
-        joined = f"{windows} w JOIN {self.state.name(GROUPS)} s ON {self._in_window(GROUPS)}"
-        main = f"SELECT {', '.join(columns)} FROM {joined} {_by(keys)} HAVING sum(s.{COUNT}) > 0"
+        joined = f"{windows} w JOIN {self.state.name(GROUPS)} s ON {self._in_window()}"
+        main = f"SELECT {', '.join(columns)} FROM {joined} {by_position(keys)} HAVING sum(s.{COUNT}) > 0"
         return self._rendered(main, windows)
 
-    def _in_window(self, table: str) -> str:
+    def _in_window(self) -> str:
+        """Return the condition that a kept row `s` belongs to a group and window `w`."""
         made = [f"w.k{i} IS NOT DISTINCT FROM s.k{i}" for i in range(len(self.grouping.keys))]
         if self.grouping.panes:
             made.append(f"s._pane >= w._window AND s._pane < w._window + {self.grouping.panes.size}")
@@ -316,8 +196,8 @@ class Merging:
         for number in range(len(self.grouping.values)):
             same = " AND ".join(f"g.{key} IS NOT DISTINCT FROM x{number}.{key}" for key in mine) or "true"
             source += f" LEFT JOIN ({self._of_values(number, windows)}) x{number} ON {same}"
-        for i, (call, number) in enumerate(zip(self.grouping.calls, self.grouping.from_values, strict=True)):
-            made.append(f"{call if number is None else self._else_empty(call, f'x{number}.c{i}')} AS _a{i}")
+        for i, (call, source_of) in enumerate(zip(self.grouping.calls, self.grouping.from_values, strict=True)):
+            made.append(f"{call if source_of is None else self._else_empty(call, f'x{source_of}.c{i}')} AS _a{i}")
         calls = f"SELECT {', '.join(made)} FROM {source}"
         keys = [*self._named_keys(), *(["_window"] if self.grouping.panes else []), "_time"]
         named = f"SELECT {', '.join([*keys, *(f'_a{i}' for i in range(len(self.grouping.calls)))])} FROM ({calls})"
@@ -337,7 +217,7 @@ class Merging:
         table = f"values{number}"
         counted = (
             f"SELECT {', '.join([*mine, *(f's.{v}' for v in values)])}, sum(s.{COUNT})::BIGINT AS {COUNT} "
-            f"FROM {windows} w JOIN {self.state.name(table)} s ON {self._in_window(table)} "
+            f"FROM {windows} w JOIN {self.state.name(table)} s ON {self._in_window()} "
             f"GROUP BY ALL HAVING sum(s.{COUNT}) > 0"
         )
         calls = [
@@ -346,7 +226,7 @@ class Merging:
             if source == number
         ]
         keys = [name.removeprefix("w.") for name in mine]
-        return f"SELECT {', '.join([*keys, *calls])} FROM ({counted}) {_by(keys) or 'HAVING count(*) > 0'}"
+        return f"SELECT {', '.join([*keys, *calls])} FROM ({counted}) {by_position(keys) or 'HAVING count(*) > 0'}"
 
     # -- windows that close
 
@@ -376,7 +256,7 @@ class Merging:
             folded = [f"s.p{i}" for i in range(len(self.grouping.pieces))]
             keys = [f"w.k{i}" for i in range(len(self.grouping.keys))]
             columns = ", ".join([*keys, "w._window", "w._time", f"s.{COUNT}", *folded])
-            final = self._rendered(f"SELECT {columns} FROM closing w JOIN {groups} s ON {self._in_window(GROUPS)}", "")
+            final = self._rendered(f"SELECT {columns} FROM closing w JOIN {groups} s ON {self._in_window()}", "")
         else:
             final = self._rendered(self._framed(sql, near), "")
         order = ", ".join(["_window", *(quote(name) for name, _, _ in self.grouping.keys)])
@@ -400,9 +280,12 @@ class Merging:
         keys = [f"k{i}" for i in range(len(self.grouping.keys))]
         pieces = [f"p{i}" for i in range(len(self.grouping.pieces))]
         p = sql.panes
-        panes = f"SELECT {', '.join([*keys, COUNT, *pieces])}, _pane + {p.pane} AS _at, NULL AS _window FROM {self.state.name(GROUPS)} WHERE {near}"
+        kept = ", ".join([*keys, COUNT, *pieces, f"_pane + {p.pane} AS _at", "NULL AS _window"])
+        panes = f"SELECT {kept} FROM {self.state.name(GROUPS)} WHERE {near}"
         typed = [f"NULL::{piece.type} AS p{i}" for i, piece in enumerate(self.grouping.pieces)]
-        ends = f"SELECT {', '.join([*keys, f'NULL AS {COUNT}', *typed])}, _window + {p.size} AS _at, _window FROM closing"
+        ends = (
+            f"SELECT {', '.join([*keys, f'NULL AS {COUNT}', *typed])}, _window + {p.size} AS _at, _window FROM closing"
+        )
         by = f"PARTITION BY {', '.join(keys)} " if keys else ""
         over = "OVER frame_"
         frame = f"WINDOW frame_ AS ({by}ORDER BY _at RANGE BETWEEN {p.size - p.pane} PRECEDING AND CURRENT ROW)"

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
 from headrace.base.errors import HeadraceError, InternalError, StepFailed
-from headrace.kernels.aggregate import Counts, Merging, partial, tables
+from headrace.kernels.aggregate import Merging
 from headrace.kernels.apply import applied
 from headrace.kernels.exchange import split
 from headrace.kernels.files import write_tables
+from headrace.kernels.grouped import Counts, tables
+from headrace.kernels.partial import partial
 from headrace.kernels.spec import Apply, Merge, Op, Partial, Query, Send, Stage
 from headrace.kernels.staging import staged
 from headrace.kernels.state import Head, open_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     import pyarrow as pa
 

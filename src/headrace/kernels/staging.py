@@ -53,9 +53,7 @@ def _changelog(op: Stage, source: str) -> str:
     kept = f"SELECT *, row_number() OVER ({by}ORDER BY _weight DESC) AS _nth FROM {source}"
     emptied = [f"CASE WHEN _weight > 0 THEN {name} END AS {name}" if name in others else name for name in columns]
     order = ", ".join(["_time", *key])
-    return (
-        f"SELECT {', '.join(emptied)}, _time, _weight < 0 AS _deleted FROM ({kept}) WHERE _nth = 1 ORDER BY {order}"
-    )
+    return f"SELECT {', '.join(emptied)}, _time, _weight < 0 AS _deleted FROM ({kept}) WHERE _nth = 1 ORDER BY {order}"
 
 
 def _with(schema: pa.Schema, *fields: pa.Field) -> pa.Schema:

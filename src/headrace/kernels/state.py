@@ -194,7 +194,7 @@ def open_states(
 ) -> dict[str, StepState]:
     """Return the states of a shard's steps at their heads, from the cache where it can be believed."""
     duck.run("CREATE TABLE IF NOT EXISTS _heads (step VARCHAR, file VARCHAR)")
-    stamped: dict[str, str] = dict(duck.rows("SELECT step, file FROM _heads"))  # type: ignore[arg-type]
+    stamped: dict[str, str] = dict(duck.rows("SELECT step, file FROM _heads"))
     made = {}
     for step, tables in steps.items():
         state = StepState(duck, step, tables, heads.get(step))

@@ -51,9 +51,7 @@ def groupable(names: Iterable[str], schema: pa.Schema, *, step: str) -> None:
     for name in names:
         kind = schema.field(name).type
         if pa.types.is_map(kind):
-            raise WrongColumnType(
-                name, step=step, is_type=type_name(kind), needs="anything but a map", role="a key"
-            )
+            raise WrongColumnType(name, step=step, is_type=type_name(kind), needs="anything but a map", role="a key")
 
 
 def no_repeats(names: Sequence[str], *, step: str) -> None:

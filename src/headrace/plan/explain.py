@@ -65,7 +65,9 @@ class Explanation:
     def __str__(self) -> str:
         lines = [f"app {self.plan.app}: {self.plan.depth + 1} levels"]
         for level in range(self.plan.depth + 1):
-            lines.append(f"level {level}" + (" (per input partition)" if level == 0 else " (per shard, after an exchange)"))
+            lines.append(
+                f"level {level}" + (" (per input partition)" if level == 0 else " (per shard, after an exchange)")
+            )
             for step in self.data["steps"]:
                 if step["level"] == level:
                     lines += _text(step)

@@ -20,7 +20,7 @@ POINTS = (
 )
 
 
-class Crash(BaseException):  # noqa: N818 -- it is no error of the app: it stands for the death of the process
+class Crash(BaseException):
     """The process died, as far as the engine can tell."""
 
 
@@ -45,6 +45,7 @@ class Faults:
         self.armed = None
 
     def __call__(self, point: str) -> None:
+        """Come by a point."""
         if self.armed == point:
             self.armed = None
             raise Crash(point)
@@ -62,6 +63,7 @@ class Kill:
     marker: str
 
     def __call__(self, point: str) -> None:
+        """Come by a point."""
         if point == self.point and not Path(self.marker).exists():
             Path(self.marker).touch()
             os.kill(self.process, signal.SIGKILL)

@@ -99,7 +99,7 @@ class SparkCarrier:
         if kept is None or not continues:
             if kept is not None and any(isinstance(node, ReadSource) for node in self.engine.inputs.sources.values()):
                 raise InvalidPlan(
-                    "the app has run without Spark since, and the offsets of app.read sources are in Spark's checkpoint",
+                    "the app ran without Spark since, but the offsets of app.read sources are in Spark's checkpoint",
                     hint="Reset the app, or go on with the carrier that it ran on last.",
                 )
             name = f"checkpoint-{last.epoch + 1}" + ("" if kept is None else f"-{kept['name']}")[:40]

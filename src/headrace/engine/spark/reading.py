@@ -32,7 +32,10 @@ def encoded(spark: SparkSession, job: tasks.Job, name: str, node: ReadSource) ->
     if frame is None:
         reader = spark.readStream.format(str(node.format)).options(**dict(node.options))
         frame = reader.schema(to_ddl(node.schema)).load() if _takes_schema(str(node.format)) else reader.load()
-    columns = [f"CAST(`{field.name.replace('`', '``')}` AS {_ddl(field)}) AS `{field.name.replace('`', '``')}`" for field in node.schema]
+    columns = [
+        f"CAST(`{field.name.replace('`', '``')}` AS {_ddl(field)}) AS `{field.name.replace('`', '``')}`"
+        for field in node.schema
+    ]
     return frame.selectExpr(*columns).mapInArrow(_level_zero(job, name, node.event_time, node.schema), blobs.DDL)
 
 

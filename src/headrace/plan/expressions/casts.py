@@ -133,7 +133,7 @@ def _to_string(ask: _Ask) -> Cast:
     )
 
 
-def _to_integral(ask: _Ask) -> Cast:  # noqa: PLR0911 one return a type
+def _to_integral(ask: _Ask) -> Cast:
     sql, kind, to = ask.sql, ask.kind, ask.to
     if k.is_integral(kind):
         return ask.plain(raises=kind.bit_width > to.bit_width)

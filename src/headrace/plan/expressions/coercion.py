@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 _NUMBERS = (k.TINYINT, k.SMALLINT, k.INT, k.BIGINT, k.FLOAT, k.DOUBLE)
 
 
-def common(  # noqa: PLR0911 one return a family of types
-    one: pa.DataType, other: pa.DataType, *, strings: bool = True
-) -> pa.DataType | None:
+def common(one: pa.DataType, other: pa.DataType, *, strings: bool = True) -> pa.DataType | None:
     """Return the type in which two meet, or None; `strings` lets text become the other's type."""
     if k.NULL in (one, other) or one == other:
         return other if one == k.NULL else one

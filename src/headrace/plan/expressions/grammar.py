@@ -48,7 +48,8 @@ def parse(text: str, *, step: str) -> exp.Expression:
         why = "it nests too deeply" if isinstance(error, RecursionError) else _first_line(error)
         raise InvalidExpression(f'step "{step}": cannot read {text!r}: {why}') from None
     tree = trees[0] if len(trees) == 1 else None
-    if tree is None or isinstance(tree, exp.Query | exp.DDL | exp.DML | exp.Command | exp.Block):
+    statement = isinstance(tree, exp.Query) and not isinstance(tree, exp.Subquery)
+    if tree is None or statement or isinstance(tree, exp.DDL | exp.DML | exp.Command | exp.Block):
         raise InvalidExpression(
             f'step "{step}": {text!r} is not one expression',
             hint='Write one value, such as "upper(name)"; rows are chosen with where, columns with select.',

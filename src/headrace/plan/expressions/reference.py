@@ -35,23 +35,29 @@ _CASTS = """
 `cast(x as type)`, `x::type` and `try_cast` take every pair of types that Spark's ANSI mode takes, and raise (or give
 null) for the same values. Arrays, maps and structs are not cast to text.
 """
-_DIFFERENCES = """
-## Known differences
-
-| where | difference |
-|---|---|
-| double and float to text | the shortest digits that read back, as Java 19 and later print them; Java 17 prints one digit more for some numbers (`2.0E-3` is the same, `1.57273096E12` is `1.572731E12`), and the least positive numbers as `4.9E-324`, `1.4E-45` |
-| number to timestamp | beyond the years that 64 bits of microseconds hold, we raise; Spark gives the last instant, or wraps around |
-| text to decimal | digits other than 0 to 9 (`１２`) raise |
-| text to double or float | hexadecimal numbers (`0x1p3`) raise |
-| text to date or timestamp | years before 0000 and after 9999, names of zones (`Europe/Berlin`) and times without a date (`T10:00`) raise |
-| binary to text | bytes that are no UTF-8 raise |
-| decimal arithmetic | what needs more than 38 digits between is refused when it is declared; Spark rounds |
-| regular expressions | Java's dialect, computed by RE2: look-around, back-references, possessive quantifiers and sets within sets are refused; `\\b` knows ASCII words, as Java 19 and later |
-| exp, ln, pow, cbrt and kin | may differ from the JVM's in the last digit |
-| upper, lower, initcap | U+10FFFE and U+10FFFF, which are no characters, are not kept by lower and initcap |
-| errors | the condition is Spark's, the words are ours |
-"""  # noqa: RUF001 the digits are the point
+_DIFFERENCES = {
+    "double and float to text": (
+        "the shortest digits that read back, as Java 19 and later print them; older Javas print more digits for some"
+        " numbers (`1.57273096E12` for the float `1.572731E12`), and the least numbers as `4.9E-324` and `1.4E-45`"
+    ),
+    "number to timestamp": (
+        "beyond the years that 64 bits of microseconds hold, we raise; Spark gives the last instant, or wraps around"
+    ),
+    "text to decimal": "digits other than 0 to 9, of other scripts, raise",
+    "text to double or float": "hexadecimal numbers (`0x1p3`) raise",
+    "text to date or timestamp": (
+        "years before 0000 and after 9999, names of zones (`Europe/Berlin`) and times without a date (`T10:00`) raise"
+    ),
+    "binary to text": "bytes that are no UTF-8 raise",
+    "decimal arithmetic": "what needs more than 38 digits on the way is refused when it is declared; Spark rounds",
+    "regular expressions": (
+        "Java's dialect, computed by RE2: look-around, back-references, possessive quantifiers and sets within sets are"
+        " refused; `\\b` knows ASCII words, as in Java 19 and later"
+    ),
+    "exp, ln, pow, cbrt and kin": "may differ from the JVM's in the last digit",
+    "lower, initcap": "do not keep U+10FFFE and U+10FFFF, which are no characters",
+    "errors": "the condition is Spark's, the words are ours",
+}
 
 
 def page() -> str:
@@ -60,7 +66,7 @@ def page() -> str:
     for family, functions in FAMILIES.items():
         parts.append(f"\n## {family}\n\n| name | takes | examples | notes |\n|---|---|---|---|\n")
         parts += [_row(function) for function in functions]
-    parts += [_CASTS, _aggregates(), _refused(), _DIFFERENCES]
+    parts += [_CASTS, _aggregates(), _refused(), _differences()]
     return "".join(parts)
 
 
@@ -95,6 +101,11 @@ def _refused() -> str:
         reasons.setdefault(reason, []).append(f"`{name}`")
     lines = (f"- {reason}: {', '.join(names)}\n" for reason, names in reasons.items())
     return "\n## Refused, with the reason\n\n" + "".join(lines)
+
+
+def _differences() -> str:
+    lines = (f"| {where} | {_cell(text)} |\n" for where, text in _DIFFERENCES.items())
+    return "\n## Known differences\n\n| where | difference |\n|---|---|\n" + "".join(lines)
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ class _Reader:
             nullable = nullable and empty
         return made, nullable
 
-    def atom(self) -> tuple[str, bool]:  # noqa: PLR0911 one line a sort of atom
+    def atom(self) -> tuple[str, bool]:
         here = self.take()
         if here == "(":
             return self.group()

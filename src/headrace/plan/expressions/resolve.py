@@ -156,7 +156,7 @@ def _arguments(form: Function, values: list[Value], name: str) -> list[Value] | 
     return made
 
 
-def _argument(value: Value, wanted: str) -> Value | None:  # noqa: PLR0911 one line a class
+def _argument(value: Value, wanted: str) -> Value | None:
     kind = value.type
     if wanted in ("any", "same", "alike"):
         return value

@@ -46,7 +46,7 @@ def _sum(values: list[Value]) -> pa.DataType:
 
 def _average(values: list[Value]) -> pa.DataType:
     kind = values[0].type
-    return k.adjusted(kind.precision + 4, kind.scale + 4) if k.is_decimal(kind) else k.DOUBLE
+    return k.decimal(kind.precision + 4, kind.scale + 4) if k.is_decimal(kind) else k.DOUBLE
 
 
 def _ordered(values: list[Value]) -> pa.DataType:

@@ -1,0 +1,50 @@
+"""What the two halves of a grouped aggregate share: the tables that are kept, and what is counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.kernels.state import COUNT, TableSpec
+
+if TYPE_CHECKING:
+    from headrace.kernels.spec import Grouping
+
+GROUPS = "groups"
+
+
+@dataclass
+class Counts:
+    """What a step did in an epoch, for the status."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    late: int = 0
+    partly_late: int = 0
+    state_rows: int = 0
+    dead: int = 0
+
+    def __iadd__(self, other: Counts) -> Counts:  # noqa: PYI034 -- no one subclasses it
+        for name in vars(self):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        return self
+
+
+def tables(grouping: Grouping) -> tuple[TableSpec, ...]:
+    """Return the tables that a grouping keeps."""
+    keys = tuple((f"k{i}", kind) for i, (_, _, kind) in enumerate(grouping.keys))
+    if grouping.panes:
+        keys = (*keys, ("_pane", "BIGINT"))
+    pieces = tuple((f"p{i}", piece.type) for i, piece in enumerate(grouping.pieces))
+    made = [TableSpec(name=GROUPS, keys=keys, values=pieces)]
+    for number, values in enumerate(grouping.values):
+        made.append(TableSpec(name=f"values{number}", keys=(*keys, *values.columns), values=()))
+    return tuple(made)
+
+
+def by_position(columns: list[str]) -> str:
+    """Return GROUP BY over the first columns of a SELECT, by their positions: names may be any text."""
+    return f"GROUP BY {', '.join(str(i + 1) for i in range(len(columns)))}" if columns else ""
+
+
+__all__ = ["COUNT", "GROUPS", "Counts", "by_position", "tables"]

@@ -1,0 +1,94 @@
+"""Grouped aggregates, before the exchange: rows to partial groups, and the rows that come too late."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.kernels.grouped import COUNT, Counts, by_position
+from headrace.kernels.panes import PaneSql
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.kernels.duck import Duck
+    from headrace.kernels.spec import Grouping
+
+
+@dataclass
+class Judged:
+    """What became of a step's rows: partial groups, one table for each multiset, and the late rows."""
+
+    tables: list[pa.Table]
+    late: pa.Table | None
+    counts: Counts = field(default_factory=Counts)
+
+
+def partial(duck: Duck, grouping: Grouping, rows: str, watermark: int | None, *, want_late: bool) -> Judged:
+    """Group the rows of relation `rows`; rows whose windows are all closed at the watermark are late."""
+    made = [duck.arrow(_partial_groups(grouping, rows))]
+    made += [duck.arrow(_partial_values(grouping, number, rows)) for number in range(len(grouping.values))]
+    judged = Judged(made, None)
+    if grouping.panes is None or watermark is None:
+        judged.counts.rows_in = _total(made[0])
+        return judged
+    return _without_late(duck, grouping, rows, judged, watermark, want_late=want_late)
+
+
+def _group_columns(grouping: Grouping) -> list[str]:
+    columns = [f"{sql} AS k{i}" for i, (_, sql, _) in enumerate(grouping.keys)]
+    if grouping.panes:
+        columns.append(f"{PaneSql(grouping.panes).of('_time')} AS _pane")
+    return columns
+
+
+def _only_inside(grouping: Grouping) -> str:
+    return PaneSql(grouping.panes).inside("_time") if grouping.panes else "true"
+
+
+def _partial_groups(grouping: Grouping, rows: str) -> str:
+    groups = _group_columns(grouping)
+    count = "count(*)" if grouping.insert_only else "sum(_weight)::BIGINT"
+    made = [f"{piece.partial} AS p{i}" for i, piece in enumerate(grouping.pieces)]
+    columns = [*groups, f"{count} AS {COUNT}", *made, "max(_time) AS _time"]
+    source = f"{rows} WHERE {_only_inside(grouping)}"
+    return f"SELECT {', '.join(columns)} FROM {source} {by_position(groups)} HAVING count(*) > 0"
+
+
+def _partial_values(grouping: Grouping, number: int, rows: str) -> str:
+    values = grouping.values[number]
+    groups = _group_columns(grouping)
+    groups += [f"{sql} AS {name}" for sql, (name, _) in zip(values.partial, values.columns, strict=True)]
+    count = "count(*)" if grouping.insert_only else "sum(_weight)::BIGINT"
+    return (
+        f"SELECT {', '.join(groups)}, {count} AS {COUNT} FROM {rows} "
+        f"WHERE ({values.where}) AND {_only_inside(grouping)} {by_position(groups)} HAVING {count} <> 0"
+    )
+
+
+def _without_late(
+    duck: Duck, grouping: Grouping, rows: str, judged: Judged, watermark: int, *, want_late: bool
+) -> Judged:
+    assert grouping.panes is not None  # noqa: S101 -- only windows have late rows
+    sql = PaneSql(grouping.panes)
+    gone, begun = sql.gone("_pane", watermark), sql.closed(sql.first_start("_pane"), watermark)
+    groups = duck.register(judged.tables[0])
+    every, late, partly = duck.rows(
+        f"SELECT coalesce(sum(abs({COUNT})), 0), coalesce(sum(abs({COUNT})) FILTER ({gone}), 0), "
+        f"coalesce(sum(abs({COUNT})) FILTER ({begun} AND NOT {gone}), 0) FROM {groups}"
+    )[0]
+    judged.counts = Counts(rows_in=int(every), late=int(late), partly_late=int(partly))
+    if late:
+        names = [groups, *(duck.register(table) for table in judged.tables[1:])]
+        judged.tables = [duck.arrow(f"SELECT * FROM {name} WHERE NOT {gone}") for name in names]
+        if want_late:
+            judged.late = duck.arrow(
+                f"SELECT * FROM {rows} WHERE {sql.gone('_time', watermark)} AND {_only_inside(grouping)}"
+            )
+    return judged
+
+
+def _total(groups: pa.Table) -> int:
+    import pyarrow.compute as pc
+
+    return int(pc.sum(pc.abs(groups.column(COUNT))).as_py() or 0)

@@ -1,0 +1,195 @@
+"""A reset forgets what it says, all of it or none, and the app goes on from there."""
+
+import json
+from dataclasses import dataclass, field
+
+import pytest
+
+import headrace as hr
+from headrace.base.errors import PlanChanged, PlanError, StorageBusy
+from headrace.engine import reset as resets
+from headrace.engine.reset import reset, would_lose
+from headrace.engine.storage import Storage
+from headrace.testing import Driver
+
+AT = "2026-01-31 10:0{}"
+
+
+def chain(*, per="user", window="1 minute", emit="changes", late=False):
+    """An app of two steps on top of each other, and one beside them."""
+    app = hr.App("chain")
+    rows = app.stream("rows", "user string, team string, n bigint, at timestamp", event_time="at")
+    if late:
+        rows.where("n >= 0").to_view("all_rows")
+    first = rows.group_by(per).window(hr.tumbling(window, grace="0 seconds"), emit=emit).agg(n="sum(n)").named("first")
+    first.to_view("first")
+    first.to_topic("first_changes")
+    first.group_by(per).agg(best="max(n)").named("second").to_view("second")
+    rows.group_by("team").agg(n="count(*)").named("beside").to_view("beside")
+    return app
+
+
+def row(user, n, minute, team="red"):
+    return {"user": user, "team": team, "n": n, "at": AT.format(minute)}
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """Return the storage of a chain that has run two epochs."""
+    with Driver(chain(), storage=tmp_path / "kept") as driver:
+        driver.send("rows", row("ann", 1, 0), row("bob", 2, 0))
+        driver.run()
+        driver.send("rows", row("ann", 5, 3))
+        driver.run()
+    return tmp_path / "kept"
+
+
+def numbers(driver, view, *columns):
+    return [tuple(found[column] for column in columns) for found in driver.view(view)]
+
+
+def test_what_would_be_lost_is_told_and_nothing_happens(kept):
+    plan = chain().plan()
+    before = sorted(path for path in kept.rglob("*"))
+    loss = would_lose(plan, kept, "first")
+    assert sorted(loss.steps) == ["first", "second"]
+    assert sorted(loss.views) == ["first", "second"]
+    assert loss.topics == ("first_changes",)
+    whole = would_lose(plan, kept)
+    assert sorted(whole.steps) == ["beside", "first", "second"]
+    assert (whole.views["beside"], whole.rows_read) == (1, 3)
+    assert before == sorted(path for path in kept.rglob("*"))
+
+
+def test_a_changed_step_starts_empty_and_goes_on_from_the_offsets_it_had(kept):
+    changed = chain(window="2 minutes")
+    with pytest.raises(PlanChanged):
+        Driver(changed, storage=kept)
+    reset(changed.plan(), kept, "first", sync=False)
+    with Driver(changed, storage=kept) as driver:
+        assert driver.view("first") == driver.view("second") == []
+        assert numbers(driver, "beside", "n") == [(3,)]
+        driver.send("rows", row("ann", 7, 4), row("ann", 1, 5))
+        driver.run()
+        assert numbers(driver, "first", "user", "n") == [("ann", 8)]
+        assert numbers(driver, "second", "user", "best") == [("ann", 8)]
+        assert numbers(driver, "beside", "n") == [(5,)]
+
+
+def test_the_watermark_stays_so_that_nothing_final_opens_again(tmp_path):
+    app = chain(emit="final")
+    with Driver(app, storage=tmp_path) as driver:
+        driver.send("rows", row("ann", 1, 0), row("ann", 1, 9))
+        driver.run()
+        assert numbers(driver, "first", "n") == [(1,)]
+        mark = driver.watermark("first")
+    reset(app.plan(), tmp_path, "first", sync=False)
+    with Driver(app, storage=tmp_path) as driver:
+        assert driver.watermark("first") == mark
+        driver.send("rows", row("ann", 100, 0))
+        driver.run()
+        assert driver.view("first") == []
+        assert [late["n"] for late in driver.late("first")] == [100]
+
+
+def test_a_step_below_is_reset_alone(kept):
+    reset(chain().plan(), kept, "second", sync=False)
+    with Driver(chain(), storage=kept) as driver:
+        assert numbers(driver, "first", "user", "n") == [("ann", 1), ("ann", 5), ("bob", 2)]
+        assert driver.view("second") == []
+        driver.send("rows", row("bob", 4, 4))
+        driver.run()
+        assert numbers(driver, "second", "user", "best") == [("bob", 4)]
+
+
+def test_a_step_that_only_the_storage_knows_can_be_forgotten(kept):
+    app = hr.App("chain")
+    rows = app.stream("rows", "user string, team string, n bigint, at timestamp", event_time="at")
+    rows.group_by("team").agg(n="count(*)").named("beside").to_view("beside")
+    reset(app.plan(), kept, "second", sync=False)
+    assert sorted(json.loads((kept / "plan.json").read_text())["steps"]) == ["beside", "first"]
+    with pytest.raises(PlanError, match='there is no step "thrid"'):
+        reset(app.plan(), kept, "thrid")
+    with pytest.raises(PlanError, match='the step "rows" keeps no state'):
+        reset(app.plan(), kept, "rows")
+
+
+def test_a_whole_reset_reads_from_the_start_and_appends_again(kept):
+    """A new id: the log must not take what is appended again for a retry."""
+    identity = json.loads((kept / "app.json").read_text())["id"]
+    with Driver(chain(), storage=kept) as driver:
+        before = len(driver.read("first_changes"))
+    reset(chain().plan(), kept, sync=False)
+    assert sorted(entry.name for entry in kept.iterdir()) == ["app.json", "lock", "log"]
+    assert json.loads((kept / "app.json").read_text())["id"] != identity
+    with Driver(chain(window="2 minutes"), storage=kept, shards=2) as driver:
+        driver.run()
+        assert numbers(driver, "first", "user", "n") == [("ann", 1), ("ann", 5), ("bob", 2)]
+        assert len(driver.read("first_changes")) == before + 3
+
+
+def test_an_app_that_runs_is_not_reset(kept):
+    with Driver(chain(), storage=kept), pytest.raises(StorageBusy):
+        reset(chain().plan(), kept)
+    assert not (kept / resets.NOTE).exists()
+
+
+def test_an_app_that_never_ran_has_nothing_to_lose(tmp_path):
+    assert reset(chain().plan(), tmp_path / "none").nothing
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_commit_not_yet_published_is_not_published_into_a_view_that_is_gone(tmp_path):
+    with Driver(chain(), storage=tmp_path) as driver:
+        driver.send("rows", row("ann", 1, 0))
+        driver.crash(at="before_views")
+    reset(chain(window="2 minutes").plan(), tmp_path, "first", sync=False)
+    with Driver(chain(window="2 minutes"), storage=tmp_path) as driver:
+        assert driver.view("first") == []
+        assert numbers(driver, "beside", "n") == [(1,)]
+        driver.send("rows", row("ann", 4, 2))
+        driver.run()
+        assert numbers(driver, "first", "n") == [(4,)]
+
+
+class Died(BaseException):
+    """The process died in the middle of a reset."""
+
+
+@dataclass
+class Dying:
+    """Counts the changes that a reset makes on disk, and dies at one of them."""
+
+    at: int
+    made: list[str] = field(default_factory=list)
+
+    def wrap(self, name, function):
+        def run(*arguments, **named):
+            self.made.append(name)
+            if len(self.made) == self.at:
+                raise Died
+            return function(*arguments, **named)
+
+        return run
+
+
+@pytest.mark.parametrize("step", [None, "first"])
+@pytest.mark.parametrize("at", range(2, 9))
+def test_a_reset_that_dies_is_finished_at_the_next_start(kept, monkeypatch, step, at):
+    """Wherever it dies after its note was written, the outcome is that of a reset that did not."""
+    dying = Dying(at)
+    monkeypatch.setattr(resets.shutil, "rmtree", dying.wrap("rmtree", resets.shutil.rmtree))
+    monkeypatch.setattr(resets.SqliteViews, "drop", dying.wrap("drop", resets.SqliteViews.drop))
+    monkeypatch.setattr(Storage, "_write_aside", dying.wrap("write", Storage._write_aside))
+    try:
+        reset(chain().plan(), kept, step, sync=False)
+    except Died:
+        assert (kept / resets.NOTE).exists()
+    monkeypatch.undo()
+    with Driver(chain(), storage=kept) as driver:
+        assert not (kept / resets.NOTE).exists()
+        driver.send("rows", row("ann", 4, 4))
+        driver.run()
+        whole = [("ann", 1), ("ann", 5), ("ann", 4), ("bob", 2)]
+        assert sorted(numbers(driver, "first", "user", "n")) == sorted(whole if step is None else [("ann", 4)])
+        assert numbers(driver, "beside", "n") == [(4,)]
