@@ -43,7 +43,9 @@ def test_the_status_of_an_app_that_runs_says_so_and_a_reset_is_refused(headrace,
 
 def test_the_storage_of_another_app_is_refused(headrace, ran, program):
     ran()
-    other = program('import headrace as hr\napp = hr.App("other", storage="shop")\napp.stream("t", "a int").to_view("v")')
+    other = program(
+        'import headrace as hr\napp = hr.App("other", storage="shop")\napp.stream("t", "a int").to_view("v")'
+    )
     for command in (["status"], ["reset", "--yes"]):
         said = headrace(*command, other)
         assert said.code == 1

@@ -43,7 +43,7 @@ def test_the_history_of_a_repository_comes_out_as_git_counts_it(headrace, late):
     assert "✔ commits: 7, as git rev-list --count says" in said.out
     assert "✔ file changes: 14 in" in said.out
     assert "✘" not in said.out
-    assert "2 file changes of 1 commits" in said.out
+    assert "2 file changes of 1 commit:" in said.out
     assert "Look further:" in said.out
     for line in said.out.splitlines():
         if line.startswith("  headrace "):

@@ -12,7 +12,9 @@ import pytest
 from headrace.cli.produce import Lines
 from headrace.log import Log
 
-SCHEMA = "user string not null, price bigint, share double, at timestamp, tags array<string>, raw binary, cost decimal(10,2)"
+SCHEMA = (
+    "user string not null, price bigint, share double, at timestamp, tags array<string>, raw binary, cost decimal(10,2)"
+)
 ROW = {
     "user": "ann",
     "price": 3,
@@ -61,8 +63,9 @@ def test_a_topic_is_created_listed_described_and_deleted(headrace, orders):
     assert "has no topics" in headrace("topics", "list").err
 
 
+@pytest.mark.usefixtures("orders")
 @pytest.mark.parametrize("command", ["describe", "consume", "produce", "delete"])
-def test_an_unknown_topic_is_named_with_its_nearest(headrace, orders, command):
+def test_an_unknown_topic_is_named_with_its_nearest(headrace, command):
     said = headrace("topics", command, "ordres", given="")
     assert said.code == 1
     assert said.err.startswith('[UNKNOWN_TOPIC] the log ".headrace/log" has no topic "ordres"')
@@ -71,7 +74,7 @@ def test_an_unknown_topic_is_named_with_its_nearest(headrace, orders, command):
 
 @pytest.mark.parametrize("form", ["json", "csv"])
 def test_what_consume_prints_produce_reads_back(headrace, orders, form):
-    second = {name: None for name in ROW} | {"user": 'b"o,b\n', "at": "2026-01-31T10:00:00.000001Z", "share": "nan"}
+    second = dict.fromkeys(ROW) | {"user": 'b"o,b\n', "at": "2026-01-31T10:00:00.000001Z", "share": "nan"}
     said = headrace("topics", "produce", orders, given=lines(ROW, second))
     assert (said.code, said.err) == (0, "appended 2 rows to orders\n")
     out = headrace("topics", "consume", orders, "--format", form).out
@@ -105,10 +108,10 @@ def test_a_bad_line_is_named_and_the_lines_before_it_are_appended(headrace, orde
     said = headrace("topics", "produce", orders, given=given)
     assert said.code == 1
     assert said.err.startswith(f"[BAD_LINE] {why}"), said.err
-    assert "Detail: 1 rows before it were appended." in said.err
+    assert "Detail: Appended before it: 1 row." in said.err
     assert len(rows_of(headrace("topics", "consume", orders).out)) == 1
     skipping = headrace("topics", "produce", orders, "--skip-bad", given=given)
-    assert (skipping.code, skipping.err) == (0, "appended 2 rows to orders, 1 lines left out\n")
+    assert (skipping.code, skipping.err) == (0, "appended 2 rows to orders, 1 line left out\n")
     assert len(rows_of(headrace("topics", "consume", orders).out)) == 3
 
 
@@ -170,7 +173,7 @@ def command(*arguments, **options):
     return subprocess.Popen([sys.executable, "-c", code, *arguments], text=True, **options)
 
 
-def test_what_trickles_in_is_appended_and_followed_without_delay(headrace, orders):
+def test_what_trickles_in_is_appended_and_followed_without_delay(orders):
     """A producer that keeps its pipe open is not waited for."""
     follow = command("topics", "consume", orders, "--follow", "--max", "2", stdout=subprocess.PIPE)
     produce = command("topics", "produce", orders, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -187,7 +190,7 @@ def test_what_trickles_in_is_appended_and_followed_without_delay(headrace, order
     guard.cancel()
 
 
-def test_a_reader_that_has_seen_enough_is_no_failure(headrace, orders):
+def test_a_reader_that_has_seen_enough_is_no_failure(orders):
     with Log(".headrace/log") as log:
         log.topic(orders).append([{"user": "x" * 100}] * 20_000)
     with command("topics", "consume", orders, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as consume:

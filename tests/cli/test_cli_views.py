@@ -8,7 +8,11 @@ import json
 def test_views_are_listed_with_key_rows_and_columns(headrace, ran):
     file = ran()
     said = headrace("views", "list", "--app", file)
-    assert [line.split()[:2] for line in said.out.splitlines()] == [["view", "rows"], ["orders_of", "2"], ["spent", "2"]]
+    assert [line.split()[:2] for line in said.out.splitlines()] == [
+        ["view", "rows"],
+        ["orders_of", "2"],
+        ["spent", "2"],
+    ]
     made = json.loads(headrace("views", "list", "--storage", "shop", "--json").out)
     assert made[0] == {"view": "orders_of", "rows": 2, "key": ["user"], "columns": "user string, n bigint"}
 

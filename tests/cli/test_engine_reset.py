@@ -164,6 +164,8 @@ class Dying:
     made: list[str] = field(default_factory=list)
 
     def wrap(self, name, function):
+        """Return the function, counted, and deadly when its turn has come."""
+
         def run(*arguments, **named):
             self.made.append(name)
             if len(self.made) == self.at:

@@ -8,27 +8,7 @@ from headrace.base.errors import WrongType
 from headrace.base.schema import type_name
 from headrace.plan.expressions import scalar
 
-COLUMNS = [
-    "b",
-    "h",
-    "i",
-    "l",
-    "f",
-    "d",
-    "m",
-    "w",
-    "u",
-    "p",
-    "s",
-    "bin",
-    "day",
-    "at",
-    "ntz",
-    "ints",
-    "texts",
-    "counts",
-    "pair",
-]
+COLUMNS = (*"bhilfdmwups", "bin", "day", "at", "ntz", "ints", "texts", "counts", "pair")
 TYPES = (
     "tinyint", "smallint", "int", "bigint", "float", "double", "decimal(10,2)", "decimal(38,10)", "decimal(3,3)",
     "boolean", "string", "binary", "date", "timestamp", "timestamp_ntz", "array<int>", "array<string>",

@@ -18,6 +18,7 @@ from headrace.cli.demo_feed import feed, make_room, part_size, start
 from headrace.cli.git_log import History, NoHistory
 from headrace.cli.output import console, example, json_option, note, on_terminal, say, say_json, say_rows
 from headrace.cli.programs import load_app
+from headrace.cli.values import counted
 from headrace.engine.topics import log_path
 from headrace.log import Log
 from headrace.views.sqlite import SqliteViews
@@ -110,7 +111,7 @@ def _git(repo: Path | None) -> Demo:
     except NoHistory as error:
         note(f"There is no git history to show: {error.what}. Here are generated auction bids instead.")
         return _auctions()
-    note(f"The stream: the history of {history.root}, {total:,} commits on its main line.")
+    note(f"The stream: the history of {history.root}, {counted(total, 'commit')} on its main line.")
     if history.shallow:
         note("This clone is shallow: its first commit stands for all that was before it.")
     return Demo(
@@ -194,7 +195,8 @@ def _say_speed(demo: Demo, facts: dict[str, Any]) -> None:
     say()
     say(
         f"{demo.total:,} {demo.unit} in {facts['seconds']:.1f} s, in {facts['parts']} parts, each awaited before the "
-        f"next: {facts['epochs']} epochs; the steps took in {facts['rows']:,} rows: {facts['rows_per_second']:,.0f} rows/s"
+        f"next: {facts['epochs']} epochs; the steps took in {facts['rows']:,} rows, "
+        f"{facts['rows_per_second']:,.0f} rows/s"
     )
 
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from headrace.base.time import MICROS, as_datetime
 from headrace.cli.demo_check import Check, same
 from headrace.cli.output import say, say_rows
+from headrace.cli.values import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -126,7 +127,10 @@ def _late(late: pa.Table) -> None:
         for row in shown
     ]
     say_rows(made, ["commit", "written", "entered", "after", "a path"], title="Late: after their week had closed")
-    say(f"{late.num_rows:,} file changes of {commits:,} commits: in no week, but in the view and the topic `late`.")
+    say(
+    what = f"{counted(late.num_rows, 'file change')} of {counted(commits, 'commit')}"
+    say(f"{what}: in no week, but in the view and the topic `late`.")
+    )
 
 
 def check(now: SqliteSnapshot, history: History) -> list[Check]:

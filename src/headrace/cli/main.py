@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from typing import Any
@@ -72,7 +73,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal that knows no ✔ shows something else, and nothing breaks
             stream.reconfigure(errors="replace")
-    root(prog_name="headrace")
+    try:
+        root(prog_name="headrace")
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done and said; only the JVM has yet to go
 
 
 def _ours(error: Exception) -> HeadraceError:

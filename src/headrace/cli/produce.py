@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from headrace.base.errors import InvalidRows, PlanError, did_you_mean
 from headrace.base.time import SystemClock
-from headrace.cli.values import from_json, from_text
+from headrace.cli.values import counted, from_json, from_text
 from headrace.log.payload import SYSTEM
 from headrace.log.rows import GIVEN, rows_to_table
 
@@ -151,7 +151,7 @@ class Producing:
         self.appended += len(rows)
         if self.say is not None and self._clock.monotonic() - self._said >= SAY_SECONDS:
             self._said = self._clock.monotonic()
-            self.say(f"{self.appended} rows appended …")
+            self.say(f"{counted(self.appended, 'row')} appended …")
 
     def _fitting(self, rows: list[Row], error: InvalidRows) -> tuple[list[Row], BadLine | None]:
         """Return the rows that fit, or those before the first that does not, and what is wrong with that."""

@@ -13,6 +13,7 @@ from headrace.base.errors import PlanError, StorageBusy
 from headrace.cli.output import example, json_option, note, say, say_json
 from headrace.cli.programs import load_app, program_argument
 from headrace.cli.status import check_owner
+from headrace.cli.values import counted
 from headrace.engine import reset as engine
 from headrace.engine.storage import Storage
 
@@ -70,9 +71,9 @@ def _ask(app: str, loss: Loss, step: str | None, command: str) -> None:
 def _losses(app: str, loss: Loss, step: str | None) -> list[str]:
     lines = [f'Resetting the step "{step}" of app {app} loses:' if step else f"Resetting app {app} loses:"]
     if step is None and loss.epoch is not None:
-        lines.append(f"  how far it has read: {loss.rows_read} rows in {loss.epoch + 1} epochs")
-    lines += [f'  the state of step "{name}": {rows} rows' for name, rows in loss.steps.items()]
-    lines += [f'  the view "{name}": {rows} rows' for name, rows in loss.views.items()]
+        lines.append(f"  how far it has read: {counted(loss.rows_read, 'row')} in {counted(loss.epoch + 1, 'epoch')}")
+    lines += [f'  the state of step "{name}": {counted(rows, "row")}' for name, rows in loss.steps.items()]
+    lines += [f'  the view "{name}": {counted(rows, "row")}' for name, rows in loss.views.items()]
     if step is None:
         lines.append("Topics stay: what was written to them stays too, and will be appended to again.")
     else:

@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,11 +14,12 @@ from rich.text import Text
 
 from headrace.base.time import SystemClock
 from headrace.cli.output import console, example, json_option, note, on_terminal, say, say_json
-from headrace.cli.programs import load_app, program_argument
-from headrace.cli.values import shown
+from headrace.cli.programs import load_app, program_argument, program_path
+from headrace.cli.values import counted, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
     from types import FrameType
 
     from headrace.app import App
@@ -41,7 +41,7 @@ def run(file: str, *, storage: Path | None, until_caught_up: bool, as_json: bool
     in which something happened; with --json each is an object.
     """
     app = load_app(file, storage=storage)
-    _let_workers_import(Path(file.rpartition(":")[0] if not Path(file).exists() else file))
+    _let_workers_import(program_path(file))
     show = _json_lines if as_json else _live if on_terminal() else _lines
     stop = Stop(quiet=as_json)
     with stop.listening():
@@ -56,7 +56,7 @@ def run(file: str, *, storage: Path | None, until_caught_up: bool, as_json: bool
     else:
         said = "caught up" if until_caught_up and not stop.told else "stopped"
         rows = sum(source["rows"] for source in last["sources"].values())
-        say(f"{said} after epoch {shown(last['epoch'])}: {rows} rows read in all, lag {last['lag']}")
+        say(f"{said} after epoch {shown(last['epoch'])}: {counted(rows, 'row')} read in all, lag {last['lag']}")
 
 
 def _started(app: App) -> Running:

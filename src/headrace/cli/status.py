@@ -9,7 +9,7 @@ import click
 from headrace.base.errors import StorageOfAnother
 from headrace.cli.output import example, json_option, say, say_json, say_rows
 from headrace.cli.programs import load_app, program_argument
-from headrace.cli.values import shown
+from headrace.cli.values import counted, shown
 from headrace.engine.storage import Storage
 
 if TYPE_CHECKING:
@@ -50,7 +50,10 @@ def say_status(now: dict[str, Any]) -> None:
     if now["epoch"] is None:
         say(f"app {now['app']} {state}; it has not run an epoch yet")
     else:
-        say(f"app {now['app']} {state}; epoch {now['epoch']} ended at {shown(now['at'])} UTC; lag {now['lag']} rows")
+        say(
+        lag = counted(now["lag"], "row")
+        say(f"app {now['app']} {state}; epoch {now['epoch']} ended at {shown(now['at'])} UTC; lag {lag}")
+        )
     _say_part("sources", now["sources"], ("rows", "lag", "watermark", "dead"), {"dead": "dead letters"})
     _say_part("steps", now["steps"], ("rows_in", "rows_out", "state_rows", "late", "watermark"), {})
     _say_part("sinks", now["sinks"], ("rows",), {})

@@ -15,6 +15,7 @@ from headrace.cli.output import Commands, example, json_option, note, say, say_j
 from headrace.cli.places import log_options, open_log
 from headrace.cli.produce import BadLine, Producing, batch_of
 from headrace.cli.reset import NotConfirmed
+from headrace.cli.values import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,7 +135,7 @@ def describe(name: str, *, log: Path | None, app: str | None, as_json: bool) -> 
     if as_json:
         say_json(facts | {"offsets": each})
         return
-    say(f"topic {name}: {facts['rows']} rows in {facts['partitions']} partitions")
+    say(f"topic {name}: {counted(facts['rows'], 'row')} in {counted(facts['partitions'], 'partition')}")
     say(f"columns     {facts['schema']}")
     say(f"key         {', '.join(topic.key) or 'none: whole appends go round the partitions'}")
     say(f"event time  {topic.event_time or 'when a record was appended'}")
@@ -171,14 +172,14 @@ def produce(name: str, *, form: str, skip_bad: bool, as_json: bool, log: Path | 
         try:
             producing.run(batch_of(sys.stdin.buffer, form, producing.topic))
         except BadLine as error:
-            error.detail = f"{producing.appended} rows before it were appended."
+            error.detail = f"Appended before it: {counted(producing.appended, 'row')}."
             raise
         finally:
             if as_json:
                 say_json({"topic": name, "appended": producing.appended, "bad": producing.bad}, indent=None)
     if not as_json:
-        skipped = f", {producing.bad} lines left out" if producing.bad else ""
-        note(f"appended {producing.appended} rows to {name}{skipped}")
+        skipped = f", {counted(producing.bad, 'line')} left out" if producing.bad else ""
+        note(f"appended {counted(producing.appended, 'row')} to {name}{skipped}")
 
 
 @topics.command(
@@ -225,7 +226,7 @@ def delete(name: str, *, yes: bool, log: Path | None, app: str | None, as_json: 
     with open_log(log, app) as found:
         rows = _facts(find(found, name))["rows"]
         if not yes:
-            note(f"Deleting the topic {name} in {found.path} destroys its {rows} rows.")
+            note(f"Deleting the topic {name} in {found.path} destroys its {counted(rows, 'row')}.")
             if not sys.stdin.isatty():
                 raise NotConfirmed("there is no one to ask", hint=f"headrace topics delete {name} --yes")
             click.confirm("Go on?", abort=True, err=True)
@@ -233,4 +234,4 @@ def delete(name: str, *, yes: bool, log: Path | None, app: str | None, as_json: 
     if as_json:
         say_json({"topic": name, "deleted": True, "rows": rows})
     else:
-        say(f"deleted topic {name} and its {rows} rows")
+        say(f"deleted topic {name} and its {counted(rows, 'row')}")

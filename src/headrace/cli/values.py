@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _TRUE, _FALSE = {"true", "t", "1", "yes"}, {"false", "f", "0", "no"}
 
 
-def plain(value: Any) -> Any:  # noqa: PLR0911 -- a return a type
+def plain(value: Any) -> Any:
     """Return a value as JSON can hold it, without loss: `from_json` reads it back."""
     if isinstance(value, str | int | bool) or value is None:
         return value
@@ -61,6 +61,11 @@ def shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     return "".join(c if c.isprintable() else "\\x%02x" % ord(c) for c in as_text(value))  # noqa: UP031 -- as in C
+
+
+def counted(number: int, what: str) -> str:
+    """Return `1 row`, `2,000 rows`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def from_json(kind: pa.DataType) -> Callable[[Any], Any] | None:

@@ -12,7 +12,7 @@ from headrace.base.schema import to_ddl
 from headrace.cli.output import Commands, example, json_option, note, on_terminal, say, say_json, say_rows
 from headrace.cli.places import open_views, storage_options
 from headrace.cli.run import Stop
-from headrace.cli.values import as_text
+from headrace.cli.values import as_text, counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,6 +102,6 @@ def _show(now: SqliteSnapshot, name: str, limit: int | None, style: str) -> None
     else:
         say_rows(rows, table.column_names)
         more = f", the first {len(rows)} shown" if len(rows) < what.rows else ""
-        note(f"view {name}: {what.rows} rows{more}, as of epoch {now.applied()}")
+        note(f"view {name}: {counted(what.rows, 'row')}{more}, as of epoch {now.applied()}")
         if not rows and what.rows == 0:
             say("(no rows yet)")

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from headrace.kernels.state import StepState
 
 
+_OLD = (f"s.{COUNT} AS o_n", "s.rowid AS o_row")
+
+
 @dataclass
 class Merging:
     """One epoch of one aggregate in one shard."""
@@ -80,7 +83,7 @@ class Merging:
         groups = self.state.name(GROUPS)
         keys = [name for name, _ in self.state.tables[GROUPS].keys]
         columns = [f"d.{key}" for key in keys]
-        columns += [f"coalesce(s.{COUNT}, 0) + d.{COUNT} AS {COUNT}", f"s.{COUNT} AS o_n", "d._time"]
+        columns += [f"coalesce(s.{COUNT}, 0) + d.{COUNT} AS {COUNT}", "d._time", *_OLD]
         for i, piece in enumerate(self.grouping.pieces):
             columns += [f"{piece.merge.format(o=f's.p{i}', d=f'd.p{i}')} AS p{i}", f"s.p{i} AS o{i}"]
         self.duck.run(
@@ -91,22 +94,23 @@ class Merging:
 
     def _update(self, folded: list[str]) -> None:
         """Add partial groups and values to the state, whatever comes out of it later."""
-        self.state.replace(GROUPS, self._joined(folded[0]), gone="d.o_n IS NOT NULL")
+        self.state.replace(GROUPS, self._joined(folded[0]), at="o_row")
         for number in range(len(self.grouping.values)):
             table = f"values{number}"
             keys = ", ".join(f"d.{name}" for name, _ in self.state.tables[table].keys)
+            new = f"coalesce(s.{COUNT}, 0) + d.{COUNT} AS {COUNT}"
             self.duck.run(
-                f"CREATE OR REPLACE TEMP TABLE touched_values AS SELECT {keys}, "
-                f"coalesce(s.{COUNT}, 0) + d.{COUNT} AS {COUNT}, s.{COUNT} AS o_n FROM {folded[number + 1]} d "
+                f"CREATE OR REPLACE TEMP TABLE touched_values AS SELECT {', '.join([keys, new, *_OLD])} "
+                f"FROM {folded[number + 1]} d "
                 f"LEFT JOIN {self.state.name(table)} s ON {self.state.matching(table, 'd', 's')}"
             )
-            self.state.replace(table, "touched_values", gone="d.o_n IS NOT NULL")
+            self.state.replace(table, "touched_values", at="o_row")
 
     # -- results of single rows
 
     def _merged_simply(self, folded: str) -> pa.Table:
         touched = self._joined(folded)
-        self.state.replace(GROUPS, touched, gone="d.o_n IS NOT NULL")
+        self.state.replace(GROUPS, touched, at="o_row")
         old_calls = [re.sub(r"\b(?:p(\d+)|(_n))\b", _old_name, call) for call in self.grouping.calls]
         calls = [f"CASE WHEN {COUNT} > 0 THEN {sql} END AS _a{i}" for i, sql in enumerate(self.grouping.calls)]
         calls += [f"CASE WHEN o_n > 0 THEN {sql} END AS _b{i}" for i, sql in enumerate(old_calls)]

@@ -20,8 +20,8 @@ class Binding:
     stands in it more than once is bound to a name by a lambda over a list of one.
     """
 
-    def __init__(self, values: Sequence[Value]) -> None:
-        self._long = {f"\x01{i}\x02": value for i, value in enumerate(values) if _is_long(value)}
+    def __init__(self, values: Sequence[Value], mark: str = "\x01") -> None:
+        self._long = {f"{mark}{i}\x02": value for i, value in enumerate(values) if _is_long(value)}
         tokens = {id(value): token for token, value in self._long.items()}
         self.values = [replace(value, sql=tokens[id(value)]) if id(value) in tokens else value for value in values]
 

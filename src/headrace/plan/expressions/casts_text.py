@@ -71,7 +71,8 @@ def decimal_from_number(text: str, duckdb_type: str) -> str:
     whole = f"regexp_extract({text}, '^[+-]?([0-9]*)', 1)"
     digits = f"({whole} || regexp_extract({text}, '[.]([0-9]*)', 1))"
     sign = f"CASE WHEN starts_with({text}, '-') THEN '-' ELSE '' END"
-    point = f"(length({whole}) + CAST(left(regexp_extract({text}, '[eE]([+-]?[0-9]+)', 1), 9) AS INTEGER))"
+    # TRY_CAST, since DuckDB computes constant arguments early, in branches that are not taken too
+    point = f"(length({whole}) + TRY_CAST(left(regexp_extract({text}, '[eE]([+-]?[0-9]+)', 1), 9) AS INTEGER))"
     shifted = (
         f"CASE WHEN ltrim({digits}, '0') = '' OR {point} < -{_FAR} THEN '0'"
         f" WHEN {point} <= 0 THEN '0.' || repeat('0', -{point}) || {digits}"

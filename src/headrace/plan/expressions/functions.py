@@ -32,8 +32,10 @@ class Function:
     `gives` is a type, `$1` for the type of the first argument, or a rule. `sql` is text with `$1`, `$2`, `$*` (all,
     with commas) and `$T` (the result's DuckDB type), or a rule. `raises`: some values make Spark, and us, raise.
     `build` replaces `gives` and `sql` where they are one decision. An argument that `sql` uses twice may be computed
-    even where the other arguments would make Spark skip it; one that it uses once is not. `ulp`: how many units in
-    the last place the result may differ from the JVM's. `notes` go to the reference page.
+    even where the other arguments would make Spark skip it; one that it uses once is not. `order`: Spark computes
+    arguments from the "left" (or "right") and stops at a null, so that a later one cannot raise; "all" says that it
+    computes them all, or that `sql` takes care. `ulp`: how many units in the last place the result may differ from
+    the JVM's. `notes` go to the reference page.
     """
 
     names: tuple[str, ...]
@@ -43,6 +45,7 @@ class Function:
     examples: tuple[str, ...] = ()
     notes: str = ""
     raises: bool = False
+    order: str = "left"
     ulp: int = 0
     prepare: Callable[[list[Value]], list[Value]] | None = None
     build: Callable[[list[Value]], Value] | None = None
@@ -52,6 +55,10 @@ class Function:
         values = list(arguments)
         if self.prepare is not None:
             values = self.prepare(values)
+        guarding = self._guards(values)
+        guards = Binding([values[i] for i in guarding], mark="\x03")
+        for i, short in zip(guarding, guards.values, strict=True):
+            values[i] = short
         binding = Binding(values)
         values = binding.values
         if self.build is not None:
@@ -61,7 +68,19 @@ class Function:
             sql = self.sql(values, kind) if callable(self.sql) else expand(self.sql, values, kind)
             made = Value("", sql, kind, raises=self.raises or any(value.raises for value in values))
         columns = frozenset[str]().union(*(value.columns for value in arguments))
-        return Value("", binding.finish(made.sql), made.type, columns, made.raises, made.constant)
+        sql = binding.finish(made.sql)
+        for guard in reversed(guards.values):
+            sql = f"(CASE WHEN {guard.sql} IS NOT NULL THEN {sql} END)"
+        return Value("", guards.finish(sql), made.type, columns, made.raises, made.constant)
+
+    def _guards(self, values: Sequence[Value]) -> list[int]:
+        """Return which arguments, in the order of computing, must not be null for a later one to be computed."""
+        if self.order == "all":
+            return []
+        order = list(range(len(values))) if self.order == "left" else list(reversed(range(len(values))))
+        raising = [place for place, i in enumerate(order) if values[i].raises]
+        before = order[: raising[-1]] if raising else []
+        return [i for i in before if not values[i].is_constant]
 
     def _type(self, values: Sequence[Value]) -> pa.DataType:
         if callable(self.gives):

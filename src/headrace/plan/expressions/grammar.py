@@ -13,10 +13,16 @@ from headrace.base.errors import InvalidExpression
 
 _OURS = ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "SUBSTR", "POSITION")
 _Parser: Any = Spark.parser_class
+_Tokenizer: Any = Spark.tokenizer_class
 
 
 class Grammar(Spark):  # type: ignore[misc]
     """Spark's dialect without sqlglot's knowledge of functions: the table of translations has its own."""
+
+    class Tokenizer(_Tokenizer):  # type: ignore[misc]
+        """A quote written twice is a quote, as in Spark since version 4."""
+
+        STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
 
     class Parser(_Parser):  # type: ignore[misc]
         """No function is special but those with a syntax of their own."""
@@ -25,6 +31,7 @@ class Grammar(Spark):  # type: ignore[misc]
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             name: parser for name, parser in _Parser.FUNCTION_PARSERS.items() if name in _OURS
         }
+        ARRAY_CONSTRUCTORS: ClassVar[dict[str, Any]] = {}  # array(1, 2)[0] is an element, ARRAY[0] is not Spark's
         NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
         NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             name: parser for name, parser in _Parser.NO_PAREN_FUNCTION_PARSERS.items() if name in ("CASE", "IF")

@@ -135,6 +135,9 @@ def typed(value: Value, kind: pa.DataType, text: str) -> Value | None:
         return integer(whole, kind, text) if fits else None
     if isinstance(value.constant, int | Decimal) and kind == k.DOUBLE:
         return Value(text, f"CAST('{value.constant}' AS DOUBLE)", kind, constant=float(value.constant))
+    if isinstance(value.constant, str) and k.is_decimal(kind) and re.fullmatch(r"-?\d+(\.\d+)?", value.constant):
+        exact = _decimal(Decimal(value.constant), text)
+        return exact if exact.type == kind else None
     if isinstance(value.constant, str) and kind == k.DATE and re.fullmatch(r"\d{4}-\d\d-\d\d", value.constant):
         try:
             date.fromisoformat(value.constant)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -10,6 +11,7 @@ from headrace.plan.expressions import kinds as k
 from headrace.plan.expressions import literals
 from headrace.plan.expressions.casts import raising
 from headrace.plan.expressions.coercion import comparable, meet
+from headrace.plan.expressions.functions import Function
 from headrace.plan.expressions.grammar import shown
 from headrace.plan.expressions.mismatch import Mismatch
 from headrace.plan.expressions.resolve import call
@@ -129,7 +131,11 @@ def element(container: Value, key: Value, text: str) -> Value:
         Mismatch: it has no elements, or the key has the wrong type.
 
     """
-    columns, raises = container.columns | key.columns, container.raises or key.raises
+    return replace(_ELEMENT.made([container, key]), text=text)
+
+
+def _element(values: list[Value]) -> Value:
+    container, key = values
     if k.is_array(container.type):
         if not k.is_integral(key.type):
             raise Mismatch(f"an array's index is a whole number, not {k.shown(key.type)}")
@@ -138,15 +144,17 @@ def element(container: Value, key: Value, text: str) -> Value:
             f"(CASE WHEN {key.sql} >= 0 AND {key.sql} < len({container.sql}) THEN {container.sql}[{key.sql} + 1]"
             f" WHEN {container.sql} IS NOT NULL AND {key.sql} IS NOT NULL THEN {fail} END)"
         )
-        return Value(text, sql, container.type.value_type, columns, raises=True)
+        return Value("", sql, container.type.value_type, raises=True)
     if k.is_map(container.type):
         met = meet([key, Value("key", "NULL", container.type.key_type)], what="a map's key")
         if met[0].type != container.type.key_type:
             raise Mismatch(f"the map's keys are {k.shown(container.type.key_type)}, not {k.shown(key.type)}")
-        return Value(
-            text, f"map_extract_value({container.sql}, {met[0].sql})", container.type.item_type, columns, raises
-        )
+        sql = f"map_extract_value({container.sql}, {met[0].sql})"
+        return Value("", sql, container.type.item_type, raises=container.raises or met[0].raises)
     raise Mismatch(f"{k.shown(container.type)} has no elements", hint="Only arrays and maps have them.")
+
+
+_ELEMENT = Function(("[]",), ("any", "any"), build=_element)
 
 
 def _bracket(compiler: Compiler, tree: exp.Expression) -> Value:

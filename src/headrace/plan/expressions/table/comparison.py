@@ -68,6 +68,7 @@ ENTRIES: tuple[Function, ...] = (
         "d <=> e",
         "equal_null(s, t)",
         "s <=> null",
+        order="all",
     ),
     built(
         "greatest",
@@ -78,8 +79,16 @@ ENTRIES: tuple[Function, ...] = (
         "greatest(s, t)",
         "greatest(m, i)",
         notes="nulls are skipped; texts are not cast",
+        order="all",
     ),
     built(
-        "least", "any...", _extreme("least"), "least(i, j)", "least(d, f)", "least(at, day)", notes="nulls are skipped"
+        "least",
+        "any...",
+        _extreme("least"),
+        "least(i, j)",
+        "least(d, f)",
+        "least(at, day)",
+        notes="nulls are skipped",
+        order="all",
     ),
 )

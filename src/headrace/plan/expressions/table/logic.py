@@ -24,7 +24,7 @@ def _or(values: list[Value]) -> Value:
 
 
 ENTRIES: tuple[Function, ...] = (
-    built("and", "boolean, boolean", _and, "p and q", "i > 0 and 1 / i > 0.5", "p and i in (1, 2, null)"),
-    built("or", "boolean, boolean", _or, "p or q", "i = 0 or 1 / i > 0.5"),
+    built("and", "boolean, boolean", _and, "p and q", "i > 0 and 1 / i > 0.5", "p and i in (1, 2, null)", order="all"),
+    built("or", "boolean, boolean", _or, "p or q", "i = 0 or 1 / i > 0.5", order="all"),
     entry("not", "boolean", "boolean", "(NOT $1)", "not p", "!q"),
 )

@@ -119,8 +119,9 @@ ENTRIES: tuple[Function, ...] = (
         "concat(s, null)",
         "concat(ints, ints)",
         "concat(s)",
+        order="all",
     ),
-    built("||", "any, any", _concat, "s || t", "s || i", "bin || bin2"),
+    built("||", "any, any", _concat, "s || t", "s || i", "bin || bin2", order="all"),
     entry(
         "concat_ws",
         "string, string...",
@@ -129,6 +130,7 @@ ENTRIES: tuple[Function, ...] = (
         "concat_ws(',', s, t)",
         "concat_ws(s, t, i)",
         notes="nulls are skipped; arrays are not taken",
+        order="all",
     ),
     built(
         "substring substr",

@@ -68,6 +68,7 @@ ENTRIES: tuple[Function, ...] = (
         "position('b', s, 2)",
         "locate(t, s, i)",
         "position(t in s)",
+        order="all",
     ),
     entry("startswith", "string, string", "boolean", "starts_with($1, $2)", "startswith(s, t)", "startswith(s, 'a')"),
     entry("endswith", "string, string", "boolean", "ends_with($1, $2)", "endswith(s, t)", "endswith(s, '')"),
