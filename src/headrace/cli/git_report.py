@@ -127,10 +127,8 @@ def _late(late: pa.Table) -> None:
         for row in shown
     ]
     say_rows(made, ["commit", "written", "entered", "after", "a path"], title="Late: after their week had closed")
-    say(
     what = f"{counted(late.num_rows, 'file change')} of {counted(commits, 'commit')}"
     say(f"{what}: in no week, but in the view and the topic `late`.")
-    )
 
 
 def check(now: SqliteSnapshot, history: History) -> list[Check]:
