@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -52,10 +55,35 @@ def late(table, ends, *, out_of_order, grace, end_of_last_window):
     """
     times = table.column("at").cast("int64").to_numpy()
     marks = np.full(len(times), np.iinfo(np.int64).min)
-    for first, last in zip(ends, [*ends[1:], len(times)], strict=True):
+    for first, last in zip(ends, [*ends[1:], len(times)][: len(ends)], strict=True):
         if first:
             marks[first:last] = times[:first].max() - out_of_order
     return end_of_last_window(times) + grace <= marks
+
+
+def counted(table, gone, size, key=None):
+    """Return the rows that windows of `size` take, counted by window and key: what is left when late rows are gone."""
+    made = Counter()
+    keys = table.column(key).to_pylist() if key else [None] * table.num_rows
+    ends = tumbling_end(size)(table.column("at").cast("int64").to_numpy()).tolist()
+    for group, end, late_ in zip(keys, ends, gone.tolist(), strict=True):
+        if not late_:
+            made[group, end] += 1
+    return made
+
+
+def shown(view, key=None):
+    """Return the same of a view's rows."""
+    return Counter({(row[key] if key else None, _micros(row["window_end"])): row["n"] for row in view})
+
+
+def _micros(time):
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def shuffled(table, seed):
+    """Return the rows in an order that a seed decides."""
+    return table.take(np.random.default_rng(seed).permutation(table.num_rows))
 
 
 def tumbling_end(size):

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from replaying import MICROS, batch, cuts, late, replay, same, tumbling_end
+from replaying import MICROS, batch, counted, cuts, late, replay, same, shown
 
 import headrace as hr
 from headrace.testing import Driver
@@ -23,6 +23,7 @@ TRIPS = {
 }
 few = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 SUBSET = 400
+MINUTE = 60 * MICROS
 
 
 def app_of(window, emit, *, out_of_order, keys=("driver",)):
@@ -80,32 +81,35 @@ def test_hopping_windows_equal_the_batch_in_any_order_of_arrival(cars, sliding, 
         same(driver.view("trips"), sliding)
 
 
-def check_late(driver, spark, cars, ends, *, hop):
+def check_late(driver, cars, ends, *, hop=MINUTE):
     """Rows are late by their last window; of those that are taken, some windows may be closed already."""
     replay(driver, "cars", cars, ends)
-    last = (lambda times: times // hop * hop + 60 * MICROS) if hop != 60 * MICROS else tumbling_end(60 * MICROS)
-    gone = late(cars, ends, out_of_order=MICROS, grace=2 * MICROS, end_of_last_window=last)
+    gone = late(
+        cars, ends, out_of_order=MICROS, grace=2 * MICROS, end_of_last_window=lambda times: times // hop * hop + MINUTE
+    )
     assert driver.late("trips") == cars.filter(gone).to_pylist()
     assert sorted(driver.read("late"), key=lambda row: row["nr"]) == driver.late("trips")
-    if hop == 60 * MICROS:
-        taken = cars.filter(pc.invert(gone))
-        same(driver.view("trips"), batch(spark, "taken", taken, query("'1 minute'", "taken")))
-    return int(gone.sum())
+    if hop == MINUTE:
+        assert shown(driver.view("trips"), "driver") == counted(cars, gone, MINUTE, "driver")
+    return gone
 
 
 @few
 @given(ends=cuts(7932, most=10), emit=st.sampled_from(["changes", "final"]))
-def test_every_row_is_counted_or_late_as_the_rules_say(spark, cars, ends, emit):
+def test_every_row_is_counted_or_late_as_the_rules_say(cars, ends, emit):
     app = app_of(hr.tumbling("1 minute", grace="2 seconds"), emit, out_of_order="1 second")
     with Driver(app, shards=2) as driver:
-        check_late(driver, spark, cars, ends, hop=60 * MICROS)
+        check_late(driver, cars, ends)
 
 
 @pytest.mark.parametrize("emit", ["changes", "final"])
 def test_every_row_is_counted_or_late_on_both_carriers(drive, spark, cars, emit):
     """The cuts stand where a row is late: just behind the row that closes its window."""
     driver = drive(app_of(hr.tumbling("1 minute", grace="2 seconds"), emit, out_of_order="1 second"))
-    assert check_late(driver, spark, cars, first_late_cuts(cars), hop=60 * MICROS) > 0
+    gone = check_late(driver, cars, first_late_cuts(cars))
+    assert gone.sum() > 0
+    taken = cars.filter(pc.invert(gone))
+    same(driver.view("trips"), batch(spark, "taken", taken, query("'1 minute'", "taken")))
 
 
 def first_late_cuts(cars):
@@ -113,7 +117,7 @@ def first_late_cuts(cars):
     times = cars.column("at").cast("int64").to_numpy()
     found, greatest = [], times[0]
     for nr, time in enumerate(times):
-        if time // (60 * MICROS) * 60 * MICROS + 63 * MICROS <= greatest and (not found or nr > found[-1] + 500):
+        if time // MINUTE * MINUTE + MINUTE + 3 * MICROS <= greatest and (not found or nr > found[-1] + 500):
             found.append(nr)
         greatest = max(greatest, time)
     return found[:2]
@@ -121,7 +125,7 @@ def first_late_cuts(cars):
 
 @few
 @given(ends=cuts(7932, most=10), emit=st.sampled_from(["changes", "final"]))
-def test_a_row_is_late_only_when_the_last_of_its_hopping_windows_is_closed(spark, cars, ends, emit):
+def test_a_row_is_late_only_when_the_last_of_its_hopping_windows_is_closed(cars, ends, emit):
     app = app_of(hr.hopping("1 minute", "20 seconds", grace="2 seconds"), emit, out_of_order="1 second")
     with Driver(app, shards=2) as driver:
-        check_late(driver, spark, cars, ends, hop=20 * MICROS)
+        check_late(driver, cars, ends, hop=MINUTE // 3)

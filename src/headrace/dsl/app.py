@@ -75,6 +75,9 @@ class App:
 
         """
         made, step = as_schema(schema), check_topic(topic)
+        check.no_repeats(made.names, step=step)
+        if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
+            raise InvalidPlan(f"partitions={partitions!r} is not possible", hint="Give a number above zero.")
         if on_error not in ON_ERROR:
             raise InvalidPlan(f"on_error={on_error!r} is not known", hint='Say "dead_letter" or "fail".')
         if format is not None:

@@ -51,7 +51,18 @@ def applied(op: Apply, rows: pa.Table) -> pa.Table:
 
 def _times(op: Apply, given: pa.Table, made: pa.Table) -> pa.ChunkedArray:
     if "_time" in made.column_names:
-        return made.column("_time").cast(TIMESTAMP).cast(pa.int64())
+        try:
+            times = made.column("_time").cast(TIMESTAMP)
+        except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise FunctionError(
+                f'step "{op.step}": {_where(op.function)} gave a column _time that is no event time: {error}'
+            ) from error
+        if times.null_count:
+            raise FunctionError(
+                f'step "{op.step}": {_where(op.function)} gave {times.null_count} rows whose event time _time is null',
+                hint="Fill it, or leave such rows out.",
+            )
+        return times.cast(pa.int64())
     if made.num_rows == given.num_rows:
         return given.column("_time").cast(pa.int64())
     raise FunctionError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -48,6 +49,11 @@ class Duck:
         self.connection.register(name, _unsliced(without_zones(table)))
         self._registered.append(name)
         return name
+
+    def rollback(self) -> None:
+        """Undo what the open transaction did, if there is one."""
+        with suppress(duckdb.TransactionException):
+            self.connection.rollback()
 
     def forget(self) -> None:
         """Let go of the Arrow tables registered so far."""

@@ -1,13 +1,15 @@
 """Checksummed files of Arrow tables: state deltas and staged outputs.
 
-A file is one line of JSON (sections with their lengths and CRC-32, and free metadata), then the sections, each an
-Arrow IPC stream. It is written under a name of its own, synced, and never changed: who needs it is told its name.
+A file is its sections, each an Arrow IPC stream, then a line of JSON (the sections with their lengths and CRC-32, and
+free metadata), then a fixed tail that finds and checks the line. It is written under a name of its own, synced, and
+never changed: who needs it is told its name.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import struct
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -19,26 +21,56 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+_TAIL = struct.Struct("<4sIQ")
+_MAGIC = b"HRT1"
+
 
 def write_tables(path: Path, tables: Mapping[str, pa.Table], metadata: Mapping[str, Any], *, sync: bool) -> int:
     """Write tables and metadata to a new file, synced to the disk, and return its size in bytes."""
-    sections = {name: encode(table) for name, table in tables.items()}
-    head = {
-        "sections": [[name, data.size, zlib.crc32(data)] for name, data in sections.items()],
-        "metadata": dict(metadata),
-    }
-    line = json.dumps(head).encode()
     _make_folder(path.parent, sync=sync)
-    with path.open("wb") as file:
-        file.write(b"%d %d\n" % (len(line), zlib.crc32(line)))
-        file.write(line)
-        for data in sections.values():
-            file.write(data)
-        file.flush()
+    sections = []
+    with path.open("wb") as raw:
+        for name, table in tables.items():
+            file = _Checked(raw)
+            with pa.PythonFile(file, "w") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table)
+            sections.append([name, file.size, file.checksum])
+        line = json.dumps({"sections": sections, "metadata": dict(metadata)}).encode()
+        raw.write(line)
+        raw.write(_TAIL.pack(_MAGIC, zlib.crc32(line), len(line)))
+        raw.flush()
         if sync:
-            os.fsync(file.fileno())
+            os.fsync(raw.fileno())
             sync_folder(path.parent)
-        return file.tell()
+        return raw.tell()
+
+
+class _Checked:
+    """A file for Arrow to write to, which keeps count and checksum of what passes."""
+
+    closed = False
+
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
+        self.size = 0
+        self.checksum = 0
+
+    def write(self, data: Any) -> int:
+        """Write, count, check."""
+        self.checksum = zlib.crc32(data, self.checksum)
+        written: int = self.raw.write(data)
+        self.size += written
+        return written
+
+    def tell(self) -> int:
+        """Return where in the section the next byte goes."""
+        return self.size
+
+    def flush(self) -> None:
+        """Leave it to the owner of the file."""
+
+    def close(self) -> None:
+        """Leave it to the owner of the file."""
 
 
 def sync_folder(folder: Path) -> None:
@@ -65,42 +97,40 @@ def read_tables(path: Path) -> tuple[dict[str, pa.Table], dict[str, Any]]:
         DamagedFile: it is missing, cut short, or a checksum does not match.
 
     """
-    try:
-        data = pa.memory_map(str(path)).read_buffer()
-    except OSError as error:
-        raise DamagedFile(str(path), str(error)) from error
-    head, at = _head(path, data)
-    tables = {}
-    for name, size, checksum in head["sections"]:
-        section = data.slice(at, size) if at + size <= data.size else None
-        if section is None or zlib.crc32(section) != checksum:
+    data = _mapped(path)
+    about = _about(path, data)
+    tables, at = {}, 0
+    for name, size, checksum in about["sections"]:
+        section = data.slice(at, size)
+        if section.size != size or zlib.crc32(section) != checksum:
             raise DamagedFile(str(path), f'section "{name}" does not match its checksum')
         tables[name] = decode(section)
         at += size
-    return tables, head["metadata"]
+    return tables, about["metadata"]
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
     """Return the metadata alone, without reading the tables."""
-    try:
-        data = pa.memory_map(str(path)).read_buffer()
-    except OSError as error:
-        raise DamagedFile(str(path), str(error)) from error
-    metadata: dict[str, Any] = _head(path, data)[0]["metadata"]
+    metadata: dict[str, Any] = _about(path, _mapped(path))["metadata"]
     return metadata
 
 
-def _head(path: Path, data: pa.Buffer) -> tuple[dict[str, Any], int]:
-    first = data.slice(0, min(64, data.size)).to_pybytes().partition(b"\n")
+def _mapped(path: Path) -> pa.Buffer:
     try:
-        size, checksum = (int(part) for part in first[0].split())
-        start = len(first[0]) + 1
-        line = data.slice(start, size).to_pybytes()
-        if len(line) == size and zlib.crc32(line) == checksum:
-            return json.loads(line), start + size
-    except ValueError:
-        pass
-    raise DamagedFile(str(path), "its head does not match its checksum")
+        return pa.memory_map(str(path)).read_buffer()
+    except OSError as error:
+        raise DamagedFile(str(path), str(error)) from error
+
+
+def _about(path: Path, data: pa.Buffer) -> dict[str, Any]:
+    if data.size >= _TAIL.size:
+        magic, checksum, size = _TAIL.unpack(data.slice(data.size - _TAIL.size).to_pybytes())
+        if magic == _MAGIC and size + _TAIL.size <= data.size:
+            line = data.slice(data.size - _TAIL.size - size, size).to_pybytes()
+            if zlib.crc32(line) == checksum:
+                about: dict[str, Any] = json.loads(line)
+                return about
+    raise DamagedFile(str(path), "its end does not match its checksum")
 
 
 def encode(table: pa.Table) -> pa.Buffer:

@@ -114,10 +114,23 @@ class LevelRun:
             FunctionError: a user's function raised.
 
         """
-        if self.level.stateful:
-            self._open()
-        for number, parts in inputs.items():
-            self._came(number, [part for part in parts if part.num_rows])
+        try:
+            if self.level.stateful:
+                self._open()
+            for number, parts in inputs.items():
+                self._came(number, [part for part in parts if part.num_rows])
+            self._run_all()
+            if self.outcome.report.staged:
+                self.task.fault("after_staging")
+            self._save()
+        except Exception:
+            self.duck.rollback()  # the cache is as the epoch before left it, and can be used again
+            raise
+        finally:
+            self.duck.forget()
+        return self.outcome
+
+    def _run_all(self) -> None:
         for op in self.level.ops:
             try:
                 self._do(op)
@@ -126,12 +139,18 @@ class LevelRun:
             except _OURS as error:
                 raise InternalError(f'step "{op.step}" made SQL that DuckDB cannot read: {_said(error)}') from error
             except duckdb.Error as error:
-                raise StepFailed(op.step, _said(error)) from error
-        if self.outcome.report.staged:
-            self.task.fault("after_staging")
-        self._save()
-        self.duck.forget()
-        return self.outcome
+                raise StepFailed(self._culprit(op), _said(error)) from error
+
+    def _culprit(self, failed: Op) -> str:
+        """Return the step whose expression failed: stateless steps are computed only where their rows are used."""
+        self.duck.rollback()
+        for op in self.level.ops[: self.level.ops.index(failed)]:
+            if isinstance(op, Query) and op.output in self.relations:
+                try:
+                    self.duck.arrow(f"SELECT * FROM {self.relations[op.output]}")
+                except duckdb.Error:
+                    return op.step
+        return failed.step
 
     # ---- state ----
 

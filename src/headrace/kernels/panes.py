@@ -26,10 +26,14 @@ class PaneSql:
     def first_start(self, pane: str) -> str:
         """Return the start of the first window that has the pane."""
         p = self.panes
+        if p.pane == p.size == p.every and pane == "_pane":
+            return pane
         return f"({self._down(f'({pane} + {p.pane - p.size + p.every - 1})', p.every)})"
 
     def last_start(self, pane: str) -> str:
-        """Return the start of the last window that has the pane."""
+        """Return the start of the last window that has the pane; `_pane` is known to be a start where all are."""
+        if self.panes.pane == self.panes.every and pane == "_pane":
+            return pane
         return self._down(pane, self.panes.every)
 
     def inside(self, pane: str) -> str:

@@ -56,7 +56,14 @@ def groupable(names: Iterable[str], schema: pa.Schema, *, step: str) -> None:
 
 def no_repeats(names: Sequence[str], *, step: str) -> None:
     """Refuse a step that makes two columns of one name, or one of Headrace's own names."""
+    lower = [name.lower() for name in names]
     for name in names:
+        if names.count(name) == 1 and lower.count(name.lower()) > 1:
+            raise InvalidPlan(
+                f'step "{step}" makes columns that differ in case alone: '
+                + ", ".join(f'"{each}"' for each in names if each.lower() == name.lower()),
+                hint="Give one of them another name.",
+            )
         if names.count(name) > 1:
             raise InvalidPlan(
                 f'step "{step}" makes the column "{name}" twice',

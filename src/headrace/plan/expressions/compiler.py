@@ -89,7 +89,8 @@ class Compiler:
         names = [part.name for part in tree.parts]
         if any(isinstance(part, exp.Star) for part in tree.parts):
             raise self.unsupported(exp.Star())
-        if len(names) == 1 and not tree.this.args.get("quoted") and names[0].lower() in literals.MOMENTS:
+        moment = len(names) == 1 and not tree.this.args.get("quoted") and names[0].lower() in literals.MOMENTS
+        if moment and names[0].lower() not in map(str.lower, self.schema.names):  # in Spark too, a column comes first
             return call(self, names[0], [], shown(tree))
         value = self._find(names[0])
         for name in names[1:]:
@@ -173,7 +174,8 @@ def _trim(compiler: Compiler, tree: exp.Expression) -> Value:
     side = str(tree.args.get("position") or "BOTH").lower()
     if tree.expression is None:
         return call(compiler, {"leading": "ltrim", "trailing": "rtrim"}.get(side, "trim"), [tree.this], shown(tree))
-    return call(compiler, "btrim" if side == "both" else side, [tree.this, tree.expression], shown(tree))
+    name = {"leading": "ltrim-from", "trailing": "rtrim-from"}.get(side, "btrim")
+    return call(compiler, name, [tree.this, tree.expression], shown(tree))
 
 
 def _extract(compiler: Compiler, tree: exp.Expression) -> Value:

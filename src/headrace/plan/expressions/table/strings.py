@@ -158,8 +158,8 @@ ENTRIES: tuple[Function, ...] = (
         "trim(both 'a' from s)",
         "trim(t from s)",
     ),
-    entry("leading", "string, string", "string", "ltrim($1, $2)", "trim(leading 'a' from s)"),
-    entry("trailing", "string, string", "string", "rtrim($1, $2)", "trim(trailing 'a' from s)"),
+    entry("ltrim-from", "string, string", "string", "ltrim($1, $2)", "trim(leading 'a' from s)"),
+    entry("rtrim-from", "string, string", "string", "rtrim($1, $2)", "trim(trailing 'a' from s)"),
     built("lpad", "any, int, [string]", _pad("lpad"), "lpad(s, 5, 'xy')", "lpad(s, b, t)", "lpad(s, 4)"),
     built("rpad", "any, int, [string]", _pad("rpad"), "rpad(s, 5, 'xy')", "rpad(s, 4, '')"),
     built(

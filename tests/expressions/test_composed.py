@@ -1,0 +1,95 @@
+"""Expressions of several parts: what one part raises or skips, the whole raises or skips as in Spark."""
+
+import pytest
+from comparison import differences
+
+pytestmark = pytest.mark.spark
+TEXTS = r"""
+'it''s' || s
+'\u0041\101' || s
+'a\qb\\' || s
+"dq" || s
+substring(upper(s), 2, 3)
+upper(substring(regexp_replace(s, 'a', 'bb'), i, 3))
+cast(cast(d as string) as double) + cast(m as string)
+cast(m / 3 as decimal(10,2)) * n / 7
+round(m / 7, 3) % 2
+(i + l) / (j - 1)
+coalesce(nullif(i, 0), 1 / i)
+case when s like 'a%' then length(s) when s rlike '\\d' then cast(s as int) else i end
+i in (1, 2, 3) and j not between -1 and 1
+date_trunc('hour', at) + interval 90 minutes
+at - interval 1 day > at2
+timestampdiff(minute, at, at2) / 60
+date_format(at, 'yyyy-MM-dd') = cast(day as string)
+try_divide(l, i) + 1
+array_contains(array(i, j), 1) or p
+concat_ws('-', s, t) <=> concat(s, '-', t)
+struct(i, s).s || 'x'
+map('a', i, 'b', j)['b']
+cast(array(i, j) as array<string>)[0]
+element_at(split(s, 'b'), 1)
+size(split(s, ','))
+-i % 7
+-(i + 1)
+abs(l) + 1
+not (i > 0 or s is null)
+i between j and l
+p is true and q is not false
+i <=> null
+if(p, null, i)
+cast(s as timestamp) > at
+day = '2024-02-29'
+day < at
+s > 1
+s between '1' and '5'
+m > 2 and m < 2.5
+l * 1.5
+d * m
+cast(null as string) || s
+hex(md5(s))
+date_add(day, 1) - day > interval 1 day
+coalesce(i, 1 div 0)
+coalesce(i, cast('abc' as int))
+if(i is null, 1 % 0, i)
+cast('1.5' as decimal(10,2)) + m
+array(i, j)[0] + array(1,2)[1]
+cast('12' as int) + i
+cast('2024-02-29 10:00:00' as timestamp) < at
+to_date('2024-02-29') = day
+unix_timestamp(at) - unix_timestamp(at2)
+floor(d / 3) + ceil(m)
+greatest(i, 0) + least(j, l)
+trim(lower(s)) = trim(upper(t))
+lpad(cast(i as string), 12, '0')
+round(cast(d as float), 2)
+cast(l as decimal(20,2)) / 3
+sqrt(abs(i)) + pow(i, 2)
+1Y + 12Y + b
+i + 5S
+0.1D + 0.2D + d
+1.5BD * m
+X'41' || bin
+date'2024-02-29' + i % 100
+timestamp'2024-02-29 10:00:00' - interval '1 2:03:04' day to second < at
+interval 1 hour * b + at
+regexp_extract(s, '(\\w+)\\s*(\\w*)', 2)
+s rlike '(?i)^[A-C]+$'
+regexp_replace(s, '[^a-z]', '')
+translate(upper(s), 'AB', 'xy')
+initcap(concat(s, ' ', t))
+try_cast(s as int) + i
+cast(cast(i as boolean) as int)
+cast(d as int) + i
+ints[0] + texts[0]
+substring(s, i + j, l + 1)
+(1 / i) % (1 div j)
+l + 1 = i + 1
+pmod(l + 1, j)
+nullif(i, 1 / j)
+"""
+
+
+def test_a_composed_expression_gives_what_spark_gives(rivals):
+    found = differences(rivals, [(text, 0) for text in TEXTS.strip().splitlines()])
+    assert not found, "\n" + "\n".join(found)
