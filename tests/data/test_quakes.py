@@ -24,7 +24,7 @@ FACTS = {
     "strong": "count_if(mag >= 4.5)",
     "first": "min(at)",
 }
-few = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 SUBSET = 400
 
 
@@ -72,7 +72,7 @@ def test_days_equal_the_batch_on_both_carriers(drive, quakes, by_day, emit):
     same(driver.view("daily"), by_day)
 
 
-@settings(few, max_examples=10)
+@settings(few, max_examples=6)
 @given(order=st.permutations(range(SUBSET)), ends=cuts(SUBSET, most=8), emit=st.sampled_from(["changes", "final"]))
 def test_hopping_days_equal_the_batch_in_any_order_of_arrival(quakes, hopping, order, ends, emit):
     window = hr.hopping("1 day", "6 hours", grace="40 days", offset="1 hour")

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
     from headrace.connect.embedded import Slice
 
-TARGET_SECONDS = 1.0
-FIRST_ROWS = 200_000
+TARGET_SECONDS = 3.0
+FIRST_ROWS = 1_000_000
 LEAST_ROWS = 1_000
-MOST_ROWS = 4_000_000
+MOST_ROWS = 8_000_000
 STEP = 2.0
 """An epoch's bound at most doubles or halves, so that one slow epoch does not choke the next ten."""
 

@@ -1,0 +1,45 @@
+"""What the README shows is run."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+from pathlib import Path
+
+from headrace.testing import Driver
+
+HOUSE = Path(__file__).parent.parent
+README = (HOUSE / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
+
+
+def blocks(kind):
+    return [text for found, text in BLOCKS if found == kind]
+
+
+def test_the_program_is_the_example():
+    program = (HOUSE / "examples" / "clicks.py").read_text(encoding="utf-8")
+    assert program.split('"""\n\n', 1)[1] == blocks("python")[0]
+
+
+def test_the_program_says_what_the_readme_shows():
+    app = runpy.run_path(str(HOUSE / "examples" / "clicks.py"))["app"]
+    rows = [json.loads(line) for line in (HOUSE / "examples" / "clicks.jsonl").read_text().splitlines()]
+    with Driver(app) as driver:
+        driver.send("clicks", *rows)
+        driver.run()
+        shown = [
+            f"{row['user']:<4}  {row['window_start']:%F %T}  {row['window_end']:%F %T}  {row['clicks']:>6}  {row['last']}"
+            for row in driver.view("clicks_by_user")
+        ]
+        for line in shown:
+            assert line in README
+        for row in driver.read("minutes"):
+            times = {name: f"{row[name]:%FT%TZ}" for name in ("window_start", "window_end")}
+            assert json.dumps({**row, **times}) in README
+
+
+def test_the_test_of_the_readme_passes():
+    names = runpy.run_path(str(HOUSE / "examples" / "clicks.py"))
+    exec(compile(blocks("python")[1], "README.md", "exec"), names)  # noqa: S102 -- our own text
