@@ -117,11 +117,12 @@ def test_columns_are_those_before_the_step():
 def test_any_column_name_works_as_a_keyword():
     rows = orders()
     names = {"name": "user", "emit": "price", "on": "price", "self": "user", "columns": "user", "😀 x": "price"}
-    taken = {name: text for name, text in names.items() if name != "self"}
-    assert rows.select(**taken).columns == list(taken)
-    assert rows.with_columns(**taken).columns[-5:] == list(taken)
-    made = rows.group_by(**{"name": "user", "emit": "price"}).agg(window="count(*)", on="max(price)", keys="min(at)")
-    assert made.columns == ["name", "emit", "window", "on", "keys"]
+    assert rows.select(**names).columns == list(names)
+    assert rows.with_columns(**names).columns[-6:] == list(names)
+    assert rows.rename(self="user").columns[0] == "self"
+    assert rows.branch(self="price > 1")["self"].columns == rows.columns
+    made = rows.group_by(**{"name": "user", "emit": "price"}).agg(window="count(*)", on="max(price)", self="min(at)")
+    assert made.columns == ["name", "emit", "window", "on", "self"]
 
 
 # ---- names ----

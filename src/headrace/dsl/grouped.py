@@ -53,7 +53,7 @@ class Grouped:
         made._window, made._emit = window, emit
         return made
 
-    def agg(self, **named: str) -> Table:
+    def agg(self, /, **named: str) -> Table:
         """Keep one row for each group (and window): its keys, `window_start` and `window_end`, and the aggregates.
 
         Each is SQL text over aggregate functions: `agg(n="count(*)", mean="sum(price) / count(*)")`.

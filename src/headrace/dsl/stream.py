@@ -67,7 +67,7 @@ class Handle:
 
     # ---- columns ----
 
-    def select(self, *columns: str, **named: str) -> Self:
+    def select(self, /, *columns: str, **named: str) -> Self:
         """Keep the columns named, and add those made by expressions: `select("user", total="price * quantity")`.
 
         A positional text is a column, `"*"`, or `"expression AS name"`. Order is as written.
@@ -91,7 +91,7 @@ class Handle:
         made += [(name, self._scalar(text, step)) for name, text in named.items()]
         return self._select(made, "select")
 
-    def with_columns(self, **named: str) -> Self:
+    def with_columns(self, /, **named: str) -> Self:
         """Add columns made by expressions; one of an existing name takes its place.
 
         All expressions see the columns as they were before this step.
@@ -110,7 +110,7 @@ class Handle:
         gone = check.columns(columns, self.schema, step=self._step("drop"))
         return self._select([c for c in self._all() if c[0] not in gone], "drop")
 
-    def rename(self, **new_old: str) -> Self:
+    def rename(self, /, **new_old: str) -> Self:
         """Give columns new names: `rename(user_id="uid")` makes `uid` the column `user_id`.
 
         Raises:
@@ -131,7 +131,7 @@ class Handle:
         made = condition(condition_, self.schema, step=self._step("where"))
         return self._with(Where(up=self._node, schema=self.schema, condition=made))
 
-    def group_by(self, *keys: str, **named: str) -> Grouped:
+    def group_by(self, /, *keys: str, **named: str) -> Grouped:
         """Group by columns, and by expressions that get a name: `group_by("user", day="date_trunc('day', at)")`.
 
         Without any key there is one group, and no row for it while it is empty. Null is a group like any other.
@@ -254,7 +254,7 @@ class Stream(Handle):
             nodes.append(_matched(self, other, step)._node)
         return Stream(self._app, Union(streams=tuple(nodes), schema=self.schema))
 
-    def branch(self, **conditions: str) -> Mapping[str | None, Stream]:
+    def branch(self, /, **conditions: str) -> Mapping[str | None, Stream]:
         """Split the rows: each goes to the first condition that it meets, and under `None` where it meets none."""
         step = self._step("branch")
         made: dict[str | None, Stream] = {}
