@@ -163,7 +163,9 @@ def test_a_named_step_keeps_its_state_whatever_stateless_steps_feed_it(tmp_path)
 
 def test_a_name_given_later_is_new_state(tmp_path):
     play(plain, tmp_path, FIRST)
-    with Driver(app_of(lambda rows: rows.group_by("k").agg(n="count(*)").named("mine").to_view("new")), storage=tmp_path) as driver:
+    with Driver(
+        app_of(lambda rows: rows.group_by("k").agg(n="count(*)").named("mine").to_view("new")), storage=tmp_path
+    ) as driver:
         driver.send("t", *SECOND)
         driver.run()
         assert driver.view("new") == [{"k": "a", "n": 1}, {"k": "c", "n": 1}]
@@ -183,7 +185,7 @@ def test_a_refused_plan_leaves_no_trace(tmp_path):
     assert set(play(plain, tmp_path, SECOND)) == {"out"}
 
 
-def test_windows_go_on_over_a_restart(tmp_path):
+def test_windows_go_on_over_a_restart():
     """The watermark, the open windows and what is late are as if nothing had been."""
     rows = [{"k": "a", "v": 1, "at": ms} for ms in (1000, 14_999, 2000, 15_000, 3000, 30_000)]
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from headrace.base.time import Clock
     from headrace.connect.embedded import Slice
+    from headrace.kernels.state import Head
     from headrace.plan.plan import Plan
 
 
@@ -186,6 +187,9 @@ class Engine:
         for piece in work.slices:
             kept = counts.setdefault(piece.source, {})
             kept["rows_out"] = kept.get("rows_out", 0) + piece.rows
+        heads = _heads(work.before.heads, reports)
+        for step, by_shard in heads.items():
+            counts.setdefault(step, {})["state_rows"] = sum(head.rows for head in by_shard.values())
         seconds = self.settings.clock.monotonic() - work.began
         commit = Commit(
             epoch=work.epoch,
@@ -194,7 +198,7 @@ class Engine:
             previous=dict(used),
             outputs=outputs,
             idle={name: promise.idle for name, promise in promises.items()},
-            heads=_heads(work.before.heads, reports),
+            heads=heads,
             staged=[staged for report in reports for staged in report.staged],
             counts=counts,
             totals=add_counts(work.before.totals, counts),
@@ -297,7 +301,7 @@ def _counts(reports: Sequence[Report]) -> dict[str, dict[str, int]]:
     return made
 
 
-def _heads(before: Mapping[str, Mapping[str, object]], reports: Sequence[Report]) -> dict:  # type: ignore[type-arg]
+def _heads(before: Mapping[str, Mapping[str, Head]], reports: Sequence[Report]) -> dict[str, dict[str, Head]]:
     made = {step: dict(heads) for step, heads in before.items()}
     for report in reports:
         if len(report.heads) and report.shard is None:

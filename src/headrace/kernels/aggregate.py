@@ -280,25 +280,28 @@ class Merging:
         )
 
     def _framed(self, sql: PaneSql, near: str) -> str:
-        """Return SQL for the closing windows' pieces: a frame slides over the panes of each key once."""
+        """Return SQL for the closing windows' pieces: a frame slides over the panes of each key once.
+
+        Panes and closing windows stand in one row where they end together, so that few rows are sorted.
+        """
         keys = [f"k{i}" for i in range(len(self.grouping.keys))]
         pieces = [f"p{i}" for i in range(len(self.grouping.pieces))]
         p = sql.panes
-        kept = ", ".join([*keys, COUNT, *pieces, f"_pane + {p.pane} AS _at", "NULL AS _window"])
-        panes = f"SELECT {kept} FROM {self.state.name(GROUPS)} WHERE {near}"
-        typed = [f"NULL::{piece.type} AS p{i}" for i, piece in enumerate(self.grouping.pieces)]
-        ends = (
-            f"SELECT {', '.join([*keys, f'NULL AS {COUNT}', *typed])}, _window + {p.size} AS _at, _window FROM closing"
-        )
+        kept = ", ".join([*keys, COUNT, *pieces, f"_pane + {p.pane} AS _at"])
+        panes = f"(SELECT {kept} FROM {self.state.name(GROUPS)} WHERE {near}) s"
+        ends = f"(SELECT {', '.join([*keys, '_window'])}, _window + {p.size} AS _at FROM closing) w"
+        same = " AND ".join(["s._at = w._at", *(f"s.{key} IS NOT DISTINCT FROM w.{key}" for key in keys)])
+        either = [f"CASE WHEN w._at IS NULL THEN s.{key} ELSE w.{key} END AS {key}" for key in keys]
+        columns = [*either, "coalesce(w._at, s._at) AS _at", "_window", COUNT, *pieces]
+        rows = f"SELECT {', '.join(columns)} FROM {panes} FULL JOIN {ends} ON {same}"
         by = f"PARTITION BY {', '.join(keys)} " if keys else ""
-        over = "OVER frame_"
         frame = f"WINDOW frame_ AS ({by}ORDER BY _at RANGE BETWEEN {p.size - p.pane} PRECEDING AND CURRENT ROW)"
         folds = [
-            f"{piece.finish.format(f=f'{piece.fold}(p{i}) FILTER (WHERE p{i} IS NOT NULL) {over}')} AS p{i}"
+            f"{piece.finish.format(f=f'{piece.fold}(p{i}) FILTER (WHERE p{i} IS NOT NULL) OVER frame_')} AS p{i}"
             for i, piece in enumerate(self.grouping.pieces)
         ]
-        columns = [*keys, "_window", "0::BIGINT AS _time", f"(sum({COUNT}) {over})::BIGINT AS {COUNT}", *folds]
-        slid = f"SELECT {', '.join(columns)} FROM ({panes} UNION ALL {ends}) {frame}"
+        made = [*keys, "_window", "0::BIGINT AS _time", f"(sum({COUNT}) OVER frame_)::BIGINT AS {COUNT}", *folds]
+        slid = f"SELECT {', '.join(made)} FROM ({rows}) {frame}"
         return f"SELECT * FROM ({slid}) WHERE _window IS NOT NULL AND {COUNT} > 0"
 
 

@@ -21,7 +21,6 @@ class Counts:
     rows_out: int = 0
     late: int = 0
     partly_late: int = 0
-    state_rows: int = 0
     dead: int = 0
 
     def __iadd__(self, other: Counts) -> Counts:  # noqa: PYI034 -- no one subclasses it

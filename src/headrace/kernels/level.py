@@ -114,6 +114,8 @@ class LevelRun:
             FunctionError: a user's function raised.
 
         """
+        if not any(part.num_rows for parts in inputs.values() for part in parts) and not self._time_has_work():
+            return self.outcome
         try:
             if self.level.stateful:
                 self._open()
@@ -129,6 +131,10 @@ class LevelRun:
         finally:
             self.duck.forget()
         return self.outcome
+
+    def _time_has_work(self) -> bool:
+        """Whether a step has met a new watermark, so that windows may close without any row."""
+        return any(self.task.watermarks.get(op.step) != self.task.previous.get(op.step) for op in self.level.stateful)
 
     def _run_all(self) -> None:
         for op in self.level.ops:
@@ -168,7 +174,6 @@ class LevelRun:
             head = state.save(folder, self.task.epoch, self.task.attempt, sync=self.task.sync)
             if head is not None and head != self.task.heads.get(step):
                 self.outcome.report.heads[step] = head
-            self._count(step, Counts(state_rows=state.rows()))
         if self.states:
             self.duck.run("COMMIT")
 

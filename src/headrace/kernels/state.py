@@ -37,6 +37,7 @@ class Head:
     chain: int
     chain_bytes: int
     full_bytes: int
+    rows: int = 0
 
     @property
     def due(self) -> bool:
@@ -128,14 +129,16 @@ class StepState:
         if full:
             tables = {table: self._all(table) for table in self.tables}
             size = write_tables(folder / name, tables, {"previous": None, "evicted": {}}, sync=sync)
-            self.head = Head(file=name, chain=0, chain_bytes=0, full_bytes=size)
+            self.head = Head(file=name, chain=0, chain_bytes=0, full_bytes=size, rows=self.rows())
         else:
             tables = {table: _concat(parts) for table, parts in self._changes.items()}
             before = self.head
             assert before is not None  # noqa: S101 -- a first head is a full one
             metadata = {"previous": before.file, "evicted": self._evicted}
             size = write_tables(folder / name, tables, metadata, sync=sync)
-            self.head = replace(before, file=name, chain=before.chain + 1, chain_bytes=before.chain_bytes + size)
+            self.head = replace(
+                before, file=name, chain=before.chain + 1, chain_bytes=before.chain_bytes + size, rows=self.rows()
+            )
         self._stamp(self.head.file)
         return self.head
 

@@ -60,7 +60,12 @@ class Driver:
         self._carrier_name = carrier
         self._read: dict[str, dict[int, int]] = {}
         self._faults = Faults()
-        self._open()
+        try:
+            self._open()
+        except BaseException:
+            if self._folder is not None:
+                self._folder.cleanup()
+            raise
 
     def _open(self) -> None:
         settings = Settings(
