@@ -121,7 +121,7 @@ def test_any_column_name_works_as_a_keyword():
     assert rows.with_columns(**names).columns[-6:] == list(names)
     assert rows.rename(self="user").columns[0] == "self"
     assert rows.branch(self="price > 1")["self"].columns == rows.columns
-    made = rows.group_by(**{"name": "user", "emit": "price"}).agg(window="count(*)", on="max(price)", self="min(at)")
+    made = rows.group_by(name="user", emit="price").agg(window="count(*)", on="max(price)", self="min(at)")
     assert made.columns == ["name", "emit", "window", "on", "self"]
 
 

@@ -237,6 +237,7 @@ class Kept:
         self.epochs = {}
 
     def write(self, epoch, rows):
+        """Keep them."""
         self.epochs[epoch] = rows.to_pylist()
 
 
@@ -422,7 +423,7 @@ flowchart LR
   orders_agg_by_user --> orders_agg_by_user_late
   orders_agg_by_user --> sink0[("view:by_user")]
   sizes --> sink1[("topic:sizes")]
-  orders_agg_by_user_late --> sink2[("topic:late")]"""
+  orders_agg_by_user_late --> sink2[("topic:late")]"""  # noqa: E501
 
 
 def test_the_plan_is_explained_as_text():

@@ -204,3 +204,11 @@ def test_windows_go_on_over_a_restart():
     assert (made, late) == run(restarts=False)
     assert [row["n"] for row in made] == [2, 2]
     assert [row["v"] for row in late] == [1]
+
+
+def test_an_app_that_feeds_itself_is_refused():
+    """A circle of topics would make every epoch the input of the next."""
+    app = hr.App("circle")
+    rows = app.stream("t", "k string")
+    with pytest.raises(hr.HeadraceError, match='reads the topic "t" and writes to it'):
+        rows.to_topic("t")

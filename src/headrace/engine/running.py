@@ -30,6 +30,7 @@ class Running:
         self._carrier = carrier
         self._clock = SystemClock()
         self._stopped = False
+        self._final: dict[str, Any] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -63,6 +64,8 @@ class Running:
         "rows_out", "watermark", "state_rows", "late", "partly_late"}}, "sources": {name: {"lag", "watermark", "rows",
         "dead"}}, "sinks": {name: {"rows"}}}`; watermarks are aware datetimes or None, counts since the first start.
         """
+        if self._final is not None:
+            return self._final
         return {**describe(self._engine.plan, self._engine.last, self._engine.inputs), "running": not self._stopped}
 
     def stop(self) -> None:
@@ -71,6 +74,7 @@ class Running:
             self._stopped = True
             try:
                 self._carrier.stop()
+                self._final = self.status()
             finally:
                 self._engine.close()
 

@@ -125,7 +125,7 @@ class LevelRun:
             if self.outcome.report.staged:
                 self.task.fault("after_staging")
             self._save()
-        except Exception:
+        except BaseException:
             self.duck.rollback()  # the cache is as the epoch before left it, and can be used again
             raise
         finally:

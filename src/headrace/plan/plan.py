@@ -20,6 +20,7 @@ from headrace.plan.nodes import (
     ReadSource,
     Select,
     Sink,
+    TopicSink,
     TopicSource,
     ViewSink,
     Where,
@@ -105,6 +106,19 @@ def check_sink(sinks: Sequence[Sink], new: Sink) -> None:
                 else "Give one of the views another name.",
             )
     names(_in_order([*sinks, new]))
+    _no_circle([*sinks, new])
+
+
+def _no_circle(sinks: Sequence[Sink]) -> None:
+    """Refuse an app that writes to a topic that it reads: its input would never end."""
+    read = {node.topic for node in _in_order(sinks) if isinstance(node, TopicSource)}
+    for sink in sinks:
+        if isinstance(sink, TopicSink) and sink.topic in read:
+            raise InvalidPlan(
+                f'the app reads the topic "{sink.topic}" and writes to it',
+                detail="Each epoch would feed the next one, without end.",
+                hint="Write to a topic of another name.",
+            )
 
 
 def _in_order(sinks: Sequence[Sink]) -> tuple[Node, ...]:
