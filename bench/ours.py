@@ -38,11 +38,10 @@ def catch_up(setting: Setting, rows: Rows, window: hr.Window, sink: Sums, *, emi
     try:
         running.await_caught_up(timeout=600)
         whole = time.perf_counter() - began
-        seconds, batches = processing(progress(running))
     finally:
         running.stop()
         shutil.rmtree(storage, ignore_errors=True)
-    return Took(whole, seconds, batches)
+    return Took(whole, *processing(progress(running)))  # the last epoch is in it only once it has ended
 
 
 def progress(running: Running) -> list:  # type: ignore[type-arg]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bench.figure import Figure
     from bench.setting import Setting
 
-_CASE = Case("windowed_light", size="10 minutes", size_us=600_000_000, must=">= 4")
+_CASE = Case("windowed_light", size="10 minutes", size_us=600_000_000, must=">= 4", runs=5)
 
 
 def run(setting: Setting) -> list[Figure]:

@@ -6,7 +6,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from headrace.engine.engine import task
-from headrace.engine.sources import bury
+from headrace.engine.level_zero import run_slices
 from headrace.kernels.duck import Duck
 from headrace.kernels.level import LevelRun, Report
 from headrace.plan.nodes import ReadSource
@@ -61,18 +61,8 @@ class InProcess:
 
     def _read(self, work: Work) -> Outcome:
         """Run level 0 on all slices at once."""
-        program, here = self.engine.program, self._task(work, 0)
-        inputs: dict[int, list[pa.Table]] = {}
-        dead = []
-        for piece in work.slices:
-            intake = next(each for each in program.intakes if each.source == piece.source)
-            taken = self.engine.inputs.take(piece)
-            inputs.setdefault(intake.output, []).append(taken.rows)
-            if taken.dead is not None:
-                dead.append((piece, taken.dead))
-        outcome = LevelRun(self._duck(0, 0), program.levels[0], here).run(inputs)
-        bury(outcome.report, here, dead)
-        return outcome
+        engine = self.engine
+        return run_slices(self._duck(0, 0), engine.program, self._task(work, 0), engine.inputs, work.slices)
 
     def _task(self, work: Work, shard: int) -> Task:
         return task(self.engine.settings, work, shard=shard, shards=self.engine.shards, attempt=self.attempt)

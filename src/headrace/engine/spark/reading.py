@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from headrace.base.schema import to_ddl
 from headrace.connect.embedded import DEAD, Slice
-from headrace.engine.sources import bury
+from headrace.engine.level_zero import bury
 from headrace.engine.spark import blobs, tasks
 from headrace.kernels.duck import Duck, typed
 from headrace.kernels.level import LevelRun

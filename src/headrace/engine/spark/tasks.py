@@ -20,7 +20,7 @@ from pyspark import TaskContext
 from headrace.base.time import SystemClock
 from headrace.engine.engine import Settings, Work, task
 from headrace.engine.inputs import Inputs
-from headrace.engine.sources import bury
+from headrace.engine.level_zero import run_slices
 from headrace.engine.spark import blobs
 from headrace.engine.storage import Commit, Storage
 from headrace.engine.topics import log_path
@@ -83,24 +83,11 @@ class Job:
 
 def read_slices(job: Job, epoch: int, number: int, slices: Sequence[Slice], began: float) -> Iterator[pa.RecordBatch]:
     """Run level 0 on slices of topics: one task of the source."""
-    here, inputs = job.task(epoch, number, slices), job.inputs()
-    deltas: dict[int, list[pa.Table]] = {}
-    dead = []
-    for piece in slices:
-        intake = next(each for each in job.program.intakes if each.source == piece.source)
-        taken = inputs.take(piece)
-        deltas.setdefault(intake.output, []).append(taken.rows)
-        if taken.dead is not None:
-            dead.append((piece, taken.dead))
-    duck = Duck()
-    try:
-        outcome = LevelRun(duck, job.program.levels[0], here).run(deltas)
-        bury(outcome.report, here, dead)
+    with closing(Duck()) as duck:
+        outcome = run_slices(duck, job.program, job.task(epoch, number, slices), job.inputs(), slices)
         outcome.report.slices = list(slices)
         outcome.report.began = began
         yield from blobs.outgoing(outcome)
-    finally:
-        duck.close()
 
 
 def level(job: Job, number: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

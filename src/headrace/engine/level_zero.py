@@ -1,0 +1,50 @@
+"""Level 0 on slices of topics: what can be read is run, what cannot is counted and on its way to `<topic>.dead`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.engine.publish import DEAD_SINK
+from headrace.kernels.grouped import Counts
+from headrace.kernels.level import LevelRun, stage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.connect.embedded import Slice
+    from headrace.engine.inputs import Inputs
+    from headrace.kernels.duck import Duck
+    from headrace.kernels.level import Outcome, Report, Task
+    from headrace.kernels.spec import Program
+
+
+def run_slices(duck: Duck, program: Program, here: Task, inputs: Inputs, slices: Sequence[Slice]) -> Outcome:
+    """Read slices and run level 0 on them, all at once.
+
+    Raises:
+        UnreadableRecord: a record cannot be read, and its source says to fail.
+
+    """
+    intakes = {intake.source: intake.output for intake in program.intakes}
+    deltas: dict[int, list[pa.Table]] = {}
+    dead = []
+    for piece in slices:
+        taken = inputs.take(piece)
+        deltas.setdefault(intakes[piece.source], []).append(taken.rows)
+        if taken.dead is not None:
+            dead.append((piece, taken.dead))
+    outcome = LevelRun(duck, program.levels[0], here).run(deltas)
+    bury(outcome.report, here, dead)
+    return outcome
+
+
+def bury(report: Report, here: Task, dead: Sequence[tuple[Slice, pa.Table]]) -> None:
+    """Stage dead letters for `<topic>.dead`, and count them."""
+    by_topic: dict[str, list[pa.Table]] = {}
+    for piece, letters in dead:
+        by_topic.setdefault(piece.topic, []).append(letters)
+        report.counts.setdefault(piece.source, Counts()).dead += letters.num_rows
+    for topic, tables in by_topic.items():
+        report.staged.append(stage(here, 0, DEAD_SINK + topic, pa.concat_tables(tables)))

@@ -1,0 +1,83 @@
+"""The benches answer as their contract says; what they measure is for `python -m bench`, not for tests."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from bench.catalogue import BENCHES
+from bench.figure import Figure, Wrong, paired, percentile, same
+
+KEYS = {"bench", "what", "rival", "ratio", "must", "holds", "ours", "theirs", "unit", "runs"}
+
+
+@pytest.fixture
+def bench(request):
+    def run(*arguments):
+        command = [sys.executable, "-m", "bench", *arguments]
+        return subprocess.run(command, cwd=request.config.rootpath, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def lines(ran):
+    assert ran.returncode == 0, ran.stderr
+    return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+def figure(*, ratio, must):
+    return Figure(bench="b", what="w", rival="r", ratio=ratio, must=must, ours=1, theirs=2, unit="s", runs=1)
+
+
+def test_every_bench_of_the_issue_is_listed(bench):
+    listed = {line["bench"]: line for line in lines(bench("list", "--json"))}
+    assert set(listed) == {
+        "windowed_light",
+        "windowed_heavy",
+        "hopping_overlap",
+        "tiny_epoch",
+        "driver_step",
+        "state_growth",
+    }
+    assert listed["windowed_heavy"]["must"] == ">= 6"
+
+
+def test_a_figure_is_one_object_a_line(bench):
+    figures = lines(bench("state_growth", "--scale", "0.002", "--without-spark", "--json"))
+    assert [set(each) for each in figures] == [KEYS, KEYS]
+    assert all(each["ratio"] > 0 and each["must"] == "<= 1.3" for each in figures)
+    assert all(each["holds"] == (each["ratio"] <= 1.3) for each in figures)
+
+
+def test_a_bench_that_does_not_exist_is_misuse(bench):
+    ran = bench("windowed_lite")
+    assert ran.returncode == 2
+    assert "windowed_light" in ran.stderr
+
+
+@pytest.mark.parametrize("name", BENCHES)
+def test_every_bench_has_a_script_that_says_what_it_expects(name):
+    module = __import__(f"bench.{name}", fromlist=["run"])
+    assert "Expected:" in module.__doc__
+    assert callable(module.run)
+
+
+def test_a_must_is_a_bound_from_below_or_from_above():
+    assert figure(ratio=4.0, must=">= 4").holds
+    assert not figure(ratio=3.9, must=">= 4").holds
+    assert figure(ratio=0.7, must="<= 0.7").holds
+    assert not figure(ratio=0.71, must="<= 0.7").holds
+    assert figure(ratio=9.0, must=None).holds
+
+
+def test_ratios_are_of_runs_side_by_side():
+    assert paired([2.0, 30.0, 4.0], [1.0, 10.0, 4.0]) == (2.0, (1.0, 3.0))
+    assert percentile([float(n) for n in range(200)], 0.99) == 198.0
+
+
+def test_a_wrong_answer_stops_the_bench():
+    same("rows", 1, 1)
+    with pytest.raises(Wrong, match="ours is 1, theirs is 2"):
+        same("rows", 1, 2)
