@@ -26,8 +26,8 @@ are the same, but for the differences that are stated here.
 A column is found by its exact name, else by its name in any case if only one column fits. Odd names stand in
 backquotes. `a.b` is a field of a struct, `a[0]` an element of an array, `m['k']` the value of a key. `case`, `in`,
 `between`, `is null`, `is distinct from` and interval literals (`interval 1 hour`, `interval '1 2:30' day to minute`)
-are those of Spark. A function that is not here is refused by name: register your own with `app.function`, compute
-whole batches with `.map_batches`, or let Spark do it before, with `app.read`.
+are those of Spark. A function that is not here is refused by name: compute whole batches with `.map_batches`, or let
+Spark do it before, with `app.read`. Functions of your own (`app.function`) come in a later release.
 """
 _CASTS = """
 ## Casts
@@ -54,6 +54,7 @@ _DIFFERENCES = {
         "Java's dialect, computed by RE2: look-around, back-references, possessive quantifiers and sets within sets are"
         " refused; `\\b` knows ASCII words, as in Java 19 and later"
     ),
+    "x in (…)": "all choices are computed, so one that raises does so even where an earlier one matches",
     "exp, ln, pow, cbrt and kin": "may differ from the JVM's in the last digit",
     "lower, initcap": "do not keep U+10FFFE and U+10FFFF, which are no characters",
     "errors": "the condition is Spark's, the words are ours",

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from headrace.plan.expressions.compiler import Compiler
 
 WAYS_ON = (
-    "app.function(name, fn, returns=…) adds a function of yours, .map_batches(fn, schema) computes whole batches,"
-    " and app.read(frame) takes a streaming DataFrame in which Spark has computed it."
+    ".map_batches(fn, schema) computes whole batches, and app.read(frame) takes a streaming DataFrame in which Spark"
+    " has computed it; app.function(name, fn, returns=…), for functions of yours, comes in a later release."
 )
 
 
