@@ -19,7 +19,7 @@ from headrace.base.errors import InternalError, PlanError
 from headrace.engine.identity import check, identity
 from headrace.engine.inputs import Inputs
 from headrace.engine.lower import lower
-from headrace.engine.pace import FIRST_ROWS, add_counts, next_limit, total
+from headrace.engine.pace import add_counts, most_rows, next_limit, total
 from headrace.engine.publish import Publisher
 from headrace.engine.reset import resume
 from headrace.engine.storage import Commit, SourceProgress, Storage
@@ -94,6 +94,7 @@ class Engine:
         self.topics = Topics(s.storage, s.topics, clock=s.clock, sync=s.sync, partitions=s.partitions or self.shards)
         self.topics.prepare(self.plan)
         self.inputs = Inputs({self.plan.name(node): node for node in self.plan.sources()}, self.topics.log)
+        self.most_rows = most_rows(node.schema for node in self.plan.sources())
         self.views = SqliteViews(s.storage / "views.db", durable=s.sync)
         for sink in self.plan.sinks:
             if isinstance(sink, ViewSink):
@@ -132,7 +133,7 @@ class Engine:
     def _blank(self) -> Commit:
         """Return the commit before the first: nothing read, no watermark."""
         steps = {self.plan.name(node): None for node in self.plan.stateful()}
-        return Commit(epoch=-1, limit=FIRST_ROWS, watermarks=dict(steps), previous=dict(steps))
+        return Commit(epoch=-1, limit=self.most_rows, watermarks=dict(steps), previous=dict(steps))
 
     def close(self) -> None:
         """Let go of the storage."""
@@ -204,7 +205,7 @@ class Engine:
             totals=add_counts(work.before.totals, counts),
             rows=work.rows,
             seconds=seconds,
-            limit=next_limit(work.before.limit, work.rows, seconds),
+            limit=next_limit(work.before.limit, work.rows, seconds, most=self.most_rows),
             at=self._now(),
             carrier=carrier,
         )

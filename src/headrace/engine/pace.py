@@ -5,19 +5,36 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import pyarrow as pa
 
     from headrace.connect.embedded import Slice
 
 TARGET_SECONDS = 3.0
-FIRST_ROWS = 1_000_000
 LEAST_ROWS = 1_000
-MOST_ROWS = 8_000_000
+MOST_ROWS = 4_000_000
+MOST_BYTES = 256 * 1024 * 1024
+"""An epoch holds at most about so much input, by the width of its columns: text is taken for 64 bytes a value."""
 STEP = 2.0
 """An epoch's bound at most doubles or halves, so that one slow epoch does not choke the next ten."""
+_WIDE = 64
 
 
-def next_limit(limit: int, rows: int, seconds: float) -> int:
+def most_rows(schemas: Iterable[pa.Schema]) -> int:
+    """Return how many rows of the widest of some schemas an epoch may have; the first epoch begins with it."""
+    widest = max((sum(_width(field.type) for field in schema) for schema in schemas), default=1)
+    return max(LEAST_ROWS, min(MOST_ROWS, MOST_BYTES // max(widest, 1)))
+
+
+def _width(kind: pa.DataType) -> int:
+    try:
+        return max(1, int(kind.bit_width) // 8)
+    except ValueError:
+        return _WIDE
+
+
+def next_limit(limit: int, rows: int, seconds: float, *, most: int) -> int:
     """Return the next epoch's bound after one that took `rows` in `seconds` under `limit`.
 
     An epoch that did not fill its bound says nothing about more rows; only its slowness counts.
@@ -28,7 +45,7 @@ def next_limit(limit: int, rows: int, seconds: float) -> int:
     if rows < limit / 2 and fits > rows:
         return limit
     bounded = min(max(fits, limit / STEP), limit * STEP)
-    return int(min(max(bounded, LEAST_ROWS), MOST_ROWS))
+    return int(min(max(bounded, LEAST_ROWS), most))
 
 
 def share(unread: Sequence[int], limit: int) -> list[int]:

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from headrace.base.time import SystemClock
 from headrace.connect.embedded import Slice
-from headrace.engine.pace import total
+from headrace.engine.pace import most_rows, total
 from headrace.engine.spark import blobs, tasks
 from headrace.engine.storage import Commit, Storage
 
@@ -121,9 +121,7 @@ class EpochReader(DataSourceStreamReader):
     def _commit(self, epoch: int) -> Commit:
         commit = self.job.before(epoch + 1, self.job.program.app)
         if epoch < 0:
-            from headrace.engine.pace import FIRST_ROWS
-
-            return replace(commit, limit=FIRST_ROWS)
+            return replace(commit, limit=most_rows(node.schema for node in self.job.sources.values()))
         return commit
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

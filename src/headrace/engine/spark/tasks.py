@@ -83,8 +83,9 @@ class Job:
 
 def read_slices(job: Job, epoch: int, number: int, slices: Sequence[Slice], began: float) -> Iterator[pa.RecordBatch]:
     """Run level 0 on slices of topics: one task of the source."""
-    with closing(Duck()) as duck:
-        outcome = run_slices(duck, job.program, job.task(epoch, number, slices), job.inputs(), slices)
+    here = job.task(epoch, number, slices)
+    with cache(job, 0, here) as duck:
+        outcome = run_slices(duck, job.program, here, job.inputs(), slices)
         outcome.report.slices = list(slices)
         outcome.report.began = began
         yield from blobs.outgoing(outcome)
@@ -144,8 +145,8 @@ def cache(job: Job, number: int, here: Task) -> Iterator[Duck]:
     Any worker may meet any shard next. What it remembers is stamped with the state file that it is at, and is brought
     from there to the epoch's state, so an old memory costs time and never truth.
     """
-    size = sum(head.full_bytes + head.chain_bytes for head in here.heads.values())
-    key = (job.app_id, number, here.shard)
+    size = sum(head.full_bytes + head.chain_bytes for head in here.heads.values()) if number else 0
+    key = (job.app_id, number, here.shard if number else 0)
     if size > SMALL_BYTES:
         if key in _KEPT:
             _KEPT.pop(key).close()
