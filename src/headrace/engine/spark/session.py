@@ -86,8 +86,6 @@ def _local(memory: str) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Over TCP a small answer waits 40 ms for an acknowledgement that the other side delays.
-        "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / f"headrace-warehouse-{uuid.uuid4().hex}"),
     }
     if "SPARK_CONF_DIR" not in os.environ:  # who keeps such a folder has an opinion about logging
