@@ -164,6 +164,12 @@ class AppendFailed(OutsideError):
     condition = "APPEND_FAILED"
 
 
+class ProducerClosed(PlanError):
+    """A producer is used after `close`, or one that numbers its rows after one of them could not be appended."""
+
+    condition = "PRODUCER_CLOSED"
+
+
 class LogClosed(PlanError):
     """A log, or a topic of it, is used after `close`."""
 

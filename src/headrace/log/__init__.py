@@ -2,6 +2,7 @@
 
 from headrace.log.log import Log
 from headrace.log.rows import rows_to_table
+from headrace.log.sending import Producer
 from headrace.log.topic import Topic
 
-__all__ = ["Log", "Topic", "rows_to_table"]
+__all__ = ["Log", "Producer", "Topic", "rows_to_table"]

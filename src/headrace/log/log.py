@@ -18,6 +18,7 @@ from headrace.log.head import BOOT, FILE_SIZE, Slot, fresh
 from headrace.log.meta import Meta
 from headrace.log.partition import HEAD_NAME, Partition
 from headrace.log.segment import Place
+from headrace.log.sending import Producer
 from headrace.log.topic import Topic
 
 if TYPE_CHECKING:
@@ -173,6 +174,30 @@ class Log:
         shutil.rmtree(gone, ignore_errors=True)
         if self.fsync:
             writer.sync_folder(self.path / _TOPICS)
+
+    def producer(
+        self,
+        *,
+        producer: str | None = None,
+        linger: str | timedelta = "5 ms",
+        batch_bytes: int = 1 << 20,
+        max_unacknowledged: int = 1000,
+    ) -> Producer:
+        """Return a producer: it takes single records from any number of threads and appends them in batches.
+
+        A batch is written when its first record has waited for `linger`, when it has about `batch_bytes`, or when
+        `max_unacknowledged` records wait for the disk: then `send` waits too. A producer with a name
+        (`producer="…"`) numbers its records, so that those sent again after a crash are not appended again.
+
+        Raises:
+            InvalidRows: an option makes no sense.
+            InvalidTime: linger is no duration.
+
+        """
+        self._check_open()
+        return Producer(
+            self, producer=producer, linger=linger, batch_bytes=batch_bytes, max_unacknowledged=max_unacknowledged
+        )
 
     # ---- inside ----------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headrace.log.head import Slot
     from headrace.log.partition import Partition
 
+NEVER = -(1 << 63)  # less than every sequence: the producer has appended nothing
 _KEPT = 2  # snapshots; the older one serves when the newer one is damaged
 
 
@@ -31,6 +32,14 @@ class Last(NamedTuple):
     sequence: int
     first: int
     end: int
+
+
+class Overtaken(Exception):
+    """The producer's last sequence is not the one that the append was made for."""
+
+    def __init__(self, last: int) -> None:
+        super().__init__(last)
+        self.last = last
 
 
 def identity(producer: str) -> bytes:

@@ -14,6 +14,8 @@ from headrace.base.schema import TIMESTAMP
 from headrace.log.rows import Rows, rows_to_table
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from headrace.log.meta import Meta
 
 
@@ -42,15 +44,28 @@ def as_records(rows: Rows, meta: Meta, *, now: int) -> pa.Table:
 
 def by_partition(table: pa.Table, key: tuple[str, ...], partitions: int) -> dict[int, pa.Table]:
     """Return the records of each partition, in their order, by the stable hash of the key."""
+    groups = grouped(partitions_of(table, key, partitions))
+    return {number: part_of(table, at) for number, at in groups.items()}
+
+
+def partitions_of(table: pa.Table, key: tuple[str, ...], partitions: int) -> NDArray[np.int64]:
+    """Return each record's partition, by the stable hash of its key."""
     hashes = hash_columns([table.column(name) for name in key], table.num_rows)
-    chosen = (hashes % np.uint64(partitions)).astype(np.uint16 if partitions < 1 << 16 else np.int64)
-    order = np.argsort(chosen, kind="stable")
-    numbers, firsts = np.unique(chosen[order], return_index=True)
-    if len(numbers) == 1:
-        return {int(numbers[0]): table}
-    ends = [*firsts[1:], table.num_rows]
-    parts = zip(numbers, firsts, ends, strict=True)
-    return {int(number): table.take(pa.array(order[first:end])) for number, first, end in parts}
+    return (hashes % np.uint64(partitions)).astype(np.int64)
+
+
+def grouped(chosen: NDArray[np.int64]) -> dict[int, NDArray[np.int64]]:
+    """Return for each partition that was chosen which records chose it, ascending."""
+    small = chosen.astype(np.uint16) if len(chosen) and int(chosen.max()) < 1 << 16 else chosen  # sorts by radix
+    order = np.argsort(small, kind="stable")
+    numbers, firsts = np.unique(small[order], return_index=True)
+    ends = [*firsts[1:], len(order)]
+    return {int(number): order[first:end] for number, first, end in zip(numbers, firsts, ends, strict=True)}
+
+
+def part_of(table: pa.Table, at: NDArray[np.int64]) -> pa.Table:
+    """Return the records at these places, which ascend."""
+    return table if len(at) == table.num_rows else table.take(pa.array(at))
 
 
 def _deleted(table: pa.Table, meta: Meta) -> pa.ChunkedArray | None:

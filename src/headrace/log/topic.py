@@ -121,8 +121,7 @@ class Topic:
             return {}
         requests = {}
         for number, part in self._spread(table, meta, partition, sequence).items():
-            encoded = list(payloads.encode(part, event_time=meta.event_time, now=now))
-            request = Request(payloads=encoded, time=now, schema=len(meta.schemas))
+            request = request_for(part, meta, now)
             if producer is not None and sequence is not None:
                 request.producer, request.sequence = identity(producer), sequence
             requests[number] = request
@@ -151,7 +150,7 @@ class Topic:
     @staticmethod
     def _check_arguments(meta: Meta, partition: int | None, producer: str | None, sequence: int | None) -> None:
         if partition is not None:
-            _check_partition(meta, partition)
+            check_partition(meta, partition)
         if (producer is None) != (sequence is None):
             raise InvalidRows("producer and sequence belong together", hint="Give both or neither.")
         if producer is not None and not (isinstance(producer, str) and isinstance(sequence, int)):
@@ -288,7 +287,7 @@ class Topic:
         found = self._partitions.get(number)
         if found is not None:
             return found
-        _check_partition(meta, number)
+        check_partition(meta, number)
         with self._lock:
             folder = self._file.folder / str(number)
             return self._partitions.setdefault(number, Partition(folder, Place(self.name, number)))
@@ -309,7 +308,14 @@ class Topic:
             self._writers, self._partitions = {}, {}
 
 
-def _check_partition(meta: Meta, number: object) -> None:
+def request_for(part: pa.Table, meta: Meta, now: int) -> Request:
+    """Return the append of records to one partition."""
+    encoded = list(payloads.encode(part, event_time=meta.event_time, now=now))
+    return Request(payloads=encoded, time=now, schema=len(meta.schemas))
+
+
+def check_partition(meta: Meta, number: object) -> None:
+    """Refuse what is no partition of a topic."""
     if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < meta.partitions:
         return
     raise InvalidTopic(

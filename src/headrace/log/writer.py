@@ -19,7 +19,7 @@ from headrace.log import recovery
 from headrace.log.frame import END, NO_PRODUCER, PRODUCED, Frame
 from headrace.log.head import BOOT, FILE_SIZE, NO_SEGMENT, Head, Slot
 from headrace.log.partition import HEAD_NAME
-from headrace.log.producers import Last, Producers
+from headrace.log.producers import NEVER, Last, Overtaken, Producers
 from headrace.log.segment import bases, index_path, segment_path
 
 if TYPE_CHECKING:
@@ -38,13 +38,14 @@ _sync = getattr(os, "fdatasync", os.fsync)
 
 @dataclass(slots=True, kw_only=True)
 class Request:
-    """One append to one partition, and what became of it."""
+    """One append to one partition, and what became of it; `after` is the producer's last sequence, if it must be."""
 
     payloads: Sequence[Payload]
     time: int
     schema: int
     producer: bytes = NO_PRODUCER
     sequence: int = 0
+    after: int | None = None
     offsets: range | None = None
     error: BaseException | None = None
 
@@ -87,6 +88,7 @@ class Writer:
         Raises:
             AppendFailed: the disk refused; the log is as before.
             TopicDeleted: the topic was deleted meanwhile.
+            Overtaken: the producer's last sequence is another than `after` says.
 
         """
         with self._waiting_lock:
@@ -159,6 +161,10 @@ class Writer:
         fresh, offset, repeats = [], state.end, []
         for request in group:
             last = known.get(request.producer) if request.producer != NO_PRODUCER else None
+            reached = NEVER if last is None else last.sequence
+            if request.after is not None and request.after != reached:
+                request.error = Overtaken(reached)
+                continue
             if last is not None and request.sequence <= last.sequence:
                 repeats.append((request, last))
                 continue

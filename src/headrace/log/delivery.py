@@ -1,0 +1,197 @@
+"""A batch of single records for one topic → appends, one to each partition, and what became of each record."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headrace.base.errors import HeadraceError, InvalidRows
+from headrace.log import records
+from headrace.log.frame import NO_PRODUCER
+from headrace.log.producers import NEVER, Overtaken, identity
+from headrace.log.sent import Sent, fail, finish
+from headrace.log.topic import check_partition, request_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from headrace.log.meta import Meta
+    from headrace.log.topic import Topic
+
+    Places = NDArray[np.int64]
+
+_TOGETHER = 8  # partitions whose fsyncs are waited for at the same time
+
+
+@dataclass(slots=True)
+class Piece:
+    """Records for one topic, in the order in which they were sent, each with its future."""
+
+    topic: Topic
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    futures: list[Sent] = field(default_factory=list)
+    partitions: dict[int, int] = field(default_factory=dict)  # which record is sent to which partition, where said
+    sequences: list[int] = field(default_factory=list)  # all of them, or none
+
+
+class Numbering:
+    """Whose numbered rows they are, and how far each partition had come when it was last seen."""
+
+    def __init__(self, producer: str) -> None:
+        self.producer = identity(producer)
+        self.reached: dict[tuple[str, int], int] = {}
+
+
+@dataclass(slots=True)
+class Done:
+    """What became of a piece: the futures that failed, the bytes written, and the first error of an append."""
+
+    failed: list[Sent] = field(default_factory=list)
+    bytes: int = 0
+    refused: BaseException | None = None
+
+
+def deliver(piece: Piece, numbering: Numbering | None, *, now: int) -> Done:
+    """Append a piece and finish the futures of its records; only what befalls the whole topic is raised."""
+    meta = piece.topic._meta()  # noqa: SLF001 - the other way to append
+    done = Done()
+    kept, table = _fitting(piece, meta, now, done)
+    if not len(kept):
+        return done
+    groups = records.grouped(_partitions(piece, kept, table, meta))
+    parts = [
+        _Part(piece, kept[at], records.part_of(table, at), number=number, meta=meta, now=now)
+        for number, at in groups.items()
+    ]
+    if len(parts) == 1:
+        parts[0].append(numbering)
+    else:
+        with ThreadPoolExecutor(min(len(parts), _TOGETHER)) as pool:
+            list(pool.map(lambda part: part.append(numbering), parts))
+    for part in parts:
+        done.bytes += part.bytes
+        if part.error is not None:
+            done.refused = done.refused or part.error
+            done.failed += part.futures
+    return done
+
+
+# ---- which records, and where to -----------------------------------------------------------------------
+
+
+def _fitting(piece: Piece, meta: Meta, now: int, done: Done) -> tuple[Places, pa.Table]:
+    """Return which rows fit, and these as records; the others fail, each for itself."""
+    everything = np.arange(len(piece.rows), dtype=np.int64)
+    wrong: dict[int, Exception] = {}
+    for at, number in piece.partitions.items():
+        try:
+            check_partition(meta, number)
+        except HeadraceError as error:
+            wrong[at] = error
+    if not wrong:
+        try:
+            return everything, records.as_records(piece.rows, meta, now=now)
+        except Exception:  # noqa: BLE001, S110 - which rows are to blame is found out below
+            pass
+    wrong |= dict(_misfits(piece.rows, 0, meta, now))
+    for at, why in wrong.items():
+        fail([piece.futures[at]], why)
+        done.failed.append(piece.futures[at])
+    kept = np.array([at for at in range(len(piece.rows)) if at not in wrong], dtype=np.int64)
+    return kept, records.as_records([piece.rows[at] for at in kept], meta, now=now)
+
+
+def _misfits(rows: list[dict[str, Any]], first: int, meta: Meta, now: int) -> Iterator[tuple[int, Exception]]:
+    """Yield each row that does not fit, with the reason; found by halving, as nearly all rows fit."""
+    try:
+        records.as_records(rows, meta, now=now)
+    except Exception as error:  # noqa: BLE001 - a row may be any mapping and raise anything
+        if len(rows) == 1:
+            yield first, _of_one(error, meta)
+            return
+        half = len(rows) // 2
+        yield from _misfits(rows[:half], first, meta, now)
+        yield from _misfits(rows[half:], first + half, meta, now)
+
+
+def _of_one(error: Exception, meta: Meta) -> Exception:
+    """Return the error about a single row without the number that it had by itself."""
+    if not isinstance(error, InvalidRows):
+        return error
+    what = error.what.replace("rows[0]: ", "").replace("rows[0] ", "the row ")
+    return InvalidRows(f'topic "{meta.name}": {what}', detail=error.detail, hint=error.hint)
+
+
+def _partitions(piece: Piece, kept: Places, table: pa.Table, meta: Meta) -> Places:
+    """Return each kept record's partition."""
+    if meta.key:
+        chosen = records.partitions_of(table, meta.key, meta.partitions)
+    elif piece.sequences:  # a retry must meet the partition of the first attempt
+        chosen = np.array([piece.sequences[at] for at in kept], dtype=np.int64) % meta.partitions
+    else:
+        turn = piece.topic._next_turn(meta.partitions)  # noqa: SLF001 - the other way to append
+        chosen = np.full(len(kept), turn, dtype=np.int64)
+    if piece.partitions:
+        for place, at in enumerate(kept):
+            chosen[place] = piece.partitions.get(int(at), chosen[place])
+    return chosen
+
+
+# ---- appending -----------------------------------------------------------------------------------------
+
+
+class _Part:
+    """The records of a piece that go to one partition."""
+
+    def __init__(self, piece: Piece, at: Places, table: pa.Table, *, number: int, meta: Meta, now: int) -> None:
+        whole = len(at) == len(piece.rows)
+        self.topic, self.number, self.table, self.meta, self.now = piece.topic, number, table, meta, now
+        self.futures = piece.futures if whole else [piece.futures[i] for i in at]
+        self.sequences = np.array([piece.sequences[i] for i in at] if piece.sequences else [], dtype=np.int64)
+        self.bytes = 0
+        self.error: BaseException | None = None
+
+    def append(self, numbering: Numbering | None) -> None:
+        """Append them and finish their futures."""
+        try:
+            given = self._write() if numbering is None else self._write_fresh(numbering)
+        except BaseException as error:  # noqa: BLE001 - it is those who wait that must hear of it
+            self.error = error
+            fail(self.futures, error)
+        else:
+            finish(self.futures, given)
+
+    def _write_fresh(self, numbering: Numbering) -> range:
+        """Skip what this partition has from this producer and append the rest; look again if it got more meanwhile."""
+        place = self.topic.name, self.number
+        while True:
+            last = numbering.reached.get(place, NEVER)
+            seen = int(np.searchsorted(self.sequences, last, side="right"))
+            finish(self.futures[:seen], [None] * seen)
+            self.futures, self.sequences, self.table = (
+                self.futures[seen:],
+                self.sequences[seen:],
+                self.table.slice(seen),
+            )
+            if not self.futures:
+                return range(0)
+            try:
+                given = self._write(numbering.producer, after=last)
+            except Overtaken as overtaken:
+                numbering.reached[place] = overtaken.last
+            else:
+                numbering.reached[place] = int(self.sequences[-1])
+                return given
+
+    def _write(self, producer: bytes = NO_PRODUCER, *, after: int | None = None) -> range:
+        request = request_for(self.table, self.meta, self.now)
+        if after is not None:
+            request.producer, request.sequence, request.after = producer, int(self.sequences[-1]), after
+        self.bytes = sum(payload.length for payload in request.payloads)
+        return self.topic._writer(self.number).append(request)  # noqa: SLF001 - the other way to append

@@ -1,0 +1,280 @@
+"""Single records in, batches out: a producer collects what many threads send and appends it together.
+
+One thread of its own writes: while it waits for the disk the next batch gathers, so the slower the disk, the larger
+the batches, and a record costs a fraction of an fsync.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.base.errors import InvalidRows, ProducerClosed
+from headrace.base.time import MICROS, SystemClock, duration, show_duration
+from headrace.log.delivery import Numbering, Piece, deliver
+from headrace.log.sent import Sent, fail
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+    from types import TracebackType
+
+    from headrace.log.log import Log
+
+_REMEMBERED = 1000  # failures that nobody has looked at
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What is sent and not yet on its way to the disk, by topic."""
+
+    pieces: dict[str, Piece] = field(default_factory=dict)
+    rows: int = 0
+    born: float = 0.0
+
+
+class Producer:
+    """Appends single records in batches; made by `Log.producer`. May be used by many threads.
+
+    A record waits at most `linger` for company. Its future is done once it is on disk, for good. Records that one
+    thread sends to one partition keep their order. Use it as a context manager: without `close`, what was not
+    acknowledged when the program ends is not in the log.
+    """
+
+    def __init__(
+        self, log: Log, *, producer: str | None, linger: str | timedelta, batch_bytes: int, max_unacknowledged: int
+    ) -> None:
+        self._log = log
+        self._name = _checked_name(producer)
+        self._linger = _checked_linger(linger) / MICROS
+        self._batch_bytes = _at_least_one(batch_bytes, "batch_bytes")
+        self._bound = _at_least_one(max_unacknowledged, "max_unacknowledged")
+        self._enough = self._bound  # rows that make a batch of batch_bytes, as far as is known
+        self._pid = os.getpid()
+        self._monotonic = SystemClock().monotonic
+        lock = threading.Lock()
+        self._lock, self._work, self._room = lock, threading.Condition(lock), threading.Condition(lock)
+        self._batch = _Batch()
+        self._sent = self._settled = self._flushing = 0
+        self._numbering = Numbering(self._name) if self._name else None
+        self._numbers: dict[str, int] = {}
+        self._stopped: dict[str, BaseException] = {}
+        self._failed: list[Sent] = []
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="headrace-producer", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._finish()
+
+    def send(
+        self, topic: str, row: Mapping[str, Any], partition: int | None = None, *, sequence: int | None = None
+    ) -> Sent:
+        """Take a record and return the future of its offset; wait only while too many are unacknowledged.
+
+        The row is a dict as for `Topic.append`, system columns included, and is copied: changing it afterwards
+        changes nothing. Without `partition` the key's hash decides; without a key each batch goes to one partition,
+        in turn. A row that does not fit fails its own future; a disk that refuses fails those of the partition's
+        batch.
+
+        A producer with a name numbers its rows: `sequence` grows with every row sent to a topic, and says which row
+        it is (its line in a file, its offset elsewhere). A row whose number the topic's partition has from this
+        producer already is not appended again, after a restart and from another process too; the future then says
+        None. After a failed append it takes no more rows for that topic: make a new one and send again from the
+        first row that failed. A row that did not fit has used its number up: mended, it needs a later one. Without
+        a key such rows go to partition `sequence % partitions`. Adding partitions moves rows: settle retries first.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            InvalidRows: the row is no dict, or its sequence is missing, or not above that of the row before.
+            ProducerClosed: the producer is closed, or had to stop for this topic.
+
+        """
+        if type(row) is not dict and not isinstance(row, Mapping):
+            raise InvalidRows(f"a row is a dict, not {row!r}")
+        future, taken = Sent(), dict(row)
+        if os.getpid() != self._pid:
+            raise self._refusal("belongs to the process that made it", "Make another one after the fork.")
+        with self._lock:
+            if self._sent - self._settled >= self._bound:
+                self._await_room()
+            if self._closed:
+                raise self._refusal("is closed", "Send before it is closed.")
+            batch = self._batch
+            piece = batch.pieces.get(topic)
+            if piece is None:
+                piece = batch.pieces[topic] = Piece(self._log.topic(topic))
+            if sequence is not None or self._name is not None:
+                piece.sequences.append(self._checked_number(topic, sequence))
+            if partition is not None:
+                piece.partitions[len(piece.rows)] = partition
+            piece.rows.append(taken)
+            piece.futures.append(future)
+            self._sent += 1
+            batch.rows += 1
+            if batch.rows == 1:
+                batch.born = self._monotonic()
+                self._work.notify()
+            elif batch.rows >= self._enough or self._sent - self._settled >= self._bound:
+                self._work.notify()
+        return future
+
+    def flush(self) -> None:
+        """Wait until everything that was sent before the call is acknowledged, or has failed; linger for nothing.
+
+        Failures are in the futures alone. Called by a future's callback, it does not wait.
+        """
+        with self._lock:
+            until = self._sent
+            self._flushing += 1
+            self._work.notify()
+            while self._settled < until and threading.current_thread() is not self._thread:
+                self._room.wait()
+            self._flushing -= 1
+
+    def close(self) -> None:
+        """Write what was sent, then stop; closing again does nothing.
+
+        Raises:
+            HeadraceError: a record failed and nobody has asked its future: the first such failure.
+
+        """
+        if self._finish():
+            for future in self._failed:
+                error = None if future.looked_at else future.exception()
+                if error is not None:
+                    raise error
+
+    # ---- the thread that writes ------------------------------------------------------------------------
+
+    def _finish(self) -> bool:
+        """Stop after what was sent; return whether it was still running."""
+        with self._lock:
+            running, self._closed = not self._closed, True
+            self._work.notify()
+            self._room.notify_all()
+        if threading.current_thread() is not self._thread and os.getpid() == self._pid:
+            self._thread.join()
+        return running
+
+    def _run(self) -> None:
+        while True:
+            batch = self._next_batch()
+            if batch is None:
+                return
+            failed: list[Sent] = []
+            for name, piece in batch.pieces.items():
+                failed += self._delivered(name, piece)
+            with self._lock:
+                self._settled += batch.rows
+                self._room.notify_all()
+                if failed:
+                    waiting = [future for future in self._failed if not future.looked_at]
+                    self._failed = [*waiting, *failed][:_REMEMBERED]
+
+    def _next_batch(self) -> _Batch | None:
+        """Return what has gathered, once it has waited long enough; None when there will be no more."""
+        with self._lock:
+            while not self._batch.rows:
+                if self._closed:
+                    return None
+                self._work.wait()
+            until = self._batch.born + self._linger
+            while not self._is_due() and (left := until - self._monotonic()) > 0:
+                self._work.wait(left)
+            batch, self._batch = self._batch, _Batch()
+            return batch
+
+    def _is_due(self) -> bool:
+        full = self._batch.rows >= self._enough or self._sent - self._settled >= self._bound
+        return full or bool(self._flushing) or self._closed
+
+    def _delivered(self, name: str, piece: Piece) -> list[Sent]:
+        """Append what was sent to one topic; return the futures that failed."""
+        try:
+            if name in self._stopped:
+                fail(piece.futures, self._stop_error(name))
+                return piece.futures
+            done = deliver(piece, self._numbering, now=self._log.clock.now())
+        except BaseException as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
+            fail(piece.futures, error)
+            if self._name is not None:
+                self._stopped[name] = error
+            return piece.futures
+        if done.bytes:
+            self._enough = max(1, self._batch_bytes * len(piece.rows) // done.bytes)
+        if done.refused is not None and self._name is not None:
+            self._stopped[name] = done.refused
+        return done.failed
+
+    # ---- rules -----------------------------------------------------------------------------------------
+
+    def _await_room(self) -> None:
+        self._work.notify()
+        while self._sent - self._settled >= self._bound and not self._closed:
+            if threading.current_thread() is self._thread:  # a callback sends on: waiting here would be for ever
+                return
+            self._room.wait()
+
+    def _checked_number(self, topic: str, sequence: int | None) -> int:
+        if self._name is None:
+            raise InvalidRows(
+                "the row has a sequence, but its producer has no name", hint='Make it with log.producer(producer="…").'
+            )
+        if topic in self._stopped:
+            raise self._stop_error(topic)
+        if not isinstance(sequence, int) or isinstance(sequence, bool) or not -(1 << 63) < sequence < 1 << 63:
+            raise InvalidRows(
+                f'the producer "{self._name}" numbers its rows, and {sequence!r} is no number',
+                hint="Give each row its sequence: producer.send(topic, row, sequence=17).",
+            )
+        last = self._numbers.get(topic)
+        if last is not None and sequence <= last:
+            raise InvalidRows(
+                f'the sequence {sequence} does not follow {last}, the last one sent to topic "{topic}"',
+                detail="The row was not sent.",
+                hint="Sequences grow. To send rows again after a failure, make a new producer of the same name.",
+            )
+        self._numbers[topic] = sequence
+        return sequence
+
+    def _stop_error(self, topic: str) -> ProducerClosed:
+        made = self._refusal(
+            f'has stopped for the topic "{topic}": a row before this one was not appended',
+            "Make a new one of the same name and send again, from the first row that failed.",
+        )
+        made.__cause__ = self._stopped[topic]
+        return made
+
+    def _refusal(self, why: str, hint: str) -> ProducerClosed:
+        name = f'the producer "{self._name}"' if self._name else "the producer"
+        return ProducerClosed(f"{name} {why}", hint=hint)
+
+
+def _checked_name(producer: str | None) -> str | None:
+    if producer is None or (isinstance(producer, str) and producer):
+        return producer
+    raise InvalidRows(f"producer must be text, not {producer!r}")
+
+
+def _checked_linger(linger: str | timedelta) -> int:
+    micros = duration(linger, what="linger")
+    if micros < 0:
+        raise InvalidRows(f"linger is {show_duration(micros)}, but no record can wait less than not at all")
+    return micros
+
+
+def _at_least_one(value: int, what: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value
+    raise InvalidRows(f"{what} is {value!r}", hint="A whole number from 1 on is expected.")
