@@ -30,6 +30,9 @@ class Spark:
         session.conf.set("spark.sql.optimizer.excludedRules", f"{_OPTIMIZER}.ConvertToLocalRelation")
         # and shared parts may be computed where an `and` would skip them
         session.conf.set("spark.sql.subexpressionElimination.enabled", "false")
+        # thousands of expressions, each over few rows: compiling them would take longer than computing them
+        session.conf.set("spark.sql.codegen.wholeStage", "false")
+        session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         jvm = session._jvm
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())

@@ -87,6 +87,12 @@ substring(s, i + j, l + 1)
 l + 1 = i + 1
 pmod(l + 1, j)
 nullif(i, 1 / j)
+try_add(1 / i, 2)
+try_divide(i, 1 div j)
+try_divide(cast(s as int), i)
+try_cast(1 div i as tinyint)
+try_cast(element_at(ints, i) as tinyint)
+try_mod(cast(s as bigint), i)
 """
 
 

@@ -21,7 +21,7 @@ def said(make, text):
         ("pear.a", ['[UNKNOWN_COLUMN] step "paid" has no column "pear"', 'Did you mean "pair"?']),
         ("pair.c", ['has no column "pair.c"']),
         ("uper(s)", ['[UNKNOWN_FUNCTION] step "paid": there is no function "uper"', '"upper"', "app.function"]),
-        ("soundex(s)", ["[UNSUPPORTED_FUNCTION]", "soundex()", "not supported", "map_batches", "app.read"]),
+        ("mask(s)", ["[UNSUPPORTED_FUNCTION]", "mask()", "not supported", "map_batches", "app.read"]),
         ("explode(ints)", ["[UNSUPPORTED_FUNCTION]", ".explode(column, as_)"]),
         ("row_number() over (order by i)", ["[UNSUPPORTED_FUNCTION]", "window function", ".top("]),
         ("(select 1)", ["[UNSUPPORTED_FUNCTION]", "subquery"]),

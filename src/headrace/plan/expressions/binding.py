@@ -17,17 +17,20 @@ class Binding:
     """Stands in for long arguments while a template is filled, then gives them back.
 
     `values` are the arguments to fill the template with. `finish` returns the filled SQL; a long argument that
-    stands in it more than once is bound to a name by a lambda over a list of one.
+    stands in it more than once is bound to a name by a lambda over a list of one. `outside` binds arguments that
+    raise wherever they stand: what is TRYed must not try them.
     """
 
-    def __init__(self, values: Sequence[Value], mark: str = "\x01") -> None:
-        self._long = {f"{mark}{i}\x02": value for i, value in enumerate(values) if _is_long(value)}
+    def __init__(self, values: Sequence[Value], mark: str = "\x01", *, outside: bool = False) -> None:
+        self._least = 0 if outside else 1
+        wanted = _raises if outside else _is_long
+        self._long = {f"{mark}{i}\x02": value for i, value in enumerate(values) if wanted(value)}
         tokens = {id(value): token for token, value in self._long.items()}
         self.values = [replace(value, sql=tokens[id(value)]) if id(value) in tokens else value for value in values]
 
     def finish(self, sql: str) -> str:
         """Return the filled template with the long arguments back in their places."""
-        repeated = {token: value for token, value in self._long.items() if sql.count(token) > 1}
+        repeated = {token: value for token, value in self._long.items() if sql.count(token) > self._least}
         name = f"v{len(sql) + sum(len(value.sql) for value in self._long.values())}"
         for token, value in self._long.items():
             sql = sql.replace(token, f"{name}.p{token[1]}" if token in repeated else value.sql)
@@ -35,6 +38,10 @@ class Binding:
             return sql
         packed = ", ".join(f"p{token[1]} := {value.sql}" for token, value in repeated.items())
         return f"list_transform([struct_pack({packed})], lambda {name}: {sql})[1]"
+
+
+def _raises(value: Value) -> bool:
+    return value.raises
 
 
 def _is_long(value: Value) -> bool:

@@ -51,7 +51,7 @@ def cast(value: Value, to: pa.DataType, *, lenient: bool = False) -> Value:
     """
     if value.type == to:
         return value
-    binding = Binding([value])
+    binding = Binding([value], outside=lenient)
     made = _cast(binding.values[0].sql, value.type, to, lenient=lenient)
     sql = binding.finish(f"TRY({made.sql})" if lenient and made.raises else made.sql)
     raises = value.raises or (made.raises and not lenient)

@@ -59,8 +59,8 @@ def formatted(value: Value, pattern: str) -> Value:
     return Value("", sql, k.STRING, raises=value.raises)
 
 
-def parsed(value: Value, pattern: str) -> Value:
-    """Return the timestamp that a pattern reads; a text that does not fit raises."""
+def parsed(value: Value, pattern: str, *, lenient: bool = False) -> Value:
+    """Return the timestamp that a pattern reads; a text that does not fit raises, or is null if `lenient`."""
     regex = ""
     groups: dict[int, int] = {}
     for part, meant in _tokens(pattern):
@@ -84,10 +84,13 @@ def parsed(value: Value, pattern: str) -> Value:
         micros = f"CAST({digits} AS BIGINT)"
     whole = f"make_timestamp({', '.join(field[i] for i in range(1, 6))}, {field[6]}::DOUBLE)"
     made = f"make_timestamp(epoch_us({whole}) + {micros})"
-    fail = raising("CANNOT_PARSE_TIMESTAMP", f"this text does not fit the format {pattern}: ", value.sql)
+    fail = raising(
+        "CANNOT_PARSE_TIMESTAMP", f"this text does not fit the format {pattern}: ", value.sql, lenient=lenient
+    )
     clock = f"{field[4]} < 24 AND {field[5]} < 60 AND {field[6]} < 60"
     sql = (
         f"(CASE WHEN regexp_full_match({value.sql}, {literal(regex)}) AND {clock} THEN {made}"
         f" WHEN {value.sql} IS NOT NULL THEN {fail} END)"
     )
-    return Value("", sql, k.TIMESTAMP, raises=True)
+    sql = f"TRY({sql})" if lenient else sql
+    return Value("", sql, k.TIMESTAMP, raises=value.raises or not lenient)

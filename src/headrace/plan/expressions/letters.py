@@ -51,6 +51,11 @@ def title(sql: str) -> str:
     return f"array_to_string(CASE WHEN strlen({sql}) = length({sql}) THEN {plain} ELSE {whole} END, ' ')"
 
 
+def units(sql: str) -> str:
+    """Return SQL for the length of the text in UTF-16 units, as Java counts."""
+    return f"(length({sql}) + length(regexp_replace({sql}, '[^\\x{{10000}}-\\x{{10ffff}}]', '', 'g')))"
+
+
 def _cased(sql: str, name: str, pattern: str, whole: str) -> str:
     return (
         f"(CASE WHEN strlen({sql}) = length({sql}) OR NOT regexp_matches({sql}, {literal(pattern)})"

@@ -42,6 +42,8 @@ _SIGNS: dict[type[exp.Expression], str] = {
     exp.BitwiseAnd: "&",
     exp.BitwiseOr: "|",
     exp.BitwiseXor: "^",
+    exp.BitwiseLeftShift: "shiftleft",
+    exp.BitwiseRightShift: "shiftright",
 }
 
 

@@ -44,7 +44,7 @@ def call(compiler: Compiler, name: str, trees: Sequence[exp.Expression], text: s
     forms = TABLE.get(lower)
     if forms is None:
         raise refusal(name, step=compiler.step)
-    words = forms[0].takes[:1] == ("word",) and len(trees) > 1
+    words = len(trees) > 1 and any(form.takes[:1] == ("word",) and _count_fits(form, len(trees)) for form in forms)
     values = [
         _word(tree) if words and i == 0 and _is_bare(tree) else compiler.compile(tree) for i, tree in enumerate(trees)
     ]

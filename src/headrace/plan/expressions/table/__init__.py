@@ -10,18 +10,25 @@ from typing import TYPE_CHECKING
 
 from headrace.plan.expressions.table import (
     arithmetic,
+    bits,
     collections,
     comparison,
     conditionals,
     dates,
+    encodings,
     hashes,
     known,
     logic,
+    moments,
     patterns,
+    pieces,
     rounding,
     strings,
     texts,
     times,
+    trigonometry,
+    types,
+    zones,
 )
 from headrace.plan.expressions.table.aggregates import AGGREGATES
 
@@ -31,15 +38,15 @@ if TYPE_CHECKING:
 __all__ = ["AGGREGATES", "FAMILIES", "TABLE", "known"]
 
 FAMILIES: dict[str, tuple[Function, ...]] = {
-    "Arithmetic": (*arithmetic.ENTRIES, *rounding.ENTRIES),
+    "Arithmetic": (*arithmetic.ENTRIES, *rounding.ENTRIES, *trigonometry.ENTRIES, *bits.ENTRIES),
     "Comparison and logic": (*comparison.ENTRIES, *logic.ENTRIES),
-    "Conditionals and nulls": conditionals.ENTRIES,
-    "Text": (*strings.ENTRIES, *texts.ENTRIES),
+    "Conditionals, nulls, types": (*conditionals.ENTRIES, *types.ENTRIES),
+    "Text": (*strings.ENTRIES, *texts.ENTRIES, *pieces.ENTRIES),
     "Patterns": patterns.ENTRIES,
     "Dates": dates.ENTRIES,
-    "Timestamps": times.ENTRIES,
+    "Timestamps": (*times.ENTRIES, *moments.ENTRIES, *zones.ENTRIES),
     "Arrays, maps, structs": collections.ENTRIES,
-    "Hashes and encodings": hashes.ENTRIES,
+    "Hashes and encodings": (*hashes.ENTRIES, *encodings.ENTRIES),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.plan.expressions import kinds as k
+from headrace.plan.expressions.binding import Binding
 from headrace.plan.expressions.casts import cast, raising
 from headrace.plan.expressions.coercion import common
 from headrace.plan.expressions.functions import Function, built, entry
@@ -162,13 +163,21 @@ def _bits(sign: str) -> Callable[[list[Value]], Value]:
     return build
 
 
-def _tried(build: Callable[[list[Value]], Value]) -> Callable[[list[Value]], Value]:
-    """Return the rule of a `try_` function: null where the operator raises; its arguments still raise."""
+def _tried(build: Callable[[list[Value]], Value], *, divides: bool = False) -> Callable[[list[Value]], Value]:
+    """Return the rule of a `try_` function: null where the operator raises; its arguments still raise.
+
+    A dividend is not computed where the divisor is zero.
+    """
 
     def lenient(values: list[Value]) -> Value:
-        made = build(values)
+        outside = Binding(values, "\x04", outside=True)
+        made = build(outside.values)
         sql = made.sql.replace(BY_ZERO, "NULL")
-        return Value("", f"TRY({sql})" if made.raises else sql, made.type, raises=any(v.raises for v in values))
+        sql = outside.finish(f"TRY({sql})" if made.raises else sql)
+        if divides and values[0].raises:
+            divisor = _numbers(values[0], values[1], "/")[1]
+            sql = f"(CASE WHEN {divisor.sql} = 0 THEN NULL ELSE {sql} END)"
+        return Value("", sql, made.type, raises=any(v.raises for v in values))
 
     return lenient
 
@@ -263,6 +272,8 @@ ENTRIES: tuple[Function, ...] = (
     built("try_add", "any, any", _tried(_sum("+")), "try_add(i, j)", "try_add(l, i)"),
     built("try_subtract", "any, any", _tried(_sum("-")), "try_subtract(i, j)"),
     built("try_multiply", "any, any", _tried(_times), "try_multiply(i, j)", "try_multiply(l, l)"),
-    built("try_divide", "any, any", _tried(_divide), "try_divide(i, j)", "try_divide(d, f)", order="right"),
-    built("try_mod", "any, any", _tried(_remainder), "try_mod(i, j)", order="right"),
+    built(
+        "try_divide", "any, any", _tried(_divide, divides=True), "try_divide(i, j)", "try_divide(d, f)", order="right"
+    ),
+    built("try_mod", "any, any", _tried(_remainder, divides=True), "try_mod(i, j)", order="right"),
 )

@@ -34,25 +34,17 @@ _REASONS = {
 REFUSED = {name: reason for reason, names in _REASONS.items() for name in names.split()}
 
 _OTHERS = """
-    acos acosh aes_decrypt aes_encrypt aggregate array_append array_compact array_except array_insert
-    array_intersect array_prepend array_remove array_repeat array_sort array_union arrays_overlap arrays_zip asin
-    asinh assert_true atan atan2 atanh bigint bin binary bit_count bit_get bitmap_bit_position bitmap_count boolean
-    bround bucket charindex collate collation conv convert_timezone cos cosh cot crc32 csc current_timezone dayname
-    days decimal decode degrees dense_rank double e elt encode exists exp2 expm1 factorial filter find_in_set
-    flatten float forall format_number format_string from_csv from_json from_utc_timestamp from_xml get_json_object
-    getbit hours hypot int is_valid_utf8 is_variant_null java_method json_array_length json_object_keys json_tuple
-    levenshtein log1p luhn_check make_dt_interval make_interval make_time make_timestamp make_timestamp_ltz
-    make_timestamp_ntz make_utf8 make_valid_utf8 make_ym_interval map_concat map_contains_key map_entries map_filter
-    map_from_arrays map_from_entries map_zip_with mask monthname months next_day normalize_nfc nullifzero overlay
-    parse_json parse_url pi printf quote radians raise_error reduce reflect regexp_count regexp_extract_all
-    regexp_instr regexp_substr rint schema_of_csv schema_of_json schema_of_variant sec sentences sequence
-    session_window shiftleft shiftright shiftrightunsigned sin sinh slice smallint soundex split_to_map str_to_map
-    string substring_index tan tanh time_diff time_trunc tinyint to_binary to_char to_csv to_json to_number to_time
-    to_timestamp_ltz to_timestamp_ntz to_utc_timestamp to_varchar to_variant_object to_xml transform transform_keys
-    transform_values try_aes_decrypt try_element_at try_make_interval try_make_timestamp try_parse_json
-    try_parse_url try_reflect try_to_binary try_to_date try_to_number try_to_time try_to_timestamp try_url_decode
-    try_validate_utf8 try_variant_get typeof unbase64 url_decode url_encode validate_utf8 variant_get version
-    width_bucket xpath xpath_boolean xpath_double xpath_float xpath_int xpath_long xpath_number xpath_short
-    xpath_string years zeroifnull zip_with
+    aes_decrypt aes_encrypt aggregate array_append array_compact array_except array_insert array_intersect
+    array_prepend array_remove array_repeat array_sort array_union arrays_overlap arrays_zip assert_true
+    bitmap_bit_position bitmap_count bround bucket collate collation conv current_timezone days exists exp2 filter
+    flatten forall from_csv from_json from_xml get_json_object hours is_valid_utf8 is_variant_null java_method
+    json_array_length json_object_keys json_tuple make_interval make_time make_utf8 make_valid_utf8 map_concat
+    map_contains_key map_entries map_filter map_from_arrays map_from_entries map_zip_with mask months normalize_nfc
+    parse_json parse_url raise_error reduce reflect schema_of_csv schema_of_json schema_of_variant sentences
+    sequence slice soundex split_to_map str_to_map time_diff time_trunc to_char to_csv to_json to_number to_time
+    to_varchar to_variant_object to_xml transform transform_keys transform_values try_aes_decrypt try_element_at
+    try_make_interval try_parse_json try_parse_url try_reflect try_to_binary try_to_number try_to_time
+    try_validate_utf8 try_variant_get validate_utf8 variant_get version xpath xpath_boolean xpath_double xpath_float
+    xpath_int xpath_long xpath_number xpath_short xpath_string years zip_with
 """
 SPARK = frozenset(_OTHERS.split())

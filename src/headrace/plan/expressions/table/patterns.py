@@ -10,7 +10,7 @@ from headrace.plan.expressions import letters
 from headrace.plan.expressions.casts import raising
 from headrace.plan.expressions.functions import Function, built
 from headrace.plan.expressions.mismatch import Mismatch
-from headrace.plan.expressions.regex import translate
+from headrace.plan.expressions.regex import Regex, translate
 from headrace.plan.expressions.values import Value
 
 if TYPE_CHECKING:
@@ -96,6 +96,50 @@ def _replace(values: list[Value]) -> Value:
         text, new = _keep_end(text, pattern.groups), new + f"\\{pattern.groups + 1}"
     sql = f"regexp_replace({values[0].sql}, {literal(text)}, {literal(new)}, 'g')"
     return Value("", sql, k.STRING, raises=values[0].raises)
+
+
+def _searched(values: list[Value], what: str) -> Regex:
+    """Return the pattern of a function that finds one match after the other."""
+    pattern = translate(_constant(values[1], "the pattern"))
+    if pattern.nullable:
+        raise Mismatch(f"a pattern that can match nothing is not supported in {what}", hint="Write + instead of *.")
+    if pattern.ends:
+        raise Mismatch(f"$ is not supported in {what}")
+    return pattern
+
+
+def _extract_all(values: list[Value]) -> Value:
+    pattern = _searched(values, "regexp_extract_all")
+    group = values[2].constant if len(values) > 2 else 1  # noqa: PLR2004
+    if not isinstance(group, int) or not 0 <= group <= pattern.groups:
+        raise Mismatch(f"the pattern has the groups 0 to {pattern.groups}, not {group}")
+    sql = f"regexp_extract_all({values[0].sql}, {literal(pattern.text)}, {group})"
+    if group:  # a group that took no part is an empty text
+        sql = f"list_transform({sql}, lambda x: coalesce(x, ''))"
+    return Value("", sql, pa.list_(k.STRING), raises=values[0].raises)
+
+
+def _count(values: list[Value]) -> Value:
+    text = values[0].sql
+    found = f"regexp_extract_all({text}, {literal(_searched(values, 'regexp_count').text)})"
+    return Value("", f"CAST(len({found}) AS INTEGER)", k.INT, raises=values[0].raises)
+
+
+def _first(values: list[Value]) -> Value:
+    pattern, text = literal(_searched(values, "regexp_substr").text), values[0].sql
+    sql = f"(CASE WHEN regexp_matches({text}, {pattern}) THEN regexp_extract({text}, {pattern}) END)"
+    return Value("", sql, k.STRING, raises=values[0].raises)
+
+
+def _place(values: list[Value]) -> Value:
+    """Count the characters before the first match."""
+    pattern, text = _searched(values, "regexp_instr").text, values[0].sql
+    before = f"regexp_extract({text}, {literal(f'(?s)^(.*?)(?:{pattern})')}, 1)"
+    sql = (
+        f"CAST((CASE WHEN {text} IS NULL THEN NULL WHEN regexp_matches({text}, {literal(pattern)})"
+        f" THEN length({before}) + 1 ELSE 0 END) AS INTEGER)"
+    )
+    return Value("", sql, k.INT, raises=values[0].raises)
 
 
 def _keep_end(text: str, groups: int) -> str:
@@ -196,5 +240,39 @@ ENTRIES: tuple[Function, ...] = (
         "split(s, ' ')",
         r"split(s, '\\\\.')",
         notes=_NOTE,
+    ),
+    built(
+        "regexp_extract_all",
+        "string, string, [whole]",
+        _extract_all,
+        "regexp_extract_all(s, '[a-z]+', 0)",
+        "regexp_extract_all(s, '([a-z])(b)?', 2)",
+        "regexp_extract_all(s, '^(a)')",
+        notes=_NOTE + ", and cannot match nothing",
+    ),
+    built(
+        "regexp_count",
+        "string, string",
+        _count,
+        "regexp_count(s, '[a-z]')",
+        "regexp_count(s, ',|\\\\s')",
+        r"regexp_count(s, r'\\d\\W?')",
+        notes=_NOTE + ", and cannot match nothing",
+    ),
+    built(
+        "regexp_substr",
+        "string, string",
+        _first,
+        "regexp_substr(s, '[bc]+')",
+        "regexp_substr(s, '\\\\d+')",
+        notes=_NOTE + ", and cannot match nothing",
+    ),
+    built(
+        "regexp_instr",
+        "string, string",
+        _place,
+        "regexp_instr(s, 'b')",
+        "regexp_instr(s, '[^a]')",
+        notes=_NOTE + ", and cannot match nothing",
     ),
 )

@@ -57,7 +57,8 @@ def _whole_months(start: str, end: str) -> str:
     return f"(({packed.format(last)} - {packed.format(start)}) // 32)"
 
 
-def _diff(values: list[Value]) -> Value:
+def difference(values: list[Value]) -> Value:
+    """Return whole units between two timestamps; `values[0]` names the unit."""
     unit = str(values[0].constant).lower()
     a, b = (cast(value, k.TIMESTAMP) for value in values[1:])
     raises = a.raises or b.raises
@@ -71,7 +72,8 @@ def _diff(values: list[Value]) -> Value:
     )
 
 
-def _added(values: list[Value]) -> Value:
+def added(values: list[Value]) -> Value:
+    """Return a timestamp moved by units; `values[0]` names the unit."""
     unit, count = str(values[0].constant).lower(), values[1].sql
     at = values[2] if values[2].type == k.TIMESTAMP_NTZ else cast(values[2], k.TIMESTAMP)
     if unit in _UNITS:
@@ -149,14 +151,14 @@ ENTRIES: tuple[Function, ...] = (
         notes="the unit is a constant",
     ),
     built(
-        "timestampdiff",
+        "timestampdiff timediff",
         "word, any, any",
-        _diff,
+        difference,
         "timestampdiff(hour, at, at2)",
         "timestampdiff(month, at, at2)",
         "timestampdiff(day, day, at)",
     ),
-    built("timestampadd", "word, int, any", _added, "timestampadd(hour, b, at)", "timestampadd(month, b, at)"),
+    built("timestampadd", "word, int, any", added, "timestampadd(hour, b, at)", "timestampadd(month, b, at)"),
     built("to_date", "any, [string]", _to("date"), "to_date(s)", "to_date(at)", "to_date('2024-02-29', 'yyyy-MM-dd')"),
     built("date", "any", _to("date"), "date(at)"),
     built(
