@@ -125,6 +125,19 @@ class TopicExists(PlanError):
     condition = "TOPIC_EXISTS"
 
 
+class SchemaRefused(PlanError):
+    """A topic is to take a schema under which its records could not be read as they are."""
+
+    condition = "SCHEMA_REFUSED"
+
+    def __init__(self, topic: str, differences: Sequence[str], *, old: str, new: str) -> None:
+        super().__init__(
+            f'topic "{topic}" cannot take the schema: {"; ".join(differences)}',
+            detail=f"It has: {old}. Asked for: {new}.",
+            hint="Columns can be added, widened, and allowed to be null. For anything else make another topic.",
+        )
+
+
 class UnknownTopic(PlanError):
     """A topic is asked for that the log does not have."""
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from headrace.base.errors import TopicDiffers
 from headrace.base.schema import TIMESTAMP, to_ddl
+from headrace.log import evolution
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,9 +84,18 @@ def ensure_topic(
             raise TopicDiffers(
                 f'the topic "{name}" has no column "{field.name}" of the declared type',
                 detail=f"It has: {to_ddl(topic.schema)}. Declared: {to_ddl(schema)}.",
-                hint="Declare the columns that the topic has, or use another topic.",
+                hint=_way_on(log, topic, schema),
             )
     return topic
+
+
+def _way_on(log: Log, topic: Topic, declared: pa.Schema) -> str:
+    """Say what brings a topic and a declaration together."""
+    wanted = evolution.merged(topic.schema, declared)
+    if evolution.may_become(topic.schema, wanted, topic.key):
+        call = f'Log("{log.path}").topic("{topic.name}").evolve("{to_ddl(wanted)}")'
+        return f"The topic can take what is declared: {call}."
+    return "Declare the columns that the topic has, or use another topic."
 
 
 def take(topic: Topic, piece: Slice, schema: pa.Schema, event_time: str | None) -> Taken:

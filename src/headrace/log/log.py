@@ -8,14 +8,14 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from headrace.base import schema as schemas
 from headrace.base.errors import LogClosed, TopicDeleted, TopicExists, UnknownTopic
 from headrace.base.names import TOPIC, check_topic
-from headrace.base.time import Clock, SystemClock, duration
+from headrace.base.schema import as_schema, to_ddl
+from headrace.base.time import Clock, SystemClock
+from headrace.log import evolution, writer
 from headrace.log import meta as metas
-from headrace.log import writer
 from headrace.log.head import BOOT, FILE_SIZE, Slot, fresh
-from headrace.log.meta import Meta
+from headrace.log.meta import SETTINGS, Meta
 from headrace.log.partition import HEAD_NAME, Partition
 from headrace.log.segment import Place
 from headrace.log.sending import Producer
@@ -107,13 +107,13 @@ class Log:
             partitions=partitions,
             key=(key,) if isinstance(key, str) else tuple(key or ()),
             event_time=event_time,
-            retention=None if retention is None else duration(retention, what="retention"),
-            cleanup=cleanup,
-            schemas=(schemas.to_ddl(schemas.as_schema(schema)),),
+            retention=SETTINGS["retention"](retention),
+            cleanup=SETTINGS["cleanup"](cleanup),
+            schemas=(to_ddl(as_schema(schema)),),
             created=self.clock.now(),
         ).check()
         if self.has_topic(name):
-            raise self._exists(name)
+            raise self._exists(described)
         self._put_in_place(described)
         return self.topic(name)
 
@@ -218,7 +218,7 @@ class Log:
             draft.rename(self._folder(described.name))
         except OSError:
             shutil.rmtree(draft, ignore_errors=True)
-            raise self._exists(described.name) from None
+            raise self._exists(described) from None
         if self.fsync:
             for folder in (topics, self.path, self.path.parent):
                 writer.sync_folder(folder)
@@ -226,11 +226,15 @@ class Log:
     def _folder(self, name: str) -> Path:
         return self.path / _TOPICS / str(name)
 
-    def _exists(self, name: str) -> TopicExists:
-        return TopicExists(
-            f'the log "{self.path}" already has a topic "{name}"',
-            hint=f'Use it with Log("{self.path}").topic("{name}"), or delete it first.',
-        )
+    def _exists(self, wanted: Meta) -> TopicExists:
+        name, call = wanted.name, f'Log("{self.path}").topic("{wanted.name}")'
+        hint, detail = f"Use it with {call}, or delete it first.", ""
+        if self.has_topic(name):
+            known = self.topic(name)
+            detail = "" if known.schema == wanted.schema else f"Its schema is another one: {to_ddl(known.schema)}."
+            if detail and evolution.may_become(known.schema, wanted.schema, known.key):
+                hint = f'Use it with {call}; it can take your schema: {call}.evolve("{to_ddl(wanted.schema)}").'
+        return TopicExists(f'the log "{self.path}" already has a topic "{name}"', detail=detail, hint=hint)
 
     def _check_open(self) -> None:
         if self.closed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -12,8 +12,10 @@ from zlib import crc32
 from headrace.base import schema as schemas
 from headrace.base.errors import CorruptBatch, InvalidTopic, TopicDeleted, did_you_mean
 from headrace.base.schema import TIMESTAMP, TIMESTAMP_NTZ
+from headrace.base.time import duration
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import pyarrow as pa
@@ -36,6 +38,7 @@ class Meta:
     cleanup: str
     schemas: tuple[str, ...]
     created: int
+    defaults: dict[str, Any] = field(default_factory=dict)  # by column that was added, as JSON can say them
     format: int = 1
 
     @cached_property
@@ -81,19 +84,28 @@ class Meta:
         return InvalidTopic(f'topic "{self.name}": {what}', hint=hint)
 
 
+SETTINGS: dict[str, Callable[[Any], Any]] = {
+    "retention": lambda value: None if value is None else duration(value, what="retention"),
+    "cleanup": lambda value: value,
+}
+"""What `Log.create_topic` takes and `Topic.alter` changes, with how it is read; `Meta.check` judges the result."""
+
+
 @lru_cache(maxsize=256)
 def _parsed(ddl: str) -> pa.Schema:
     return schemas.parse(ddl)
 
 
-def write(folder: Path, meta: Meta) -> None:
-    """Put the description in place, atomically."""
+def write(folder: Path, meta: Meta, *, fsync: bool = False) -> None:
+    """Put the description in place, atomically; with `fsync` its content is on disk before its name is."""
     body = {name: value for name, value in asdict(meta).items() if name != "schema"}
     text = json.dumps(body, indent=1)
     draft = folder / (FILE_NAME + ".draft")
     with draft.open("w", encoding="utf-8") as file:
         file.write(json.dumps({"checksum": crc32(text.encode()), "topic": body}, indent=1))
         file.flush()
+        if fsync:
+            os.fsync(file.fileno())
     draft.replace(folder / FILE_NAME)
 
 

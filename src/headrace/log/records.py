@@ -26,7 +26,7 @@ def as_records(rows: Rows, meta: Meta, *, now: int) -> pa.Table:
         InvalidRows: a row does not fit the schema, or deletes in a topic without a key.
 
     """
-    table = rows_to_table(rows, meta.schema)
+    table = rows_to_table(rows, meta.schema, meta.defaults)
     deleted = _deleted(table, meta)
     times = _times(table, meta, deleted=deleted, now=now)
     if deleted is not None:

@@ -33,8 +33,8 @@ _DAY = 86_400 * MICROS
 _FAILURES = (pa.ArrowException, ArithmeticError, ValueError, TypeError, InvalidTime)
 
 
-def rows_to_table(rows: Rows, schema: pa.Schema) -> pa.Table:
-    """Return rows as a table with exactly the schema's columns; columns that rows lack are null.
+def rows_to_table(rows: Rows, schema: pa.Schema, defaults: Mapping[str, object] | None = None) -> pa.Table:
+    """Return rows as a table with exactly the schema's columns; columns that rows lack have their default, or null.
 
     Rows are mappings, a table or a record batch. They may carry `_time`, `_deleted` and `_headers`; those that
     at least one row carries stand behind the schema's columns. In mappings a time is ISO text, a datetime (naive
@@ -47,7 +47,11 @@ def rows_to_table(rows: Rows, schema: pa.Schema) -> pa.Table:
     """
     if isinstance(rows, pa.RecordBatch):
         rows = pa.Table.from_batches([rows])
-    table = fit_table(rows, schema) if isinstance(rows, pa.Table) else _from_mappings(rows, schema)
+    if isinstance(rows, pa.Table):
+        rows = _with_defaults(rows, schema, defaults) if defaults else rows
+        table = fit_table(rows, schema)
+    else:
+        table = _from_mappings(rows, schema, defaults or {})
     _refuse_nulls(table, schema)
     return table
 
@@ -64,7 +68,15 @@ def unknown_column(name: object, schema: pa.Schema, *, where: str) -> InvalidRow
     )
 
 
-def _from_mappings(rows: object, schema: pa.Schema) -> pa.Table:
+def _with_defaults(table: pa.Table, schema: pa.Schema, defaults: Mapping[str, object]) -> pa.Table:
+    for name, value in defaults.items():
+        if name not in table.column_names:
+            one = to_column([value], schema.field(name))
+            table = table.append_column(schema.field(name), pa.repeat(one[0], table.num_rows))
+    return table
+
+
+def _from_mappings(rows: object, schema: pa.Schema, defaults: Mapping[str, object]) -> pa.Table:
     records = _as_records(rows)
     used = set(chain.from_iterable(records))
     fields = [*schema, *(pa.field(name, SYSTEM[name]) for name in GIVEN if name in used)]
@@ -72,12 +84,14 @@ def _from_mappings(rows: object, schema: pa.Schema) -> pa.Table:
     if not used <= names:
         at, name = next((i, name) for i, row in enumerate(records) for name in row if name not in names)
         raise unknown_column(name, schema, where=f"rows[{at}]")
-    columns = [_column(_values(records, field.name), field) for field in fields]
+    columns = [to_column(_values(records, field.name, defaults.get(field.name)), field) for field in fields]
     return pa.table(columns, schema=pa.schema(fields))
 
 
-def _values(records: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
-    return [row.get(name) for row in records]
+def _values(records: Sequence[Mapping[str, Any]], name: str, default: object) -> list[Any]:
+    if default is None:
+        return [row.get(name) for row in records]
+    return [None if row.get("_deleted") else row.get(name, default) for row in records]
 
 
 def _as_records(rows: object) -> Sequence[Mapping[str, Any]]:
@@ -93,7 +107,13 @@ def _as_records(rows: object) -> Sequence[Mapping[str, Any]]:
     return records
 
 
-def _column(values: list[Any], field: pa.Field) -> pa.Array:
+def to_column(values: list[Any], field: pa.Field) -> pa.Array:
+    """Return values of rows as a column, or say which of them does not fit.
+
+    Raises:
+        InvalidRows: one does not.
+
+    """
     try:
         return to_array(values, field.type)
     except _FAILURES as error:

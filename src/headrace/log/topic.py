@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from headrace.base.errors import InvalidRows, InvalidTopic, LogClosed, UnknownColumn
 from headrace.base.time import instant
+from headrace.log import changes, evolution, records, times
 from headrace.log import payload as payloads
-from headrace.log import records, times
 from headrace.log.meta import Meta, MetaFile
 from headrace.log.partition import Partition
 from headrace.log.payload import SYSTEM
@@ -19,7 +19,7 @@ from headrace.log.segment import Place
 from headrace.log.writer import Request, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from headrace.log.log import Log
@@ -88,6 +88,56 @@ class Topic:
     def retention(self) -> int | None:
         """How long records are kept, in microseconds; None for ever."""
         return self._meta().retention
+
+    # ---- changing what it is ---------------------------------------------------------------------------
+
+    def evolve(self, schema: str | pa.Schema, defaults: Mapping[str, object] | None = None) -> list[str]:
+        """Give the topic a new schema, and return in words what it changes; nothing when it is the same.
+
+        `schema` is the whole new one. What it may do: add columns; widen types so that every old value stays exactly
+        what it is (integers to wider ones, to a double if they have at most 32 bits and to a decimal with room for
+        them; float to double; decimals to more digits on both sides of the point; date to timestamp_ntz; the same
+        inside arrays, maps and structs; of key columns integers only); allow nulls. `defaults` gives added columns
+        the value that older records have and that rows without the column get (a row that says None gets null).
+        An added column that is not null needs one. All else is refused.
+
+        Old records are read under the new schema, their files stay as they are. Whoever uses the topic sees it with
+        the next call; a reader that runs keeps its columns.
+
+        Raises:
+            SchemaRefused: old records could not be read under it; the error lists what differs, and why.
+            InvalidTopic: a default is no value of its column.
+
+        """
+        return changes.evolve(self._open_file(), schema, defaults or {}, fsync=self._log.fsync)
+
+    def add_partitions(self, total: int) -> None:
+        """Give the topic more partitions, `total` in all; running readers find them.
+
+        Trap: in a topic with a key most keys go to another partition from now on. Old records stay where they are,
+        so the order of one key's records across the change is lost, and an append or a numbered row that is retried
+        across the change may be appended twice.
+
+        Raises:
+            InvalidTopic: fewer are asked for than there are, or too many.
+
+        """
+        changes.add_partitions(self._open_file(), total, fsync=self._log.fsync)
+
+    def alter(self, **settings: Any) -> None:
+        """Change settings that `Log.create_topic` took, such as `retention` and `cleanup`; others stay.
+
+        Raises:
+            InvalidTopic: there is no such setting, or it makes no sense for this topic.
+
+        """
+        changes.alter(self._open_file(), settings, fsync=self._log.fsync)
+
+    @property
+    def schemas(self) -> list[pa.Schema]:
+        """All schemas that it has had, in order; the last one is in force."""
+        meta = self._meta()
+        return [meta.schema_of(number + 1) for number in range(len(meta.schemas))]
 
     # ---- appending -------------------------------------------------------------------------------------
 
@@ -194,25 +244,26 @@ class Topic:
             CorruptBatch: records in the range are damaged: none of their batch is given.
 
         """
+        state = self._partition(partition).check(start, end)  # before the schema: no frame is newer than that
         schema = self._result_schema(self.schema.names if columns is None else columns)
-        state = self._partition(partition).check(start, end)
         return self._batches(self._partition(partition).between(start, end, state), (start, end), schema)
 
     def _batches(
         self, frames: Iterator[tuple[Segment, int]], bounds: tuple[int, int], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
+        newest, defaults = len(self._meta().schemas), self._meta().defaults
         for segment, number in frames:
             batch = self._decoded(segment, number)
             frame = segment.frame(number)
             names, stored = schema.names, batch.schema.names
             if not names:
                 made = batch.select([])
-            elif names != stored:
+            elif names != stored or frame.schema != newest:
                 arrays = [
-                    payloads.system_column(name, batch, frame, self.event_time)
-                    if name in SYSTEM
-                    else batch.column(name)
-                    for name in names
+                    payloads.system_column(field.name, batch, frame, self.event_time)
+                    if field.name in SYSTEM
+                    else evolution.column_as(batch, field, defaults.get(field.name))
+                    for field in schema
                 ]
                 made = pa.RecordBatch.from_arrays(arrays, schema=schema)
             else:
@@ -276,6 +327,10 @@ class Topic:
         return times.extremes(found, (start, end), self._decoded, self.event_time)[0]
 
     # ---- inside ----------------------------------------------------------------------------------------
+
+    def _open_file(self) -> MetaFile:
+        self._meta()
+        return self._file
 
     def _meta(self) -> Meta:
         if self._log.closed:

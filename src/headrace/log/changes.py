@@ -1,0 +1,116 @@
+"""Changing what a topic is: one process at a time, durably, and whole or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headrace.base import schema as schemas
+from headrace.base.errors import InvalidTopic, did_you_mean
+from headrace.log import evolution
+from headrace.log import meta as metas
+from headrace.log.head import BOOT, FILE_SIZE, Slot, fresh
+from headrace.log.meta import SETTINGS, Meta, MetaFile
+from headrace.log.partition import HEAD_NAME
+from headrace.log.writer import sync_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    import pyarrow as pa
+
+
+def alter(file: MetaFile, settings: Mapping[str, Any], *, fsync: bool) -> None:
+    """Change settings of a topic, given as for `Log.create_topic`."""
+    for name in settings:
+        if name not in SETTINGS:
+            raise InvalidTopic(
+                f'topic "{file.folder.name}": there is no setting "{name}" to alter',
+                detail=f"The settings are: {', '.join(SETTINGS)}.",
+                hint=_other_way(name) or did_you_mean(name, SETTINGS),
+            )
+    given = {name: SETTINGS[name](value) for name, value in settings.items()}
+    with _locked(file) as meta:
+        _put(file, meta, replace(meta, **given).check(), fsync=fsync)
+
+
+def _other_way(name: str) -> str:
+    ways = {
+        "schema": "Topic.evolve changes the schema.",
+        "partitions": "Topic.add_partitions adds some.",
+        "key": "The key is for ever: it says where records are.",
+        "event_time": "The event time is for ever: the index is made of it.",
+        "name": "The name is for ever.",
+    }
+    return ways.get(name, "")
+
+
+def evolve(file: MetaFile, schema: str | pa.Schema, defaults: Mapping[str, object], *, fsync: bool) -> list[str]:
+    """Give a topic a new schema and return in words what changed."""
+    new = schemas.as_schema(schema)
+    with _locked(file) as meta:
+        changed = evolution.compare(meta.schema, new, topic=meta.name, key=meta.key, defaults=defaults)
+        fresh_defaults = {
+            name: evolution.as_json(name, value, new.field(name), topic=meta.name)
+            for name, value in defaults.items()
+            if value is not None
+        }
+        after = replace(
+            meta, schemas=(*meta.schemas, schemas.to_ddl(new)), defaults={**meta.defaults, **fresh_defaults}
+        )
+        if changed:
+            _put(file, meta, after.check(), fsync=fsync)
+    return changed
+
+
+def add_partitions(file: MetaFile, total: int, *, fsync: bool) -> None:
+    """Give a topic more partitions; they are there, empty and durable, before the topic says so."""
+    with _locked(file) as meta:
+        after = replace(meta, partitions=total).check()
+        if total < meta.partitions:
+            raise InvalidTopic(
+                f'topic "{meta.name}" has {meta.partitions} partitions, and none is taken away',
+                hint=f"Give a total from {meta.partitions} on.",
+            )
+        for number in range(meta.partitions, total):
+            _make_partition(file.folder / str(number), fsync=fsync)
+        if fsync:
+            sync_folder(file.folder)
+        _put(file, meta, after, fsync=fsync)
+
+
+def _make_partition(folder: Path, *, fsync: bool) -> None:
+    shutil.rmtree(folder, ignore_errors=True)  # of somebody who died at it: nothing was ever appended there
+    folder.mkdir()
+    with (folder / HEAD_NAME).open("wb") as head:
+        head.write(fresh(Slot(boot=BOOT))[:FILE_SIZE])
+        head.flush()
+        if fsync:
+            os.fsync(head.fileno())
+    if fsync:
+        sync_folder(folder)
+
+
+@contextmanager
+def _locked(file: MetaFile) -> Iterator[Meta]:
+    """Hold the topic against others that change it, and give its description as it is now."""
+    file.current()  # of a topic that is gone, the error says so
+    fd = os.open(file.folder, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield file.current()
+    finally:
+        os.close(fd)
+
+
+def _put(file: MetaFile, before: Meta, after: Meta, *, fsync: bool) -> None:
+    if after == before:
+        return
+    metas.write(file.folder, after, fsync=fsync)
+    if fsync:
+        sync_folder(file.folder)
