@@ -15,7 +15,7 @@ SCHEMA = parse(
     "w decimal(38,10), u decimal(3,3), p boolean, q boolean, s string, t string, bin binary, bin2 binary,"
     "day date, day2 date,"
     "at timestamp, at2 timestamp, ntz timestamp_ntz, ints array<int>, texts array<string>, counts map<string,int>,"
-    "pair struct<a:int,b:string>"
+    "pair struct<a:int,b:string>, reals array<double>"
 )
 INTS = [None, 0, 1, -1, 2, 3, 7, -7, 100, 2_147_483_647, -2_147_483_648, 255]
 LONGS = [None, 0, 1, -1, 1_700_000_000, 9_223_372_036_854_775_807, -9_223_372_036_854_775_808, 3_000_000_000, -86_401]
@@ -133,6 +133,7 @@ VALUES = {
     "ints": [None, [], [1], [None], [3, 1, 2, 1, None], [2_147_483_647, -2_147_483_648]],
     "texts": [None, [], ["a"], [None], ["b", "a", "", None, "é", "a"], ["\U0001d4b3", "\u65e5"]],
     "counts": [None, [], [("a", 1)], [("a", None), ("b", 2)], [("", 0), ("é", -1)]],
+    "reals": [None, [], [0.0], [-0.0, 1.5, None], [float("nan"), 0.0, -0.0, float("inf"), float("nan")]],
     "pair": [None, {"a": 1, "b": "x"}, {"a": None, "b": None}],
 }  # fmt: skip
 _EPOCH = datetime.fromisoformat("1970-01-01")

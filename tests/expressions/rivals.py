@@ -13,7 +13,10 @@ public class Rowwise {
                            org.apache.spark.sql.catalyst.InternalRow[] rows) {
     StringBuilder raised = new StringBuilder();
     for (int i = 0; i < rows.length; i++) {
-      try { bound.eval(rows[i]); } catch (Throwable t) { raised.append(i).append(','); }
+      try { bound.eval(rows[i]); } catch (Throwable t) {
+        raised.append(i).append(',');
+        bound = (org.apache.spark.sql.catalyst.expressions.Expression) bound.clone(); // builders of maps keep keys
+      }
     }
     return raised.toString();
   }
@@ -122,6 +125,10 @@ def plain(column):
         column = column.cast(pa.timestamp("us")).cast(pa.int64())
     if pa.types.is_date(column.type):
         column = column.cast(pa.int32())
+    if pa.types.is_list(column.type) and pa.types.is_timestamp(column.type.value_type):
+        column = column.cast(pa.list_(pa.timestamp("us"))).cast(pa.list_(pa.int64()))
+    if pa.types.is_list(column.type) and pa.types.is_date(column.type.value_type):
+        column = column.cast(pa.list_(pa.int32()))
     if pa.types.is_string(column.type):  # Spark's text may hold bytes that are no text: we raise there
         column = column.cast(pa.binary())
         return [_text(value) for value in column.to_pylist()]

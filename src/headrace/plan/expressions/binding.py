@@ -31,7 +31,7 @@ class Binding:
     def finish(self, sql: str) -> str:
         """Return the filled template with the long arguments back in their places."""
         repeated = {token: value for token, value in self._long.items() if sql.count(token) > self._least}
-        name = f"v{len(sql) + sum(len(value.sql) for value in self._long.values())}"
+        name = f"__v{len(sql) + sum(len(value.sql) for value in self._long.values())}"
         for token, value in self._long.items():
             sql = sql.replace(token, f"{name}.p{token[1]}" if token in repeated else value.sql)
         if not repeated:

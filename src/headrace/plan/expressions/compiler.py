@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -14,10 +15,10 @@ from headrace.plan.expressions.casts import cast
 from headrace.plan.expressions.grammar import shown
 from headrace.plan.expressions.mismatch import Mismatch
 from headrace.plan.expressions.resolve import call
-from headrace.plan.expressions.values import Value
+from headrace.plan.expressions.values import Closure, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -45,6 +46,23 @@ class Compiler:
         self.functions = functions
         self.calls = calls or {}
         self.missing = missing
+        self._scopes: list[dict[str, Value]] = []
+
+    def closure(self, tree: exp.Expression) -> Value:
+        """Return a function `x -> …`, which is compiled when it is known what it is applied to."""
+        names = [name.name for name in tree.expressions]
+        depth = len(self._scopes)
+
+        def body(values: Sequence[Value]) -> Value:
+            given = {name.lower(): replace(value, text=name) for name, value in zip(names, values, strict=True)}
+            self._scopes.append(given)
+            try:
+                return self.compile(tree.this)
+            finally:
+                self._scopes.pop()
+
+        free = tuple(f"__x{depth}_{place}" for place in range(len(names)))
+        return Value(shown(tree), "NULL", k.NULL, constant=Closure(free, body))
 
     def compile(self, tree: exp.Expression) -> Value:
         """Return the value of one part.
@@ -89,13 +107,22 @@ class Compiler:
         names = [part.name for part in tree.parts]
         if any(isinstance(part, exp.Star) for part in tree.parts):
             raise self.unsupported(exp.Star())
-        moment = len(names) == 1 and not tree.this.args.get("quoted") and names[0].lower() in literals.MOMENTS
+        moment = (
+            len(names) == 1
+            and self._variable(names[0]) is None
+            and not tree.this.args.get("quoted")
+            and names[0].lower() in literals.MOMENTS
+        )
         if moment and names[0].lower() not in map(str.lower, self.schema.names):  # in Spark too, a column comes first
             return call(self, names[0], [], shown(tree))
-        value = self._find(names[0])
+        value = self._variable(names[0]) or self._find(names[0])
         for name in names[1:]:
             value = self.field(value, name, shown(tree))
         return value
+
+    def _variable(self, name: str) -> Value | None:
+        found = (scope[name.lower()] for scope in reversed(self._scopes) if name.lower() in scope)
+        return next(found, None)
 
     def _find(self, name: str) -> Value:
         names = self.schema.names

@@ -67,7 +67,7 @@ class Function:
             kind = self._type(values)
             sql = self.sql(values, kind) if callable(self.sql) else expand(self.sql, values, kind)
             made = Value("", sql, kind, raises=self.raises or any(value.raises for value in values))
-        columns = frozenset[str]().union(*(value.columns for value in arguments))
+        columns = made.columns.union(*(value.columns for value in arguments))
         sql = binding.finish(made.sql)
         for guard in reversed(guards.values):
             sql = f"(CASE WHEN {guard.sql} IS NOT NULL THEN {sql} END)"

@@ -44,10 +44,10 @@ def lower(sql: str) -> str:
 
 def title(sql: str) -> str:
     """Return SQL for the text with a capital at the start of each word, small letters elsewhere; blanks part words."""
-    plain = f"list_transform(string_split(lower({sql}), ' '), lambda w: upper(left(w, 1)) || substring(w, 2))"
-    first = f"coalesce(map_extract_value({_TITLE}, left(w, 1)), upper(left(w, 1)))"
-    rest = f"substring(string_split({lower(sql)}, ' ')[i], CASE WHEN starts_with(w, '\u0130') THEN 3 ELSE 2 END)"
-    whole = f"list_transform(string_split({sql}, ' '), lambda w, i: {first} || {rest})"
+    plain = f"list_transform(string_split(lower({sql}), ' '), lambda __w: upper(left(__w, 1)) || substring(__w, 2))"
+    first = f"coalesce(map_extract_value({_TITLE}, left(__w, 1)), upper(left(__w, 1)))"
+    rest = f"substring(string_split({lower(sql)}, ' ')[__i], CASE WHEN starts_with(__w, '\u0130') THEN 3 ELSE 2 END)"
+    whole = f"list_transform(string_split({sql}, ' '), lambda __w, __i: {first} || {rest})"
     return f"array_to_string(CASE WHEN strlen({sql}) = length({sql}) THEN {plain} ELSE {whole} END, ' ')"
 
 
@@ -73,7 +73,7 @@ def _pattern(letters: dict[str, str]) -> str:
 
 
 def _letterwise(sql: str, pairs: dict[str, str], name: str) -> str:
-    each = f"lambda c: coalesce(map_extract_value({_map(pairs)}, c), {name}(c))"
+    each = f"lambda __c: coalesce(map_extract_value({_map(pairs)}, __c), {name}(__c))"
     return f"array_to_string(list_transform(string_split({sql}, ''), {each}), '')"
 
 

@@ -18,7 +18,7 @@ from headrace.plan.expressions.coercion import implicit, meet
 from headrace.plan.expressions.functions import Function
 from headrace.plan.expressions.mismatch import Mismatch
 from headrace.plan.expressions.table import AGGREGATES, TABLE, known
-from headrace.plan.expressions.values import Value
+from headrace.plan.expressions.values import Closure, Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,9 +46,13 @@ def call(compiler: Compiler, name: str, trees: Sequence[exp.Expression], text: s
         raise refusal(name, step=compiler.step)
     words = len(trees) > 1 and any(form.takes[:1] == ("word",) and _count_fits(form, len(trees)) for form in forms)
     values = [
-        _word(tree) if words and i == 0 and _is_bare(tree) else compiler.compile(tree) for i, tree in enumerate(trees)
+        _word(tree) if words and i == 0 and _is_bare(tree) else _given(compiler, tree) for i, tree in enumerate(trees)
     ]
     return replace(_choose(lower, forms, values), text=text)
+
+
+def _given(compiler: Compiler, tree: exp.Expression) -> Value:
+    return compiler.closure(tree) if type(tree).__name__ == "Lambda" else compiler.compile(tree)
 
 
 def refusal(name: str, *, step: str) -> Exception:
@@ -85,8 +89,11 @@ def _choose(name: str, forms: Sequence[Function], values: list[Value]) -> Value:
         arguments = _arguments(form, values, name)
         if arguments is not None:
             return form.made(arguments)
-    given = ", ".join(k.shown(value.type) for value in values)
-    raise Mismatch(f"{name} does not take ({given})", hint=_usage(name, forms))
+    raise Mismatch(f"{name} does not take ({_shown(values)})", hint=_usage(name, forms))
+
+
+def _shown(values: Sequence[Value]) -> str:
+    return ", ".join("function" if isinstance(v.constant, Closure) else k.shown(v.type) for v in values)
 
 
 def _usage(name: str, forms: Sequence[Function]) -> str:
@@ -134,8 +141,7 @@ def arguments(name: str, takes: tuple[str, ...], values: list[Value]) -> list[Va
         raise Mismatch(f"{name} takes {_counts([form])}, not {len(values)} arguments")
     fitted = _arguments(form, values, name)
     if fitted is None:
-        given = ", ".join(k.shown(value.type) for value in values)
-        raise Mismatch(f"{name} does not take ({given})", hint=_usage(name, [form]))
+        raise Mismatch(f"{name} does not take ({_shown(values)})", hint=_usage(name, [form]))
     return fitted
 
 
@@ -158,6 +164,8 @@ def _arguments(form: Function, values: list[Value], name: str) -> list[Value] | 
 
 def _argument(value: Value, wanted: str) -> Value | None:
     kind = value.type
+    if wanted == "function" or isinstance(value.constant, Closure):
+        return value if wanted == "function" and isinstance(value.constant, Closure) else None
     if wanted in ("any", "same", "alike"):
         return value
     if wanted in ("word", "whole"):

@@ -7,6 +7,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     import pyarrow as pa
 
 
@@ -53,6 +55,17 @@ class Aggregates:
 
     calls: tuple[AggregateCall, ...]
     results: tuple[tuple[str, Scalar], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Closure:
+    """A function `x -> x + 1` that stands as an argument; `body` gives its value for the values of its parameters.
+
+    `names` are free for lambdas of DuckDB's in which the parameters stand.
+    """
+
+    names: tuple[str, ...]
+    body: Callable[[Sequence[Value]], Value]
 
 
 @dataclass(frozen=True, slots=True)

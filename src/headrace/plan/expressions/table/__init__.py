@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.plan.expressions.table import (
     arithmetic,
+    arrays,
     bits,
     collections,
     comparison,
@@ -18,7 +19,9 @@ from headrace.plan.expressions.table import (
     encodings,
     hashes,
     known,
+    lambdas,
     logic,
+    maps,
     moments,
     patterns,
     pieces,
@@ -45,7 +48,8 @@ FAMILIES: dict[str, tuple[Function, ...]] = {
     "Patterns": patterns.ENTRIES,
     "Dates": dates.ENTRIES,
     "Timestamps": (*times.ENTRIES, *moments.ENTRIES, *zones.ENTRIES),
-    "Arrays, maps, structs": collections.ENTRIES,
+    "Arrays, maps, structs": (*collections.ENTRIES, *arrays.ENTRIES, *maps.ENTRIES),
+    "Functions over elements": lambdas.ENTRIES,
     "Hashes and encodings": (*hashes.ENTRIES, *encodings.ENTRIES),
 }
 

@@ -12,6 +12,7 @@ from headrace.plan.expressions.casts import cast, raising
 from headrace.plan.expressions.coercion import comparable, meet
 from headrace.plan.expressions.functions import Function, built, entry
 from headrace.plan.expressions.mismatch import Mismatch
+from headrace.plan.expressions.table.arrays import once
 from headrace.plan.expressions.values import Value
 
 if TYPE_CHECKING:
@@ -92,9 +93,7 @@ def _get(values: list[Value]) -> Value:
 def _distinct(values: list[Value]) -> Value:
     a = values[0]
     comparable(a, "array_distinct")
-    # the first of each stays, in order, and null counts as a value
-    sql = f"list_filter({a.sql}, lambda x, i: list_position({a.sql}, x) = i)"
-    return Value("", sql, a.type, raises=a.raises)
+    return Value("", once(a.sql, a.type), a.type, raises=a.raises)
 
 
 def _sorted(values: list[Value]) -> Value:
@@ -111,15 +110,17 @@ def _join(values: list[Value]) -> Value:
     array = cast(values[0], pa.list_(k.STRING))
     a = array.sql
     if len(values) > 2:  # noqa: PLR2004 what stands for null
-        a = f"list_transform({a}, lambda x: coalesce(x, {values[2].sql}))"
+        a = f"list_transform({a}, lambda __x: coalesce(__x, {values[2].sql}))"
     else:
-        a = f"list_filter({a}, lambda x: x IS NOT NULL)"
+        a = f"list_filter({a}, lambda __x: __x IS NOT NULL)"
     nulls = " OR ".join(f"{value.sql} IS NULL" for value in [array, *values[1:]])
     between = values[1].sql
     if values[1].is_constant:
         joined = f"array_to_string({a}, {between})"
     else:  # DuckDB wants a constant between the parts
-        joined = f"substring(array_to_string(list_transform({a}, lambda x: {between} || x), ''), length({between}) + 1)"
+        joined = (
+            f"substring(array_to_string(list_transform({a}, lambda __x: {between} || __x), ''), length({between}) + 1)"
+        )
     sql = f"(CASE WHEN NOT ({nulls}) THEN coalesce({joined}, '') END)"
     return Value("", sql, k.STRING, raises=_raises([array, *values[1:]]))
 
@@ -166,6 +167,8 @@ def _struct(values: list[Value]) -> Value:
 
 
 def _names_column(value: Value) -> bool:
+    if value.sql.startswith("__x") and value.sql.isidentifier():  # a parameter of a function
+        return True
     return value.sql.startswith(('"', "struct_extract(")) and value.sql.count('"') <= 2  # noqa: PLR2004 the quotes of one name
 
 

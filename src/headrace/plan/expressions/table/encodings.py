@@ -22,13 +22,12 @@ def _crc_table() -> list[int]:
     return table
 
 
-_DIGIT = "(strpos('0123456789ABCDEF', substring({h}, {at}, 1)) - 1)"
-_HEX = "hex($1)"
-_BYTE_AT = f"({_DIGIT.format(h=_HEX, at='2 * i - 1')} * 16 + {_DIGIT.format(h=_HEX, at='2 * i')})"
+_DIGIT = "(strpos('0123456789ABCDEF', {}) - 1)"
+_BYTE = f"({_DIGIT.format('left(__b, 1)')} * 16 + {_DIGIT.format('right(__b, 1)')})"
 _CRC_TABLE = f"[{', '.join(map(str, _crc_table()))}]"
-_CRC_BYTES = f"list_transform(range(1, octet_length($1) + 1), lambda i: CAST({_BYTE_AT} AS BIGINT))"
-_CRC_STEP = f"xor(c >> 8, {_CRC_TABLE}[CAST(xor(c & 255, x) + 1 AS INTEGER)])"
-_CRC32 = f"xor(list_reduce({_CRC_BYTES}, lambda c, x: {_CRC_STEP}, 4294967295), 4294967295)"
+_CRC_BYTES = f"list_transform(regexp_extract_all(hex($1), '..'), lambda __b: CAST({_BYTE} AS BIGINT))"
+_CRC_STEP = f"xor(__c >> 8, {_CRC_TABLE}[CAST(xor(__c & 255, __x) + 1 AS INTEGER)])"
+_CRC32 = f"xor(list_reduce({_CRC_BYTES}, lambda __c, __x: {_CRC_STEP}, 4294967295), 4294967295)"
 
 _DIGIT_64 = "[A-Za-z0-9+/]"
 _CLEAN = "regexp_replace($1, '[^A-Za-z0-9+/=]', '', 'g')"

@@ -34,17 +34,13 @@ _REASONS = {
 REFUSED = {name: reason for reason, names in _REASONS.items() for name in names.split()}
 
 _OTHERS = """
-    aes_decrypt aes_encrypt aggregate array_append array_compact array_except array_insert array_intersect
-    array_prepend array_remove array_repeat array_sort array_union arrays_overlap arrays_zip assert_true
-    bitmap_bit_position bitmap_count bround bucket collate collation conv current_timezone days exists exp2 filter
-    flatten forall from_csv from_json from_xml get_json_object hours is_valid_utf8 is_variant_null java_method
-    json_array_length json_object_keys json_tuple make_interval make_time make_utf8 make_valid_utf8 map_concat
-    map_contains_key map_entries map_filter map_from_arrays map_from_entries map_zip_with mask months normalize_nfc
-    parse_json parse_url raise_error reduce reflect schema_of_csv schema_of_json schema_of_variant sentences
-    sequence slice soundex split_to_map str_to_map time_diff time_trunc to_char to_csv to_json to_number to_time
-    to_varchar to_variant_object to_xml transform transform_keys transform_values try_aes_decrypt try_element_at
-    try_make_interval try_parse_json try_parse_url try_reflect try_to_binary try_to_number try_to_time
-    try_validate_utf8 try_variant_get validate_utf8 variant_get version xpath xpath_boolean xpath_double xpath_float
-    xpath_int xpath_long xpath_number xpath_short xpath_string years zip_with
+    aes_decrypt aes_encrypt assert_true bitmap_bit_position bitmap_count bround bucket collate collation conv
+    current_timezone days exp2 from_csv from_json from_xml get_json_object hours is_valid_utf8 is_variant_null
+    java_method json_array_length json_object_keys json_tuple make_interval make_time make_utf8 make_valid_utf8 mask
+    months normalize_nfc parse_json parse_url raise_error reflect schema_of_csv schema_of_json schema_of_variant
+    sentences soundex split_to_map time_diff time_trunc to_char to_csv to_json to_number to_time to_varchar
+    to_variant_object to_xml try_aes_decrypt try_make_interval try_parse_json try_parse_url try_reflect
+    try_to_binary try_to_number try_to_time try_validate_utf8 try_variant_get validate_utf8 variant_get version
+    xpath xpath_boolean xpath_double xpath_float xpath_int xpath_long xpath_number xpath_short xpath_string years
 """
 SPARK = frozenset(_OTHERS.split())

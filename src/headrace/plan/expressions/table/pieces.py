@@ -80,15 +80,15 @@ def _overlay(values: Sequence[Value], _: pa.DataType) -> str:
 
 # one row of the table of distances after the other (Wagner and Fischer 1974); DuckDB's own counts bytes
 _ROW = (
-    "list_reduce(list_transform(range(1, len({b}) + 1), lambda j: struct_pack(row := [0], j := j)),"
-    " lambda r, x: struct_pack(row := list_append(r.row, least(r.row[-1] + 1, p.row[x.j + 1] + 1,"
-    " p.row[x.j] + CASE WHEN q.c = {b}[x.j] THEN 0 ELSE 1 END)), j := x.j),"
-    " struct_pack(row := [p.row[1] + 1], j := 0)).row"
+    "list_reduce(list_transform(range(1, len({b}) + 1), lambda __j: struct_pack(row := [0], j := __j)),"
+    " lambda __r, __x: struct_pack(row := list_append(__r.row, least(__r.row[-1] + 1, __p.row[__x.j + 1] + 1,"
+    " __p.row[__x.j] + CASE WHEN __q.c = {b}[__x.j] THEN 0 ELSE 1 END)), j := __x.j),"
+    " struct_pack(row := [__p.row[1] + 1], j := 0)).row"
 )
 _A, _B = "string_split($1, '')", "string_split($2, '')"
 _DISTANCE = (
-    f"list_reduce(list_transform({_A}, lambda c: struct_pack(row := [0::BIGINT], c := c)),"
-    f" lambda p, q: struct_pack(row := {_ROW.format(b=_B)}, c := q.c),"
+    f"list_reduce(list_transform({_A}, lambda __c: struct_pack(row := [0::BIGINT], c := __c)),"
+    f" lambda __p, __q: struct_pack(row := {_ROW.format(b=_B)}, c := __q.c),"
     f" struct_pack(row := range(0, len({_B}) + 1), c := '')).row[-1]"
 )
 _LEVENSHTEIN = (
