@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from headrace.base.errors import CorruptBatch, HeadraceError
+from headrace.base.time import ManualClock
 from headrace.log import Log, rows_to_table, writer
 from headrace.log.payload import encode
 from headrace.log.recovery import is_complete
@@ -39,7 +40,7 @@ def ids(log):
 
 
 def opened(path, **options):
-    return Log(path, fsync=False, **options)
+    return Log(path, fsync=False, clock=ManualClock(), **options)
 
 
 def last_frame(log):

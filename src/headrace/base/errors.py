@@ -171,6 +171,19 @@ class CorruptBatch(OutsideError):
     condition = "CORRUPT_BATCH"
 
 
+class ArchiveMissing(OutsideError):
+    """The folder that old segments were moved to is not there: not mounted, or moved."""
+
+    condition = "ARCHIVE_MISSING"
+
+    def __init__(self, topic: str, partition: int, *, folder: str) -> None:
+        super().__init__(
+            f'topic "{topic}", partition {partition}: the archive folder "{folder}" is not there',
+            detail="Old segments of the topic were moved to it; newer records can be read without it.",
+            hint="Mount or restore the folder under this path, then read again.",
+        )
+
+
 class AppendFailed(OutsideError):
     """The disk refused an append; nothing of it is in the log, and the log can be read and appended to."""
 

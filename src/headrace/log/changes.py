@@ -14,9 +14,9 @@ from headrace.base.errors import InvalidTopic, did_you_mean
 from headrace.log import evolution
 from headrace.log import meta as metas
 from headrace.log.head import BOOT, FILE_SIZE, Slot, fresh
+from headrace.log.layout import sync_folder
 from headrace.log.meta import SETTINGS, Meta, MetaFile
 from headrace.log.partition import HEAD_NAME
-from headrace.log.writer import sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -34,13 +34,13 @@ HOLE = 1 << 15  # never on disk: stands for bytes that are damaged
 NO_MIN, NO_MAX = (1 << 63) - 1, -(1 << 63)  # event times of a frame that has none
 NO_PRODUCER = bytes(16)
 
-_LAYOUT = struct.Struct("<4sHHIIqqqqqIIqqqq16sq8x")
+_LAYOUT = struct.Struct("<4sHHIIqqqqqIIqqqq16sqq")
 _SKIPPED = slice(8, 12)  # where the header's own checksum stands
 FIELDS = np.dtype(
     {
-        "names": ["flags", "base", "next", "min_time", "max_time"],
-        "formats": ["<u2", "<i8", "<i8", "<i8", "<i8"],
-        "offsets": [6, 40, 48, 72, 80],
+        "names": ["flags", "base", "next", "rows", "append_time", "min_time", "max_time", "due"],
+        "formats": ["<u2", "<i8", "<i8", "<u4", "<i8", "<i8", "<i8", "<i8"],
+        "offsets": [6, 40, 48, 56, 64, 72, 80, 120],
         "itemsize": HEADER_SIZE,
     }
 )  # fmt: skip
@@ -64,6 +64,7 @@ class Frame(NamedTuple):
     first: int  # the first offset of the append that this frame belongs to
     producer: bytes
     sequence: int
+    due: int = 0  # from when on compaction may take the delete markers; 0 before it first met them
 
     @property
     def end(self) -> int:

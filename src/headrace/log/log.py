@@ -15,6 +15,7 @@ from headrace.base.time import Clock, SystemClock
 from headrace.log import evolution, writer
 from headrace.log import meta as metas
 from headrace.log.head import BOOT, FILE_SIZE, Slot, fresh
+from headrace.log.layout import sync_folder
 from headrace.log.meta import SETTINGS, Meta
 from headrace.log.partition import HEAD_NAME, Partition
 from headrace.log.segment import Place
@@ -173,7 +174,7 @@ class Log:
             writer.wait_for(Partition(gone / str(number), Place(name, number)))
         shutil.rmtree(gone, ignore_errors=True)
         if self.fsync:
-            writer.sync_folder(self.path / _TOPICS)
+            sync_folder(self.path / _TOPICS)
 
     def producer(
         self,
@@ -221,7 +222,7 @@ class Log:
             raise self._exists(described) from None
         if self.fsync:
             for folder in (topics, self.path, self.path.parent):
-                writer.sync_folder(folder)
+                sync_folder(folder)
 
     def _folder(self, name: str) -> Path:
         return self.path / _TOPICS / str(name)
@@ -246,7 +247,7 @@ def _sync_tree(folder: Path) -> None:
         for name in names:
             with (Path(inside) / name).open("rb") as file:
                 os.fsync(file.fileno())
-        writer.sync_folder(Path(inside))
+        sync_folder(Path(inside))
 
 
 def _reopened(path: Path, fsync: bool, segment_bytes: int) -> Log:  # noqa: FBT001 - called by pickle only

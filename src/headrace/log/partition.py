@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from headrace.base.errors import CorruptBatch, OffsetOutOfRange, TopicDeleted
+from headrace.base.errors import ArchiveMissing, CorruptBatch, OffsetOutOfRange, TopicDeleted
+from headrace.log import layout as layouts
 from headrace.log import recovery
 from headrace.log.head import NO_SEGMENT, Head, Reading, Slot
-from headrace.log.segment import Place, Segment, bases
+from headrace.log.segment import SEGMENT, Place, Segment, index_path, segment_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from headrace.log.layout import Layout, Piece
 
 HEAD_NAME = "head"
 
@@ -30,6 +33,15 @@ class Frames(NamedTuple):
 
     segment: Segment
     frames: NDArray[np.void]
+    reached: int  # what is before this offset was given already, from files that a cleaning replaced
+
+
+class Span(NamedTuple):
+    """A segment and the offsets [base, end) that it holds; `piece` where a cleaning put it in the layout."""
+
+    base: int
+    end: int
+    piece: Piece | None
 
 
 class Partition:
@@ -42,9 +54,10 @@ class Partition:
         self._head: Head | None = None
         self._opened = False
         self._believed: tuple[Reading, Slot] | None = None  # what a survey found for a head that is in doubt
-        self._layout = -1
-        self._segments: dict[int, Segment] = {}
-        self._bases: list[int] = []
+        self._known = -1  # which of the head's layouts the spans are of
+        self._layout = layouts.Layout()
+        self._spans: list[Span] = []
+        self._segments: dict[Path, Segment] = {}
 
     def close(self) -> None:
         """Let go of the files; batches that were handed out stay valid."""
@@ -52,7 +65,7 @@ class Partition:
             if self._head is not None:
                 self._head.close()
             self._head, self._opened, self._believed = None, False, None
-            self._layout, self._segments, self._bases = -1, {}, []
+            self._known, self._segments, self._spans = -1, {}, []
 
     def state(self) -> Slot:
         """Return the published state: what was acknowledged before the call is in it.
@@ -66,8 +79,14 @@ class Partition:
                 self._head = Head.open(self.folder / HEAD_NAME)
             reading = self._head.read() if self._head is not None else Reading(None, trusted=False, busy=False)
             if reading.trusted and self._opened and reading.slot is not None:
-                return reading.slot
-            return self._doubted(reading)
+                return self._started(reading.slot)
+            return self._started(self._doubted(reading))
+
+    def _started(self, state: Slot) -> Slot:
+        """Return the state with the start that the layout has: a cleaner that died may not have published it."""
+        if state.layout != self._known:
+            self._lay_out(state)
+        return state if state.start >= self._layout.start else state._replace(start=self._layout.start)
 
     def _doubted(self, reading: Reading) -> Slot:
         """Return the state when the head alone does not prove it: at first sight, and after a power loss."""
@@ -86,13 +105,16 @@ class Partition:
         self._believed = (reading, slot)
         return slot
 
-    def gone(self) -> TopicDeleted | CorruptBatch:
+    def gone(self, error: FileNotFoundError | None = None) -> TopicDeleted | ArchiveMissing | CorruptBatch:
         """Return the error for a file that is not there."""
         topic, partition = self.place
+        file = Path(error.filename) if error is not None and error.filename else self.folder
         if self.folder.exists():
+            if file.suffix == SEGMENT and file.parent != self.folder and not file.parent.exists():
+                return ArchiveMissing(topic, partition, folder=str(file.parent))
             return CorruptBatch(
                 f'topic "{topic}", partition {partition}: a segment is missing',
-                detail=f"Folder {self.folder}.",
+                detail=f"File {file}." if file != self.folder else f"Folder {self.folder}.",
                 hint="Restore it from a copy, or delete and create the topic.",
             )
         return TopicDeleted(f'the topic "{topic}" was deleted', hint="Ask the log for its topics again.")
@@ -119,68 +141,127 @@ class Partition:
 
         """
         state = self.state()
-        if state.start <= start <= end <= state.end or (start == end and state.start <= start <= state.end):
+        if state.start <= start <= end <= state.end:
             return state
+        raise self._out_of_range(start, end, state)
+
+    def _out_of_range(self, start: int, end: int, state: Slot) -> OffsetOutOfRange:
         topic, partition = self.place
         asked = f"offset {start}" if start == end else f"offsets {start} to {end}"
-        raise OffsetOutOfRange(
+        return OffsetOutOfRange(
             f'topic "{topic}", partition {partition} cannot be read at {asked}',
             detail=f"It holds the offsets from {state.start} up to, not including, {state.end}.",
             hint=f"Read from {min(max(start, state.start), state.end)}.",
         )
 
-    def between(self, start: int, end: int, state: Slot) -> Iterator[tuple[Segment, int]]:
-        """Yield (segment, number of the frame) for each frame that overlaps the offsets [start, end)."""
-        for segment, index in self.indexed(start, end, state):
-            first = int(np.searchsorted(index["next"], start, side="right"))
+    def between(self, start: int, end: int, state: Slot) -> Iterator[tuple[Segment, int, int]]:
+        """Yield (segment, number of the frame, first offset wanted) for each frame that overlaps [start, end)."""
+        for segment, index, reached in self.indexed(start, end, state):
+            first = int(np.searchsorted(index["next"], reached, side="right"))
             last = int(np.searchsorted(index["base"], end, side="left"))
             for number in range(first, last):
-                yield segment, number
+                yield segment, number, reached
 
     def indexed(self, start: int, end: int, state: Slot) -> Iterator[Frames]:
-        """Yield the segments that overlap the offsets [start, end), each with its index."""
-        if start >= end:
-            return
-        last = state.segment if state.segment != NO_SEGMENT else state.end
-        known = self._layed_out(state)
+        """Yield the segments that overlap the offsets [start, end), each mapped and with its index.
+
+        Where a cleaning takes a segment away meanwhile, reading goes on in those that took its place.
+
+        Raises:
+            OffsetOutOfRange: retention took the rest of the range while it was read.
+            CorruptBatch: a segment is missing.
+
+        """
         reached = start
-        for at in range(max(bisect_right(known, start) - 1, 0), len(known)):
-            base = known[at]
-            if base >= end or base > last:
-                break
-            if base > reached:
-                raise self.missing(reached, base)
+        while reached < end:
             try:
-                found = self._frames(base, known[at + 1] if at + 1 < len(known) else state.end, state)
-            except FileNotFoundError:
-                raise self.gone() from None
-            yield found
-            reached = int(found.frames["next"][-1]) if len(found.frames) else base
-        if reached < end:
-            raise self.missing(reached, end)
+                for found, behind in self._indexed(reached, end, state):
+                    yield found
+                    reached = max(reached, behind)
+            except FileNotFoundError as error:
+                state = self._followed(state, reached, end, error)
+            else:
+                return
+
+    def _indexed(self, start: int, end: int, state: Slot) -> Iterator[tuple[Frames, int]]:
+        spans = self._layed_out(state)
+        last = state.segment if state.segment != NO_SEGMENT else state.end
+        covered = start
+        for at in range(max(bisect_right(spans, start, key=lambda span: span.base) - 1, 0), len(spans)):
+            span = spans[at]
+            if span.base >= end or span.base > last:
+                break
+            if span.base > covered:
+                if covered < self._layout.start:
+                    raise FileNotFoundError(self.folder)
+                raise self.missing(covered, span.base)
+            found = self._frames(span, state, max(start, span.base))
+            covered = int(found.frames["next"][-1]) if len(found.frames) else span.base
+            yield found, covered
+        if covered < end:
+            raise self.missing(covered, end)
 
     def segment(self, base: int) -> Segment:
-        """Return the segment that starts at `base`."""
-        with self._lock:
-            if base not in self._segments:
-                self._segments[base] = Segment(self.folder, base, self.place)
-            return self._segments[base]
+        """Return the segment that starts at `base` and is appended to."""
+        return self._segment(segment_path(self.folder, base), index_path(self.folder, base), base)
 
-    def _frames(self, base: int, end: int, state: Slot) -> Frames:
-        segment = self.segment(base)
-        if base == state.segment:
-            return Frames(segment, segment.frames(state.position, state.end))
-        return Frames(segment, segment.frames(segment.size(), end))
+    def spans(self, state: Slot) -> list[Span]:
+        """Return all segments as of a state, in order."""
+        return self._layed_out(state)
 
-    def _layed_out(self, state: Slot) -> list[int]:
-        """Return the first offsets of the segments, read anew when the set of them has changed."""
+    def layout(self) -> Layout:
+        """Return what the last cleaning left, as far as it is known here."""
+        return self._layout
+
+    def opened(self, span: Span) -> Segment:
+        """Return a segment."""
+        if span.piece is None:
+            return self.segment(span.base)
+        return self._segment(span.piece.segment_path(self.folder), span.piece.index_path(self.folder), span.base)
+
+    def _segment(self, path: Path, index: Path, base: int) -> Segment:
         with self._lock:
-            if self._layout != state.layout:
-                try:
-                    known = bases(self.folder)
-                except FileNotFoundError:
-                    raise self.gone() from None
-                closed = {base: segment for base, segment in self._segments.items() if base in known[:-1]}
-                self._segments = closed if self._layout >= 0 else {}
-                self._bases, self._layout = known, state.layout
-            return self._bases
+            if path not in self._segments:
+                self._segments[path] = Segment(path, index, base, self.place)
+            return self._segments[path]
+
+    def _frames(self, span: Span, state: Slot, reached: int) -> Frames:
+        segment = self.opened(span)
+        if span.base == state.segment:
+            stop, end = state.position, state.end
+        else:
+            stop, end = segment.size() if span.piece is None else span.piece.size, min(span.end, state.end)
+        segment.hold(stop)
+        return Frames(segment, segment.frames(stop, end), reached)
+
+    def _followed(self, state: Slot, reached: int, end: int, error: FileNotFoundError) -> Slot:
+        """Return the state in which to read on after a segment went away; or raise what its absence means."""
+        with self._lock:
+            before = self._spans
+            fresh = self.state()
+            self._lay_out(fresh)
+            fresh = self._started(fresh)
+            if reached < fresh.start:
+                raise self._out_of_range(reached, end, fresh) from None
+            if self._spans == before and fresh.layout == state.layout:
+                raise self.gone(error) from None
+            return fresh
+
+    def _layed_out(self, state: Slot) -> list[Span]:
+        """Return the segments, looked up anew when the set of them has changed."""
+        with self._lock:
+            if self._known != state.layout:
+                self._lay_out(state)
+            return self._spans
+
+    def _lay_out(self, state: Slot) -> None:
+        try:
+            self._layout, live = layouts.listed(self.folder)
+        except FileNotFoundError:
+            raise self.gone() from None
+        ends = [*live[1:], max(state.end, live[-1])] if live else []
+        self._spans = [Span(piece.base, piece.end, piece) for piece in self._layout.pieces]
+        self._spans += [Span(base, end, None) for base, end in zip(live, ends, strict=True)]
+        closed = {self.opened(span).path for span in self._spans[:-1]} if self._known >= 0 else set()
+        self._segments = {path: segment for path, segment in self._segments.items() if path in closed}
+        self._known = state.layout

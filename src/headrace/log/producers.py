@@ -1,7 +1,8 @@
 """Who numbered appends, and which number came last: derived from the frames, kept in a snapshot at each new segment.
 
 A snapshot `<offset>.producers` holds what the frames before that offset say, so it is still known when their
-segments are gone. The frames from there on are read again, by every process that needs to know.
+segments are gone. The frames from there on are read again, by every process that needs to know. A cleaning puts what
+it may take away into the layout as well.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from zlib import crc32
 
 import numpy as np
 
+from headrace.log import layout as layouts
 from headrace.log.frame import END, PRODUCED
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ class Producers:
         """Return the last append of each producer as of `state`."""
         if self._offset < 0:
             self._offset, self._known = _load(self._partition.folder, state.end)
-        for segment, index in self._partition.indexed(max(self._offset, state.start), state.end, state):
+        for segment, index, _ in self._partition.indexed(max(self._offset, state.start), state.end, state):
             numbered = (index["flags"] & (END | PRODUCED)) == (END | PRODUCED)
             fresh = (index["base"] >= self._offset) & (index["next"] <= state.end)
             for number in np.flatnonzero(numbered & fresh):
@@ -93,9 +95,10 @@ def _snapshots(folder: Path) -> list[Path]:
 
 def _load(folder: Path, end: int) -> tuple[int, dict[bytes, Last]]:
     """Return the newest snapshot that is whole and not ahead of the log, with its offset."""
+    layout = layouts.read(folder)
     for path in _snapshots(folder):
         offset, raw = int(path.stem), path.read_bytes()
-        if offset <= end and raw[:8] == b"%08x" % crc32(raw[8:]):
+        if layout.upto <= offset <= end and raw[:8] == b"%08x" % crc32(raw[8:]):
             known = json.loads(raw[8:])
             return offset, {bytes.fromhex(producer): Last(*last) for producer, last in known.items()}
-    return 0, {}
+    return layout.upto, {bytes.fromhex(producer): Last(*last) for producer, *last in layout.producers}

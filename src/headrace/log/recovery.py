@@ -12,20 +12,23 @@ import mmap
 from typing import TYPE_CHECKING
 
 from headrace.log import frame as framing
+from headrace.log import layout as layouts
 from headrace.log.frame import END
 from headrace.log.head import BOOT, NO_SEGMENT, Slot
-from headrace.log.segment import bases, segment_path
+from headrace.log.segment import segment_path
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from headrace.log.layout import Layout
+
 
 def survey(folder: Path, slot: Slot | None) -> Slot:
     """Return the state that the segments hold, `slot` being the newest that the head has; reads only."""
-    known = bases(folder)
-    state = _starting_point(folder, slot, known)
+    layout, known = layouts.listed(folder)
+    state = _starting_point(folder, slot, layout, known)
     for base in known:
-        if base < state.segment:
+        if base < (state.segment if state.segment != NO_SEGMENT else state.end):
             continue
         if base != state.segment:
             if base != state.end:
@@ -36,21 +39,28 @@ def survey(folder: Path, slot: Slot | None) -> Slot:
             break
     if slot is not None and state.end < slot.end:
         state = state._replace(layout=state.layout + 1)
-    return state._replace(boot=BOOT)
+    return state._replace(boot=BOOT, start=max(state.start, layout.start))
 
 
 def is_complete(folder: Path, slot: Slot) -> bool:
     """Tell whether the files end where the slot says that they end."""
-    known = bases(folder)
-    if not known:
-        return slot.segment == NO_SEGMENT
-    return known[-1] == slot.segment and segment_path(folder, slot.segment).stat().st_size == slot.position
+    layout, known = layouts.listed(folder)
+    if slot.segment == NO_SEGMENT:
+        return not known and slot.end == layout.upto
+    if not known or known[-1] != slot.segment:
+        return False
+    return segment_path(folder, slot.segment).stat().st_size == slot.position
 
 
-def _starting_point(folder: Path, slot: Slot | None, known: list[int]) -> Slot:
+def _starting_point(folder: Path, slot: Slot | None, layout: Layout, known: list[int]) -> Slot:
     """Return the last state that is beyond doubt."""
     if slot is None:
-        return Slot(end=known[-1], segment=known[-1], start=known[0]) if known else Slot()
+        start = layout.start if layout.version else known[0] if known else 0
+        if not known:
+            return Slot(end=layout.upto, start=start)
+        return Slot(end=known[-1], segment=known[-1], start=start)
+    if max(slot.segment, slot.end if slot.segment == NO_SEGMENT else 0) < layout.upto:  # older than the last cleaning
+        return slot._replace(end=layout.upto, segment=NO_SEGMENT, position=0, frames=0, layout=slot.layout + 1)
     if slot.segment == NO_SEGMENT:
         return slot
     if slot.segment not in known:  # lost with what was acknowledged in it: its offsets are not given again

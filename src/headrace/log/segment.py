@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _MAGIC = b"HRINDEX\x01"
 _PREFIX = len(_MAGIC) + 8 + 4
+SEGMENT, INDEX = ".segment", ".index"
+_DIGITS = 20
 
 
 class Place(NamedTuple):
@@ -37,28 +39,36 @@ class Place(NamedTuple):
     partition: int
 
 
+def name_of(base: int) -> str:
+    """Return the name of the files of an appended segment; those that cleaning makes have more behind it."""
+    return f"{base:0{_DIGITS}d}"
+
+
 def segment_path(folder: Path, base: int) -> Path:
     """Return the path of the segment whose first offset is `base`."""
-    return folder / f"{base:020d}.segment"
+    return folder / (name_of(base) + SEGMENT)
 
 
 def index_path(folder: Path, base: int) -> Path:
     """Return the path of that segment's index."""
-    return folder / f"{base:020d}.index"
+    return folder / (name_of(base) + INDEX)
 
 
 def bases(folder: Path) -> list[int]:
-    """Return the first offsets of the segments in a folder, ascending."""
+    """Return the first offsets of the segments that were appended to in a folder, ascending."""
     names = os.listdir(folder)  # noqa: PTH208 - names are all that is wanted, and no more time than that
-    return sorted(int(name[:20]) for name in names if name.endswith(".segment") and name[:20].isdecimal())
+    length = _DIGITS + len(SEGMENT)
+    found = [name[:_DIGITS] for name in names if len(name) == length and name.endswith(SEGMENT)]
+    return sorted(int(name) for name in found if name.isdecimal())
 
 
 class Segment:
     """The frames of one file; may be used by many threads."""
 
-    def __init__(self, folder: Path, base: int, place: Place) -> None:
+    def __init__(self, path: Path, index: Path, base: int, place: Place) -> None:
         self.base = base
-        self.path = segment_path(folder, base)
+        self.path = path
+        self.index_path = index
         self.place = place
         self._lock = threading.Lock()
         self._data: mmap.mmap | None = None
@@ -78,6 +88,23 @@ class Segment:
             if self._known < stop:
                 self._read_index(stop, end)
             return self._frames
+
+    def hold(self, upto: int) -> None:
+        """Map the file, so that what is read of it up to a position no longer depends on its name.
+
+        Raises:
+            FileNotFoundError: it is not there, perhaps no longer.
+
+        """
+        with self._lock:
+            if upto:
+                self._mapped(upto)
+
+    def let_go(self) -> None:
+        """Tell the machine that the mapped bytes need not stay in memory; they can still be read."""
+        with self._lock:
+            if self._data is not None:
+                self._data.madvise(mmap.MADV_DONTNEED)
 
     def frame(self, number: int) -> Frame:
         """Return one frame of the index."""
@@ -115,10 +142,9 @@ class Segment:
         self.frames(stop, end)
         body = stop.to_bytes(8, "little") + self._headers
         raw = _MAGIC + crc32(body).to_bytes(4, "little") + body
-        path = index_path(self.path.parent, self.base)
-        draft = path.with_suffix(".draft")
+        draft = self.index_path.with_suffix(".draft")
         draft.write_bytes(raw)
-        draft.replace(path)
+        draft.replace(self.index_path)
 
     def _check(self, data: mmap.mmap, frame: Frame) -> None:
         if framing.parse(data, frame.position) != frame:
@@ -139,7 +165,7 @@ class Segment:
     def _saved_index(self, stop: int) -> bytes | None:
         """Return the headers kept in the index file, if it is whole and made for a segment of this length."""
         try:
-            raw = index_path(self.path.parent, self.base).read_bytes()
+            raw = self.index_path.read_bytes()
         except OSError:
             return None
         body = raw[len(_MAGIC) + 4 :]

@@ -28,7 +28,7 @@ def extremes(
     start, end = bounds
     state = partition.check(start, end)
     lows, highs = [NO_MIN], [NO_MAX]
-    for segment, index in partition.indexed(start, end, state):
+    for segment, index, _ in partition.indexed(start, end, state):
         first = int(np.searchsorted(index["next"], start, side="right"))
         last = int(np.searchsorted(index["base"], end, side="left"))
         if first >= last:
@@ -51,7 +51,7 @@ def first_at(partition: Partition, time: int, decode: Decode, event_time: str | 
     """Return the first offset whose event time is `time` or later, else the end."""
     state = partition.state()
     bounds = state.start, state.end
-    for segment, index in partition.indexed(*bounds, state):
+    for segment, index, _ in partition.indexed(*bounds, state):
         inside = (index["next"] > state.start) & (index["base"] < state.end)
         for number in np.flatnonzero(inside & ((index["max_time"] >= time) | (index["flags"] & HOLE != 0))):
             at = int(number)

@@ -246,13 +246,13 @@ class Topic:
         """
         state = self._partition(partition).check(start, end)  # before the schema: no frame is newer than that
         schema = self._result_schema(self.schema.names if columns is None else columns)
-        return self._batches(self._partition(partition).between(start, end, state), (start, end), schema)
+        return self._batches(self._partition(partition).between(start, end, state), end, schema)
 
     def _batches(
-        self, frames: Iterator[tuple[Segment, int]], bounds: tuple[int, int], schema: pa.Schema
+        self, frames: Iterator[tuple[Segment, int, int]], end: int, schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         newest, defaults = len(self._meta().schemas), self._meta().defaults
-        for segment, number in frames:
+        for segment, number, start in frames:
             batch = self._decoded(segment, number)
             frame = segment.frame(number)
             names, stored = schema.names, batch.schema.names
@@ -268,7 +268,7 @@ class Topic:
                 made = pa.RecordBatch.from_arrays(arrays, schema=schema)
             else:
                 made = batch
-            first, count = payloads.cut(batch, frame, *bounds)
+            first, count = payloads.cut(batch, frame, start, end)
             if count:
                 yield made if count == frame.rows else made.slice(first, count)
 

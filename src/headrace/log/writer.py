@@ -14,23 +14,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import AppendFailed
+from headrace.base.time import MICROS
 from headrace.log import frame as framing
+from headrace.log import layout as layouts
 from headrace.log import recovery
 from headrace.log.frame import END, NO_PRODUCER, PRODUCED, Frame
 from headrace.log.head import BOOT, FILE_SIZE, NO_SEGMENT, Head, Slot
+from headrace.log.layout import sync_folder
 from headrace.log.partition import HEAD_NAME
 from headrace.log.producers import NEVER, Last, Overtaken, Producers
-from headrace.log.segment import bases, index_path, segment_path
+from headrace.log.segment import index_path, segment_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Sequence
 
+    from headrace.log.layout import Layout
     from headrace.log.partition import Partition
     from headrace.log.payload import Payload
 
 SEGMENT_BYTES = 128 << 20
 SEGMENT_FRAMES = 8_192  # so that a segment's headers are read in some 20 ms
+SEGMENT_AGE = 7 * 86_400 * MICROS  # so that what is kept for some days does not wait for a segment to be full
 _VECTORS = 512  # buffers handed to one system call
 _LOGGER = logging.getLogger("headrace.log")
 _sync = getattr(os, "fdatasync", os.fsync)
@@ -55,23 +59,26 @@ class Request:
         return sum(payload.rows for payload in self.payloads)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 class Writer:
     """Appends to a partition; may be used by many threads."""
 
-    def __init__(self, partition: Partition, *, fsync: bool, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        *,
+        fsync: bool,
+        segment_bytes: int = SEGMENT_BYTES,
+        segment_age: int = SEGMENT_AGE,
+        rolled: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Make a writer; `segment_age` is in microseconds, `rolled` is called when an append has closed a segment."""
         self._partition = partition
         self._folder = partition.folder
         self._fsync = fsync
         self._segment_bytes = segment_bytes
+        self._segment_age = segment_age
+        self._rolled = rolled
+        self._has_rolled = False
         self._turn = threading.Lock()
         self._waiting: list[Request] = []
         self._waiting_lock = threading.Lock()
@@ -79,6 +86,7 @@ class Writer:
         self._lock_fd = -1
         self._head: Head | None = None
         self._segment: tuple[int, int] | None = None  # (first offset, file)
+        self._began: tuple[int, int] | None = None  # (first offset of the segment, when its first record came)
         self._checked = False  # the files were looked at since they were opened
         self._pid = os.getpid()
 
@@ -98,6 +106,9 @@ class Writer:
                 with self._waiting_lock:
                     group, self._waiting = self._waiting, []
                 self._commit(group)
+        if self._has_rolled:
+            self._has_rolled = False
+            self._rolled()
         if request.error is not None:
             raise request.error
         assert request.offsets is not None  # noqa: S101 - _commit gave every request one or the other
@@ -107,6 +118,40 @@ class Writer:
         """Let go of the files."""
         with self._turn:
             self._release()
+
+    # ---- for cleaning ----------------------------------------------------------------------------------
+
+    def roll(self, *, last_before: int | None = None) -> Slot:
+        """Close the segment that is written to, so that it can be cleaned; the next append begins another.
+
+        With `last_before` only if its newest record was appended before that instant. Returns the state.
+        """
+        with self._turn, self._locked() as head:
+            state = self._ready(head)
+            if not state.position:
+                return state
+            index = self._partition.segment(state.segment).frames(state.position, state.end)
+            if last_before is not None and int(index["append_time"].max()) >= last_before:
+                return state
+            self._close_off(state)
+            closed = state._replace(version=state.version + 1, segment=NO_SEGMENT, position=0, frames=0,
+                                    layout=state.layout + 1, boot=BOOT)  # fmt: skip
+            head.publish(closed)
+            return closed
+
+    def switch(self, layout: Layout) -> Slot:
+        """Put a layout in place while nobody appends, and tell all readers; returns the state."""
+        with self._turn, self._locked() as head:
+            state = self._ready(head)
+            head.set_busy(busy=True)  # whoever comes after us, should we die, looks at the files
+            layouts.write(self._folder, layout, fsync=self._fsync)
+            switched = state._replace(version=state.version + 1, start=max(state.start, layout.start),
+                                      layout=state.layout + 1, boot=BOOT)  # fmt: skip
+            head.publish(switched)
+            head.set_busy(busy=False)
+            return switched
+
+    # ---- inside ----------------------------------------------------------------------------------------
 
     def _commit(self, group: list[Request]) -> None:
         try:
@@ -139,7 +184,7 @@ class Writer:
         size = sum(p.length + framing.HEADER_SIZE for request in fresh for p in request.payloads)
         head.set_busy(busy=True)
         try:
-            fd, published = self._room_for(size, state)
+            fd, published = self._room_for(size, state, fresh[0].time)
             buffers, after = _lay_out(fresh, published)
             _write(fd, buffers, published.position)
             if self._fsync:
@@ -242,7 +287,7 @@ class Writer:
         state = recovery.survey(self._folder, slot)
         self._close_segment()
         self._producers.forget()
-        for base in bases(self._folder):
+        for base in layouts.listed(self._folder)[1]:
             if base >= state.end and base != state.segment:  # of a roll that was not finished
                 segment_path(self._folder, base).unlink()
                 index_path(self._folder, base).unlink(missing_ok=True)
@@ -254,7 +299,7 @@ class Writer:
         if slot is not None and state.end < slot.end:
             _LOGGER.warning("%s: the records from offset %d to %d were torn off and are lost", self._folder,
                             state.end, slot.end - 1)  # fmt: skip
-        head.rebuild(state._replace(version=state.version + 2))
+        head.rebuild(state._replace(version=state.version + 2, layout=state.layout + 1))
         self._checked = True
         rebuilt = head.read().slot
         assert rebuilt is not None  # noqa: S101 - it was just written
@@ -262,20 +307,32 @@ class Writer:
 
     # ---- segments --------------------------------------------------------------------------------------
 
-    def _room_for(self, size: int, state: Slot) -> tuple[int, Slot]:
+    def _room_for(self, size: int, state: Slot, now: int) -> tuple[int, Slot]:
         """Return the file to write to and the state before the write, in a new segment where the old one is full."""
         full = state.position + size > self._segment_bytes or state.frames >= SEGMENT_FRAMES
-        if state.segment != NO_SEGMENT and not (full and state.position):
+        if state.segment != NO_SEGMENT and not (state.position and (full or self._is_old(state, now))):
             return self._opened(state.segment), state
         if state.segment != NO_SEGMENT:
-            self._producers.save(state)
-            self._partition.segment(state.segment).save_index(state.position, state.end)
+            self._close_off(state)
+            self._has_rolled = True
         self._close_segment()
         path = segment_path(self._folder, state.end)
         self._segment = state.end, os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         if self._fsync:
             sync_folder(self._folder)
         return self._segment[1], state._replace(segment=state.end, position=0, frames=0, layout=state.layout + 1)
+
+    def _is_old(self, state: Slot, now: int) -> bool:
+        """Tell whether the oldest record of the segment has waited so long that the segment should be closed."""
+        if self._began is None or self._began[0] != state.segment:
+            index = self._partition.segment(state.segment).frames(state.position, state.end)
+            self._began = state.segment, int(index["append_time"][0])
+        return now - self._began[1] > self._segment_age
+
+    def _close_off(self, state: Slot) -> None:
+        """Write down what is to be known of a segment when it is closed."""
+        self._producers.save(state)
+        self._partition.segment(state.segment).save_index(state.position, state.end)
 
     def _opened(self, base: int) -> int:
         if self._segment is None or self._segment[0] != base:

@@ -1,0 +1,135 @@
+"""The layout of a partition: which files hold its closed segments, as cleaning left them.
+
+One small file names them; it is replaced as a whole, and by that alone a cleaning happens: before it the old files
+count, after it the new ones, and what it does not name is left over from one or the other. Segments from `upto` on are
+those that were appended since: they are found by their names. Without the file every segment is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+from headrace.base.errors import CorruptBatch
+from headrace.log.segment import INDEX, SEGMENT, bases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FILE_NAME = "layout.json"
+DRAFT = ".draft"
+
+
+class Piece(NamedTuple):
+    """A closed segment: the offsets [base, end), whether or not records still stand at all of them."""
+
+    base: int
+    end: int
+    name: str  # of its files, without what says which
+    size: int  # of the segment's file
+    rows: int
+    newest: int  # when its newest record was appended
+    cleaned: bool = False  # all that came before its end was compacted together
+    due: int = 0  # from when on a delete marker in it may go; 0 where none waits
+    archive: str = ""  # the folder that it was moved to
+
+    def segment_path(self, folder: Path) -> Path:
+        """Return the path of the segment's file."""
+        return (Path(self.archive) if self.archive else folder) / (self.name + SEGMENT)
+
+    def index_path(self, folder: Path) -> Path:
+        """Return the path of the index, which stays when its segment is archived."""
+        return folder / (self.name + INDEX)
+
+
+class Layout(NamedTuple):
+    """The closed segments as of the last cleaning."""
+
+    version: int = 0
+    start: int = 0  # the first offset that is still there
+    upto: int = 0  # the offset from which on segments are found by their names
+    pieces: tuple[Piece, ...] = ()
+    producers: tuple[tuple[str, int, int, int], ...] = ()  # their last appends before `upto`
+
+    def live(self, listed: list[int]) -> list[int]:
+        """Return those of the listed first offsets that are of segments appended since."""
+        return [base for base in listed if base >= self.upto]
+
+    def files(self) -> set[str]:
+        """Return the names of the files in the partition's own folder."""
+        return {piece.name + INDEX for piece in self.pieces} | {
+            piece.name + SEGMENT for piece in self.pieces if not piece.archive
+        }
+
+
+def read(folder: Path) -> Layout:
+    """Return the layout of a partition; an empty one where nothing was cleaned yet.
+
+    Raises:
+        CorruptBatch: the file is not what was written.
+
+    """
+    path = folder / FILE_NAME
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return Layout()
+    try:
+        checksum, _, body = raw.partition(b"\n")
+        if int(checksum, 16) != crc32(body):
+            raise ValueError("checksum")  # noqa: TRY301 - one error for whatever is wrong with it
+        content = json.loads(body)
+    except ValueError:
+        raise CorruptBatch(
+            f"the list of closed segments {path} is damaged", hint="Restore the file from a copy."
+        ) from None
+    pieces = tuple(Piece(*piece) for piece in content.pop("pieces"))
+    producers = tuple(tuple(last) for last in content.pop("producers"))
+    return Layout(**content, pieces=pieces, producers=producers)
+
+
+def listed(folder: Path) -> tuple[Layout, list[int]]:
+    """Return the layout and the first offsets of the segments appended since, ascending."""
+    found = bases(folder)  # first: what a cleaning takes from the list meanwhile, the layout then names
+    layout = read(folder)
+    return layout, layout.live(found)
+
+
+def write(folder: Path, layout: Layout, *, fsync: bool) -> None:
+    """Put a layout in place, atomically and durably."""
+    body = json.dumps(layout._asdict(), separators=(",", ":")).encode()
+    draft = folder / (FILE_NAME + DRAFT)
+    with draft.open("wb") as file:
+        file.write(b"%08x\n%s" % (crc32(body), body))
+        file.flush()
+        if fsync:
+            os.fsync(file.fileno())
+    draft.replace(folder / FILE_NAME)
+    if fsync:
+        sync_folder(folder)
+
+
+def leftovers(folder: Path, layout: Layout) -> Iterator[Path]:
+    """Yield the files of segments that neither the layout names nor an append made since."""
+    kept = layout.files()
+    for name in os.listdir(folder):  # noqa: PTH208 - names are all that is wanted
+        stem, suffix = os.path.splitext(name)  # noqa: PTH122 - the same
+        if suffix == DRAFT and (stem == FILE_NAME or "-" in stem):  # the others are an appender's
+            yield folder / name
+        if suffix not in (SEGMENT, INDEX) or name in kept:
+            continue
+        appended = len(stem) == 20 and stem.isdecimal()  # noqa: PLR2004 - the digits of an offset
+        if not appended or int(stem) < layout.upto:
+            yield folder / name
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
