@@ -123,16 +123,39 @@ def _dead(topic: Topic, piece: Slice, names: list[str], reason: str, time: str) 
     batches = topic.batches(piece.partition, piece.first, piece.last, columns=[*names, "_offset"])
     table = pa.Table.from_batches(batches)
     bad = table.filter(pc.is_null(table.column(time)))
-    records = [json.dumps(row, default=str, ensure_ascii=False) for row in bad.select(names).to_pylist()]
+    partition = pa.repeat(pa.scalar(piece.partition, pa.int32()), bad.num_rows)
+    return _letters(piece.topic, partition, bad.column("_offset").cast(pa.int64()), reason, bad.select(names))
+
+
+def _letters(topic: str, partition: pa.Array, offset: pa.Array, reason: str, rows: pa.Table) -> pa.Table:
+    records = [json.dumps(row, default=str, ensure_ascii=False) for row in rows.to_pylist()]
     count = len(records)
     columns = [
-        pa.array([piece.topic] * count, pa.string()),
-        pa.array([piece.partition] * count, pa.int32()),
-        bad.column("_offset").cast(pa.int64()),
+        pa.array([topic] * count, pa.string()),
+        partition,
+        offset,
         pa.array([reason] * count, pa.string()),
         pa.array(records, pa.string()),
     ]
     return pa.table(columns, schema=DEAD)
+
+
+def keyed(topic: Topic, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
+    """Return the rows that a topic takes, and the dead letters of those that it refuses for want of a key.
+
+    A null in a group's key makes a group like any other, but no record of a compacted topic.
+    """
+    if topic.cleanup != "compact" or not all(rows.column(name).null_count for name in topic.key):
+        return rows, None
+    absent = pc.is_null(rows.column(topic.key[0]))
+    for name in topic.key[1:]:
+        absent = pc.and_(absent, pc.is_null(rows.column(name)))
+    bad = rows.filter(absent)
+    if not bad.num_rows:
+        return rows, None
+    reason = f"no key: {', '.join(topic.key)} is null, and the topic is compacted"
+    nothing = pa.nulls(bad.num_rows, pa.int32()), pa.nulls(bad.num_rows, pa.int64())
+    return rows.filter(pc.invert(absent)), _letters(topic.name, *nothing, reason, bad)
 
 
 def append(topic: Topic, rows: pa.Table, *, producer: str, sequence: int) -> Mapping[int, range]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.connect.embedded import DEAD, append
+from headrace.connect.embedded import DEAD, append, keyed
 from headrace.kernels.files import read_tables
 from headrace.plan.nodes import CallSink, TopicSink, ViewSink
 
@@ -66,15 +66,21 @@ class Publisher:
             if isinstance(sink, TopicSink) and sink.name in files:
                 if published:
                     self.fault("between_topics")
-                append(
-                    self.topic(sink), self._rows(files[sink.name]), producer=self._producer(sink.name), sequence=epoch
-                )
+                self._publish_topic(sink, self._rows(files[sink.name]), epoch)
                 published += 1
         for name in files:
             if name.startswith(DEAD_SINK):
                 topic = self.dead_topic(name.removeprefix(DEAD_SINK))
                 rows = self._rows(files[name]).select(DEAD.names)
                 topic.append(rows, producer=self._producer(name), sequence=epoch)
+
+    def _publish_topic(self, sink: TopicSink, rows: pa.Table, epoch: int) -> None:
+        """Append rows to a sink's topic; rows without a key, which a compacted topic refuses, to its dead letters."""
+        topic, producer = self.topic(sink), self._producer(sink.name)
+        rows, dead = keyed(topic, rows)
+        append(topic, rows, producer=producer, sequence=epoch)
+        if dead is not None:
+            self.dead_topic(topic.name).append(dead, producer=producer, sequence=epoch)
 
     def _producer(self, sink: str) -> str:
         return f"{self.storage.app}/{self.storage.about()['id']}/{sink}"

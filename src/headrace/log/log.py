@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from headrace.base.errors import LogClosed, TopicDeleted, TopicExists, UnknownTopic
+from headrace.base.errors import CorruptBatch, LogClosed, TopicDeleted, TopicExists, UnknownTopic
 from headrace.base.names import TOPIC, check_topic
 from headrace.base.schema import as_schema, to_ddl
 from headrace.base.time import Clock, SystemClock
+from headrace.log import archive as archives
 from headrace.log import evolution, writer
+from headrace.log import layout as layouts
 from headrace.log import meta as metas
 from headrace.log.head import BOOT, FILE_SIZE, Slot, fresh
 from headrace.log.layout import sync_folder
@@ -76,7 +79,7 @@ class Log:
             topic._close()  # noqa: SLF001 - a topic is closed by its log only
         self._topics = {}
 
-    def create_topic(
+    def create_topic(  # noqa: PLR0913 - what describes a topic, all but two of them keywords
         self,
         name: str,
         schema: str | pa.Schema,
@@ -86,12 +89,22 @@ class Log:
         event_time: str | None = None,
         retention: str | timedelta | None = None,
         cleanup: str = "delete",
+        retention_bytes: int | None = None,
+        delete_retention: str | timedelta = "24 hours",
+        archive: str | os.PathLike[str] | None = None,
+        archive_after: str | timedelta | None = None,
     ) -> Topic:
         """Create a topic and return it; the schema is DDL text or Arrow's.
 
         `key` names the columns by whose hash records go to partitions, `event_time` the timestamp column that says
-        when a record happened (without it: when it was appended). `retention` is how long records are kept,
-        `cleanup="compact"` keeps the last record of each key instead.
+        when a record happened (without it: when it was appended). `cleanup="compact"` keeps the last record of each
+        key, and refuses records without one; a delete marker goes once it stood for `delete_retention` in what was
+        compacted.
+
+        Records older than `retention`, by when they were appended, go, and the oldest where a partition holds more
+        than `retention_bytes`; both work on whole closed segments, so at least that much is kept, and on compacted
+        topics too. Closed segments whose records are all older than `archive_after` (without it: all) are moved to
+        the folder `archive`, which must exist. When that happens: see `Topic.clean`.
 
         Raises:
             TopicExists: the name is taken, perhaps by another process at this moment.
@@ -110,6 +123,10 @@ class Log:
             event_time=event_time,
             retention=SETTINGS["retention"](retention),
             cleanup=SETTINGS["cleanup"](cleanup),
+            retention_bytes=SETTINGS["retention_bytes"](retention_bytes),
+            delete_retention=SETTINGS["delete_retention"](delete_retention),
+            archive=SETTINGS["archive"](archive),
+            archive_after=SETTINGS["archive_after"](archive_after),
             schemas=(to_ddl(as_schema(schema)),),
             created=self.clock.now(),
         ).check()
@@ -162,7 +179,7 @@ class Log:
 
         """
         topic = self.topic(name)
-        partitions = topic.partitions
+        described = topic._meta()  # noqa: SLF001 - what is deleted is described there alone
         gone = self.path / _TOPICS / f".deleted-{uuid.uuid4().hex}"
         try:
             self._folder(name).rename(gone)
@@ -170,8 +187,11 @@ class Log:
             raise UnknownTopic(name, log=str(self.path), topics=self.topics()) from None
         topic._close()  # noqa: SLF001 - a topic is closed by its log only
         self._topics.pop(name, None)
-        for number in range(partitions):
+        for number in range(described.partitions):
             writer.wait_for(Partition(gone / str(number), Place(name, number)))
+        for number in range(described.partitions):
+            with suppress(CorruptBatch):  # it says where archived segments are: they stay then
+                archives.remove(described, layouts.read(gone / str(number)))
         shutil.rmtree(gone, ignore_errors=True)
         if self.fsync:
             sync_folder(self.path / _TOPICS)

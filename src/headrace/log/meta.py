@@ -9,20 +9,23 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+import pyarrow as pa
+
 from headrace.base import schema as schemas
 from headrace.base.errors import CorruptBatch, InvalidTopic, TopicDeleted, did_you_mean
 from headrace.base.schema import TIMESTAMP, TIMESTAMP_NTZ
-from headrace.base.time import duration
+from headrace.base.time import MICROS, duration
+from headrace.log import archive as archives
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    import pyarrow as pa
-
 FILE_NAME = "topic.json"
 CLEANUPS = ("delete", "compact")
 MAX_PARTITIONS = 10_000
+SEGMENT_AGE = 7 * 86_400 * MICROS  # so that what is kept for some days does not wait for a segment to be full
+DELETE_RETENTION = 24 * 3_600 * MICROS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,10 @@ class Meta:
     created: int
     defaults: dict[str, Any] = field(default_factory=dict)  # by column that was added, as JSON can say them
     format: int = 1
+    retention_bytes: int | None = None  # of one partition
+    delete_retention: int = DELETE_RETENTION  # microseconds
+    archive: str | None = None  # an absolute path
+    archive_after: int | None = None  # microseconds
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -49,6 +56,11 @@ class Meta:
     def schema_of(self, number: int) -> pa.Schema:
         """Return one of the topic's schemas; they count from 1."""
         return _parsed(self.schemas[number - 1])
+
+    @property
+    def segment_age(self) -> int:
+        """Return how long after its first record a segment is closed though it is not full, in microseconds."""
+        return min([SEGMENT_AGE, *(age for age in (self.retention, self.archive_after) if age is not None)])
 
     def check(self) -> Meta:
         """Return this description if it makes sense.
@@ -72,21 +84,50 @@ class Meta:
             raise self._wrong("a key column stands twice")
         if self.cleanup not in CLEANUPS:
             raise self._wrong(f'cleanup is "{self.cleanup}"', f"It is one of {', '.join(CLEANUPS)}.")
-        if self.cleanup == "compact" and not self.key:
-            raise self._wrong("compaction keeps the last record of each key, but there is no key", "Give key=....")
+        self._check_keeping()
         if isinstance(self.partitions, bool) or not isinstance(self.partitions, int):
             raise self._wrong(f"partitions is {self.partitions!r}, not a number")
         if not 1 <= self.partitions <= MAX_PARTITIONS:
             raise self._wrong(f"{self.partitions} partitions are not possible", f"From 1 to {MAX_PARTITIONS} are.")
         return self
 
+    def _check_keeping(self) -> None:
+        """Check what is said about how long records stay."""
+        if self.cleanup == "compact" and not self.key:
+            raise self._wrong("compaction keeps the last record of each key, but there is no key", "Give key=....")
+        for name in self.key if self.cleanup == "compact" else ():
+            if not _is_comparable(self.schema.field(name).type):
+                kind = schemas.type_name(self.schema.field(name).type)
+                raise self._wrong(f'the key column "{name}" is a {kind}', "Compaction takes no arrays or maps as keys.")
+        for name in ("retention", "retention_bytes", "delete_retention", "archive_after"):
+            value = getattr(self, name)
+            absent = value is None and name != "delete_retention"
+            if not absent and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+                raise self._wrong(f"{name} is {value!r}", "Give one that is not negative.")
+        if self.archive_after is not None and self.archive is None:
+            raise self._wrong("archive_after says when, but no archive says where", "Give archive=FOLDER.")
+
     def _wrong(self, what: str, hint: str = "") -> InvalidTopic:
         return InvalidTopic(f'topic "{self.name}": {what}', hint=hint)
 
 
+def _is_comparable(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return all(_is_comparable(field.type) for field in kind)
+    return not pa.types.is_nested(kind)
+
+
+def _length(name: str) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else duration(value, what=name)
+
+
 SETTINGS: dict[str, Callable[[Any], Any]] = {
-    "retention": lambda value: None if value is None else duration(value, what="retention"),
+    "retention": _length("retention"),
     "cleanup": lambda value: value,
+    "retention_bytes": lambda value: value,
+    "delete_retention": _length("delete_retention"),
+    "archive": lambda value: None if value is None else archives.check(value),
+    "archive_after": _length("archive_after"),
 }
 """What `Log.create_topic` takes and `Topic.alter` changes, with how it is read; `Meta.check` judges the result."""
 

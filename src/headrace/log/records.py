@@ -23,10 +23,12 @@ def as_records(rows: Rows, meta: Meta, *, now: int) -> pa.Table:
     """Return the topic's columns, and behind them those system columns that have something to say.
 
     Raises:
-        InvalidRows: a row does not fit the schema, or deletes in a topic without a key.
+        InvalidRows: a row does not fit the schema, deletes in a topic without a key, or has no key in a compacted one.
 
     """
     table = rows_to_table(rows, meta.schema, meta.defaults)
+    if meta.cleanup == "compact":
+        _refuse_without_key(table, meta)
     deleted = _deleted(table, meta)
     times = _times(table, meta, deleted=deleted, now=now)
     if deleted is not None:
@@ -66,6 +68,22 @@ def grouped(chosen: NDArray[np.int64]) -> dict[int, NDArray[np.int64]]:
 def part_of(table: pa.Table, at: NDArray[np.int64]) -> pa.Table:
     """Return the records at these places, which ascend."""
     return table if len(at) == table.num_rows else table.take(pa.array(at))
+
+
+def _refuse_without_key(table: pa.Table, meta: Meta) -> None:
+    """Refuse rows whose key columns are all null: compaction could not tell what they are the last of."""
+    absent = None
+    for name in meta.key:
+        column = table.column(name)
+        if not column.null_count:
+            return
+        absent = pc.is_null(column) if absent is None else pc.and_(absent, pc.is_null(column))
+    at = pc.index(absent, value=True).as_py()
+    if at >= 0:
+        raise InvalidRows(
+            f'rows[{at}] has no key: {", ".join(meta.key)} is null, and the topic "{meta.name}" is compacted',
+            hint="Compaction keeps the last record of each key: give the row one.",
+        )
 
 
 def _deleted(table: pa.Table, meta: Meta) -> pa.ChunkedArray | None:

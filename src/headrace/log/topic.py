@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.base.errors import InvalidRows, InvalidTopic, LogClosed, UnknownColumn
+from headrace.base.errors import HeadraceError, InvalidRows, InvalidTopic, LogClosed, UnknownColumn
 from headrace.base.time import instant
 from headrace.log import changes, evolution, records, times
 from headrace.log import payload as payloads
+from headrace.log.cleaning import Cleaned, Cleaner
 from headrace.log.meta import Meta, MetaFile
 from headrace.log.partition import Partition
 from headrace.log.payload import SYSTEM
@@ -19,13 +22,14 @@ from headrace.log.segment import Place
 from headrace.log.writer import Request, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from headrace.log.log import Log
     from headrace.log.rows import Rows
     from headrace.log.segment import Segment
 
+_LOGGER = logging.getLogger("headrace.log")
 _READ = ("_offset", "_time", "_deleted")
 
 
@@ -326,6 +330,63 @@ class Topic:
         found = self._partition(partition)
         return times.extremes(found, (start, end), self._decoded, self.event_time)[0]
 
+    # ---- cleaning --------------------------------------------------------------------------------------
+
+    def clean(self) -> Cleaned:
+        """Apply the topic's rules: retention, compaction where it is worth its cost, the archive. Says what was done.
+
+        Only closed segments are touched. Retention closes a segment by itself once all its records are due, so that
+        quiet topics expire too. Appends and reads go on meanwhile, in all processes; after a crash at any moment the
+        topic is as it was before or as it is after. An append that closes a segment applies retention; the rest
+        happens here only, so call this now and then.
+
+        Raises:
+            CorruptBatch: a segment that should be compacted is damaged.
+            ArchiveMissing: the archive's folder is not there.
+
+        """
+        return self._cleaned(Cleaner.clean)
+
+    def compact(self) -> Cleaned:
+        """Close the segments that are written to and keep the last record of each key, now.
+
+        Offsets and order stay as they are. Memory is bounded whatever the number of keys.
+
+        Raises:
+            InvalidTopic: the topic is not one that is compacted.
+            CorruptBatch: a segment is damaged.
+
+        """
+        if self.cleanup != "compact":
+            raise InvalidTopic(
+                f'the topic "{self.name}" is not compacted: its cleanup is "{self.cleanup}"',
+                hint='Create it with cleanup="compact" and a key.',
+            )
+        return self._cleaned(Cleaner.compact)
+
+    def _cleaned(self, do: Callable[[Cleaner], Cleaned]) -> Cleaned:
+        return sum((do(self._cleaner(number)) for number in range(self.partitions)), Cleaned())
+
+    def _cleaner(self, number: int) -> Cleaner:
+        return Cleaner(
+            partition=self._partition(number),
+            writer=self._writer(number),
+            meta=self._meta(),
+            fsync=self._log.fsync,
+            segment_bytes=self._log.segment_bytes,
+            now=self._log.clock.now(),
+        )
+
+    def _retain(self, number: int) -> None:
+        """Apply retention after an append has closed a segment; what fails does not concern who appended."""
+        meta = self._meta()
+        if meta.retention is None and meta.retention_bytes is None:
+            return
+        try:
+            self._cleaner(number).retain()
+        except (HeadraceError, OSError) as error:
+            _LOGGER.warning("%s: retention failed: %s", self._file.folder / str(number), error)
+
     # ---- inside ----------------------------------------------------------------------------------------
 
     def _open_file(self) -> MetaFile:
@@ -351,7 +412,13 @@ class Topic:
         partition = self._partition(number)
         with self._lock:
             if number not in self._writers:
-                self._writers[number] = Writer(partition, fsync=self._log.fsync, segment_bytes=self._log.segment_bytes)
+                self._writers[number] = Writer(
+                    partition,
+                    fsync=self._log.fsync,
+                    segment_bytes=self._log.segment_bytes,
+                    segment_age=lambda: self._file.current().segment_age,
+                    rolled=partial(self._retain, number),
+                )
             return self._writers[number]
 
     def _close(self) -> None:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import AppendFailed
-from headrace.base.time import MICROS
 from headrace.log import frame as framing
 from headrace.log import layout as layouts
 from headrace.log import recovery
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 SEGMENT_BYTES = 128 << 20
 SEGMENT_FRAMES = 8_192  # so that a segment's headers are read in some 20 ms
-SEGMENT_AGE = 7 * 86_400 * MICROS  # so that what is kept for some days does not wait for a segment to be full
 _VECTORS = 512  # buffers handed to one system call
 _LOGGER = logging.getLogger("headrace.log")
 _sync = getattr(os, "fdatasync", os.fsync)
@@ -68,10 +66,10 @@ class Writer:
         *,
         fsync: bool,
         segment_bytes: int = SEGMENT_BYTES,
-        segment_age: int = SEGMENT_AGE,
+        segment_age: Callable[[], int],
         rolled: Callable[[], None] = lambda: None,
     ) -> None:
-        """Make a writer; `segment_age` is in microseconds, `rolled` is called when an append has closed a segment."""
+        """Make a writer; `segment_age` (microseconds) says when a segment is closed, `rolled` is told that one was."""
         self._partition = partition
         self._folder = partition.folder
         self._fsync = fsync
@@ -138,6 +136,11 @@ class Writer:
                                     layout=state.layout + 1, boot=BOOT)  # fmt: skip
             head.publish(closed)
             return closed
+
+    def settle(self) -> Slot:
+        """Finish or undo what a process that died left behind; returns the state."""
+        with self._turn, self._locked() as head:
+            return self._ready(head)
 
     def switch(self, layout: Layout) -> Slot:
         """Put a layout in place while nobody appends, and tell all readers; returns the state."""
@@ -327,7 +330,7 @@ class Writer:
         if self._began is None or self._began[0] != state.segment:
             index = self._partition.segment(state.segment).frames(state.position, state.end)
             self._began = state.segment, int(index["append_time"][0])
-        return now - self._began[1] > self._segment_age
+        return now - self._began[1] > self._segment_age()
 
     def _close_off(self, state: Slot) -> None:
         """Write down what is to be known of a segment when it is closed."""

@@ -1,0 +1,87 @@
+"""The archive: a second folder, on a larger and slower disk perhaps, to which closed segments are moved.
+
+A segment is copied and made durable before the layout names the copy; the original goes afterwards. The index stays,
+so that offsets and times are looked up without the archive.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import ArchiveMissing, InvalidTopic
+from headrace.log.layout import DRAFT, sync_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.log.layout import Layout, Piece
+    from headrace.log.meta import Meta
+
+
+def check(folder: str | os.PathLike[str]) -> str:
+    """Return the absolute path of a folder that is to be a topic's archive.
+
+    Raises:
+        InvalidTopic: it is not there: making it might mean to write beside a disk that is not mounted.
+
+    """
+    path = Path(os.path.abspath(folder))  # noqa: PTH100 - no links are followed: the name is what may be mounted anew
+    if not path.is_dir():
+        raise InvalidTopic(
+            f'the archive "{folder}" is no folder',
+            hint=f'Create it first: mkdir -p "{path}".',
+        )
+    return str(path)
+
+
+def root_of(meta: Meta) -> Path:
+    """Return the folder of a topic in its archive; topics of equal names do not meet there."""
+    return Path(meta.archive or "") / f"{meta.name}-{meta.id}"
+
+
+def folder_of(meta: Meta, partition: int) -> Path:
+    """Return the folder of a partition in its topic's archive."""
+    return root_of(meta) / str(partition)
+
+
+def fill(folder: Path, target: Path, pieces: Iterable[Piece], meta: Meta, *, fsync: bool) -> None:
+    """Copy segments from a partition's folder to the archive, durably.
+
+    Raises:
+        ArchiveMissing: the archive is not there.
+
+    """
+    if meta.archive is None or not Path(meta.archive).is_dir():
+        raise ArchiveMissing(meta.name, int(target.name), folder=str(meta.archive))
+    target.mkdir(parents=True, exist_ok=True)
+    for piece in pieces:
+        path = target / piece.segment_path(folder).name
+        draft = path.with_name(path.name + DRAFT)
+        with piece.segment_path(folder).open("rb") as source, draft.open("wb") as copy:
+            shutil.copyfileobj(source, copy, 1 << 20)
+            copy.flush()
+            if fsync:
+                os.fsync(copy.fileno())
+        draft.replace(path)
+    if fsync:
+        for inside in (target, target.parent, target.parent.parent):
+            sync_folder(inside)
+
+
+def clear(folders: Iterable[Path], layout: Layout) -> None:
+    """Delete the files in a partition's archives that a layout does not name; an absent archive keeps what it has."""
+    kept = {piece.segment_path(Path()) for piece in layout.pieces if piece.archive}
+    for folder in folders:
+        for path in list(folder.iterdir()) if folder.is_dir() else ():
+            if path not in kept:
+                path.unlink(missing_ok=True)
+
+
+def remove(meta: Meta, layout: Layout) -> None:
+    """Delete a topic's folders in its archives."""
+    found = {Path(piece.archive).parent for piece in layout.pieces if piece.archive}
+    for root in found | ({root_of(meta)} if meta.archive else set()):
+        shutil.rmtree(root, ignore_errors=True)

@@ -1,0 +1,227 @@
+"""What becomes of old records: dropped by age and size, compacted by key, moved to an archive.
+
+Everything here works on closed segments, which never change, and ends in one step: a new layout is put in place. One
+cleaner at a time works on a partition; appends and reads go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from headrace.log import archive, compaction
+from headrace.log import layout as layouts
+from headrace.log.head import NO_SEGMENT, Slot
+from headrace.log.layout import Layout, Piece
+from headrace.log.producers import Producers
+from headrace.log.segment import name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.log.meta import Meta
+    from headrace.log.partition import Partition, Span
+    from headrace.log.writer import Writer
+
+LOCK_NAME = "cleaning"
+DIRTY = 0.5  # the part of the closed bytes that is not compacted yet, from which on compacting is worth its cost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaned:
+    """What a cleaning did, over all partitions of a topic."""
+
+    segments_dropped: int = 0
+    """Segments that retention dropped, archived ones included."""
+    bytes_dropped: int = 0
+    records_removed: int = 0
+    """Records that compaction took, because a later one of their key is there; delete markers included."""
+    bytes_before: int = 0
+    """Size of the segments that were compacted, before and after."""
+    bytes_after: int = 0
+    segments_archived: int = 0
+    bytes_archived: int = 0
+
+    def __add__(self, other: Self) -> Self:
+        return replace(self, **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
+
+    def __bool__(self) -> bool:
+        """Tell whether anything was done."""
+        return any(getattr(self, f.name) for f in fields(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cleaner:
+    """Cleans one partition as its topic's description asks, as of the instant `now`."""
+
+    partition: Partition
+    writer: Writer
+    meta: Meta
+    fsync: bool
+    segment_bytes: int
+    now: int
+
+    def clean(self) -> Cleaned:
+        """Drop, compact and archive what is due; a segment that is written to is closed where its records are due.
+
+        Raises:
+            CorruptBatch: a segment to be compacted is damaged; retention has been applied.
+            ArchiveMissing: the archive's folder is not there.
+            OSError: the disk refused; the log is as before.
+
+        """
+        with self._alone():
+            limits = [age for age in (self.meta.retention, self.meta.archive_after) if age is not None]
+            if limits:
+                self.writer.roll(last_before=self.now - min(limits))
+            done = self._retain()
+            if self.meta.cleanup == "compact" and self._is_worth_compacting():
+                done += self._compact()
+            return done + self._archive()
+
+    def retain(self) -> Cleaned:
+        """Drop closed segments that are due, if nobody else is cleaning."""
+        try:
+            with self._alone(wait=False):
+                return self._retain()
+        except BlockingIOError:
+            return Cleaned()
+
+    def compact(self) -> Cleaned:
+        """Close the segment that is written to and compact all closed ones."""
+        with self._alone():
+            self.writer.roll()
+            return self._compact()
+
+    # ---- the rules -------------------------------------------------------------------------------------
+
+    def _retain(self) -> Cleaned:
+        pieces, state = self._closed()
+        kept = list(pieces)
+        if self.meta.retention is not None:
+            while kept and kept[0].newest < self.now - self.meta.retention:
+                del kept[0]
+        if self.meta.retention_bytes is not None:
+            size = sum(piece.size for piece in kept) + state.position
+            while kept and size - kept[0].size >= self.meta.retention_bytes:
+                size -= kept.pop(0).size
+        dropped = pieces[: len(pieces) - len(kept)]
+        if not dropped:
+            return Cleaned()
+        self._put(kept, state, start=dropped[-1].end)
+        return Cleaned(segments_dropped=len(dropped), bytes_dropped=sum(piece.size for piece in dropped))
+
+    def _is_worth_compacting(self) -> bool:
+        pieces, _ = self._closed()
+        dirty = sum(piece.size for piece in pieces if not piece.cleaned)
+        due = any(piece.due and piece.due <= self.now for piece in pieces)
+        return due or (dirty > 0 and dirty >= DIRTY * sum(piece.size for piece in pieces))
+
+    def _compact(self) -> Cleaned:
+        pieces, state = self._closed()
+        made = compaction.compact(
+            [(piece, self.partition.opened(span)) for piece, span in zip(pieces, self._spans(state), strict=True)],
+            compaction.Job(
+                folder=self.partition.folder,
+                meta=self.meta,
+                version=self.partition.layout().version + 1,
+                fsync=self.fsync,
+                segment_bytes=self.segment_bytes,
+                now=self.now,
+            ),
+        )
+        if made != pieces:
+            self._put(made, state)
+        return Cleaned(
+            records_removed=sum(piece.rows for piece in pieces) - sum(piece.rows for piece in made),
+            bytes_before=sum(piece.size for piece in pieces),
+            bytes_after=sum(piece.size for piece in made),
+        )
+
+    def _archive(self) -> Cleaned:
+        if self.meta.archive is None:
+            return Cleaned()
+        pieces, state = self._closed()
+        age = self.meta.archive_after
+        moved = {
+            at: piece
+            for at, piece in enumerate(pieces)
+            if not piece.archive and (age is None or piece.newest < self.now - age)
+        }
+        if not moved:
+            return Cleaned()
+        target = archive.folder_of(self.meta, self.partition.place.partition)
+        archive.fill(self.partition.folder, target, moved.values(), self.meta, fsync=self.fsync)
+        self._put(
+            [piece._replace(archive=str(target)) if at in moved else piece for at, piece in enumerate(pieces)], state
+        )
+        return Cleaned(segments_archived=len(moved), bytes_archived=sum(piece.size for piece in moved.values()))
+
+    # ---- the layout ------------------------------------------------------------------------------------
+
+    def _spans(self, state: Slot) -> list[Span]:
+        return [span for span in self.partition.spans(state) if span.base < _upto(state)]
+
+    def _closed(self) -> tuple[list[Piece], Slot]:
+        """Return the closed segments, and the state that they are of."""
+        state = self.partition.state()
+        pieces = []
+        for span in self._spans(state):
+            if span.piece is not None:
+                pieces.append(span.piece)
+                continue
+            segment = self.partition.opened(span)
+            size = segment.size()
+            index = segment.frames(size, span.end)
+            newest = int(index["append_time"].max()) if len(index) else 0
+            pieces.append(Piece(span.base, span.end, name_of(span.base), size, int(index["rows"].sum()), newest))
+        return pieces, state
+
+    def _put(self, pieces: list[Piece], state: Slot, *, start: int | None = None) -> None:
+        """Let the pieces be the closed segments from now on; this is the instant at which a cleaning happens."""
+        upto = _upto(state)
+        known = Producers(self.partition).catch_up(state._replace(end=upto))
+        layout = Layout(
+            version=self.partition.layout().version + 1,
+            start=state.start if start is None else start,
+            upto=upto,
+            pieces=tuple(pieces),
+            producers=tuple((producer.hex(), *last) for producer, last in known.items()),
+        )
+        before = self.partition.layout()
+        self.writer.switch(layout)
+        self._clear(layout, before)
+
+    def _clear(self, layout: Layout, before: Layout) -> None:
+        """Delete what a layout does not name: files that were replaced, and those of a cleaning that never happened."""
+        for path in list(layouts.leftovers(self.partition.folder, layout)):
+            path.unlink(missing_ok=True)
+        folders = {Path(piece.archive) for piece in (*before.pieces, *layout.pieces) if piece.archive}
+        if self.meta.archive is not None:
+            folders.add(archive.folder_of(self.meta, self.partition.place.partition))
+        archive.clear(folders, layout)
+
+    @contextmanager
+    def _alone(self, *, wait: bool = True) -> Iterator[None]:
+        """Hold the partition against other cleaners, of this process too."""
+        try:
+            fd = os.open(self.partition.folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
+        except FileNotFoundError:
+            raise self.partition.gone() from None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            self.writer.settle()
+            layout = layouts.read(self.partition.folder)
+            self._clear(layout, layout)
+            yield
+        finally:
+            os.close(fd)
+
+
+def _upto(state: Slot) -> int:
+    """Return the offset up to which segments are closed."""
+    return state.segment if state.segment != NO_SEGMENT else state.end

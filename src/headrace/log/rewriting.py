@@ -1,0 +1,160 @@
+"""Writing what compaction leaves: frames that say which offsets they stand for, though records are gone from them.
+
+The frames of a rewritten segment follow each other without a gap: each begins where the one before ended, also where
+no record is left, so that what is missing by damage is still told from what was compacted away.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.log import frame as framing
+from headrace.log import payload as payloads
+from headrace.log.frame import DELETED, END, HEADER_SIZE, HEADERS, NO_PRODUCER, TIMES, Frame
+from headrace.log.layout import Piece, sync_folder
+from headrace.log.payload import MAX_BYTES, MAX_ROWS, SYSTEM
+from headrace.log.segment import INDEX, SEGMENT, Place, Segment, name_of
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from headrace.log.compaction import Job
+
+
+class _Part(NamedTuple):
+    """What is left of one frame."""
+
+    batch: pa.RecordBatch
+    offsets: pa.Array
+    frame: Frame
+
+
+class Rewriter:
+    """Writes records to new segments from `base` on."""
+
+    def __init__(self, job: Job, *, base: int) -> None:
+        self._job = job
+        self._reached = base  # up to which offset frames were written
+        self._covered = base  # up to which offset frames were taken
+        self._parts: list[_Part] = []
+        self._rows = self._bytes = 0
+        self._newest = 0
+        self._file: BinaryIO | None = None
+        self._base = base
+        self._position = self._count = self._due = self._age = 0
+        self._made: list[Piece] = []
+
+    def skip(self, frame: Frame) -> None:
+        """Go on behind a frame of which nothing is left."""
+        self._covered = frame.next
+
+    def add(self, batch: pa.RecordBatch, frame: Frame, offsets: pa.Array) -> None:
+        """Take what is left of a frame, with its offsets."""
+        marked = bool(frame.flags & DELETED) and pc.any(batch.column("_deleted"), min_count=0).as_py()
+        due = (frame.due or self._job.now + self._job.meta.delete_retention) if marked else 0
+        part = _Part(batch, offsets, frame._replace(due=due))
+        if self._parts and not self._fits(part):
+            self._flush()
+        self._parts.append(part)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        self._covered = frame.next
+
+    def close(self) -> list[Piece]:
+        """Finish the last segment and return what was written."""
+        self._flush()
+        self._finish()
+        if self._job.fsync:
+            sync_folder(self._job.folder)
+        return self._made
+
+    def _fits(self, part: _Part) -> bool:
+        first = self._parts[0].frame
+        alike = (first.schema, first.due) == (part.frame.schema, part.frame.due)
+        return alike and self._rows + part.batch.num_rows <= MAX_ROWS and self._bytes + part.batch.nbytes <= MAX_BYTES
+
+    # ---- frames ----------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Write the frames of the records at hand, or an empty one for offsets at which nothing is left."""
+        if self._reached == self._covered:
+            return
+        parts = self._parts or [self._nothing()]
+        newest = max(part.frame.append_time for part in parts)
+        table = self._table(parts)
+        offsets = table.column("_offset").to_numpy()
+        encoded = list(payloads.encode(table, event_time=self._job.meta.event_time, now=newest))
+        done = 0
+        for at, payload in enumerate(encoded):
+            done += payload.rows
+            behind = self._covered if at == len(encoded) - 1 else int(offsets[done])
+            self._write(payload, parts[0].frame, behind, newest)
+        self._parts, self._rows, self._bytes = [], 0, 0
+
+    def _table(self, parts: list[_Part]) -> pa.Table:
+        """Return the records with the system columns that they need."""
+        frames = [part.frame for part in parts]
+        flags = int(np.bitwise_or.reduce([frame.flags for frame in frames]))
+        timed = flags & TIMES
+        if self._job.meta.event_time is None and len({frame.append_time for frame in frames}) > 1:
+            timed = TIMES
+        needed = {"_time": timed, "_deleted": flags & DELETED, "_headers": flags & HEADERS}
+        names = [name for name, needs in needed.items() if needs]
+        schema = self._job.meta.schema_of(frames[0].schema)
+        fields = [*schema, *(pa.field(name, SYSTEM[name]) for name in names), pa.field("_offset", pa.int64())]
+        batches = []
+        for batch, offsets, frame in parts:
+            left = frame._replace(rows=batch.num_rows)
+            made = [payloads.system_column(name, batch, left, self._job.meta.event_time) for name in names]
+            columns = [*(batch.column(name) for name in schema.names), *made, offsets]
+            batches.append(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)))
+        return pa.Table.from_batches(batches)
+
+    def _nothing(self) -> _Part:
+        """Return a part without records, as of the newest schema."""
+        number = len(self._job.meta.schemas)
+        batch = pa.RecordBatch.from_pylist([], schema=self._job.meta.schema_of(number))
+        frame = Frame(0, 0, 0, 0, 0, 0, 0, 0, number, self._age, 0, 0, 0, NO_PRODUCER, 0)
+        return _Part(batch, pa.array([], pa.int64()), frame)
+
+    # ---- files -----------------------------------------------------------------------------------------
+
+    def _write(self, payload: payloads.Payload, like: Frame, behind: int, newest: int) -> None:
+        if self._position and self._position + payload.length + HEADER_SIZE > self._job.segment_bytes:
+            self._finish()
+        if self._file is None:
+            self._file = (self._job.folder / (self._name() + SEGMENT)).open("wb")
+        frame = Frame(payload.flags | END, payload.checksum, payload.length, self._position, self._position,
+                      self._reached, behind, payload.rows, like.schema, newest, payload.min_time, payload.max_time,
+                      self._reached, NO_PRODUCER, 0, like.due)  # fmt: skip
+        for part in (framing.pack(frame), payload.buffer, payload.filling):
+            self._file.write(part)
+        self._position, self._reached = frame.end, behind
+        self._count += payload.rows
+        self._age = max(self._age, newest)
+        self._due = min(filter(None, (self._due, like.due)), default=0)
+
+    def _name(self) -> str:
+        return f"{name_of(self._base)}-{self._job.version}"
+
+    def _finish(self) -> None:
+        """Close the segment at hand, durably, with its index."""
+        if self._file is None:
+            return
+        self._file.flush()
+        if self._job.fsync:
+            os.fsync(self._file.fileno())
+        self._file.close()
+        self._file = None
+        path, index = (self._job.folder / (self._name() + suffix) for suffix in (SEGMENT, INDEX))
+        place = Place(self._job.meta.name, int(self._job.folder.name))
+        Segment(path, index, self._base, place).save_index(self._position, self._reached)
+        self._made.append(Piece(self._base, self._reached, self._name(), self._position, self._count, self._age,
+                                cleaned=True, due=self._due))  # fmt: skip
+        self._base = self._reached
+        self._position = self._count = self._due = self._age = 0
