@@ -196,6 +196,12 @@ class ProducerClosed(PlanError):
     condition = "PRODUCER_CLOSED"
 
 
+class CleaningFailed(OutsideError):
+    """The disk refused while old records were dropped, compacted or archived; the topic is as it was before."""
+
+    condition = "CLEANING_FAILED"
+
+
 class LogClosed(PlanError):
     """A log, or a topic of it, is used after `close`."""
 

@@ -5,5 +5,6 @@ from headrace.log.log import Log
 from headrace.log.rows import rows_to_table
 from headrace.log.sending import Producer
 from headrace.log.topic import Topic
+from headrace.log.verify import Finding
 
-__all__ = ["Cleaned", "Log", "Producer", "Topic", "rows_to_table"]
+__all__ = ["Cleaned", "Finding", "Log", "Producer", "Topic", "rows_to_table"]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from headrace.base.errors import CleaningFailed
 from headrace.log import archive, compaction
 from headrace.log import layout as layouts
 from headrace.log.head import NO_SEGMENT, Slot
@@ -23,6 +24,7 @@ from headrace.log.segment import name_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from headrace.base.errors import HeadraceError
     from headrace.log.meta import Meta
     from headrace.log.partition import Partition, Span
     from headrace.log.writer import Writer
@@ -71,7 +73,7 @@ class Cleaner:
         Raises:
             CorruptBatch: a segment to be compacted is damaged; retention has been applied.
             ArchiveMissing: the archive's folder is not there.
-            OSError: the disk refused; the log is as before.
+            CleaningFailed: the disk refused; the log is as before.
 
         """
         with self._alone():
@@ -207,19 +209,33 @@ class Cleaner:
 
     @contextmanager
     def _alone(self, *, wait: bool = True) -> Iterator[None]:
-        """Hold the partition against other cleaners, of this process too."""
+        """Hold the partition against other cleaners, of this process too, and explain what the disk says."""
         try:
             fd = os.open(self.partition.folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
-        except FileNotFoundError:
-            raise self.partition.gone() from None
+        except OSError as error:
+            raise self._explained(error) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             self.writer.settle()
             layout = layouts.read(self.partition.folder)
             self._clear(layout, layout)
             yield
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise self._explained(error) from error
         finally:
             os.close(fd)
+
+    def _explained(self, error: OSError) -> HeadraceError:
+        if isinstance(error, FileNotFoundError):
+            return self.partition.gone(error)
+        topic, partition = self.partition.place
+        return CleaningFailed(
+            f'cleaning topic "{topic}", partition {partition} failed: {error.strerror or error}',
+            detail=f"Folder {self.partition.folder}; the topic is as it was before.",
+            hint="Make room or mend the disk, then clean again.",
+        )
 
 
 def _upto(state: Slot) -> int:

@@ -107,7 +107,7 @@ def _judged(closed: Sequence[tuple[Piece, Segment]], job: Job) -> list[Source]:
             raise segment.corrupt(segment.frame(int(holes[0])), "no valid batch starts here")
         indexes.append(index)
     bounds = np.cumsum([0, *(int(index["rows"].sum()) for index in indexes)])
-    kept = latest(lambda: _batches(closed, indexes, job.meta), int(bounds[-1]), job.meta)
+    kept = latest(lambda: key_batches(closed, indexes, job.meta), int(bounds[-1]), job.meta)
     sources = [
         Source(piece, segment, index, kept[first:end])
         for (piece, segment), index, first, end in zip(closed, indexes, bounds[:-1], bounds[1:], strict=True)
@@ -119,7 +119,7 @@ def _judged(closed: Sequence[tuple[Piece, Segment]], job: Job) -> list[Source]:
     return sources
 
 
-def _batches(
+def key_batches(
     closed: Sequence[tuple[Piece, Segment]], indexes: Sequence[NDArray[np.void]], meta: Meta
 ) -> Iterator[pa.RecordBatch | None]:
     """Yield the key columns of all frames; None where a segment ends and its memory is let go."""

@@ -119,6 +119,18 @@ class Head:
         self._raw, self._reading = raw, _judge(slots, busy=raw[_BUSY] != 0)
         return self._reading
 
+    def flaw(self) -> str:
+        """Return what is damaged in it, an empty text when nothing is."""
+        self.read()
+        slots = _unpack(self._raw[:_SIZE]), _unpack(self._raw[_SIZE:_BUSY])
+        if slots[0] is None or slots[1] is None:
+            return "a state in the head does not match its checksum"
+        return (
+            ""
+            if abs(slots[0].version - slots[1].version) == 1
+            else "the two states in the head do not follow each other"
+        )
+
     def set_busy(self, *, busy: bool) -> None:
         """Say that an append is under way; a writer that dies leaves it set."""
         self._map[_BUSY] = 1 if busy else 0

@@ -63,7 +63,8 @@ def encode(table: pa.Table, *, event_time: str | None, now: int) -> Iterator[Pay
         buffer = batch.serialize()
         filling = _FILLING[: -buffer.size % ALIGN]
         checksum = crc32(filling, crc32(buffer))
-        low, high = (now, now) if timed is None else extremes(batch.column(timed))
+        at_once = timed is None and batch.num_rows > 0
+        low, high = (now, now) if at_once else extremes(batch.column(timed)) if timed else (NO_MIN, NO_MAX)
         yield Payload(buffer, filling, checksum, flags, batch.num_rows, low, high)
 
 

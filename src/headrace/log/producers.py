@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.log.partition import Partition
 
 NEVER = -(1 << 63)  # less than every sequence: the producer has appended nothing
+SUFFIX = ".producers"
 _KEPT = 2  # snapshots; the older one serves when the newer one is damaged
 
 
@@ -78,7 +79,7 @@ class Producers:
         """Write a snapshot as of `state`, durably, and drop those that are no longer of use."""
         known = {producer.hex(): last for producer, last in self.catch_up(state).items()}
         body = json.dumps(known, separators=(",", ":")).encode()
-        path = self._partition.folder / f"{state.end:020d}.producers"
+        path = self._partition.folder / f"{state.end:020d}{SUFFIX}"
         draft = path.with_suffix(".draft")
         with draft.open("wb") as file:
             file.write(b"%08x%s" % (crc32(body), body))
@@ -89,8 +90,14 @@ class Producers:
             old.unlink(missing_ok=True)
 
 
+def is_whole(snapshot: Path) -> bool:
+    """Tell whether a snapshot is what was written."""
+    raw = snapshot.read_bytes()
+    return raw[:8] == b"%08x" % crc32(raw[8:])
+
+
 def _snapshots(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.producers"), reverse=True)
+    return sorted(folder.glob("*" + SUFFIX), reverse=True)
 
 
 def _load(folder: Path, end: int) -> tuple[int, dict[bytes, Last]]:

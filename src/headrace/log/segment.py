@@ -146,6 +146,16 @@ class Segment:
         draft.write_bytes(raw)
         draft.replace(self.index_path)
 
+    def saved_index(self, stop: int) -> bytes | None:
+        """Return the headers kept in the index file, if it is whole and made for a segment of this length."""
+        try:
+            raw = self.index_path.read_bytes()
+        except OSError:
+            return None
+        body = raw[len(_MAGIC) + 4 :]
+        whole = raw.startswith(_MAGIC) and crc32(body).to_bytes(4, "little") == raw[len(_MAGIC) : _PREFIX - 8]
+        return body[8:] if whole and int.from_bytes(body[:8], "little") == stop else None
+
     def _check(self, data: mmap.mmap, frame: Frame) -> None:
         if framing.parse(data, frame.position) != frame:
             raise self.corrupt(frame, "the batch's header does not match its checksum or the index")
@@ -155,22 +165,12 @@ class Segment:
         self._checked.add(frame.position)
 
     def _read_index(self, stop: int, end: int) -> None:
-        headers = self._saved_index(stop) if not self._known else None
+        headers = self.saved_index(stop) if not self._known else None
         if headers is None:
             first = self.base if not len(self._frames) else int(self._frames["next"][-1])
             data = self._mapped(stop)
             headers = self._headers + b"".join(framing.walk(data, self._known, stop, offset=first, end=end))
         self._headers, self._frames, self._known = headers, framing.as_array(headers), stop
-
-    def _saved_index(self, stop: int) -> bytes | None:
-        """Return the headers kept in the index file, if it is whole and made for a segment of this length."""
-        try:
-            raw = self.index_path.read_bytes()
-        except OSError:
-            return None
-        body = raw[len(_MAGIC) + 4 :]
-        whole = raw.startswith(_MAGIC) and crc32(body).to_bytes(4, "little") == raw[len(_MAGIC) : _PREFIX - 8]
-        return body[8:] if whole and int.from_bytes(body[:8], "little") == stop else None
 
     def _mapped(self, upto: int) -> mmap.mmap:
         """Return a map of at least so many bytes; earlier maps live on for as long as arrays rest on them."""

@@ -19,6 +19,7 @@ from headrace.log.partition import Partition
 from headrace.log.payload import SYSTEM
 from headrace.log.producers import identity
 from headrace.log.segment import Place
+from headrace.log.verify import Finding, verify
 from headrace.log.writer import Request, Writer
 
 if TYPE_CHECKING:
@@ -343,6 +344,7 @@ class Topic:
         Raises:
             CorruptBatch: a segment that should be compacted is damaged.
             ArchiveMissing: the archive's folder is not there.
+            CleaningFailed: the disk refused.
 
         """
         return self._cleaned(Cleaner.clean)
@@ -364,6 +366,20 @@ class Topic:
             )
         return self._cleaned(Cleaner.compact)
 
+    def verify(self) -> list[Finding]:
+        """Read all files of the topic anew and return what is wrong with them; nothing when the topic is whole.
+
+        Checks every checksum and every rule: offsets ascend and none is missing, headers agree with their batches, the
+        index with its segment, the head and the list of closed segments with the files, compaction left no key twice.
+        Changes nothing; appends, reads and cleanings may go on meanwhile.
+
+        Raises:
+            CorruptBatch: the topic's description is damaged.
+
+        """
+        meta, folder = self._meta(), self._file.folder
+        return [found for number in range(meta.partitions) for found in verify(folder / str(number), number, meta)]
+
     def _cleaned(self, do: Callable[[Cleaner], Cleaned]) -> Cleaned:
         return sum((do(self._cleaner(number)) for number in range(self.partitions)), Cleaned())
 
@@ -384,7 +400,7 @@ class Topic:
             return
         try:
             self._cleaner(number).retain()
-        except (HeadraceError, OSError) as error:
+        except HeadraceError as error:
             _LOGGER.warning("%s: retention failed: %s", self._file.folder / str(number), error)
 
     # ---- inside ----------------------------------------------------------------------------------------
