@@ -36,5 +36,13 @@ BENCHES = {
     "driver_step": Bench(
         "Driver in process, three stateful steps: send + step + view", "the same on the Spark carrier", "<= 0.1"
     ),
+    "log_append_bulk": Bench(
+        "fsynced appends of 10 k records of 100 bytes", "write + fsync of the same bytes to a plain file", ">= 0.7"
+    ),
+    "log_append_single": Bench(
+        "100-byte records one at a time from 8 threads, 1 000 unacknowledged each, acknowledged after fsync",
+        "SQLite, WAL, synchronous=FULL, a row a transaction",
+        ">= 50",
+    ),
     "state_growth": Bench("an epoch of 1 000 rows on a state 10 times larger", "the same on the smaller", "<= 1.3"),
 }
