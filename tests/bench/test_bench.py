@@ -39,6 +39,8 @@ def test_every_bench_of_the_issue_is_listed(bench):
         "hopping_overlap",
         "tiny_epoch",
         "driver_step",
+        "log_append_bulk",
+        "log_append_single",
         "state_growth",
     }
     assert listed["windowed_heavy"]["must"] == ">= 6"

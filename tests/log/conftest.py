@@ -1,9 +1,14 @@
-"""A log in a temporary folder, on a clock that stands still."""
+"""A log in a temporary folder, on a clock that stands still; and the scripts that prove things, importable."""
+
+import sys
+from pathlib import Path
 
 import pytest
 
 from headrace.base.time import ManualClock
 from headrace.log import Log
+
+sys.path.append(str(Path(__file__).parents[2]))
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 import multiprocessing
 import os
-import signal
-from random import Random
 
 import pytest
 
@@ -14,71 +12,10 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["headrace.log", "numpy", "pyarrow.compute"])
 
 
-def table_of(sequence, size):
-    return [{"sequence": sequence, "i": i, "text": "x" * (97 * i % 500)} for i in range(size)]
-
-
-def numbered_writer(path, seed, out):
-    """Append numbered appends for ever, each idempotent, and say so after each acknowledgement."""
-    dice = Random(seed)  # noqa: S311 - a test that replays
-    with Log(path, segment_bytes=300_000) as log:
-        topic = log.topic("a")
-        end = topic.end_offsets()[0]
-        last = topic.read(0, end - 1, 1).column("sequence")[0].as_py() if end else -1
-        sequence = max(last, 0)  # a retry of what may have been acknowledged
-        while True:
-            size = 1 + sequence * 37 % 400
-            given = topic.append(table_of(sequence, size), producer="p", sequence=sequence)[0]
-            os.write(out.fileno(), b"%d %d\n" % (sequence, given.stop))
-            sequence += 1
-            for _ in range(dice.randrange(2_000)):
-                pass
-
-
 def start(target, *args):
     process = CONTEXT.Process(target=target, args=args, daemon=True)
     process.start()
     return process
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_writer_that_is_killed_loses_nothing_acknowledged(tmp_path, seed):
-    """No acknowledged append is lost, none is there twice, none by half; the next writer just goes on."""
-    dice = Random(seed)  # noqa: S311 - a test that replays
-    with Log(tmp_path) as log:
-        log.create_topic("a", "sequence bigint, i int, text string")
-    acknowledged = -1
-    for kill in range(2):
-        ours, theirs = CONTEXT.Pipe(duplex=False)
-        process = start(numbered_writer, tmp_path, seed * 10 + kill, theirs)
-        theirs.close()
-        with os.fdopen(os.dup(ours.fileno()), "rb", buffering=0) as acks:
-            raw = b""
-            for _ in range(dice.randrange(1, 12)):
-                raw += acks.read(65_536) or b""
-            for _ in range(dice.randrange(60_000)):
-                pass
-            os.kill(process.pid, signal.SIGKILL)
-            process.join()
-            raw += acks.read() or b""
-        ours.close()
-        whole = raw[: raw.rindex(b"\n") + 1]
-        acknowledged = max(acknowledged, *(int(line.split()[0]) for line in whole.splitlines()))
-        check_appends(tmp_path, acknowledged)
-
-
-def check_appends(path, acknowledged):
-    with Log(path) as log:
-        topic = log.topic("a")
-        end = topic.end_offsets()[0]
-        rows = [row for b in topic.batches(0, 0, end, columns=["sequence", "i"]) for row in b.to_pylist()]
-    expected = 0
-    while rows:
-        size = 1 + expected * 37 % 400
-        assert rows[:size] == [{"sequence": expected, "i": i} for i in range(size)]
-        del rows[:size]
-        expected += 1
-    assert expected > acknowledged
 
 
 def counting_writer(path, name, appends, together):

@@ -190,6 +190,19 @@ class AppendFailed(OutsideError):
     condition = "APPEND_FAILED"
 
 
+class ChangeFailed(OutsideError):
+    """The disk refused to take what a topic is to be; it is as before."""
+
+    condition = "CHANGE_FAILED"
+
+    def __init__(self, topic: str, folder: str, error: OSError) -> None:
+        super().__init__(
+            f'the topic "{topic}" cannot be made or changed: {error.strerror or error}',
+            detail=f"Folder {folder}; all is as before.",
+            hint="Make room or mend the disk, then try again.",
+        )
+
+
 class ProducerClosed(PlanError):
     """A producer is used after `close`, or one that numbers its rows after one of them could not be appended."""
 

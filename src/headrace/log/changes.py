@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.base import schema as schemas
-from headrace.base.errors import InvalidTopic, did_you_mean
+from headrace.base.errors import ChangeFailed, InvalidTopic, did_you_mean
 from headrace.log import evolution
 from headrace.log import meta as metas
 from headrace.log.head import BOOT, FILE_SIZE, Slot, fresh
@@ -98,12 +98,20 @@ def _make_partition(folder: Path, *, fsync: bool) -> None:
 
 @contextmanager
 def _locked(file: MetaFile) -> Iterator[Meta]:
-    """Hold the topic against others that change it, and give its description as it is now."""
+    """Hold the topic against others that change it, and give its description as it is now.
+
+    Raises:
+        TopicDeleted: it is gone.
+        ChangeFailed: the disk refused.
+
+    """
     file.current()  # of a topic that is gone, the error says so
     fd = os.open(file.folder, os.O_RDONLY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield file.current()
+    except OSError as error:
+        raise ChangeFailed(file.folder.name, str(file.folder), error) from error
     finally:
         os.close(fd)
 

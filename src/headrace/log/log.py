@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from headrace.base.errors import CorruptBatch, LogClosed, TopicDeleted, TopicExists, UnknownTopic
+from headrace.base.errors import ChangeFailed, CorruptBatch, LogClosed, TopicDeleted, TopicExists, UnknownTopic
 from headrace.base.names import TOPIC, check_topic
 from headrace.base.schema import as_schema, to_ddl
 from headrace.base.time import Clock, SystemClock
@@ -111,6 +111,7 @@ class Log:
             InvalidTopic: the description makes no sense.
             InvalidName: the name is not allowed.
             InvalidSchema: the schema cannot be read.
+            ChangeFailed: the disk refused.
 
         """
         self._check_open()
@@ -225,8 +226,23 @@ class Log:
     def _put_in_place(self, described: Meta) -> None:
         """Make the topic's folder under another name, then give it its name: it appears whole or not at all."""
         topics = self.path / _TOPICS
-        topics.mkdir(parents=True, exist_ok=True)
         draft = topics / f".new-{described.id}"
+        try:
+            above = _made(topics)
+            self._draw_up(draft, described)
+        except OSError as error:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise ChangeFailed(described.name, str(topics), error) from error
+        try:
+            draft.rename(self._folder(described.name))
+        except OSError:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise self._exists(described) from None
+        if self.fsync:
+            for folder in (topics, *above):
+                sync_folder(folder)
+
+    def _draw_up(self, draft: Path, described: Meta) -> None:
         draft.mkdir()
         for number in range(described.partitions):
             folder = draft / str(number)
@@ -235,14 +251,6 @@ class Log:
         metas.write(draft, described)
         if self.fsync:
             _sync_tree(draft)
-        try:
-            draft.rename(self._folder(described.name))
-        except OSError:
-            shutil.rmtree(draft, ignore_errors=True)
-            raise self._exists(described) from None
-        if self.fsync:
-            for folder in (topics, self.path, self.path.parent):
-                sync_folder(folder)
 
     def _folder(self, name: str) -> Path:
         return self.path / _TOPICS / str(name)
@@ -260,6 +268,13 @@ class Log:
     def _check_open(self) -> None:
         if self.closed:
             raise LogClosed(f'the log "{self.path}" is closed', hint="Open it again.")
+
+
+def _made(folder: Path) -> list[Path]:
+    """Make a folder; return the folders above it whose names a power loss may still take: the log, and what is new."""
+    missing = [above for above in folder.parents if not above.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    return [*{folder.parent: None, folder.parent.parent: None} | {above.parent: None for above in missing}]
 
 
 def _sync_tree(folder: Path) -> None:

@@ -112,6 +112,7 @@ class Topic:
         Raises:
             SchemaRefused: old records could not be read under it; the error lists what differs, and why.
             InvalidTopic: a default is no value of its column.
+            ChangeFailed: the disk refused; all is as before.
 
         """
         return changes.evolve(self._open_file(), schema, defaults or {}, fsync=self._log.fsync)
@@ -125,6 +126,7 @@ class Topic:
 
         Raises:
             InvalidTopic: fewer are asked for than there are, or too many.
+            ChangeFailed: the disk refused; all is as before.
 
         """
         changes.add_partitions(self._open_file(), total, fsync=self._log.fsync)
@@ -134,6 +136,7 @@ class Topic:
 
         Raises:
             InvalidTopic: there is no such setting, or it makes no sense for this topic.
+            ChangeFailed: the disk refused; all is as before.
 
         """
         changes.alter(self._open_file(), settings, fsync=self._log.fsync)

@@ -1,0 +1,155 @@
+"""Kill appending processes, again and again, and hold what the log has against what was acknowledged.
+
+    python scripts/log_kills.py [--kills 1000] [--seed 1]
+
+Each process appends in two ways at once: whole appends to one topic, and single numbered rows through a producer to
+another, with several partitions; it begins with a retry of what may have been acknowledged. After each kill -9: no
+acknowledged record is lost, none is there twice, none by half. Each log lives for some kills, so that recovery meets
+what recovery left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import select
+import signal
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from headrace.log import Log
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["headrace.log", "numpy", "pyarrow.compute"])
+SEGMENT_BYTES = 60_000  # so that segments roll often
+BEHIND = 300  # numbered rows sent again after a restart
+KILLS_OF_A_LOG = 20
+SCHEMA = "n bigint, i int, text string"
+
+
+def size_of(n: int) -> int:
+    """Return how many rows the n-th append has."""
+    return 1 + n * 37 % 60
+
+
+def appending(path: Path, first: int, first_numbered: int, out: Any) -> None:
+    """Append for ever, and tell each acknowledgement."""
+    with Log(path, segment_bytes=SEGMENT_BYTES) as log:
+        threading.Thread(target=_send_numbered, args=(log, first_numbered, out.fileno()), daemon=True).start()
+        n, topic = first, log.topic("whole")
+        while True:
+            rows = [{"n": n, "i": i, "text": "x" * (97 * i % 300)} for i in range(size_of(n))]
+            topic.append(rows, producer="p", sequence=n)
+            os.write(out.fileno(), b"w %d\n" % n)
+            n += 1
+
+
+def _send_numbered(log: Log, first: int, out: int) -> None:
+    with log.producer(producer="q", linger="1 ms", max_unacknowledged=BEHIND) as producer:
+        n = first
+        while True:
+            sent = producer.send("single", {"n": n, "i": 0, "text": "y" * (n % 50)}, sequence=n)
+            sent.add_done_callback(lambda done, n=n: os.write(out, b"s %d\n" % n) if not done.exception() else None)
+            n += 1
+
+
+def storm(path: Path, seed: int, kills: int) -> tuple[int, int]:
+    """Kill so many processes of one log; return how many appends and single rows were acknowledged.
+
+    Raises:
+        AssertionError: the log has something else than it acknowledged.
+
+    """
+    dice = Random(seed)  # noqa: S311 - a test that replays
+    with Log(path) as log:
+        log.create_topic("whole", SCHEMA)
+        log.create_topic("single", SCHEMA, key="n", partitions=3)
+    whole, single = -1, set[int]()
+    for kill in range(kills):
+        told = _run_and_kill(path, dice, max(whole, 0), max(max(single, default=0) - BEHIND, 0))
+        for line in told[: told.rfind(b"\n") + 1].splitlines():
+            kind, number = line.split()
+            if kind == b"w":
+                whole = max(whole, int(number))
+            else:
+                single.add(int(number))
+        try:
+            _check_whole(path, whole)
+            _check_single(path, single)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}, kill {kill}: {error}") from error
+    return whole + 1, len(single)
+
+
+def _run_and_kill(path: Path, dice: Random, first: int, first_numbered: int) -> bytes:
+    ours, theirs = CONTEXT.Pipe(duplex=False)
+    process = CONTEXT.Process(target=appending, args=(path, first, first_numbered, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    told, until = b"", None
+    while until is None or time.monotonic() < until:
+        if select.select([ours], [], [], 0.001)[0]:
+            told += os.read(ours.fileno(), 65_536)
+            if until is None:
+                until = time.monotonic() + dice.random() ** 2 * 0.15
+    os.kill(process.pid or 0, signal.SIGKILL)
+    process.join()
+    while more := os.read(ours.fileno(), 65_536):
+        told += more
+    ours.close()
+    return told
+
+
+def _check_whole(path: Path, acknowledged: int) -> None:
+    with Log(path) as log:
+        topic = log.topic("whole")
+        table = topic.read(0, 0, topic.end_offsets()[0])
+    n, i = table.column("n").to_numpy(), table.column("i").to_numpy()
+    count = int(n[-1]) + 1 if len(n) else 0
+    sizes = [size_of(at) for at in range(count)]
+    assert count > acknowledged, f"append {acknowledged} was acknowledged, the last one there is {count - 1}"
+    assert np.array_equal(n, np.repeat(np.arange(count), sizes)), "appends are missing, doubled, or there by half"
+    assert np.array_equal(i, np.concatenate([np.arange(size) for size in sizes] or [[]])), "rows are in disorder"
+
+
+def _check_single(path: Path, acknowledged: set[int]) -> None:
+    """Nothing twice, nothing missing of what was acknowledged, nor of what was sent before the last bound."""
+    found = []
+    with Log(path) as log:
+        topic = log.topic("single")
+        for partition, end in topic.end_offsets().items():
+            n = topic.read(partition, 0, end).column("n").to_numpy()
+            assert (np.diff(n) > 0).all(), f"partition {partition}: a single row is there twice, or out of order"
+            found.append(n)
+    certain = np.arange(max(max(acknowledged, default=0) - BEHIND, 0))
+    missing = np.setdiff1d(np.union1d(certain, list(acknowledged)), np.concatenate(found))
+    assert not len(missing), f"single rows were acknowledged and are not there: {missing[:5]}"
+
+
+def main() -> int:
+    """Run the storm that the command line asks for."""
+    parser = argparse.ArgumentParser(description="kill -9 during appends")
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    began, whole, single = time.monotonic(), 0, 0
+    for at in range(-(-asked.kills // KILLS_OF_A_LOG)):
+        with tempfile.TemporaryDirectory(prefix="headrace-kills-") as folder:
+            kills = min(KILLS_OF_A_LOG, asked.kills - at * KILLS_OF_A_LOG)
+            more = storm(Path(folder), asked.seed + at, kills)
+        whole, single = whole + more[0], single + more[1]
+        print(f"seed {asked.seed + at}: {at * KILLS_OF_A_LOG + kills} kills, {whole} appends and {single} single rows "
+              f"acknowledged, none lost, none twice; {time.monotonic() - began:.0f} s", flush=True)  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

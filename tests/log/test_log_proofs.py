@@ -1,0 +1,36 @@
+"""Fast selections of the scripts that prove what the log promises; in full: `python scripts/log_….py`."""
+
+import pytest
+from scripts import log_flips, log_kills, log_power, log_readers
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_processes_that_are_killed_lose_nothing_acknowledged_and_double_nothing(tmp_path, seed):
+    log_kills.storm(tmp_path, seed, kills=3)
+
+
+@pytest.mark.parametrize("seed", [20240131, 20240201])
+def test_a_power_loss_at_any_sync_loses_nothing_acknowledged(tmp_path, seed):
+    life = log_power.Life(tmp_path, seed, cuts=40)
+    life.live()
+    assert life.made == 40
+    assert life.whole > 5
+
+
+def test_a_disk_that_lies_about_syncs_is_found_out(tmp_path, monkeypatch):
+    """The simulation can fail: it is the syncs that keep what was acknowledged."""
+    learn = log_power.Disk.learn
+    monkeypatch.setattr(log_power.Disk, "learn", lambda disk, path: path.suffix == ".segment" or learn(disk, path))
+    with pytest.raises(AssertionError, match="seed 3, cut"):
+        log_power.Life(tmp_path, 3, cuts=40).live()
+
+
+def test_a_flipped_bit_anywhere_is_never_served(tmp_path):
+    done = log_flips.flips(tmp_path, seed=20240131, count=200)
+    assert min(done[".segment"], done[".index"]) > 30
+
+
+def test_readers_beside_an_appender_see_no_gap_and_no_repeat(tmp_path):
+    total, looks = log_readers.stress(tmp_path, seconds=1.5)
+    assert total > 0
+    assert min(looks.values()) > 1
