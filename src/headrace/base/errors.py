@@ -440,6 +440,21 @@ class ViewsFailed(OutsideError):
         )
 
 
+# ---- spark: the format "headrace" ----------------------------------------------------------------------
+
+
+class InvalidOption(PlanError):
+    """An option of `format("headrace")` is unknown, malformed, missing, or does not go with another."""
+
+    condition = "INVALID_OPTION"
+
+
+class DataLoss(OutsideError):
+    """Records that a query is to read are no longer in the log."""
+
+    condition = "DATA_LOSS"
+
+
 # ---- spark ---------------------------------------------------------------------------------------------
 
 

@@ -25,15 +25,21 @@ _TAIL = struct.Struct("<4sIQ")
 _MAGIC = b"HRT1"
 
 
-def write_tables(path: Path, tables: Mapping[str, pa.Table], metadata: Mapping[str, Any], *, sync: bool) -> int:
-    """Write tables and metadata to a new file, synced to the disk, and return its size in bytes."""
+def write_tables(
+    path: Path, tables: Mapping[str, pa.Table | pa.RecordBatchReader], metadata: Mapping[str, Any], *, sync: bool
+) -> int:
+    """Write tables and metadata to a new file, synced to the disk, and return its size in bytes.
+
+    A reader in the place of a table is written batch by batch, as they come.
+    """
     _make_folder(path.parent, sync=sync)
     sections = []
     with path.open("wb") as raw:
         for name, table in tables.items():
             file = _Checked(raw)
             with pa.PythonFile(file, "w") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
-                writer.write_table(table)
+                for batch in table.to_batches() if isinstance(table, pa.Table) else table:
+                    writer.write_batch(batch)
             sections.append([name, file.size, file.checksum])
         line = json.dumps({"sections": sections, "metadata": dict(metadata)}).encode()
         raw.write(line)

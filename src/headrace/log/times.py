@@ -47,6 +47,25 @@ def extremes(
     return (None, None) if (low, high) == (NO_MIN, NO_MAX) else (low, high)
 
 
+def overlapping(partition: Partition, bounds: tuple[int, int], since: int, until: int) -> list[range]:
+    """Return what of the offsets [start, end) lies in batches that reach into the times [since, until].
+
+    Damaged batches are in it: whoever reads them is told.
+    """
+    start, end = bounds
+    found: list[range] = []
+    for _, index, reached in partition.indexed(start, end, partition.check(start, end)):
+        behind = max(start, reached)
+        inside = (index["next"] > behind) & (index["base"] < end)
+        timely = (index["max_time"] >= since) & (index["min_time"] <= until)
+        for number in np.flatnonzero(inside & (timely | (index["flags"] & HOLE != 0))):
+            first, last = max(int(index["base"][number]), behind), min(int(index["next"][number]), end)
+            if found and found[-1].stop == first:
+                first = found.pop().start
+            found.append(range(first, last))
+    return found
+
+
 def first_at(partition: Partition, time: int, decode: Decode, event_time: str | None) -> int:
     """Return the first offset whose event time is `time` or later, else the end."""
     state = partition.state()

@@ -334,6 +334,14 @@ class Topic:
         found = self._partition(partition)
         return times.extremes(found, (start, end), self._decoded, self.event_time)[0]
 
+    def ranges(self, partition: int, start: int, end: int, *, since: int, until: int) -> list[range]:
+        """Return what of the offsets [start, end) may hold event times in [since, until], in microseconds.
+
+        It comes from the index alone, by batches: outside of the ranges there is no such record, inside there may be
+        others too.
+        """
+        return times.overlapping(self._partition(partition), (start, end), since, until)
+
     # ---- cleaning --------------------------------------------------------------------------------------
 
     def clean(self) -> Cleaned:

@@ -1,0 +1,85 @@
+"""`spark.read.format("headrace")`: offsets are fixed when the query is planned, filters prune what is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader
+
+from headrace.base.errors import InvalidOption
+from headrace.connect.embedded import Slice
+from headrace.engine.spark.datasource import columns, filters, pieces, subscription
+from headrace.engine.spark.datasource.options import EARLIEST
+from headrace.log import Log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import Filter, InputPartition
+    from pyspark.sql.types import StructType
+
+    from headrace.engine.spark.datasource.filters import Test
+    from headrace.engine.spark.datasource.options import ReadOptions
+
+
+class PushFilters:
+    """Takes filters where Spark offers them, and says to be Spark's own empty method where it does not.
+
+    Spark refuses a reader that has a `pushFilters` of its own while `spark.sql.python.filterPushdown.enabled` is
+    off, as it is by default: it looks at the method's `__func__`.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: BatchReader) -> None:
+        self.reader = reader
+
+    def __call__(self, given: list[Filter]) -> list[Filter]:
+        """Keep the filters that can be tested in the reader; Spark tests all of them again."""
+        self.reader.tests = filters.tests(given, self.reader.schema)
+        return given
+
+
+class BatchReader(DataSourceReader):
+    """Reads the records of a subscription between two sets of offsets."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        if options.most is not None:
+            raise InvalidOption(
+                "maxOffsetsPerTrigger is for streams: a batch has no triggers",
+                hint="Say endingOffsets, or leave it out.",
+            )
+        self.options = options
+        with Log(options.path) as log:
+            self.schema = columns.arrow_schema(subscription.subscribed(log, options), schema)
+        self.tests: tuple[Test, ...] = ()
+        self.pushFilters: Any = PushFilters(self)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Fix the offsets and return the tasks."""
+        with Log(self.options.path) as log:
+            topics = subscription.subscribed(log, self.options)
+            first = subscription.starts(topics, self.options, default=EARLIEST)
+            last = subscription.ends(topics, self.options)
+            slices = []
+            for topic in topics:
+                for number, start in first[topic.name].items():
+                    piece = _slice(topic.name, number, start, last[topic.name][number])
+                    slices += pieces.pruned(topic, piece, self.tests)
+        return pieces.cut(slices, least=self.options.tasks) or [pieces.Piece([])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one task."""
+        assert isinstance(partition, pieces.Piece)  # noqa: S101 -- what `partitions` made
+        what = pieces.What(self.options.path, self.schema, self.tests, self.options.fail_on_data_loss)
+        return pieces.batches(what, partition.slices)
+
+
+def _slice(topic: str, number: int, start: int, end: int) -> Slice:
+    if end < start:
+        raise InvalidOption(
+            f'topic "{topic}", partition {number}: reading ends at offset {end}, before it begins at {start}',
+            hint="Give endingOffsets behind startingOffsets.",
+        )
+    return Slice(source=topic, topic=topic, partition=number, first=start, last=end)

@@ -1,0 +1,51 @@
+"""What Spark finds under the name "headrace": readers and writers of the topics of an embedded log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from headrace.engine.spark.datasource import batch, columns, stream, subscription, writer
+from headrace.engine.spark.datasource.options import read_options, write_options
+from headrace.log import Log
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+
+class Headrace(DataSource):
+    """The format "headrace". Records are columns of the topics; no row of them is ever a Python object."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "headrace"
+
+    def schema(self) -> StructType:
+        """Return the columns that are read: those of the topics, or those that the options choose."""
+        options = read_options(self.options)
+        with Log(options.path) as log:
+            return columns.spark_schema(columns.chosen(subscription.subscribed(log, options), options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what reads a batch."""
+        return batch.BatchReader(read_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 -- Spark's name
+        """Return what reads a stream."""
+        return stream.StreamReader(read_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 -- Spark's signature
+        """Return what appends a batch."""
+        return writer.BatchWriter(write_options(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 -- Spark's
+        """Return what appends micro-batches."""
+        return writer.StreamWriter(write_options(self.options), schema, overwrite=overwrite)

@@ -1,0 +1,156 @@
+"""Rows on their way into a topic: staged by tasks where nobody reads them, then appended once, by the driver.
+
+Under `<log>/spark/<topic>/<writer>/` each task leaves one file; the driver names the files in `commit.json`, put there
+atomically, appends them, and marks the commit as done. A commit that is repeated under its number appends the files
+of the first one: what a query computes the second time does not count. Each append is numbered for the log as well, so
+that one that a crash interrupted goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headrace.kernels.files import read_tables, sync_folder, write_tables
+from headrace.log.rows import rows_to_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from headrace.log import Topic
+
+APPEND_BYTES = 256 << 20
+"""A write of more bytes is appended in several parts, so that the driver never holds all of it."""
+_PARTS = 1 << 20
+"""The log counts appends, a query counts commits: so many appends a commit has numbers for."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A file that a task left: its name in the folder of its commit, the task's number, and its rows."""
+
+    file: str
+    task: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Write:
+    """Who writes where: `name` is the writer's identity for ever, `commit` the number of what it writes now."""
+
+    folder: Path
+    name: str
+    commit: int
+    sync: bool = field(default=True, kw_only=True)
+
+    def stage(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, task: int) -> Staged | None:
+        """Write a task's rows to a file of their own, as the topic takes them.
+
+        Raises:
+            InvalidRows: a row does not fit the topic.
+
+        """
+        count = 0
+
+        def fitted() -> Iterator[pa.RecordBatch]:
+            nonlocal count
+            for batch in batches:
+                made = rows_to_table(batch, schema)
+                count += made.num_rows
+                yield from made.to_batches()
+
+        rows = fitted()
+        first = next(rows, None)
+        if first is None:
+            return None
+        file = f"{task:06d}-{uuid.uuid4().hex[:12]}"
+        reader = pa.RecordBatchReader.from_batches(first.schema, _chained(first, rows))
+        write_tables(self._staged() / file, {"rows": reader}, {}, sync=self.sync)
+        return Staged(file, task, count)
+
+    def append(self, topic: Topic, staged: Sequence[Staged]) -> None:
+        """Commit the files and append them; again, it appends what the first commit of this number named.
+
+        Raises:
+            AppendFailed: the disk refused; the same commit may be tried again.
+
+        """
+        known = self._read()
+        if known.get("commit", -1) > self.commit:
+            return
+        if known.get("commit") != self.commit:
+            known = {"commit": self.commit, "files": [part.file for part in sorted(staged, key=lambda each: each.task)]}
+            self._write(known)
+        if not known.get("done"):
+            for number, rows in enumerate(self._parts(known["files"])):
+                _append(topic, rows, producer=f"spark/{self.name}", sequence=self.commit * _PARTS + number)
+            self._write({"commit": self.commit, "done": True})
+        shutil.rmtree(self._staged(), ignore_errors=True)
+
+    def abandon(self, staged: Sequence[Staged]) -> None:
+        """Remove files that will not be committed."""
+        for part in staged:
+            (self._staged() / part.file).unlink(missing_ok=True)
+
+    def forget(self) -> None:
+        """Remove all that is left of a writer that will not come again."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # ---- inside ----
+
+    def _staged(self) -> Path:
+        return self.folder / str(self.commit)
+
+    def _parts(self, files: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield the rows in parts that follow from the files alone."""
+        waiting: list[pa.Table] = []
+        size = 0
+        for name in files:
+            for batch in read_tables(self._staged() / name)[0]["rows"].to_batches():
+                waiting.append(pa.Table.from_batches([batch]))
+                size += batch.nbytes
+                if size >= APPEND_BYTES:
+                    yield pa.concat_tables(waiting)
+                    waiting, size = [], 0
+        if waiting:
+            yield pa.concat_tables(waiting)
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads((self.folder / "commit.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        return found
+
+    def _write(self, known: dict[str, Any]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        draft = self.folder / "commit.draft"
+        with draft.open("w", encoding="utf-8") as file:
+            json.dump(known, file)
+            file.flush()
+            if self.sync:
+                os.fsync(file.fileno())
+        draft.replace(self.folder / "commit.json")
+        if self.sync:
+            sync_folder(self.folder)
+
+
+def _append(topic: Topic, rows: pa.Table, *, producer: str, sequence: int) -> None:
+    """Append, to the partitions that keys choose; rows without a key go round the partitions, a part at a time."""
+    if topic.key or topic.partitions == 1:
+        topic.append(rows, producer=producer, sequence=sequence)
+        return
+    commit, part = divmod(sequence, _PARTS)
+    topic.append(rows, partition=(commit + part) % topic.partitions, producer=producer, sequence=sequence)
+
+
+def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest

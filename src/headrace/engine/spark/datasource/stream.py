@@ -1,0 +1,143 @@
+"""`spark.readStream.format("headrace")`: offsets live in Spark's checkpoint, as `{"topic": {"0": 23}}`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from headrace.base.errors import InvalidOption, UnknownTopic
+from headrace.connect.embedded import Slice
+from headrace.engine.pace import share
+from headrace.engine.spark.datasource import columns, pieces, subscription
+from headrace.engine.spark.datasource.options import LATEST
+from headrace.log import Log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.types import StructType
+
+    from headrace.engine.spark.datasource.options import ReadOptions
+    from headrace.log import Topic
+
+Offset = dict[str, dict[str, int]]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans and reads micro-batches of a subscription; partitions and topics that appear are read from their start."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        if options.end is not None:
+            raise InvalidOption(
+                "a stream has no end: endingOffsets and endingTimestamp are for batches",
+                hint="Leave it out, or read a batch: spark.read.",
+            )
+        self.options = options
+        self.target: Offset | None = None
+        with Log(options.path) as log:
+            self.schema = columns.arrow_schema(subscription.subscribed(log, options), schema)
+
+    def initialOffset(self) -> Offset:  # noqa: N802 -- Spark's name
+        """Return where a new query begins: at the end, unless the options say otherwise."""
+        with Log(self.options.path) as log:
+            topics = subscription.subscribed(log, self.options)
+            return _told(subscription.starts(topics, self.options, default=LATEST))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 -- Spark's name
+        """Return how much a micro-batch takes at most."""
+        return ReadAllAvailable() if self.options.most is None else ReadMaxRows(self.options.most)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 -- Spark's name
+        """Return the end of the next micro-batch; under a limit all partitions get equal parts."""
+        ends = self.target if self.target is not None else self._ends(start)
+        if not isinstance(limit, ReadMaxRows):
+            return ends
+        slices = self._slices(start, ends)
+        taken = share([piece.rows for piece in slices], limit.max_rows)
+        cut = {(piece.topic, piece.partition): piece.first + rows for piece, rows in zip(slices, taken, strict=True)}
+        return {
+            topic: {number: cut.get((topic, int(number)), end) for number, end in each.items()}
+            for topic, each in ends.items()
+        }
+
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802 -- Spark's name
+        """Return where the topics end, for the query's progress."""
+        with Log(self.options.path) as log:
+            return _told({topic.name: topic.end_offsets() for topic in self._topics(log)})
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 -- Spark's name
+        """Fix the end of the query: what comes later is for its next run."""
+        self.target = self._ends({})
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Return the tasks of a micro-batch."""
+        return pieces.cut(self._slices(start, end), least=self.options.tasks)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one task."""
+        assert isinstance(partition, pieces.Piece)  # noqa: S101 -- what `partitions` made
+        what = pieces.What(self.options.path, self.schema, (), self.options.fail_on_data_loss)
+        return pieces.batches(what, partition.slices)
+
+    # ---- inside ----
+
+    def _topics(self, log: Log) -> list[Topic]:
+        """Return the topics of now; of named ones that are gone nothing, where that is no failure."""
+        options = self.options
+        if not options.fail_on_data_loss:
+            options = replace(
+                options,
+                names=tuple(name for name in options.names if log.has_topic(name)),
+                assigned={name: some for name, some in options.assigned.items() if log.has_topic(name)},
+            )
+            if options.pattern is None and not options.names and not options.assigned:
+                return []
+        return subscription.subscribed(log, options)
+
+    def _ends(self, start: Mapping[str, Mapping[str, int]]) -> Offset:
+        """Return where the partitions end now; what was read of a topic that is gone stays as it was."""
+        with Log(self.options.path) as log:
+            found = {
+                topic.name: {
+                    number: topic.end_offsets()[number] for number in subscription.numbers(topic, self.options)
+                }
+                for topic in self._topics(log)
+            }
+            gone = [name for name in start if name not in found]
+            if gone and self.options.fail_on_data_loss:
+                raise UnknownTopic(gone[0], log=str(log.path), topics=log.topics())
+        return {name: dict(start[name]) for name in gone} | _told(found)
+
+    def _slices(self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]) -> list[Slice]:
+        fail = self.options.fail_on_data_loss
+        made = []
+        with Log(self.options.path) as log:
+            for name, each in end.items():
+                if not fail and not log.has_topic(name):
+                    continue
+                topic = log.topic(name)
+                first, last = topic.start_offsets(), topic.end_offsets()
+                for text, until in each.items():
+                    number = int(text)
+                    known = start.get(name, {}).get(text)
+                    here = (first[number], last[number])
+                    at = first[number] if known is None else subscription.held(topic, number, known, here, fail=fail)
+                    if known is not None and known > last[number]:
+                        at = first[number]  # another topic stands in its place, and is read from its start
+                    if until > at:
+                        made.append(Slice(source=name, topic=name, partition=number, first=at, last=until))
+        return made
+
+
+def _told(ends: Mapping[str, Mapping[int, int]]) -> Offset:
+    return {topic: {str(number): at for number, at in sorted(each.items())} for topic, each in ends.items()}
