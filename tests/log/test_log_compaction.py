@@ -213,6 +213,44 @@ def test_a_producer_is_known_after_compaction_took_its_records(log, again):
     assert other.append([{"k": "a"}], producer="p1", sequence=5) == {0: range(5, 6)}
 
 
+def test_another_process_that_knew_the_producer_earlier_still_knows_it(log, again):
+    """What it has not read yet may be compacted away before it reads on."""
+    topic, other = topic_of(log), again().topic("a")
+    assert other.append([{"k": "a"}], producer="p", sequence=0) == {0: range(1)}
+    for number in range(1, 4):
+        topic.append([{"k": "a", "n": number}], producer="p", sequence=number)
+    topic.compact()
+    assert other.append([{"k": "a"}], producer="p", sequence=3) == {0: range(3, 4)}
+    assert topic.end_offsets() == {0: 4}
+
+
+def test_segments_of_which_nothing_is_left_are_told_from_missing_ones(small, again, clock):
+    topic = topic_of(small, retention="10 hours")
+    put(topic, "abc" * 9)
+    put(topic, "abc" * 9)
+    topic.compact()
+    assert told(topic) == told(again().topic("a")) == {51: "a", 52: "b", 53: "c"}
+    assert topic.min_time(0, 0, 27) is None
+    assert (topic.start_offsets(), topic.verify()) == ({0: 0}, [])
+    assert not topic.clean()
+    clock.advance(11 * HOUR)
+    topic.clean()
+    assert topic.start_offsets() == {0: 54}
+
+
+def test_what_was_compacted_is_not_written_anew_for_nothing(log, clock):
+    topic = topic_of(log, delete_retention="1 hour")
+    put(topic, "aAb")
+    put(topic, "Bc")
+    put(topic, "bd")
+    topic.compact()
+    names = {path.name for path in (log.path / "topics" / "a" / "0").glob("*.segment")}
+    for _ in range(3):
+        clock.advance(60)
+        topic.compact()
+    assert {path.name for path in (log.path / "topics" / "a" / "0").glob("*.segment")} == names
+
+
 def test_small_segments_become_one_and_whole_ones_stay_where_they_are(small):
     topic = topic_of(small)
     folder = small.path / "topics" / "a" / "0"

@@ -130,7 +130,7 @@ class Cleaner:
             compaction.Job(
                 folder=self.partition.folder,
                 meta=self.meta,
-                version=self.partition.layout().version + 1,
+                version=self.partition.layout(state).version + 1,
                 fsync=self.fsync,
                 segment_bytes=self.segment_bytes,
                 now=self.now,
@@ -188,13 +188,13 @@ class Cleaner:
         upto = _upto(state)
         known = Producers(self.partition).catch_up(state._replace(end=upto))
         layout = Layout(
-            version=self.partition.layout().version + 1,
+            version=self.partition.layout(state).version + 1,
             start=state.start if start is None else start,
             upto=upto,
             pieces=tuple(pieces),
             producers=tuple((producer.hex(), *last) for producer, last in known.items()),
         )
-        before = self.partition.layout()
+        before = self.partition.layout(state)
         self.writer.switch(layout)
         self._clear(layout, before)
 

@@ -209,9 +209,11 @@ class Partition:
         """Return all segments as of a state, in order."""
         return self._layed_out(state)
 
-    def layout(self) -> Layout:
-        """Return what the last cleaning left, as far as it is known here."""
-        return self._layout
+    def layout(self, state: Slot) -> Layout:
+        """Return what the last cleaning left, as of a state."""
+        with self._lock:
+            self._layed_out(state)
+            return self._layout
 
     def opened(self, span: Span) -> Segment:
         """Return a segment."""
@@ -227,10 +229,12 @@ class Partition:
 
     def _frames(self, span: Span, state: Slot, reached: int) -> Frames:
         segment = self.opened(span)
-        if span.base == state.segment:
+        if span.piece is not None:  # even if the state is of a time when it was appended to
+            stop, end = span.piece.size, span.end
+        elif span.base == state.segment:
             stop, end = state.position, state.end
         else:
-            stop, end = segment.size() if span.piece is None else span.piece.size, min(span.end, state.end)
+            stop, end = segment.size(), span.end
         segment.hold(stop)
         return Frames(segment, segment.frames(stop, end), reached)
 

@@ -53,13 +53,14 @@ class Payload(NamedTuple):
 
 
 def encode(table: pa.Table, *, event_time: str | None, now: int) -> Iterator[Payload]:
-    """Yield the payloads that hold a table of a topic's columns and, behind them, system columns."""
+    """Yield the payloads that hold a table of a topic's columns and, behind them, system columns; at least one."""
     flags = 0
     for name in table.column_names:
         flags |= _FLAGS.get(name, 0)
     timed = "_time" if flags & TIMES else event_time
     limit = max(1, min(MAX_ROWS, MAX_BYTES * table.num_rows // max(table.nbytes, 1)))
-    for batch in table.combine_chunks().to_batches(max_chunksize=limit):
+    batches = table.combine_chunks().to_batches(max_chunksize=limit)
+    for batch in batches or [pa.RecordBatch.from_pylist([], schema=table.schema)]:
         buffer = batch.serialize()
         filling = _FILLING[: -buffer.size % ALIGN]
         checksum = crc32(filling, crc32(buffer))

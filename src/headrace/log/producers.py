@@ -64,7 +64,7 @@ class Producers:
 
     def catch_up(self, state: Slot) -> dict[bytes, Last]:
         """Return the last append of each producer as of `state`."""
-        if self._offset < 0:
+        if self._offset < max(self._partition.layout(state).upto, 0):  # at first, or the frames may be gone
             self._offset, self._known = _load(self._partition.folder, state.end)
         for segment, index, _ in self._partition.indexed(max(self._offset, state.start), state.end, state):
             numbered = (index["flags"] & (END | PRODUCED)) == (END | PRODUCED)

@@ -43,7 +43,7 @@ class Rewriter:
         self._covered = base  # up to which offset frames were taken
         self._parts: list[_Part] = []
         self._rows = self._bytes = 0
-        self._newest = 0
+        self._skipped = 0  # when the newest record of the frames that were skipped was appended
         self._file: BinaryIO | None = None
         self._base = base
         self._position = self._count = self._due = self._age = 0
@@ -52,6 +52,7 @@ class Rewriter:
     def skip(self, frame: Frame) -> None:
         """Go on behind a frame of which nothing is left."""
         self._covered = frame.next
+        self._skipped = max(self._skipped, frame.append_time)
 
     def add(self, batch: pa.RecordBatch, frame: Frame, offsets: pa.Array) -> None:
         """Take what is left of a frame, with its offsets."""
@@ -94,7 +95,7 @@ class Rewriter:
             done += payload.rows
             behind = self._covered if at == len(encoded) - 1 else int(offsets[done])
             self._write(payload, parts[0].frame, behind, newest)
-        self._parts, self._rows, self._bytes = [], 0, 0
+        self._parts, self._rows, self._bytes, self._skipped = [], 0, 0, 0
 
     def _table(self, parts: list[_Part]) -> pa.Table:
         """Return the records with the system columns that they need."""
@@ -103,7 +104,8 @@ class Rewriter:
         timed = flags & TIMES
         if self._job.meta.event_time is None and len({frame.append_time for frame in frames}) > 1:
             timed = TIMES
-        needed = {"_time": timed, "_deleted": flags & DELETED, "_headers": flags & HEADERS}
+        marked = any(frame.due for frame in frames)  # that some were is no reason to look for them again
+        needed = {"_time": timed, "_deleted": marked, "_headers": flags & HEADERS}
         names = [name for name, needs in needed.items() if needs]
         schema = self._job.meta.schema_of(frames[0].schema)
         fields = [*schema, *(pa.field(name, SYSTEM[name]) for name in names), pa.field("_offset", pa.int64())]
@@ -119,7 +121,7 @@ class Rewriter:
         """Return a part without records, as of the newest schema."""
         number = len(self._job.meta.schemas)
         batch = pa.RecordBatch.from_pylist([], schema=self._job.meta.schema_of(number))
-        frame = Frame(0, 0, 0, 0, 0, 0, 0, 0, number, self._age, 0, 0, 0, NO_PRODUCER, 0)
+        frame = Frame(0, 0, 0, 0, 0, 0, 0, 0, number, self._skipped, 0, 0, 0, NO_PRODUCER, 0)
         return _Part(batch, pa.array([], pa.int64()), frame)
 
     # ---- files -----------------------------------------------------------------------------------------
