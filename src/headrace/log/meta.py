@@ -181,6 +181,10 @@ class MetaFile:
         self._seen: tuple[int, int] | None = None
         self._meta: Meta | None = None
 
+    def known(self) -> Meta:
+        """Return the description as of the last look at it; looks where there was none."""
+        return self._meta if self._meta is not None else self.current()
+
     def current(self) -> Meta:
         """Return the description as it is now.
 

@@ -436,6 +436,9 @@ class Topic:
             return self._partitions.setdefault(number, Partition(folder, Place(self.name, number)))
 
     def _writer(self, number: int) -> Writer:
+        known = self._writers.get(number)
+        if known is not None:
+            return known
         partition = self._partition(number)
         with self._lock:
             if number not in self._writers:
@@ -443,7 +446,7 @@ class Topic:
                     partition,
                     fsync=self._log.fsync,
                     segment_bytes=self._log.segment_bytes,
-                    segment_age=lambda: self._file.current().segment_age,
+                    segment_age=lambda: self._file.known().segment_age,
                     rolled=partial(self._retain, number),
                 )
             return self._writers[number]

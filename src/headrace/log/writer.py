@@ -82,6 +82,8 @@ class Writer:
         self._waiting_lock = threading.Lock()
         self._producers = Producers(partition)
         self._lock_fd = -1
+        self._head_path = str(partition.folder / HEAD_NAME)
+        self._head_number = -1  # of the file that is locked, on its disk
         self._head: Head | None = None
         self._segment: tuple[int, int] | None = None  # (first offset, file)
         self._began: tuple[int, int] | None = None  # (first offset of the segment, when its first record came)
@@ -255,7 +257,9 @@ class Writer:
             raise self._partition.gone()
         self._lock_fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
-        if os.fstat(self._lock_fd).st_size < FILE_SIZE:
+        found = os.fstat(self._lock_fd)
+        self._head_number = found.st_ino
+        if found.st_size < FILE_SIZE:
             os.ftruncate(self._lock_fd, FILE_SIZE)
         self._head = Head(self._lock_fd, writable=True)
         self._checked = False
@@ -263,10 +267,9 @@ class Writer:
     def _is_current(self) -> bool:
         """Tell whether the locked file is still the one with the head's name."""
         try:
-            there = (self._folder / HEAD_NAME).stat()
+            return os.stat(self._head_path).st_ino == self._head_number  # noqa: PTH116 - at every append
         except FileNotFoundError:
             return False
-        return there.st_ino == os.fstat(self._lock_fd).st_ino
 
     def _release(self) -> None:
         if self._head is not None:
@@ -380,15 +383,23 @@ def _lay_out(requests: Sequence[Request], state: Slot) -> tuple[list[object], Sl
 
 def _write(fd: int, buffers: list[object], position: int) -> None:
     """Write all buffers at a position, however many calls it takes."""
-    os.lseek(fd, position, os.SEEK_SET)
     for at in range(0, len(buffers), _VECTORS):
         views = [memoryview(buffer) for buffer in buffers[at : at + _VECTORS]]  # type: ignore[arg-type]
         while views:
-            written = os.writev(fd, views)
+            written = _pwritev(fd, views, position)
+            position += written
             while views and written >= len(views[0]):
                 written -= len(views.pop(0))
             if written:
                 views[0] = views[0][written:]
+
+
+def _seek_and_write(fd: int, views: list[memoryview], position: int) -> int:
+    os.lseek(fd, position, os.SEEK_SET)
+    return os.writev(fd, views)
+
+
+_pwritev = getattr(os, "pwritev", _seek_and_write)  # some systems have no call for both
 
 
 def wait_for(partition: Partition) -> None:
