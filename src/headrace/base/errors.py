@@ -248,6 +248,12 @@ class UnsupportedFunction(PlanError):
     condition = "UNSUPPORTED_FUNCTION"
 
 
+class InvalidFunction(PlanError):
+    """A function of the user's is declared in a way that cannot be: its name is taken, or it lacks something."""
+
+    condition = "INVALID_FUNCTION"
+
+
 class Nondeterministic(PlanError):
     """An expression would give another result each time that it is computed."""
 

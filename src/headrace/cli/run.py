@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from rich.text import Text
 
 from headrace.base.time import SystemClock
 from headrace.cli.output import console, example, json_option, note, on_terminal, say, say_json
-from headrace.cli.programs import load_app, program_argument, program_path
+from headrace.cli.programs import load_app, program_argument
 from headrace.cli.values import counted, shown
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ def run(file: str, *, storage: Path | None, until_caught_up: bool, as_json: bool
     in which something happened; with --json each is an object.
     """
     app = load_app(file, storage=storage)
-    _let_workers_import(program_path(file))
     show = _json_lines if as_json else _live if on_terminal() else _lines
     stop = Stop(quiet=as_json)
     with stop.listening():
@@ -61,14 +59,6 @@ def run(file: str, *, storage: Path | None, until_caught_up: bool, as_json: bool
 
 def _started(app: App) -> Running:
     return app.start()
-
-
-def _let_workers_import(program: Path) -> None:
-    """Let Spark's Python workers find the modules beside the program, as this process does."""
-    known = os.environ.get("PYTHONPATH", "")
-    folder = str(program.parent.resolve())
-    if folder not in known.split(os.pathsep):
-        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *([known] if known else [])])
 
 
 class Stop:

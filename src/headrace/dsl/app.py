@@ -9,6 +9,7 @@ from headrace.base.errors import InvalidPlan
 from headrace.base.names import check_identifier, check_topic
 from headrace.base.schema import as_schema
 from headrace.base.time import duration
+from headrace.dsl import functions
 from headrace.dsl.stream import Stream
 from headrace.plan import check
 from headrace.plan.explain import Explanation
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
+
+    from headrace.plan.expressions import UserFunction
 
 ON_ERROR = ("dead_letter", "fail")
 
@@ -46,6 +49,7 @@ class App:
             raise InvalidPlan(f"shards={shards!r} is not possible", hint="Give a number above zero.")
         self.shards = shards
         self._sinks: list[Sink] = []
+        self._functions: dict[str, UserFunction] = {}
 
     def __repr__(self) -> str:
         return f"<App {self.name}: {len(self._sinks)} sinks, storage {self.storage}>"
@@ -142,6 +146,39 @@ class App:
             idle_after=_length(idle_after, "idle_after"),
         )
         return Stream(self, node)
+
+    def function(
+        self,
+        name: str,
+        fn: Any,
+        *,
+        returns: str | pa.DataType,
+        takes: str | Sequence[str] | None = None,
+        deterministic: bool = True,
+        version: object = None,
+    ) -> None:
+        """Make a function of yours one that the expressions of this app know, in every verb declared after it.
+
+        A function of `pyarrow` arrays (one for each argument, all of one length, nulls included) gives an array of
+        that length and of the type `returns`. It is called once for a batch, for every row of it: also for those
+        that a `case` or the other half of an `and` would leave out. An aggregate is an object, or its class, with
+        `state` (the columns kept for a group) and `init(count)`, `add(groups, …)`, `merge(left, right)`,
+        `result(states)`, and `remove(left, right)` where rows can be withdrawn; docs/functions.md has them all.
+
+        `takes` are the arguments' types, to which they are cast as Spark does; without it they come as they are.
+        `deterministic=False` says that it may give something else for the same arguments. Trap: a change of the
+        code is not noticed by what is kept already; say another `version` where it changes what results mean.
+
+        Raises:
+            InvalidName: the name is not `[A-Za-z_][A-Za-z0-9_]*`.
+            InvalidFunction: the name is taken, or what is given is neither of the two.
+            InvalidSchema: a type cannot be read.
+
+        """
+        functions.check_name(name, self._functions)
+        read = functions.aggregate_function if functions.is_aggregate(fn) else functions.scalar_function
+        made = functions.declared(name, read(name, fn, returns, takes), deterministic=deterministic, version=version)
+        self._functions[name.lower()] = made
 
     def plan(self) -> Plan:
         """Return the whole plan as it stands.

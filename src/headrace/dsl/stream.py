@@ -12,7 +12,7 @@ from headrace.base.errors import InvalidPlan, WrongColumnType
 from headrace.base.names import check_identifier, check_topic, quote
 from headrace.base.schema import as_schema, to_ddl, type_name
 from headrace.plan import check
-from headrace.plan.expressions import Scalar, condition, scalar
+from headrace.plan.expressions import Scalar, calls_of, condition, scalar
 from headrace.plan.nodes import CallSink, Explode, MapBatches, Select, TopicSink, Union, ViewSink, Where
 from headrace.plan.steps import step_name
 
@@ -128,7 +128,7 @@ class Handle:
             PlanError: the text is no condition over these columns.
 
         """
-        made = condition(condition_, self.schema, step=self._step("where"))
+        made = self._condition(condition_, self._step("where"))
         return self._with(Where(up=self._node, schema=self.schema, condition=made))
 
     def group_by(self, /, *keys: str, **named: str) -> Grouped:
@@ -185,11 +185,18 @@ class Handle:
         return f"{self.name}_{verb}"
 
     def _scalar(self, text: str, step: str) -> Scalar:
-        return scalar(text, self.schema, step=step)
+        return self._steady(scalar(text, self.schema, step=step, functions=self._app._functions), step)
+
+    def _condition(self, text: str, step: str) -> Scalar:
+        return self._steady(condition(text, self.schema, step=step, functions=self._app._functions), step)
+
+    def _steady(self, made: Scalar, step: str) -> Scalar:
+        check.steady(made, step=step, withdrawn=not self._node.appends)
+        return made
 
     def _column(self, name: str) -> Scalar:
         kind = self.schema.field(name).type
-        return Scalar(text=name, sql=quote(name), type=kind, columns=frozenset({name}), deterministic=True)
+        return Scalar(text=name, sql=quote(name), type=kind, columns=frozenset({name}))
 
     def _all(self) -> list[tuple[str, Scalar]]:
         return [(name, self._column(name)) for name in self.schema.names]
@@ -258,23 +265,25 @@ class Stream(Handle):
         """Split the rows: each goes to the first condition that it meets, and under `None` where it meets none."""
         step = self._step("branch")
         made: dict[str | None, Stream] = {}
-        before: list[str] = []
+        before: list[Scalar] = []
         for name, text in conditions.items():
-            test = condition(text, self.schema, step=step)
+            test = self._condition(text, step)
             made[name] = self._branch(text, test, before)
-            before.append(test.sql)
+            before.append(test)
         made[None] = self._branch("none of them", None, before)
         return made
 
-    def _branch(self, text: str, test: Scalar | None, before: list[str]) -> Stream:
-        parts = [f"NOT coalesce(({sql}), false)" for sql in before] + ([f"({test.sql})"] if test else [])
+    def _branch(self, text: str, test: Scalar | None, before: list[Scalar]) -> Stream:
+        every = [*before, test] if test else before
+        parts = [f"NOT coalesce(({each.sql}), false)" for each in before] + ([f"({test.sql})"] if test else [])
         whole = Scalar(
             text=text,
             sql=" AND ".join(parts) or "true",
             type=pa.bool_(),
-            columns=test.columns if test else frozenset(),
-            deterministic=True,
+            columns=frozenset[str]().union(*(each.columns for each in every)),
+            calls=calls_of(every),
         )
+        check.same_each_time(every, step=self._step("branch"))
         return Stream(self._app, Where(up=self._node, schema=self.schema, condition=whole))
 
     def to_topic(self, topic: str, key: str | Sequence[str] | None = None) -> None:

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import PlanChanged
 from headrace.base.schema import type_name
+from headrace.plan.expressions import described
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headrace.plan.expressions import AggregateCall, Scalar
     from headrace.plan.nodes import Aggregate
     from headrace.plan.plan import Plan
 
@@ -35,15 +37,21 @@ def _aggregate(plan: Plan, node: Aggregate) -> dict[str, Any]:
         "emit": node.emit,
         "withdrawals": not node.up.appends,
         "aggregates": [_call(call) for call in node.aggregates.calls],
-        "results": {name: f"{made.sql} {type_name(made.type)}" for name, made in node.aggregates.results},
+        "results": {name: _typed(made) for name, made in node.aggregates.results},
         "spread by": list(plan.partitions[id(node)] or ()),
         "sources": sorted(plan.name(up) for up in node.walk() if not up.ups),
     }
 
 
-def _call(call: Any) -> str:
-    arguments = ", ".join(f"{made.sql} {type_name(made.type)}" for made in call.arguments)
-    return f"{call.function}({'distinct ' if call.distinct else ''}{arguments})"
+def _call(call: AggregateCall) -> str:
+    function = call.function if call.user is None else call.user.identity()
+    arguments = ", ".join(map(_typed, call.arguments))
+    where = f" where {described(call.where)}" if call.where else ""
+    return f"{function}({'distinct ' if call.distinct else ''}{arguments}){where}"
+
+
+def _typed(made: Scalar) -> str:
+    return f"{described(made)} {type_name(made.type)}"
 
 
 def check(kept: Mapping[str, Any] | None, now: Mapping[str, Any], *, app: str) -> None:

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
 from headrace.base.schema import duckdb_type
-from headrace.kernels.accumulators import Accumulators, Call
+from headrace.kernels import accumulators
+from headrace.kernels.accumulators import Accumulators
 from headrace.kernels.spec import (
     Apply,
+    Call,
+    FunctionCall,
     Grouping,
     Intake,
     Level,
@@ -21,7 +24,9 @@ from headrace.kernels.spec import (
     Query,
     Send,
     Stage,
+    UserAggregate,
 )
+from headrace.plan.expressions import calls_of, drawn_apart
 from headrace.plan.nodes import (
     Aggregate,
     CallSink,
@@ -40,6 +45,9 @@ from headrace.plan.nodes import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from headrace.plan.expressions import AggregateCall, Scalar
     from headrace.plan.plan import Plan
 
 _DELTA = "_weight, _time"
@@ -101,13 +109,43 @@ class _Lowering:
         self.receives[there].append((self.edges, arrived))
         return arrived
 
-    def _query(self, node: Node, before: str, after: str = "") -> None:
+    def _query(self, node: Node, before: str, after: str = "", *, inputs: tuple[int, ...] | None = None) -> None:
         level = self._level(node)
-        inputs = tuple(self._at(up, level) for up in node.ups)
+        if inputs is None:
+            inputs = self._inputs(node)
         output = self.deltas[id(node)] = self._number()
         shared = self.uses.get(id(node), 0) > 1
         step = self.plan.name(node)
         self._add(level, Query(step=step, inputs=inputs, output=output, before=before, after=after, shared=shared))
+
+    def _inputs(self, node: Node) -> tuple[int, ...]:
+        return tuple(self._at(up, self._level(node)) for up in node.ups)
+
+    def _called(self, step: str, level: int, input_: int, scalars: Sequence[Scalar], columns: Iterable[str]) -> int:
+        """Return a delta with those columns and one for each call of the user's functions in the expressions."""
+        calls = calls_of(scalars)
+        if not calls:
+            return input_
+        kept, output = self._number(), self._number()
+        pruned = f"SELECT {', '.join([*map(quote, columns), _DELTA])} FROM"
+        self._add(level, Query(step=step, inputs=(input_,), output=kept, before=pruned, after="", shared=False))
+        made = tuple(
+            FunctionCall(
+                column=call.column,
+                name=call.function.name,
+                function=call.function.function,
+                arguments=tuple((argument.sql, argument.type) for argument in call.arguments),
+                returns=call.function.returns,
+            )
+            for call in calls
+        )
+        self._add(level, Call(step=step, input=kept, output=output, calls=made))
+        return output
+
+    def _with_calls(self, node: Node, scalars: Sequence[Scalar], columns: Iterable[str]) -> tuple[int, ...]:
+        """Return the inputs of a stateless step over one delta, its calls made."""
+        (above,) = self._inputs(node)
+        return (self._called(self.plan.name(node), self._level(node), above, scalars, columns),)
 
     # ---- nodes ----
 
@@ -130,12 +168,18 @@ class _Lowering:
 
     @_node.register
     def _select(self, node: Select) -> None:
-        made = ", ".join(f"{made.sql} AS {quote(name)}" for name, made in node.columns)
-        self._query(node, f"SELECT {made}, {_DELTA} FROM")
+        scalars = drawn_apart([made for _, made in node.columns])
+        needed = {column: None for made in scalars for column in made.columns}
+        kept = [name for name in node.up.schema.names if name in needed]
+        inputs = self._with_calls(node, scalars, kept)
+        columns = [f"{made.sql} AS {quote(name)}" for made, (name, _) in zip(scalars, node.columns, strict=True)]
+        self._query(node, f"SELECT {', '.join(columns)}, {_DELTA} FROM", inputs=inputs)
 
     @_node.register
     def _where(self, node: Where) -> None:
-        self._query(node, "SELECT * FROM", f"WHERE {node.condition.sql}")
+        inputs = self._with_calls(node, [node.condition], node.schema.names)
+        columns = f"{_columns(node)}, {_DELTA}" if node.condition.calls else "*"
+        self._query(node, f"SELECT {columns} FROM", f"WHERE {node.condition.sql}", inputs=inputs)
 
     @_node.register
     def _explode(self, node: Explode) -> None:
@@ -147,7 +191,8 @@ class _Lowering:
         named = dict(zip(node.into, made, strict=True))
         columns = [f"{named[n]} AS {quote(n)}" if n in named else quote(n) for n in node.schema.names]
         assert len(columns) == len(kept) + len(node.into)  # noqa: S101 -- what the verb made
-        self._query(node, f"SELECT {', '.join(columns)}, {_DELTA} FROM ({inner}", ")")
+        inputs = self._with_calls(node, [node.column], node.up.schema.names)
+        self._query(node, f"SELECT {', '.join(columns)}, {_DELTA} FROM ({inner}", ")", inputs=inputs)
 
     @_node.register
     def _map_batches(self, node: MapBatches) -> None:
@@ -191,7 +236,7 @@ class _Lowering:
         made = tuple(self._number() for _ in range(1 + len(grouping.values)))
         late = self._number() if any(isinstance(each, Late) and each.of is node for each in self.plan.nodes) else None
         self.lates[id(node)] = late or 0
-        source = self._at(node.up, here)
+        source = self._called(step, here, self._at(node.up, here), _read_by(node), node.up.schema.names)
         self._add(here, Partial(step=step, input=source, outputs=made, late=late, grouping=grouping))
         there = self._level(node)
         if self.plan.exchanged(node):
@@ -199,10 +244,29 @@ class _Lowering:
             made = tuple(self._carried(number, step, here, there, keys) for number in made)
         output = self.deltas[id(node)] = self._number()
         self._add(there, Merge(step=step, inputs=made, output=output, grouping=grouping))
+        if _called_by(node):
+            self._finish(node, output)
+
+    def _finish(self, node: Aggregate, merged: int) -> None:
+        """Make the results of the calls' values and keys, where the user's functions stand around aggregates."""
+        step, level = self.plan.name(node), self._level(node)
+        scalars = drawn_apart([made for _, made in node.aggregates.results])
+        keys = [name for name in node.schema.names if name not in dict(node.aggregates.results)]
+        given = [*keys, *(f"_a{i}" for i in range(len(node.aggregates.calls)))]
+        source = self._called(step, level, merged, scalars, given)
+        named = zip(scalars, node.aggregates.results, strict=True)
+        columns = [*map(quote, keys), *(f"{made.sql} AS {quote(name)}" for made, (name, _) in named), _DELTA]
+        output = self.deltas[id(node)] = self._number()
+        before = f"SELECT {', '.join(columns)} FROM"
+        shared = self.uses.get(id(node), 0) > 1
+        self._add(level, Query(step=step, inputs=(source,), output=output, before=before, after="", shared=shared))
 
     @_node.register
     def _late(self, node: Late) -> None:
-        self.deltas[id(node)] = self.lates[id(node.of)]
+        if not calls_of(_read_by(node.of)):
+            self.deltas[id(node)] = self.lates[id(node.of)]
+        else:  # the rows as they came: without the columns of calls
+            self._query(node, f"SELECT {_columns(node)}, {_DELTA} FROM", inputs=(self.lates[id(node.of)],))
 
 
 def _columns(node: Node) -> str:
@@ -221,16 +285,38 @@ def _uses(plan: Plan) -> dict[int, int]:
     return uses
 
 
+def _read_by(node: Aggregate) -> list[Scalar]:
+    """Return the expressions that an aggregate reads of its input's rows."""
+    calls = node.aggregates.calls
+    return drawn_apart([*(a for call in calls for a in call.arguments), *(c.where for c in calls if c.where)])
+
+
+def _called_by(node: Aggregate) -> bool:
+    """Whether the results call functions of the user's, so that they cannot be SQL alone."""
+    return bool(calls_of(made for _, made in node.aggregates.results))
+
+
+def _results(node: Aggregate) -> tuple[tuple[str, str, str], ...]:
+    if _called_by(node):
+        return tuple((f"_a{i}", f"_a{i}", duckdb_type(call.type)) for i, call in enumerate(node.aggregates.calls))
+    return tuple((name, made.sql, duckdb_type(made.type)) for name, made in node.aggregates.results)
+
+
 def _grouping(node: Aggregate) -> Grouping:
     kept = Accumulators(insert_only=node.up.appends)
-    for call in node.aggregates.calls:
+    read = iter(_read_by(node))
+    arguments = [[next(read) for _ in call.arguments] for call in node.aggregates.calls]
+    for call, given in zip(node.aggregates.calls, arguments, strict=True):
+        where = next(read).sql if call.where else None
         kept.add(
-            Call(
+            accumulators.Call(
                 function=call.function,
-                arguments=tuple(made.sql for made in call.arguments),
-                argument_types=tuple(duckdb_type(made.type) for made in call.arguments),
+                arguments=tuple(made.sql for made in given),
+                argument_types=tuple(duckdb_type(made.type) for made in given),
                 distinct=call.distinct,
                 type=duckdb_type(call.type),
+                user=None if call.user is None else _user(call),
+                where=where,
             )
         )
     w = node.window
@@ -244,7 +330,20 @@ def _grouping(node: Aggregate) -> Grouping:
         values=tuple(kept.values),
         calls=tuple(kept.calls),
         from_values=tuple(kept.from_values),
-        results=tuple((name, made.sql, duckdb_type(made.type)) for name, made in node.aggregates.results),
+        results=_results(node),
+        users=tuple(kept.users),
+    )
+
+
+def _user(call: AggregateCall) -> UserAggregate:
+    assert call.user is not None  # noqa: S101 -- asked before
+    assert call.user.state is not None  # noqa: S101 -- an aggregate has one
+    return UserAggregate(
+        name=call.function,
+        function=call.user.function,
+        takes=tuple(argument.type for argument in call.arguments),
+        state=call.user.state,
+        returns=call.user.returns,
     )
 
 
@@ -252,7 +351,8 @@ def _stage(sink: Sink, number: int) -> Stage:
     node = sink.up
     changelog = isinstance(sink, TopicSink) and node.is_table
     form = "changelog" if changelog else "rows" if isinstance(sink, TopicSink) else "delta"
-    plain = isinstance(node, Aggregate) or not node.is_table  # nothing in it can cancel out
+    whole = isinstance(node, Aggregate) and not _called_by(node)
+    plain = whole or not node.is_table  # nothing in it can cancel out
     if isinstance(sink, CallSink):
         plain = True
     return Stage(

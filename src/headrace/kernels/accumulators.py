@@ -11,10 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.kernels import users
 from headrace.kernels.spec import Piece, Values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from headrace.kernels.spec import UserAggregate
 
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 _MOMENTS = "STRUCT(n BIGINT, mean DOUBLE, m2 DOUBLE)"
@@ -22,13 +25,18 @@ _MOMENTS = "STRUCT(n BIGINT, mean DOUBLE, m2 DOUBLE)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """An aggregate call to be kept: canonical function, arguments as SQL over the input, their types, result type."""
+    """An aggregate call to be kept: canonical function, arguments as SQL over the input, their types, result type.
+
+    `user` is the user's own aggregate, given the rows that meet `where`.
+    """
 
     function: str
     arguments: tuple[str, ...]
     argument_types: tuple[str, ...]
     distinct: bool
     type: str
+    user: UserAggregate | None = None
+    where: str | None = None
 
 
 class Accumulators:
@@ -40,10 +48,14 @@ class Accumulators:
         self.values: list[Values] = []
         self.calls: list[str] = []
         self.from_values: list[int | None] = []
+        self.users: list[UserAggregate] = []
 
     def add(self, call: Call) -> None:
         """Keep what a call needs; its result is `_a{i}` for the i-th call added."""
-        if (
+        if call.user is not None:
+            self.calls.append(self._users(call.user, call))
+            self.from_values.append(None)
+        elif (
             call.distinct
             or call.function in _FROM_VALUES_ALWAYS
             or (call.function in _EXTREMES and not self.insert_only)
@@ -62,6 +74,13 @@ class Accumulators:
     def weighted(self, value: str) -> str:
         """Return SQL for `value` times the row's weight."""
         return value if self.insert_only else f"({value}) * _weight"
+
+    def _users(self, user: UserAggregate, call: Call) -> str:
+        made = users.pieces(user, call.arguments, call.where, insert_only=self.insert_only)
+        if user not in self.users:
+            self.users.append(user)
+        result = made.pop("result")
+        return result.format(p=self.piece(Piece(fold="list", **made)))
 
     def _from_values(self, call: Call) -> None:
         present = [f"({sql}) IS NOT NULL" for sql in _judged(call)]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import traceback
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headrace.base.errors import FunctionError
 from headrace.base.schema import TIMESTAMP, to_ddl
+from headrace.kernels import blame
 from headrace.kernels.duck import typed, without_zones
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headrace.kernels.spec import Apply
 
 
@@ -31,17 +29,19 @@ def applied(op: Apply, rows: pa.Table) -> pa.Table:
         made = op.function(given)
     except Exception as error:
         raise FunctionError(
-            f'step "{op.step}": {_where(op.function, error)} raised {type(error).__name__}: {error}',
-            detail="The epoch was not committed: no output shows any of it, and no input is lost.",
+            f'step "{op.step}": {blame.place(op.function, error)} raised {blame.said(error)}',
+            detail=blame.NOT_COMMITTED,
         ) from error
     if not isinstance(made, pa.Table):
-        raise FunctionError(f'step "{op.step}": {_where(op.function)} gave {type(made).__name__}, not a pyarrow.Table')
+        raise FunctionError(
+            f'step "{op.step}": {blame.place(op.function)} gave {type(made).__name__}, not a pyarrow.Table'
+        )
     times = _times(op, given, made)
     try:
         columns = [made.column(field.name).cast(field.type) for field in op.gives]
     except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise FunctionError(
-            f'step "{op.step}": {_where(op.function)} gave rows that do not fit the schema: {error}',
+            f'step "{op.step}": {blame.place(op.function)} gave rows that do not fit the schema: {error}',
             detail=f"Promised: {to_ddl(op.gives)}.",
         ) from error
     table = pa.table(columns, schema=pa.schema([(field.name, field.type) for field in op.gives]))
@@ -55,30 +55,19 @@ def _times(op: Apply, given: pa.Table, made: pa.Table) -> pa.ChunkedArray:
             times = made.column("_time").cast(TIMESTAMP)
         except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise FunctionError(
-                f'step "{op.step}": {_where(op.function)} gave a column _time that is no event time: {error}'
+                f'step "{op.step}": {blame.place(op.function)} gave a column _time that is no event time: {error}'
             ) from error
         if times.null_count:
+            place = blame.place(op.function)
             raise FunctionError(
-                f'step "{op.step}": {_where(op.function)} gave {times.null_count} rows whose event time _time is null',
+                f'step "{op.step}": {place} gave {times.null_count} rows whose event time _time is null',
                 hint="Fill it, or leave such rows out.",
             )
         return times.cast(pa.int64())
     if made.num_rows == given.num_rows:
         return given.column("_time").cast(pa.int64())
+    place = blame.place(op.function)
     raise FunctionError(
-        f'step "{op.step}": {_where(op.function)} gave {made.num_rows} rows for {given.num_rows}, without their times',
+        f'step "{op.step}": {place} gave {made.num_rows} rows for {given.num_rows}, without their times',
         hint="Let it give back the column _time too: each row's event time.",
     )
-
-
-def _where(function: Callable[..., Any], error: BaseException | None = None) -> str:
-    """Return the function's name with its file and the line: where it raised, or where it starts."""
-    code = getattr(function, "__code__", None)
-    name = getattr(function, "__qualname__", repr(function))
-    if code is None:
-        return f"the function {name}"
-    line = code.co_firstlineno
-    for frame in traceback.extract_tb(error.__traceback__) if error else []:
-        if frame.filename == code.co_filename:
-            line = frame.lineno or line
-    return f"the function {name} ({code.co_filename}:{line})"

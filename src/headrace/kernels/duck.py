@@ -12,7 +12,10 @@ from headrace.base.names import quote
 from headrace.base.schema import TIMESTAMP_NTZ
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from headrace.base.errors import HeadraceError
 
 SETTINGS: dict[str, Any] = {
     "threads": 1,  # Spark runs one task a core already
@@ -29,6 +32,9 @@ class Duck:
         self.run("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
         self._names = 0
         self._registered: list[str] = []
+        self._defined: dict[str, Callable[..., Any]] = {}
+        self.blamed: HeadraceError | None = None
+        """What a function that SQL called has raised: DuckDB keeps no more of it than the text."""
 
     def run(self, sql: str) -> None:
         """Execute a statement for its effect."""
@@ -49,6 +55,30 @@ class Duck:
         self.connection.register(name, _unsliced(without_zones(table)))
         self._registered.append(name)
         return name
+
+    def define(self, name: str, function: Callable[..., pa.Array], takes: list[str], gives: str) -> None:
+        """Make a function of one or two Arrow arrays callable in SQL, or another one under the same name and types.
+
+        Trap: a function that is new must not be made inside a transaction, or its end may take it away.
+        """
+        known = name in self._defined
+        self._defined[name] = function
+        if not known:
+
+            def one(given: pa.Array) -> pa.Array:
+                return self._defined[name](given)
+
+            def two(left: pa.Array, right: pa.Array) -> pa.Array:
+                return self._defined[name](left, right)
+
+            self.connection.create_function(  # type: ignore[call-overload] # its stub knows the words as enums alone
+                name,
+                one if len(takes) == 1 else two,  # DuckDB counts the parameters
+                [duckdb.sqltype(kind) for kind in takes],
+                duckdb.sqltype(gives),
+                type="arrow",
+                null_handling="special",
+            )
 
     def rollback(self) -> None:
         """Undo what the open transaction did, if there is one."""

@@ -15,16 +15,18 @@ import duckdb
 from headrace.base.errors import HeadraceError, InternalError, StepFailed
 from headrace.kernels.aggregate import Merging
 from headrace.kernels.apply import applied
+from headrace.kernels.call import called
 from headrace.kernels.exchange import split
 from headrace.kernels.files import write_tables
 from headrace.kernels.grouped import Counts, tables
 from headrace.kernels.partial import partial
-from headrace.kernels.spec import Apply, Merge, Op, Partial, Query, Send, Stage
+from headrace.kernels.spec import Apply, Call, Merge, Op, Partial, Query, Send, Stage
 from headrace.kernels.staging import staged
 from headrace.kernels.state import Head, open_states
+from headrace.kernels.users import define
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     import pyarrow as pa
@@ -117,6 +119,7 @@ class LevelRun:
         if not any(part.num_rows for parts in inputs.values() for part in parts) and not self._time_has_work():
             return self.outcome
         try:
+            self._define(self.level.ops)
             if self.level.stateful:
                 self._open()
             for number, parts in inputs.items():
@@ -142,10 +145,22 @@ class LevelRun:
                 self._do(op)
             except HeadraceError:
                 raise
-            except _OURS as error:
-                raise InternalError(f'step "{op.step}" made SQL that DuckDB cannot read: {_said(error)}') from error
             except duckdb.Error as error:
-                raise StepFailed(self._culprit(op), _said(error)) from error
+                raise self._failure(op, error) from error
+
+    def _failure(self, op: Op, error: duckdb.Error) -> HeadraceError:
+        if self.duck.blamed is not None:
+            blamed, self.duck.blamed = self.duck.blamed, None
+            return blamed
+        if isinstance(error, _OURS):
+            return InternalError(f'step "{op.step}" made SQL that DuckDB cannot read: {_said(error)}')
+        return StepFailed(self._culprit(op), _said(error))
+
+    def _define(self, ops: Iterable[Op]) -> None:
+        """Make the user's aggregates callable; when the last op defined one, failures are of its step."""
+        for op in ops:
+            if isinstance(op, Partial | Merge) and op.grouping.users:
+                define(self.duck, op.step, op.grouping.users)
 
     def _culprit(self, failed: Op) -> str:
         """Return the step whose expression failed: stateless steps are computed only where their rows are used."""
@@ -224,10 +239,15 @@ class LevelRun:
         self._came(op.output, [part for part in made if part.num_rows])
 
     @_do.register
+    def _call(self, op: Call) -> None:
+        self._came(op.output, [called(self.duck, op, part) for part in self._materialized(op.input)])
+
+    @_do.register
     def _partial(self, op: Partial) -> None:
         rows = self._relation(op.input)
         if rows is None:
             return
+        self._define([op])
         watermark = self.task.watermarks.get(op.step)
         judged = partial(self.duck, op.grouping, rows, watermark, want_late=op.late is not None)
         self._count(op.step, judged.counts)
@@ -238,6 +258,7 @@ class LevelRun:
 
     @_do.register
     def _merge(self, op: Merge) -> None:
+        self._define([op])
         merging = Merging(
             self.duck,
             op.grouping,

@@ -7,7 +7,7 @@ time, microseconds since 1970). A delta is known by its number.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +51,26 @@ class Apply(Op):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionCall:
+    """A call of a user's scalar function: the column that it makes of its arguments, each SQL and its type."""
+
+    column: str
+    name: str
+    function: Callable[..., pa.Array]
+    arguments: tuple[tuple[str, pa.DataType], ...]
+    returns: pa.DataType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Op):
+    """Columns that a user's functions make, beside those that are there; later calls may read earlier columns."""
+
+    input: int
+    output: int
+    calls: tuple[FunctionCall, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
     """One accumulator of a group, as SQL.
 
@@ -64,6 +84,17 @@ class Piece:
     fold: str
     finish: str
     merge: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserAggregate:
+    """A user's aggregate: an object with init, add, merge, result and perhaps remove; `state` is what it keeps."""
+
+    name: str
+    function: Any
+    takes: tuple[pa.DataType, ...]
+    state: pa.Schema
+    returns: pa.DataType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +123,7 @@ class Grouping:
 
     Inside, keys are `k0…`, pieces `p0…`. `calls[i]` is SQL for `_a{i}`: over the pieces' names, or, where
     `from_values[i]` is a number, an aggregate over that multiset's columns `v0…` and count `_n`.
-    `results` are SQL over `_a{i}` and the keys' own names.
+    `results` are SQL over `_a{i}` and the keys' own names. `users` are the user's aggregates that the SQL calls.
     """
 
     keys: tuple[tuple[str, str, str], ...]  # name, SQL over the input's columns, type
@@ -104,6 +135,7 @@ class Grouping:
     calls: tuple[str, ...]
     from_values: tuple[int | None, ...]
     results: tuple[tuple[str, str, str], ...]  # name, SQL, type
+    users: tuple[UserAggregate, ...] = ()
 
     @property
     def simple(self) -> bool:

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.base.errors import InvalidPlan, UnknownColumn, WrongColumnType
+from headrace.base.errors import InvalidPlan, Nondeterministic, UnknownColumn, WrongColumnType
 from headrace.base.schema import RESERVED, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from headrace.plan.expressions import Aggregates, Scalar
 
 
 def has_column(column: str, schema: pa.Schema, *, step: str) -> str:
@@ -71,3 +73,59 @@ def no_repeats(names: Sequence[str], *, step: str) -> None:
             )
         if name in RESERVED:
             raise InvalidPlan(f'step "{step}" makes a column "{name}", a name that Headrace uses itself')
+
+
+def steady(made: Scalar, *, step: str, withdrawn: bool) -> None:
+    """Refuse a function that is not deterministic where a row may be withdrawn: it must go as it came.
+
+    Raises:
+        Nondeterministic: `made` calls one, and rows of its input may be withdrawn.
+
+    """
+    if withdrawn and not made.deterministic:
+        raise Nondeterministic(
+            f'step "{step}": {_drawn(made)} is not deterministic, and rows of this step are withdrawn and corrected',
+            detail="A row is withdrawn by computing it again, so it must come out as it did the first time.",
+            hint="Call it on the stream before the table, or on results that are final.",
+        )
+
+
+def same_each_time(tests: Iterable[Scalar], *, step: str) -> None:
+    """Refuse conditions that would send a row to two branches, or to none.
+
+    Raises:
+        Nondeterministic: a condition calls a function that is not deterministic.
+
+    """
+    for test in tests:
+        if not test.deterministic:
+            raise Nondeterministic(
+                f'step "{step}": {_drawn(test)} is not deterministic, and each branch asks the conditions again',
+                hint="Make it a column first: .with_columns(drawn=…), and branch on that.",
+            )
+
+
+def aggregation(made: Aggregates, *, step: str, withdrawn: bool, corrected: bool) -> None:
+    """Refuse calls of the user's functions that could not be withdrawn or corrected.
+
+    Raises:
+        InvalidPlan: an aggregate without `remove` is given rows that may be withdrawn.
+        Nondeterministic: a function that is not deterministic is given them, or makes results that are corrected.
+
+    """
+    for call in made.calls:
+        for argument in (*call.arguments, *((call.where,) if call.where else ())):
+            steady(argument, step=step, withdrawn=withdrawn)
+        if withdrawn and call.user is not None and not call.user.withdraws:
+            raise InvalidPlan(
+                f'step "{step}": {call.function} cannot take rows away, and rows of its input are withdrawn',
+                detail="Its input is a table: a row that changes is withdrawn and comes again.",
+                hint=f"Give {call.function} a method remove(left, right), what merge(left, right) does taken back; "
+                "or aggregate results that are final.",
+            )
+    for _, result in made.results:
+        steady(result, step=step, withdrawn=corrected)
+
+
+def _drawn(made: Scalar) -> str:
+    return ", ".join(dict.fromkeys(call.function.name for call in made.calls if not call.function.deterministic))

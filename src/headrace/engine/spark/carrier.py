@@ -17,6 +17,7 @@ from headrace.base.time import SystemClock
 from headrace.engine.engine import Work
 from headrace.engine.spark import blobs, tasks
 from headrace.engine.spark.failures import explained
+from headrace.engine.spark.imports import importable
 from headrace.engine.spark.quiet_files import quiet_location
 from headrace.engine.spark.reading import encoded
 from headrace.engine.spark.session import query_session, session
@@ -54,14 +55,18 @@ class SparkCarrier:
 
     def _start(self) -> StreamingQuery:
         checkpoint, base = self._checkpoint()
-        job = self._job(base)
+        with importable(self.spark.sparkContext):
+            frame = self._levels(self._job(base))
+        writer = frame.where(frame["edge"] == blobs.MANIFEST).writeStream.foreachBatch(self._epoch(base))
+        return writer.option("checkpointLocation", checkpoint).start()
+
+    def _levels(self, job: tasks.Job) -> DataFrame:
         frame = self._input(job)
         shards = self.engine.shards
         for level in self.engine.program.levels[1:]:
             exchanged = frame.repartitionById(shards, frame["shard"])
             frame = exchanged.mapInArrow(tasks.level(job, level.number), blobs.DDL)
-        writer = frame.where(frame["edge"] == blobs.MANIFEST).writeStream.foreachBatch(self._epoch(base))
-        return writer.option("checkpointLocation", checkpoint).start()
+        return frame
 
     def _job(self, base: int) -> tasks.Job:
         engine = self.engine

@@ -14,8 +14,9 @@ from headrace.plan.expressions import kinds as k
 from headrace.plan.expressions.aggregates import aggregates
 from headrace.plan.expressions.casts import cast
 from headrace.plan.expressions.compiler import Compiler, check
-from headrace.plan.expressions.functions import UserFunction
 from headrace.plan.expressions.grammar import parse
+from headrace.plan.expressions.resolve import refused_name
+from headrace.plan.expressions.user import UserFunction, calls_of, described, drawn_apart, scalar_of
 from headrace.plan.expressions.values import AggregateCall, Aggregates, Scalar
 
 if TYPE_CHECKING:
@@ -23,7 +24,19 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["AggregateCall", "Aggregates", "Scalar", "UserFunction", "aggregates", "condition", "scalar"]
+__all__ = [
+    "AggregateCall",
+    "Aggregates",
+    "Scalar",
+    "UserFunction",
+    "aggregates",
+    "calls_of",
+    "condition",
+    "described",
+    "drawn_apart",
+    "refused_name",
+    "scalar",
+]
 
 _NONE: Mapping[str, UserFunction] = {}
 
@@ -39,8 +52,8 @@ def scalar(text: str, schema: pa.Schema, *, step: str, functions: Mapping[str, U
 
     """
     tree = parse(text, step=step)
-    value = check(Compiler(schema, step=step, functions=functions).compile(tree), step=step)
-    return Scalar(text, value.sql, value.type, value.columns)
+    compiler = Compiler(schema, step=step, functions=functions)
+    return scalar_of(check(compiler.compile(tree), step=step), compiler.made, text)
 
 
 def condition(text: str, schema: pa.Schema, *, step: str, functions: Mapping[str, UserFunction] = _NONE) -> Scalar:
@@ -51,10 +64,11 @@ def condition(text: str, schema: pa.Schema, *, step: str, functions: Mapping[str
 
     """
     tree = parse(text, step=step)
-    value = Compiler(schema, step=step, functions=functions).compile(tree)
+    compiler = Compiler(schema, step=step, functions=functions)
+    value = compiler.compile(tree)
     if value.type not in (k.BOOLEAN, k.NULL):
         raise WrongType(
             f'step "{step}": the condition {text!r} is {k.shown(value.type)}, not boolean',
             hint=f"Compare it with something, for example {text} is not null.",
         )
-    return Scalar(text, cast(value, k.BOOLEAN).sql, k.BOOLEAN, value.columns)
+    return scalar_of(cast(value, k.BOOLEAN), compiler.made, text)

@@ -21,14 +21,15 @@ from headrace.plan.expressions.grammar import parse, shown
 from headrace.plan.expressions.mismatch import Mismatch
 from headrace.plan.expressions.resolve import arguments
 from headrace.plan.expressions.table import AGGREGATES
+from headrace.plan.expressions.user import aggregate_names, scalar_of
 from headrace.plan.expressions.values import AggregateCall, Aggregates, Scalar, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     import pyarrow as pa
 
-    from headrace.plan.expressions.functions import UserFunction
+    from headrace.plan.expressions.user import UserFunction
 
 _NONE: Mapping[str, UserFunction] = {}
 
@@ -62,6 +63,7 @@ class _Collector:
         self.keys = keys
         self.step = step
         self.functions = functions
+        self.known = {*AGGREGATES, *aggregate_names(functions)}
         self.schema = schema
         self.inside = Compiler(schema, step=step, functions=functions, missing=self._unknown)
         self.calls: list[AggregateCall] = []
@@ -69,11 +71,10 @@ class _Collector:
     def result(self, text: str) -> Scalar:
         tree = parse(text, step=self.step)
         found: dict[int, Value] = {}
-        for node in list(_outermost(tree)):
+        for node in list(_outermost(tree, self.known)):
             found[id(node)] = self._call(node)
         outside = Compiler(self.keys, step=self.step, functions=self.functions, calls=found, missing=self._no_key)
-        value = check(outside.compile(tree), step=self.step)
-        return Scalar(text, value.sql, value.type, value.columns)
+        return scalar_of(check(outside.compile(tree), step=self.step), outside.made, text)
 
     def _call(self, node: exp.Expression) -> Value:
         text = shown(node)
@@ -93,6 +94,8 @@ class _Collector:
             condition = self._condition(node.expression.this)
             node = node.this
         name, trees = node.name.lower(), list(node.expressions)
+        if name not in AGGREGATES:
+            return self._users(self.functions[name], trees, condition)
         aggregate = AGGREGATES[name]
         distinct = len(trees) == 1 and isinstance(trees[0], exp.Distinct)
         if distinct:
@@ -108,19 +111,30 @@ class _Collector:
         values = _reduced(name, values, distinct=distinct)
         if condition is not None:
             values = [_chosen(condition, value) for value in values]
-        scalars = tuple(Scalar(v.text, v.sql, v.type, v.columns) for v in (check(v, step=self.step) for v in values))
+        scalars = tuple(self._argument(value) for value in values)
         matters = aggregate.name not in ("min", "max", "collect_set")
         return AggregateCall(aggregate.name, scalars, distinct and matters, kind)
+
+    def _users(self, function: UserFunction, trees: list[exp.Expression], condition: Value | None) -> AggregateCall:
+        """Type a call of the user's own aggregate."""
+        if any(isinstance(tree, exp.Distinct) for tree in trees):
+            raise Mismatch(f"{function.name} does not take distinct", condition=UnsupportedFunction)
+        for tree in trees:
+            self._refuse_nested(tree, function.name)
+        scalars = tuple(self._argument(value) for value in function.arguments(self.inside.all(trees)))
+        where = None if condition is None else self._argument(condition)
+        return AggregateCall(function.name, scalars, distinct=False, type=function.returns, user=function, where=where)
+
+    def _argument(self, value: Value) -> Scalar:
+        return scalar_of(check(value, step=self.step), self.inside.made)
 
     def _count_all(self, name: str, condition: Value | None, *, distinct: bool) -> AggregateCall:
         if name != "count" or distinct:
             raise Mismatch(f"* stands in count(*) only, not in {name}", condition=InvalidExpression)
         if condition is None:
             return AggregateCall("count", (), distinct=False, type=k.BIGINT)
-        counted = _chosen(condition, Value("1", "1", k.INT))
-        return AggregateCall(
-            "count", (Scalar(counted.text, counted.sql, k.INT, counted.columns),), distinct=False, type=k.BIGINT
-        )
+        counted = self._argument(_chosen(condition, Value("1", "1", k.INT)))
+        return AggregateCall("count", (counted,), distinct=False, type=k.BIGINT)
 
     def _condition(self, tree: exp.Expression) -> Value:
         self._refuse_nested(tree, "filter")
@@ -130,7 +144,7 @@ class _Collector:
         return value
 
     def _refuse_nested(self, tree: exp.Expression, name: str) -> None:
-        inner = next(_outermost(tree), None)
+        inner = next(_outermost(tree, self.known), None)
         if inner is not None:
             raise Mismatch(
                 f"an aggregate cannot stand inside {name}",
@@ -152,17 +166,17 @@ class _Collector:
         return UnknownColumn(name, step=self.step, columns=list(dict.fromkeys([*self.keys.names, *self.schema.names])))
 
 
-def _outermost(tree: exp.Expression) -> Iterator[exp.Expression]:
-    """Yield the aggregate calls that stand in no other one, each with its filter."""
+def _outermost(tree: exp.Expression, known: Collection[str]) -> Iterator[exp.Expression]:
+    """Yield the calls of known aggregates that stand in no other one, each with its filter."""
     if isinstance(tree, exp.Window):
         return
-    if isinstance(tree, exp.Filter) or (isinstance(tree, exp.Anonymous) and tree.name.lower() in AGGREGATES):
+    if isinstance(tree, exp.Filter) or (isinstance(tree, exp.Anonymous) and tree.name.lower() in known):
         inner = tree.this if isinstance(tree, exp.Filter) else tree
-        if isinstance(inner, exp.Anonymous) and inner.name.lower() in AGGREGATES:
+        if isinstance(inner, exp.Anonymous) and inner.name.lower() in known:
             yield tree
             return
     for child in tree.iter_expressions():
-        yield from _outermost(child)
+        yield from _outermost(child, known)
 
 
 def _reduced(name: str, values: list[Value], *, distinct: bool) -> list[Value]:
@@ -185,4 +199,5 @@ def _chosen(condition: Value, value: Value) -> Value:
 
 
 def _identity(call: AggregateCall) -> tuple[object, ...]:
-    return call.function, tuple(scalar.sql for scalar in call.arguments), call.distinct, call.type
+    where = call.where.sql if call.where else None
+    return call.function, tuple(scalar.sql for scalar in call.arguments), call.distinct, call.type, where

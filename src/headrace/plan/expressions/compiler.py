@@ -15,6 +15,7 @@ from headrace.plan.expressions.casts import cast
 from headrace.plan.expressions.grammar import shown
 from headrace.plan.expressions.mismatch import Mismatch
 from headrace.plan.expressions.resolve import call
+from headrace.plan.expressions.user import Calls
 from headrace.plan.expressions.values import Closure, Value
 
 if TYPE_CHECKING:
@@ -22,14 +23,15 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.plan.expressions.functions import UserFunction
+    from headrace.plan.expressions.user import UserFunction
 
 
 class Compiler:
     """Compiles the parts of one expression over one schema.
 
     A column is found by its exact name, else by its name in any case if only one fits, as in Spark. `calls` are
-    parts that are already computed: aggregates that stand in a larger expression.
+    parts that are already computed: aggregates that stand in a larger expression. `made` collects the calls of the
+    user's functions.
     """
 
     def __init__(
@@ -45,8 +47,14 @@ class Compiler:
         self.step = step
         self.functions = functions
         self.calls = calls or {}
+        self.made = Calls()
         self.missing = missing
         self._scopes: list[dict[str, Value]] = []
+
+    @property
+    def inside_lambda(self) -> bool:
+        """Whether the part that is compiled stands in `x -> …`: it is not computed for rows, but for elements."""
+        return bool(self._scopes)
 
     def closure(self, tree: exp.Expression) -> Value:
         """Return a function `x -> …`, which is compiled when it is known what it is applied to."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _PLACE = re.compile(r"\$(\d|\*|T)")
-
-
-class UserFunction(Protocol):
-    """A function that the application registered under a name."""
-
-    name: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,9 @@ are the same, but for the differences that are stated here.
 A column is found by its exact name, else by its name in any case if only one column fits. Odd names stand in
 backquotes. `a.b` is a field of a struct, `a[0]` an element of an array, `m['k']` the value of a key. `case`, `in`,
 `between`, `is null`, `is distinct from` and interval literals (`interval 1 hour`, `interval '1 2:30' day to minute`)
-are those of Spark. A function that is not here is refused by name: compute whole batches with `.map_batches`, or let
-Spark do it before, with `app.read`. Functions of your own (`app.function`) come in a later release.
+are those of Spark. A function that is not here is refused by name: make it one of your own with
+`app.function` ([functions.md](functions.md)), compute whole batches with `.map_batches`, or let Spark do it before,
+with `app.read`.
 """
 _CASTS = """
 ## Casts

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sqlglot import exp
+
 from headrace.base.errors import (
     InvalidExpression,
     Nondeterministic,
@@ -16,20 +18,19 @@ from headrace.plan.expressions import kinds as k
 from headrace.plan.expressions.casts import cast
 from headrace.plan.expressions.coercion import implicit, meet
 from headrace.plan.expressions.functions import Function
+from headrace.plan.expressions.grammar import parse
 from headrace.plan.expressions.mismatch import Mismatch
 from headrace.plan.expressions.table import AGGREGATES, TABLE, known
 from headrace.plan.expressions.values import Closure, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sqlglot import exp
+    from collections.abc import Iterable, Sequence
 
     from headrace.plan.expressions.compiler import Compiler
 
 WAYS_ON = (
-    ".map_batches(fn, schema) computes whole batches, and app.read(frame) takes a streaming DataFrame in which Spark"
-    " has computed it; app.function(name, fn, returns=…), for functions of yours, comes in a later release."
+    "app.function(name, fn, returns=…) makes a function of yours one that expressions know, .map_batches(fn, schema)"
+    " computes whole batches, and app.read(frame) takes a streaming DataFrame in which Spark has computed it."
 )
 
 
@@ -42,8 +43,16 @@ def call(compiler: Compiler, name: str, trees: Sequence[exp.Expression], text: s
     """
     lower = name.lower()
     forms = TABLE.get(lower)
+    if forms is None and lower in compiler.functions:
+        if compiler.inside_lambda:
+            raise Mismatch(
+                f"{name} is a function of yours, which cannot stand inside a lambda",
+                hint="Give it the whole array, or make a row of each element first with .explode(…).",
+                condition=UnsupportedFunction,
+            )
+        return compiler.made.add(compiler.functions[lower], compiler.all(list(trees)), text)
     if forms is None:
-        raise refusal(name, step=compiler.step)
+        raise refusal(name, step=compiler.step, declared=compiler.functions)
     words = len(trees) > 1 and any(form.takes[:1] == ("word",) and _count_fits(form, len(trees)) for form in forms)
     values = [
         _word(tree) if words and i == 0 and _is_bare(tree) else _given(compiler, tree) for i, tree in enumerate(trees)
@@ -55,7 +64,7 @@ def _given(compiler: Compiler, tree: exp.Expression) -> Value:
     return compiler.closure(tree) if type(tree).__name__ == "Lambda" else compiler.compile(tree)
 
 
-def refusal(name: str, *, step: str) -> Exception:
+def refusal(name: str, *, step: str, declared: Iterable[str] = ()) -> Exception:
     """Return the error for a function that the table does not have."""
     lower = name.lower()
     where = f'step "{step}"'
@@ -69,8 +78,22 @@ def refusal(name: str, *, step: str) -> Exception:
         return UnsupportedFunction(f"{where}: {lower}() is not supported: {known.REFUSED[lower]}", hint=WAYS_ON)
     if lower in known.SPARK:
         return UnsupportedFunction(f"{where}: {lower}() is a function of Spark's that is not supported", hint=WAYS_ON)
-    near = did_you_mean(lower, [*TABLE, *AGGREGATES])
+    near = did_you_mean(lower, [*TABLE, *AGGREGATES, *declared])
     return UnknownFunction(f'{where}: there is no function "{name}"', hint=f"{near} {WAYS_ON}".strip())
+
+
+def refused_name(name: str) -> str:
+    """Return why a function of the user's may not have this name, or an empty text."""
+    lower = name.lower()
+    if lower in TABLE or lower in AGGREGATES:
+        return "Expressions have a function of this name."
+    if lower in known.SPARK or lower in known.REFUSED or lower in known.NONDETERMINISTIC:
+        return "Spark has a function of this name: what reads it would expect Spark's, and a later release may have it."
+    try:
+        tree = parse(f"{name}(x)", step="")
+    except InvalidExpression:
+        tree = None
+    return "" if isinstance(tree, exp.Anonymous) and tree.name == name else "It is a word of SQL."
 
 
 def _is_bare(tree: exp.Expression) -> bool:

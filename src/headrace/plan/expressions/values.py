@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headrace.plan.expressions.user import FunctionCall, UserFunction
+
 
 class _Missing(Enum):
     """The type of `NOT_CONSTANT`, which is unlike every constant, None included."""
@@ -27,6 +29,7 @@ class Scalar:
 
     `sql` gives exactly `type` when DuckDB computes it over columns that have the declared types (a `timestamp` is a
     naive `TIMESTAMP` in UTC there). `columns` are the input columns that it reads. What Spark raises, `sql` raises.
+    `calls` are calls of the user's functions, in the order of computing: `sql` reads their columns, too.
     """
 
     text: str
@@ -34,6 +37,7 @@ class Scalar:
     type: pa.DataType
     columns: frozenset[str]
     deterministic: bool = True
+    calls: tuple[FunctionCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +45,15 @@ class AggregateCall:
     """One aggregate over the rows of a group, under its canonical name (`mean` is `avg`); Spark's meaning.
 
     A `FILTER` is already inside the arguments, as null where the row does not count. `count(*)` has no arguments.
+    `user` is the user's own aggregate, to which null is a value: its `FILTER` is `where`.
     """
 
     function: str
     arguments: tuple[Scalar, ...]
     distinct: bool
     type: pa.DataType
+    user: UserFunction | None = None
+    where: Scalar | None = None
 
 
 @dataclass(frozen=True, slots=True)

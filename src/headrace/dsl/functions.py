@@ -1,0 +1,185 @@
+"""What `app.function` is given, judged at the line that declares it."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headrace.base.errors import InvalidFunction
+from headrace.base.names import check_identifier
+from headrace.base.schema import as_schema, parse_type, type_name
+from headrace.plan.expressions import UserFunction, refused_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+METHODS = {"init": 1, "merge": 2, "result": 1}
+"""The methods of an aggregate besides `add`, with how many arguments they get."""
+
+
+def check_name(name: str, taken: Collection[str]) -> str:
+    """Return a name that a function of the user's may have.
+
+    Raises:
+        InvalidName: it is no identifier.
+        InvalidFunction: it is taken.
+
+    """
+    check_identifier(name, what="function")
+    if name.lower() in taken:
+        raise InvalidFunction(
+            f'the app has a function "{name}" already',
+            detail="Names of functions do not depend on case.",
+            hint="Give one of them another name.",
+        )
+    why = refused_name(name)
+    if why:
+        raise InvalidFunction(f'"{name}" cannot be the name of a function of yours', detail=why,
+                              hint=f'Call it "my_{name}".')  # fmt: skip
+    return name
+
+
+def scalar_function(name: str, function: Callable[..., Any], returns: str | pa.DataType, takes: Any) -> dict[str, Any]:
+    """Return what is known of a scalar function.
+
+    Raises:
+        InvalidFunction: it cannot be called with arrays alone, or `returns` or `takes` do not fit.
+
+    """
+    if not callable(function) or isinstance(function, type):
+        missing = [each for each in ("init", "add", "merge", "result") if not callable(getattr(function, each, None))]
+        raise InvalidFunction(
+            f'"{name}" is given {function!r}, which is no function',
+            detail=f"It is no aggregate either: it has no {', no '.join(missing)}.",
+            hint="Give a function of arrays, or an object with state, init, add, merge and result.",
+        )
+    kinds = _types(name, takes)
+    least, most = _arguments(name, function, given=0, kinds=kinds)
+    return {"function": function, "returns": _type(name, returns), "takes": kinds, "least": least, "most": most}
+
+
+def is_aggregate(function: Any) -> bool:
+    """Whether what was given is meant as an aggregate."""
+    return callable(getattr(function, "add", None)) and callable(getattr(function, "merge", None))
+
+
+def aggregate_function(name: str, given: Any, returns: str | pa.DataType, takes: Any) -> dict[str, Any]:
+    """Return what is known of an aggregate: an object with `state`, `init`, `add`, `merge`, `result`, or its class.
+
+    Raises:
+        InvalidFunction: something is missing, or `returns` or `takes` do not fit.
+
+    """
+    made = _instance(name, given)
+    for method, count in METHODS.items() | ({("remove", 2)} if hasattr(made, "remove") else set()):
+        _method(name, made, method, count)
+    state = getattr(made, "state", None)
+    if not isinstance(state, str | pa.Schema):
+        raise InvalidFunction(
+            f'the aggregate "{name}" does not say what it keeps for a group',
+            hint='Give it an attribute, for example state = "n bigint, total double".',
+        )
+    kinds = _types(name, takes)
+    least, most = _arguments(name, made.add, given=1, kinds=kinds)
+    known = {"function": made, "returns": _type(name, returns), "takes": kinds, "least": least, "most": most}
+    return known | {"state": as_schema(state)}
+
+
+def _instance(name: str, given: Any) -> Any:
+    if not isinstance(given, type):
+        return given
+    try:
+        return given()
+    except TypeError as error:
+        raise InvalidFunction(
+            f'the aggregate "{name}" cannot be made: {error}', hint=f"Give an object: {given.__name__}(…)."
+        ) from None
+
+
+def _method(name: str, made: Any, method: str, count: int) -> None:
+    function = getattr(made, method, None)
+    if not callable(function):
+        raise InvalidFunction(
+            f'the aggregate "{name}" has no method {method}',
+            hint="It needs init(count), add(groups, …), merge(left, right) and result(states).",
+        )
+    least, most = _bounds(name, function)
+    if not least <= count <= (count if most is None else most):
+        raise InvalidFunction(f'{method} of the aggregate "{name}" cannot be called with {count} argument(s)')
+
+
+def _arguments(
+    name: str, function: Callable[..., Any], *, given: int, kinds: Sequence[pa.DataType] | None
+) -> tuple[int, int | None]:
+    """Return the least and the most arguments in an expression; `given` more come from us."""
+    least, most = _bounds(name, function)
+    if most is not None and most <= given:
+        raise InvalidFunction(
+            f'the function "{name}" takes no argument, so it cannot know how many values to make',
+            hint="Give it one argument at least: its length is that of the result.",
+        )
+    least, most = max(least - given, 1), None if most is None else most - given
+    if kinds is None:
+        return least, most
+    if not least <= len(kinds) <= (len(kinds) if most is None else most):
+        raise InvalidFunction(f'takes of "{name}" has {len(kinds)} type(s), but the function takes {least} to {most}')
+    return len(kinds), len(kinds)
+
+
+def _bounds(name: str, function: Callable[..., Any]) -> tuple[int, int | None]:
+    """Return how many arguments by position a function takes; nothing is known of some that are written in C."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 0, None
+    needed = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    if needed:
+        raise InvalidFunction(
+            f'the function "{name}" needs {", ".join(needed)} as a keyword; it is called with arrays by position'
+        )
+    plain = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    endless = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    return sum(p.default is p.empty for p in plain), None if endless else len(plain)
+
+
+def _type(name: str, kind: str | pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.DataType):
+        return parse_type(type_name(kind))
+    if isinstance(kind, str):
+        return parse_type(kind)
+    raise InvalidFunction(f'"{name}": {kind!r} is no type', hint='Say it in DDL text, for example "array<string>".')
+
+
+def _types(name: str, takes: Any) -> tuple[pa.DataType, ...] | None:
+    """Return the types of `"string, decimal(10, 2)"`, or of a sequence of them."""
+    if takes is None:
+        return None
+    if not isinstance(takes, str):
+        return tuple(_type(name, each) for each in takes)
+    parts, depth = [""], 0
+    for letter in takes:
+        depth += (letter in "<(") - (letter in ">)")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return tuple(parse_type(part) for part in parts)
+
+
+def declared(name: str, known: dict[str, Any], *, deterministic: bool, version: object) -> UserFunction:
+    """Return the function as expressions know it.
+
+    Raises:
+        InvalidFunction: an aggregate is said not to be deterministic.
+
+    """
+    if "state" in known and not deterministic:
+        raise InvalidFunction(
+            f'the aggregate "{name}" must be deterministic',
+            detail="Its result is computed again whenever it is corrected.",
+        )
+    return UserFunction(
+        name=name, deterministic=bool(deterministic), version=None if version is None else str(version), **known
+    )

@@ -1,0 +1,307 @@
+"""The user's aggregates: `init`, `add`, `merge`, `result` and `remove` over Arrow, as functions that DuckDB calls.
+
+DuckDB groups the rows into lists and hands over some thousand groups at a time; what the user's methods see are whole
+columns: the rows of all these groups with their group numbers, or the states of all these groups side by side. A
+group without rows has no state: null here, which no method ever sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.base.errors import FunctionError
+from headrace.base.names import quote
+from headrace.base.schema import duckdb_type, to_ddl, type_name
+from headrace.kernels import blame
+from headrace.kernels.call import Wrong, fitted, whole
+from headrace.kernels.duck import typed, without_zones
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from headrace.kernels.duck import Duck
+    from headrace.kernels.spec import UserAggregate
+
+
+class Sql:
+    """The names and types under which DuckDB knows an aggregate's methods."""
+
+    def __init__(self, user: UserAggregate) -> None:
+        takes = [type_name(kind) for kind in user.takes]
+        known = f"{user.name} {takes} {to_ddl(user.state)} {type_name(user.returns)}"
+        self.prefix = f"user_{sha256(known.lower().encode()).hexdigest()[:16]}"
+        self.takes = [duckdb_type(kind) for kind in user.takes]
+        self.row = f"STRUCT({', '.join(f'a{i} {kind}' for i, kind in enumerate(self.takes))})"
+        self.state = f"STRUCT({', '.join(f'{quote(f.name)} {duckdb_type(f.type)}' for f in user.state)})"
+        self.returns = duckdb_type(user.returns)
+
+    def call(self, method: str, *arguments: str) -> str:
+        """Return SQL that calls a method."""
+        return f"{self.prefix}_{method}({', '.join(arguments)})"
+
+    def rows(self, arguments: Iterable[str]) -> str:
+        """Return SQL for a row of arguments."""
+        typed_ = zip(arguments, self.takes, strict=True)
+        return f"struct_pack({', '.join(f'a{i} := ({sql})::{kind}' for i, (sql, kind) in enumerate(typed_))})"
+
+
+def define(duck: Duck, step: str, users: Iterable[UserAggregate]) -> None:
+    """Make aggregates callable in SQL; failures are of the step that defined them last."""
+    for user in users:
+        sql, running = Sql(user), _Running(duck, step, user)
+        kinds: dict[str, tuple[list[str], str]] = {
+            "add": ([f"{sql.row}[]"], sql.state),
+            "fold": ([f"{sql.state}[]"], sql.state),
+            "merge": ([sql.state, sql.state], sql.state),
+            "remove": ([sql.state, sql.state], sql.state),
+            "result": ([sql.state], sql.returns),
+        }
+        for method, (takes, gives) in kinds.items():
+            duck.define(f"{sql.prefix}_{method}", getattr(running, method), takes, gives)
+
+
+class _Running:
+    """An aggregate at work: nulls and types are put right here, so that its methods see none of that."""
+
+    def __init__(self, duck: Duck, step: str, user: UserAggregate) -> None:
+        self.duck = duck
+        self.step = step
+        self.user = user
+        self.arguments = pa.schema([(f"a{i}", kind) for i, kind in enumerate(user.takes)])
+
+    # ---- what DuckDB calls ----
+
+    def add(self, given: pa.ChunkedArray) -> pa.Array:
+        """Make a state of each list of rows."""
+        lists, present = _present(given)
+        if not len(lists):
+            return self._absent(len(given))
+        groups = np.repeat(np.arange(len(lists)), pc.list_value_length(lists).to_numpy())
+        rows = _columns(lists.flatten(), self.arguments)
+        states = self._states("add", [pa.array(groups), *rows], len(lists))
+        return _scattered(states, present)
+
+    def fold(self, given: pa.ChunkedArray) -> pa.Array:
+        """Make one state of each list of states, by merging neighbours."""
+        lists, present = _present(given)
+        states = lists.flatten()
+        groups = np.repeat(np.arange(len(lists)), pc.list_value_length(lists).to_numpy())
+        there = np.asarray(states.is_valid())
+        states, groups = states.drop_null(), groups[there]
+        while len(groups) and len(states) > len(np.unique(groups)):
+            states, groups = self._halved(states, groups)
+        present[present] = np.isin(np.arange(len(lists)), groups)
+        return _scattered(states, present) if len(states) else self._absent(len(given))
+
+    def merge(self, left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.Array:
+        """Put two states of each group together."""
+        return self._paired("merge", whole(left), whole(right), alone="either")
+
+    def remove(self, left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.Array:
+        """Take the second state of each group out of the first."""
+        return self._paired("remove", whole(left), whole(right), alone="left")
+
+    def result(self, given: pa.ChunkedArray) -> pa.Array:
+        """Make the results of states; a group without rows has that of `init`."""
+        states = whole(given)
+        if states.null_count:
+            states = pa.concat_arrays([states, self._empty(1)])
+            places = np.where(np.asarray(states.is_valid()), np.arange(len(states)), len(states) - 1)[:-1]
+            states = states.take(pa.array(places))
+        made = self._called("result", [self._table(states)], len(states))
+        column = pa.table({"": made})
+        return whole(without_zones(column).column(0))
+
+    # ---- inside ----
+
+    def _paired(self, method: str, left: pa.Array, right: pa.Array, *, alone: str) -> pa.Array:
+        ours, theirs = np.asarray(left.is_valid()), np.asarray(right.is_valid())
+        if alone == "left" and (theirs & ~ours).any():  # taken out of nothing
+            left, ours = pc.if_else(pa.array(ours), left, self._empty(len(left))), ours | theirs
+        both = np.flatnonzero(ours & theirs)
+        count, places = len(left), np.arange(len(left))
+        if len(both):
+            tables = [self._table(side.take(pa.array(both))) for side in (left, right)]
+            made = self._states(method, tables, len(both))
+        else:
+            made = self._absent(0)
+        places = np.where(ours, places, places + count)
+        places[both] = 2 * count + np.arange(len(both))
+        return pa.concat_arrays([_plain(left), _plain(right), made]).take(pa.array(places))
+
+    def _halved(self, states: pa.Array, groups: np.ndarray[Any, Any]) -> tuple[pa.Array, np.ndarray[Any, Any]]:
+        """Merge the first state of each group with its second, the third with the fourth, and so on."""
+        first = np.searchsorted(groups, groups)
+        even = np.flatnonzero((np.arange(len(groups)) - first) % 2 == 0)
+        partner = even + 1
+        paired = (partner < len(groups)) & (groups[np.minimum(partner, len(groups) - 1)] == groups[even])
+        left, right = (self._table(states.take(pa.array(at[paired]))) for at in (even, partner))
+        made = self._states("merge", [left, right], int(paired.sum()))
+        order = np.argsort(np.concatenate([even[paired], even[~paired]]), kind="stable")
+        together = pa.concat_arrays([made, _plain(states.take(pa.array(even[~paired])))])
+        return together.take(pa.array(order)), groups[even]
+
+    def _empty(self, count: int) -> pa.Array:
+        return self._states("init", [count], count)
+
+    def _absent(self, count: int) -> pa.Array:
+        fields = [pa.field(f.name, without_zones(pa.schema([f]).empty_table()).schema[0].type) for f in self.user.state]
+        return pa.nulls(count, pa.struct(fields))
+
+    def _table(self, states: pa.Array) -> pa.Table:
+        return pa.table(_columns(states, self.user.state), schema=_bare(self.user.state))
+
+    def _states(self, method: str, given: list[Any], count: int) -> pa.Array:
+        return _struct(self._called(method, given, count))
+
+    def _called(self, method: str, given: list[Any], count: int) -> Any:
+        """Call a method of the user's and check what it gives; a failure is kept where DuckDB cannot garble it."""
+        function = getattr(self.user.function, method)
+        try:
+            return self._checked(function, method, given, count)
+        except Wrong as wrong:
+            self.duck.blamed = self._error(function, method, given, wrong)
+            raise self.duck.blamed from wrong.__cause__
+
+    def _checked(self, function: Callable[..., Any], method: str, given: list[Any], count: int) -> Any:
+        try:
+            made = function(*given)
+        except Exception as error:
+            raise Wrong(f"raised {blame.said(error)}", error, of_rows=True) from error
+        if method == "result":
+            return _column(made, self.user.returns, count, "rows")
+        return _state_table(made, _bare(self.user.state), count)
+
+    def _error(self, function: Callable[..., Any], method: str, given: list[Any], wrong: Wrong) -> FunctionError:
+        detail = blame.NOT_COMMITTED
+        if wrong.of_rows and method != "init":
+            detail = f"{self._found(function, method, given)} {detail}"
+        where = blame.place(function, wrong.error)
+        return FunctionError(
+            f'step "{self.step}": {where}, {method} of the aggregate {self.user.name}, {wrong.what}', detail=detail
+        )
+
+    def _found(self, function: Callable[..., Any], method: str, given: list[Any]) -> str:
+        def works(start: int, length: int) -> bool:
+            try:
+                part = [each.slice(start, length) for each in given]
+                if method == "add":
+                    part[0] = pc.subtract(part[0], part[0][0])
+                self._checked(function, method, part, len(pc.unique(part[0])) if method == "add" else length)
+            except Wrong:
+                return False
+            return True
+
+        row = blame.first_failing(works, len(given[0]))
+        again = "It was called again with parts of the batch to find that."
+        if row is None:
+            return f"No row of the {len(given[0])} in this batch fails alone. {again}"
+        if method == "add":
+            return f"The first row that fails: {self.user.name}({blame.shown(given[1:], row)}). {again}"
+        states = ", ".join(str(table.slice(row, 1).to_pylist()[0]) for table in given)
+        return f"The first that fails: {method}({states}). {again}"
+
+
+def _present(given: pa.ChunkedArray) -> tuple[pa.Array, np.ndarray[Any, Any]]:
+    """Return the lists that have an element, and where they stood."""
+    lists = whole(given)
+    present = np.asarray(pc.fill_null(pc.greater(pc.list_value_length(lists), 0), fill_value=False))
+    return lists.filter(pa.array(present)), present
+
+
+def _scattered(states: pa.Array, present: np.ndarray[Any, Any]) -> pa.Array:
+    """Put states back to where their lists stood; null stands elsewhere."""
+    return states.take(pa.array(np.cumsum(present) - 1, mask=~present))
+
+
+def _columns(rows: pa.Array, schema: pa.Schema) -> list[Any]:
+    """Return the fields of structs from DuckDB as columns of the types that the user knows."""
+    plain = pa.table(rows.flatten(), names=schema.names)
+    return [whole(column) for column in typed(plain, schema).columns]
+
+
+def _struct(table: pa.Table) -> pa.Array:
+    """Return states as DuckDB keeps them."""
+    plain = without_zones(table)
+    return pa.StructArray.from_arrays([whole(column) for column in plain.columns], names=plain.column_names)
+
+
+def _plain(states: pa.Array) -> pa.Array:
+    """Return structs of DuckDB's without the marks that keep them from standing beside ours."""
+    fields = [pa.field(field.name, field.type) for field in states.type]
+    return states.cast(pa.struct(fields))
+
+
+def _bare(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([(field.name, field.type) for field in schema])
+
+
+def _column(made: Any, kind: pa.DataType, count: int, what: str) -> Any:
+    if not isinstance(made, pa.Array | pa.ChunkedArray):
+        raise Wrong(f"gave {type(made).__name__}, not a pyarrow.Array")
+    if len(made) != count:
+        raise Wrong(f"gave {len(made)} values for {count} {what}")
+    return fitted(made, kind)
+
+
+def _state_table(made: Any, schema: pa.Schema, count: int) -> pa.Table:
+    """Return the states that a method gave: a table, a batch, or columns by name."""
+    if isinstance(made, pa.Table | pa.RecordBatch):
+        given: dict[str, Any] = {name: made.column(name) for name in made.schema.names}
+    elif isinstance(made, Mapping):
+        given = dict(made)
+    else:
+        raise Wrong(f"gave {type(made).__name__}, not states: a pyarrow.Table, or a dict of columns")
+    if set(given) != set(schema.names):
+        raise Wrong(f"gave the columns {', '.join(map(str, given))}, not those of its state: {', '.join(schema.names)}")
+    columns = []
+    for field in schema:
+        column = given[field.name]
+        if not isinstance(column, pa.Array | pa.ChunkedArray):
+            try:
+                column = pa.array(column, from_pandas=False)
+            except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+                raise Wrong(f"gave a column {field.name} that is none: {' '.join(str(error).split())}") from None
+        columns.append(_column(column, field.type, count, "groups"))
+    return pa.table(columns, schema=schema)
+
+
+def pieces(user: UserAggregate, arguments: Iterable[str], where: str | None, *, insert_only: bool) -> dict[str, str]:
+    """Return the SQL of the piece that an aggregate is kept as, and of its `result` over `{p}`.
+
+    What came and what went are kept apart until both meet the kept state: only there can a row be taken out.
+    """
+    sql = Sql(user)
+    row = sql.rows(arguments)
+    if insert_only:
+        rows = f"list({row}){f' FILTER (WHERE {where})' if where else ''}"
+        return {
+            "type": sql.state,
+            "partial": sql.call("add", rows),
+            "finish": sql.call("fold", "{f}"),
+            "merge": sql.call("merge", "{o}", "{d}"),
+            "result": sql.call("result", "{p}"),
+        }
+    more = f" AND ({where})" if where else ""
+
+    def made(sign: str, test: str) -> str:
+        repeated = f"list_resize([{row}], greatest({sign}_weight, 0)::BIGINT, {row})"
+        return sql.call("add", f"flatten(list({repeated}) FILTER (WHERE _weight {test} 0{more}))")
+
+    def folded(side: str) -> str:
+        return sql.call("fold", f"list_transform({{f}}, lambda x: x.{side})")
+
+    came = sql.call("remove", sql.call("merge", "{o}.came", "{d}.came"), "{d}.went")
+    return {
+        "type": f"STRUCT(came {sql.state}, went {sql.state})",
+        "partial": f"struct_pack(came := {made('', '>')}, went := {made('-', '<')})",
+        "finish": f"struct_pack(came := {folded('came')}, went := {folded('went')})",
+        "merge": f"struct_pack(came := {came}, went := NULL::{sql.state})",
+        "result": sql.call("result", "{p}.came"),
+    }
