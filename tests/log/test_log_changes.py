@@ -111,6 +111,25 @@ def test_an_app_reads_a_topic_that_has_evolved_and_is_told_how_to_evolve_one(tmp
         assert error.value.hint == "Declare the columns that the topic has, or use another topic."
 
 
+def test_an_app_whose_topic_widens_while_it_runs_is_stopped_with_the_difference(tmp_path):
+    """Columns that are added do not disturb it; one of another type could not be kept in its state."""
+    app = hr.App("summing")
+    app.stream("a", "k string, n int").group_by("k").agg(biggest="max(n)").to_view("most")
+    with Driver(app, storage=tmp_path) as driver, Log(tmp_path / "log") as log:
+        driver.send("a", {"k": "x", "n": 1})
+        driver.run()
+        log.topic("a").evolve("k string, extra int, n int")
+        driver.send("a", {"k": "x", "n": 2, "extra": 5})
+        driver.run()
+        assert driver.view("most") == [{"k": "x", "biggest": 2}]
+        log.topic("a").evolve("k string, extra int, n bigint")
+        driver.send("a", {"k": "x", "n": 2**40})
+        with pytest.raises(TopicDiffers) as error:
+            driver.run()
+        assert 'the topic "a" has changed while the app runs: its column "n" is bigint now' in error.value.what
+        assert "Declare" in error.value.hint
+
+
 def test_settings_are_altered_for_everybody(log, again):
     topic, other = log.create_topic("a", "n bigint", key="n"), again().topic("a")
     topic.alter(retention="7 days")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.errors import TopicDiffers
-from headrace.base.schema import TIMESTAMP, to_ddl
+from headrace.base.schema import TIMESTAMP, to_ddl, type_name
 from headrace.log import evolution
 
 if TYPE_CHECKING:
@@ -99,7 +99,12 @@ def _way_on(log: Log, topic: Topic, declared: pa.Schema) -> str:
 
 
 def take(topic: Topic, piece: Slice, schema: pa.Schema, event_time: str | None) -> Taken:
-    """Read a slice's columns in place, with `_time`; records without an event time are dead letters."""
+    """Read a slice's columns in place, with `_time`; records without an event time are dead letters.
+
+    Raises:
+        TopicDiffers: the topic was widened since the app has started.
+
+    """
     names = [*schema.names, *([] if event_time else ["_time"])]
     batches = list(topic.batches(piece.partition, piece.first, piece.last, columns=names))
     fields = [(field.name, field.type) for field in schema]
@@ -107,12 +112,25 @@ def take(topic: Topic, piece: Slice, schema: pa.Schema, event_time: str | None) 
     if not batches:
         return Taken(pa.schema([*fields, ("_time", pa.int64())]).empty_table(), None)
     table = pa.Table.from_batches(batches)
+    _refuse_widened(topic, table, schema)
     times = _micros(table.column(time))
     rows = table.select(schema.names).append_column("_time", times)
     if not times.null_count:
         return Taken(rows, None)
     dead = _dead(topic, piece, names, f'the event time "{time}" is null', time)
     return Taken(rows.filter(times.is_valid()), dead)
+
+
+def _refuse_widened(topic: Topic, table: pa.Table, schema: pa.Schema) -> None:
+    for field in schema:
+        kind = table.schema.field(field.name).type
+        if kind != field.type:
+            raise TopicDiffers(
+                f'the topic "{topic.name}" has changed while the app runs: its column "{field.name}" is '
+                f"{type_name(kind)} now",
+                detail=f"The app declares {type_name(field.type)}; nothing of these records was taken.",
+                hint=f"Declare it as {type_name(kind)} and start the app again.",
+            )
 
 
 def _micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
