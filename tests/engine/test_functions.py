@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -336,6 +337,21 @@ def test_a_method_that_fails_is_named(wrong, what, detail):
     assert detail in error.value.detail
 
 
+def test_an_aggregate_that_fails_arrives_once_on_both_carriers(drive):
+    app, rows = app_of(("mine", _Total("add"), "bigint"))
+    rows.group_by("k").agg(x="mine(v)").named("totals").to_view("out")
+    driver = drive(app)
+    driver.send("t", *sent(1, 2, 3, 13, 13))
+    with pytest.raises(FunctionError) as error:
+        driver.step()
+    assert re.fullmatch(
+        r'step "totals": the function _Total.add \(.*test_functions.py:\d+\), add of the aggregate mine, '
+        "raised ValueError: 13 is unlucky",
+        error.value.what,
+    )
+    assert error.value.detail.startswith("The first row that fails: mine(13). It was called again")
+
+
 def test_the_driver_goes_on_after_an_aggregate_that_failed_once():
     fails = iter([True])
 
@@ -351,8 +367,9 @@ def test_the_driver_goes_on_after_an_aggregate_that_failed_once():
         driver.send("t", *sent(1, 2, 3))
         driver.run()
         driver.send("t", *sent(1, 2, 3))
-        with pytest.raises(FunctionError, match="the first time"):
+        with pytest.raises(FunctionError, match="the first time") as error:
             driver.step()
+        assert isinstance(error.value.__cause__, ValueError), "what was raised, with its trace"
         driver.run()
         assert [row["x"] for row in driver.view("out")] == [2, 4, 6]
 

@@ -146,7 +146,8 @@ class LevelRun:
             except HeadraceError:
                 raise
             except duckdb.Error as error:
-                raise self._failure(op, error) from error
+                failure = self._failure(op, error)
+                raise failure from failure.__cause__ or error
 
     def _failure(self, op: Op, error: duckdb.Error) -> HeadraceError:
         if self.duck.blamed is not None:
