@@ -1,5 +1,7 @@
 """Idempotent producers: a retry never appends twice."""
 
+import threading
+
 import pyarrow as pa
 import pytest
 
@@ -90,6 +92,30 @@ def test_a_retry_completes_what_a_crash_left_in_some_partitions(log, monkeypatch
     assert sum(map(len, given.values())) == 20 == sum(topic.end_offsets().values())
 
 
+def test_partitions_are_synced_at_the_same_time_and_one_that_fails_holds_no_other_up(tmp_path, monkeypatch):
+    """Four fsyncs that wait for each other: one after the other would never end."""
+    together, synced = threading.Barrier(4, timeout=60), writer._sync
+
+    def sync(fd):
+        if together.wait() == 0 and refusing:
+            raise OSError(5, "Input/output error")
+        synced(fd)
+
+    with Log(tmp_path) as log:
+        topic = log.create_topic("a", "n bigint", partitions=4, key="n")
+        rows = [{"n": n} for n in range(100)]
+        monkeypatch.setattr(writer, "_sync", sync)
+        refusing = True
+        with pytest.raises(AppendFailed, match="Input/output error"):
+            topic.append(rows, producer="p", sequence=1)
+        ends = sorted(topic.end_offsets().values())
+        assert ends[0] == 0 < ends[1]
+        monkeypatch.setattr(writer, "_sync", synced)
+        given = topic.append(rows, producer="p", sequence=1)
+        assert sum(map(len, given.values())) == 100
+        assert sum(topic.end_offsets().values()) == 100
+
+
 def test_two_retries_at_the_same_moment_are_one(log):
     """Two threads that are written together may carry the same append."""
     topic = log.create_topic("a", "n bigint")
@@ -111,6 +137,9 @@ def test_producer_and_sequence_belong_together(log):
             topic.append([{"n": 1}], **options)
     with pytest.raises(InvalidRows, match="producer must be text"):
         topic.append([{"n": 1}], producer=1, sequence=1)
+    for sequence in (1 << 63, -(1 << 63), True, 1.0):
+        with pytest.raises(InvalidRows, match="sequence a number"):
+            topic.append([{"n": 1}], producer="p", sequence=sequence)
 
 
 def test_a_torn_append_is_not_remembered(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from headrace.log import records
 from headrace.log.frame import NO_PRODUCER
 from headrace.log.producers import NEVER, Overtaken, identity
 from headrace.log.sent import Sent, fail, finish
+from headrace.log.together import each
 from headrace.log.topic import check_partition, request_for
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from headrace.log.topic import Topic
 
     Places = NDArray[np.int64]
-
-_TOGETHER = 8  # partitions whose fsyncs are waited for at the same time
 
 
 @dataclass(slots=True)
@@ -69,11 +67,7 @@ def deliver(piece: Piece, numbering: Numbering | None, *, now: int) -> Done:
         _Part(piece, kept[at], records.part_of(table, at), number=number, meta=meta, now=now)
         for number, at in groups.items()
     ]
-    if len(parts) == 1:
-        parts[0].append(numbering)
-    else:
-        with ThreadPoolExecutor(min(len(parts), _TOGETHER)) as pool:
-            list(pool.map(lambda part: part.append(numbering), parts))
+    each(lambda part: part.append(numbering), parts, at_once=True)
     for part in parts:
         done.bytes += part.bytes
         if part.error is not None:

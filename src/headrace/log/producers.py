@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 from zlib import crc32
 
 import numpy as np
@@ -43,6 +43,11 @@ class Overtaken(Exception):
     def __init__(self, last: int) -> None:
         super().__init__(last)
         self.last = last
+
+
+def is_sequence(value: object) -> TypeGuard[int]:
+    """Tell whether a value can number an append: a whole number of 64 bits, above `NEVER`."""
+    return isinstance(value, int) and not isinstance(value, bool) and NEVER < value < -NEVER
 
 
 def identity(producer: str) -> bytes:

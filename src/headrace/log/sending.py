@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from headrace.base.errors import InvalidRows, ProducerClosed
 from headrace.base.time import MICROS, SystemClock, duration, show_duration
 from headrace.log.delivery import Numbering, Piece, deliver
+from headrace.log.producers import is_sequence
 from headrace.log.sent import Sent, fail
 
 if TYPE_CHECKING:
@@ -233,7 +234,7 @@ class Producer:
             )
         if topic in self._stopped:
             raise self._stop_error(topic)
-        if not isinstance(sequence, int) or isinstance(sequence, bool) or not -(1 << 63) < sequence < 1 << 63:
+        if not is_sequence(sequence):
             raise InvalidRows(
                 f'the producer "{self._name}" numbers its rows, and {sequence!r} is no number',
                 hint="Give each row its sequence: producer.send(topic, row, sequence=17).",

@@ -17,8 +17,9 @@ from headrace.log.cleaning import Cleaned, Cleaner
 from headrace.log.meta import Meta, MetaFile
 from headrace.log.partition import Partition
 from headrace.log.payload import SYSTEM
-from headrace.log.producers import identity
+from headrace.log.producers import identity, is_sequence
 from headrace.log.segment import Place
+from headrace.log.together import each
 from headrace.log.verify import Finding, verify
 from headrace.log.writer import Request, Writer
 
@@ -183,7 +184,8 @@ class Topic:
             if producer is not None and sequence is not None:
                 request.producer, request.sequence = identity(producer), sequence
             requests[number] = request
-        return {number: self._writer(number).append(request) for number, request in requests.items()}
+        given = each(lambda n: self._writer(n).append(requests[n]), requests, at_once=self._log.fsync)
+        return dict(zip(requests, given, strict=True))
 
     def _spread(self, table: pa.Table, meta: Meta, partition: int | None, sequence: int | None) -> dict[int, pa.Table]:
         if partition is not None:
@@ -211,7 +213,7 @@ class Topic:
             check_partition(meta, partition)
         if (producer is None) != (sequence is None):
             raise InvalidRows("producer and sequence belong together", hint="Give both or neither.")
-        if producer is not None and not (isinstance(producer, str) and isinstance(sequence, int)):
+        if producer is not None and not (isinstance(producer, str) and is_sequence(sequence)):
             raise InvalidRows(f"producer must be text and sequence a number, not {producer!r} and {sequence!r}")
 
     # ---- reading ---------------------------------------------------------------------------------------
