@@ -1,5 +1,8 @@
 """Spark and DuckDB side by side: the same expressions over the same rows, with the rows for which each raises."""
 
+import os
+import sys
+
 import duckdb
 import pyarrow as pa
 
@@ -24,15 +27,39 @@ public class Rowwise {
 """
 
 
+def session():
+    """Start the Spark that expressions are held against."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    started = (
+        SparkSession.builder.master("local[2]")
+        .appName("headrace-expressions")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "1g")
+        .config("spark.sql.ansi.enabled", "true")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    started.sparkContext.setLogLevel("OFF")
+    return started
+
+
 class Spark:
     """Evaluates expressions in Spark; which rows raise is found out in the JVM, row by row, by interpretation."""
 
     def __init__(self, session):
         self.session = session
         # rows that the optimizer computes by itself would raise before they can be counted
-        session.conf.set("spark.sql.optimizer.excludedRules", f"{_OPTIMIZER}.ConvertToLocalRelation")
+        # (and rows are read by the places of all columns: none may fall away)
+        # and i * (j * 2) put in another order raises for other rows
+        rules = ("ConvertToLocalRelation", "ColumnPruning", "ReorderAssociativeOperator", "SimplifyExtractValueOps")
+        excluded = ",".join(f"{_OPTIMIZER}.{rule}" for rule in rules)
+        session.conf.set("spark.sql.optimizer.excludedRules", excluded)
         # and shared parts may be computed where an `and` would skip them
         session.conf.set("spark.sql.subexpressionElimination.enabled", "false")
+        session.conf.set("spark.sql.alwaysInlineCommonExpr", "true")  # or nullif adds columns
         # thousands of expressions, each over few rows: compiling them would take longer than computing them
         session.conf.set("spark.sql.codegen.wholeStage", "false")
         session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")

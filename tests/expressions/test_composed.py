@@ -113,6 +113,16 @@ map_filter(counts, (k, v) -> exists(ints, x -> x = v))
 transform(split(s, ','), p -> split_part(p, 'b', 1))
 initcap(string(i))
 crc32(string(i))
+coalesce(j, shiftrightunsigned(0L, l), 0)
+m - (cast(s as int) + s)
+nullifzero(m) - s
+width_bucket(-round(d), 5, double(replace(s, s)), (-m) div n)
+map_concat(counts, map_from_arrays(texts, ints))
+cast(date_add(day, 800000) as string)
+cast(date_sub(day, 800000) as string)
+date_format(date_sub(day, 800000), 'yyyy-MM-dd')
+cast(cast(s as timestamp) as string)
+decode(l, null, 'null', 'a', t)
 """
 
 

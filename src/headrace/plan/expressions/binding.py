@@ -24,7 +24,7 @@ class Binding:
     def __init__(self, values: Sequence[Value], mark: str = "\x01", *, outside: bool = False) -> None:
         self._least = 0 if outside else 1
         wanted = _raises if outside else _is_long
-        self._long = {f"{mark}{i}\x02": value for i, value in enumerate(values) if wanted(value)}
+        self._long = {f"{mark}_{i}\x02": value for i, value in enumerate(values) if wanted(value)}
         tokens = {id(value): token for token, value in self._long.items()}
         self.values = [replace(value, sql=tokens[id(value)]) if id(value) in tokens else value for value in values]
 
@@ -33,11 +33,15 @@ class Binding:
         repeated = {token: value for token, value in self._long.items() if sql.count(token) > self._least}
         name = f"__v{len(sql) + sum(len(value.sql) for value in self._long.values())}"
         for token, value in self._long.items():
-            sql = sql.replace(token, f"{name}.p{token[1]}" if token in repeated else value.sql)
+            sql = sql.replace(token, f"{name}.p{_place(token)}" if token in repeated else value.sql)
         if not repeated:
             return sql
-        packed = ", ".join(f"p{token[1]} := {value.sql}" for token, value in repeated.items())
+        packed = ", ".join(f"p{_place(token)} := {value.sql}" for token, value in repeated.items())
         return f"list_transform([struct_pack({packed})], lambda {name}: {sql})[1]"
+
+
+def _place(token: str) -> str:
+    return token.rpartition("_")[2].removesuffix("\x02")
 
 
 def _raises(value: Value) -> bool:

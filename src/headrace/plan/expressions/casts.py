@@ -18,6 +18,7 @@ from headrace.plan.expressions.casts_text import (
     fraction_from_text,
     fraction_to_text,
     integral_from_text,
+    time_to_text,
     timestamp_from_text,
 )
 from headrace.plan.expressions.mismatch import Mismatch
@@ -121,7 +122,9 @@ def _to_string(ask: _Ask) -> Cast:
     if k.is_decimal(kind) and kind.precision == kind.scale:  # DuckDB writes .05 for 0.05
         text = f"CAST({sql} AS VARCHAR)"
         return Cast(f"(CASE WHEN {sql} < 0 THEN '-0' || substring({text}, 2) ELSE '0' || {text} END)")
-    if k.is_integral(kind) or k.is_decimal(kind) or k.is_timestamp(kind) or kind in (k.DATE, k.BOOLEAN):
+    if k.is_timestamp(kind) or kind == k.DATE:
+        return Cast(time_to_text(sql))
+    if k.is_integral(kind) or k.is_decimal(kind) or kind == k.BOOLEAN:
         return ask.plain()
     if k.is_fraction(kind):
         return Cast(fraction_to_text(sql))

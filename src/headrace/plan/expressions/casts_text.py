@@ -8,7 +8,7 @@ _PAD = r"[\x00-\x20\x7f]*"  # what Spark trims before it reads a whole number or
 _JAVA_PAD = r"[\x00-\x20]*"  # what Java trims before it reads a fraction
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _FAR = 99  # places: a point that is moved farther makes every decimal 0, or too large
-_DAY = r"([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})"
+_DAY = r"([+-]?[0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})"
 _CLOCK = r"([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?)?"
 _ZONE = r"(?: *(Z|UTC|GMT|(?:UTC|GMT)?[+-][0-9]{1,2}(?::?[0-9]{2})?))?"
 
@@ -111,6 +111,16 @@ def timestamp_from_text(sql: str, *, zoned: bool, fail: str) -> str:
         f" WHEN regexp_full_match({sql}, {literal(pattern)}) THEN make_timestamp({base}{shift})"
         f" WHEN {sql} IS NOT NULL THEN {fail} END)"
     )
+
+
+def time_to_text(sql: str) -> str:
+    """Return SQL that writes a date or timestamp as Java does: years after 9999 have a +, those before 0000 a -."""
+    text = f"CAST({sql} AS VARCHAR)"
+    sign = f"CASE WHEN year({sql}) < 0 THEN '-' WHEN year({sql}) > 9999 THEN '+' ELSE '' END"
+    year = f"CAST(abs(year({sql})) AS VARCHAR)"
+    day, clock = (f"regexp_extract({text}, '{part}')" for part in ("-[0-9]{2}-[0-9]{2}", " [0-9:.]+$"))
+    odd = f"{sign} || repeat('0', CAST(greatest(4 - length({year}), 0) AS INTEGER)) || {year} || {day} || {clock}"
+    return f"(CASE WHEN year({sql}) BETWEEN 1 AND 9999 OR {sql} IS NULL THEN {text} ELSE {odd} END)"
 
 
 def _part(sql: str, pattern: str, group: int, default: str = "1") -> str:

@@ -18,7 +18,8 @@ _WRITTEN = {
 }  # fmt: skip
 _ONE, _TWO = "([0-9]{1,2})", "([0-9]{2})"
 _READ = {
-    "yyyy": ("([0-9]{4})", 1), "MM": (_TWO, 2), "M": (_ONE, 2), "dd": (_TWO, 3), "d": (_ONE, 3), "HH": (_TWO, 4),
+    "yyyy": ("([0-9]{4}|[+][0-9]{5,6}|-[0-9]{4,6})", 1),
+    "MM": (_TWO, 2), "M": (_ONE, 2), "dd": (_TWO, 3), "d": (_ONE, 3), "HH": (_TWO, 4),
     "H": (_ONE, 4), "mm": (_TWO, 5), "m": (_ONE, 5), "ss": (_TWO, 6), "s": (_ONE, 6), "SSS": ("([0-9]{3})", 7),
     "SSSSSS": ("([0-9]{6})", 7),
 }  # fmt: skip
@@ -56,6 +57,13 @@ def formatted(value: Value, pattern: str) -> Value:
             raise _refused(pattern, part, list(_WRITTEN))
         text += _WRITTEN[part] if meant else part.replace("%", "%%")
     sql = f"strftime({value.sql}, {literal(text)})"
+    if "%Y" in text:  # years of more digits have a sign
+        year = f"year({value.sql})"
+        sign = f"CASE WHEN {year} < 0 THEN '-' WHEN {year} > 9999 THEN '+' ELSE '' END"
+        digits = f"CAST(abs({year}) AS VARCHAR)"
+        whole = f"({sign} || repeat('0', CAST(greatest(4 - length({digits}), 0) AS INTEGER)) || {digits})"
+        parts = [f"strftime({value.sql}, {literal(part)})" if part else "''" for part in text.split("%Y")]
+        sql = f"(CASE WHEN {year} BETWEEN 1 AND 9999 THEN {sql} ELSE {f' || {whole} || '.join(parts)} END)"
     return Value("", sql, k.STRING, raises=value.raises)
 
 

@@ -49,10 +49,11 @@ class Function:
         values = list(arguments)
         if self.prepare is not None:
             values = self.prepare(values)
-        guarding = self._guards(values)
-        guards = Binding([values[i] for i in guarding], mark="\x03")
-        for i, short in zip(guarding, guards.values, strict=True):
-            values[i] = short
+        guards: list[tuple[Value, Binding]] = []
+        for i in self._guards(values):  # each is bound within the one before: it is not computed where that is null
+            guard = Binding([values[i]], mark=f"\x03{i}")
+            values[i] = guard.values[0]
+            guards.append((values[i], guard))
         binding = Binding(values)
         values = binding.values
         if self.build is not None:
@@ -63,18 +64,23 @@ class Function:
             made = Value("", sql, kind, raises=self.raises or any(value.raises for value in values))
         columns = made.columns.union(*(value.columns for value in arguments))
         sql = binding.finish(made.sql)
-        for guard in reversed(guards.values):
-            sql = f"(CASE WHEN {guard.sql} IS NOT NULL THEN {sql} END)"
-        return Value("", guards.finish(sql), made.type, columns, made.raises, made.constant)
+        for value, guard in reversed(guards):
+            sql = guard.finish(f"(CASE WHEN {value.sql} IS NOT NULL THEN {sql} END)")
+        return Value("", sql, made.type, columns, made.raises, made.constant)
 
     def _guards(self, values: Sequence[Value]) -> list[int]:
         """Return which arguments, in the order of computing, must not be null for a later one to be computed."""
         if self.order == "all":
             return []
         order = list(range(len(values))) if self.order == "left" else list(reversed(range(len(values))))
-        raising = [place for place, i in enumerate(order) if values[i].raises]
+        raising = [place for place, i in enumerate(order) if values[i].raises or self._may_cast(values, i)]
         before = order[: raising[-1]] if raising else []
         return [i for i in before if not values[i].is_constant]
+
+    def _may_cast(self, values: Sequence[Value], place: int) -> bool:
+        """Whether the rule may cast a text to the type of another argument, which raises."""
+        text = values[place].type == k.STRING
+        return self.build is not None and text and any(value.type not in (k.STRING, k.NULL) for value in values)
 
     def _type(self, values: Sequence[Value]) -> pa.DataType:
         if callable(self.gives):

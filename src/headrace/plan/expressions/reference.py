@@ -74,7 +74,7 @@ def page() -> str:
 
 def _row(function: Function) -> str:
     names = ", ".join(f"`{_cell(name)}`" for name in function.names)
-    takes = ", ".join(function.takes)
+    takes = ", ".join(function.takes).replace("=", "")
     examples = ", ".join(f"`{_cell(example)}`" for example in function.examples[:3])
     return f"| {names} | {_cell(takes)} | {examples} | {_cell(function.notes)} |\n"
 

@@ -24,7 +24,9 @@ from headrace.plan.expressions.table import AGGREGATES, TABLE, known
 from headrace.plan.expressions.values import Closure, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+    import pyarrow as pa
 
     from headrace.plan.expressions.compiler import Compiler
 
@@ -186,24 +188,45 @@ def _arguments(form: Function, values: list[Value], name: str) -> list[Value] | 
 
 
 def _argument(value: Value, wanted: str) -> Value | None:
-    kind = value.type
     if wanted == "function" or isinstance(value.constant, Closure):
         return value if wanted == "function" and isinstance(value.constant, Closure) else None
     if wanted in ("any", "same", "alike"):
         return value
     if wanted in ("word", "whole"):
         return _constant(value, wanted)
-    if wanted in ("array", "map", "struct"):
-        return value if {"array": k.is_array, "map": k.is_map, "struct": k.is_struct}[wanted](kind) else None
-    if wanted == "text":  # text as it is, no cast
-        return value if kind == k.STRING else None
-    if wanted == "integral":
-        return _kept(value, k.is_integral, k.BIGINT, k.INT)
-    if wanted == "number":
-        return _kept(value, k.is_number, k.DOUBLE, k.DOUBLE)
-    if wanted == "interval":
-        return value if k.is_interval(kind) else None
+    if wanted in _KINDS:
+        return value if _KINDS[wanted](value.type) else None
+    if wanted.startswith("="):
+        return _exactly(value, wanted[1:])
+    if wanted == "days":  # a text is cast, a bigint is not
+        wanted = "int" if value.type == k.STRING else "=int"
+        return _argument(value, wanted)
+    if wanted in _KEPT:
+        return _kept(value, *_KEPT[wanted])
     return implicit(value, k.parse_type(wanted))
+
+
+_KINDS: dict[str, Callable[[pa.DataType], bool]] = {
+    "array": k.is_array,
+    "map": k.is_map,
+    "struct": k.is_struct,
+    "interval": k.is_interval,
+    "text": k.STRING.equals,  # text as it is, no cast
+}
+_KEPT = {"integral": (k.is_integral, k.BIGINT, k.INT), "number": (k.is_number, k.DOUBLE, k.DOUBLE)}
+
+
+def _exactly(value: Value, wanted: str) -> Value | None:
+    """Return the value if it is of the type as it stands: Spark casts nothing here."""
+    if value.type == k.NULL:
+        return cast(value, {"numeric": k.DOUBLE, "integral": k.BIGINT}.get(wanted) or k.parse_type(wanted))
+    if wanted == "int":
+        fits = k.is_integral(value.type) and value.type != k.BIGINT
+    elif wanted in ("numeric", "integral"):
+        fits = {"numeric": k.is_number, "integral": k.is_integral}[wanted](value.type)
+    else:
+        fits = value.type == k.parse_type(wanted)
+    return value if fits else None
 
 
 def _constant(value: Value, wanted: str) -> Value | None:
@@ -215,8 +238,8 @@ def _constant(value: Value, wanted: str) -> Value | None:
     return value if whole else None
 
 
-def _kept(value: Value, fits: object, text: object, null: object) -> Value | None:
-    if callable(fits) and fits(value.type):
+def _kept(value: Value, fits: Callable[[pa.DataType], bool], text: pa.DataType, null: pa.DataType) -> Value | None:
+    if fits(value.type):
         return value
     if value.type == k.STRING:
         return cast(value, text)

@@ -268,7 +268,7 @@ ENTRIES: tuple[Function, ...] = (
     built("&", "any, any", _bits("&"), "i & j", "l & i"),
     built("|", "any, any", _bits("|"), "i | j"),
     built("^", "any, any", _bits("^"), "i ^ j"),
-    entry("~", "integral", "$1", "(~$1)", "~i", "~l"),
+    entry("~", "=integral", "$1", "(~$1)", "~i", "~l"),
     built("try_add", "any, any", _tried(_sum("+")), "try_add(i, j)", "try_add(l, i)"),
     built("try_subtract", "any, any", _tried(_sum("-")), "try_subtract(i, j)"),
     built("try_multiply", "any, any", _tried(_times), "try_multiply(i, j)", "try_multiply(l, l)"),

@@ -30,7 +30,7 @@ def _raises(values: list[Value]) -> bool:
 
 def _with_element(array: Value, element: Value, what: str) -> tuple[Value, Value]:
     """Return both in the type in which the elements meet; what has no such type is refused."""
-    met = meet([Value("", "NULL", array.type.value_type), element], what=what)
+    met = meet([Value("", "NULL", array.type.value_type), element], strings=False, what=what)
     return cast(array, pa.list_(met[0].type)), met[1]
 
 
@@ -75,7 +75,7 @@ def _repeat(values: list[Value]) -> Value:
 
 
 def _both(values: list[Value], what: str) -> tuple[Value, Value]:
-    one, other = meet(values, what=what)
+    one, other = meet(values, strings=False, what=what)
     if not k.is_array(one.type):
         raise Mismatch(f"{what} takes two arrays")
     comparable(one, what)
@@ -135,7 +135,7 @@ def _zipped(values: list[Value]) -> Value:
     kind = pa.struct([pa.field(name, v.type.value_type) for name, v in zip(names, values, strict=True)])
     fields = ", ".join(f"{quote(name)} := {v.sql}[__i]" for name, v in zip(names, values, strict=True))
     most = f"greatest({', '.join(f'len({value.sql})' for value in values)})"
-    known = " AND ".join(f"{value.sql} IS NOT NULL" for value in values)
+    known = f"NOT list_contains([{', '.join(f'{value.sql} IS NULL' for value in values)}], true)"
     sql = f"(CASE WHEN {known} THEN list_transform(range(1, {most} + 1), lambda __i: struct_pack({fields})) END)"
     return Value("", sql, pa.list_(kind), raises=_raises(values))
 
@@ -232,7 +232,7 @@ ENTRIES: tuple[Function, ...] = (
     entry("array_compact", "array", "$1", "list_filter($1, lambda __x: __x IS NOT NULL)", "array_compact(ints)",
           "array_compact(texts)"),
     built("array_remove", "array, any", _remove, "array_remove(ints, 1)", "array_remove(texts, s)"),
-    built("array_repeat", "any, int", _repeat, "array_repeat(s, b % 5)", "array_repeat(i, 2)", "array_repeat(ints, 2)",
+    built("array_repeat", "any, =int", _repeat, "array_repeat(s, b % 5)", "array_repeat(i, 2)", "array_repeat(ints, 2)",
           order="all"),
     built("array_union", "any, any", _union, "array_union(ints, array(1, 4))", "array_union(texts, texts)",
           "array_union(reals, array(0D, d))"),
@@ -245,11 +245,12 @@ ENTRIES: tuple[Function, ...] = (
     built("arrays_overlap", "any, any", _overlap, "arrays_overlap(ints, array(1, i))",
           "arrays_overlap(texts, array(s))",
           "arrays_overlap(ints, ints)"),
-    built("arrays_zip", "array, array...", _zipped, "arrays_zip(ints, texts)", "arrays_zip(ints, array(1, 2))"),
+    built("arrays_zip", "array, array...", _zipped, "arrays_zip(ints, texts)",
+          "arrays_zip(ints, array(1, 2))", order="all"),
     built("flatten", "array", _flatten, "flatten(array(ints, array(i)))", "flatten(array(texts, array('x')))"),
     built("slice", "array, int, int", _slice, "slice(ints, 2, 2)", "slice(texts, -2, 5)", "slice(ints, b, 2)",
           "slice(ints, 1, b)"),
-    built("try_element_at", "array, int", _try_element, "try_element_at(ints, i)", "try_element_at(texts, -1)"),
+    built("try_element_at", "array, =int", _try_element, "try_element_at(ints, i)", "try_element_at(texts, -1)"),
     built("sequence", "any, any, [any]", _sequence, "sequence(1, 5)", "sequence(b, b + 3S)", "sequence(b, 0, h)",
           "sequence(day, day + 3, interval 1 day)", "sequence(at, at + interval 3 hours, interval 90 minutes)",
           "sequence(l, l, 0L)", notes="the step of dates and timestamps is a constant of days or less"),

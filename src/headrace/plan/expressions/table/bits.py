@@ -23,6 +23,8 @@ def _wrapped(sql: str, bits: int) -> str:
 def _shift(way: str) -> Callable[[list[Value]], Value]:
     def build(values: list[Value]) -> Value:
         value, count = values
+        if not (k.is_integral(value.type) or value.type in (k.STRING, k.NULL)):
+            raise Mismatch(f"a shift wants a whole number, not {k.shown(value.type)}")
         if value.type != k.BIGINT:
             value = cast(value, k.INT)
         bits = value.type.bit_width
@@ -70,10 +72,10 @@ _BUCKET = (
     " ELSE CAST(trunc($4::DOUBLE * ($2 - $1) / ($2 - $3)) AS BIGINT) + 1 END END)"
 )
 ENTRIES: tuple[Function, ...] = (
-    built("shiftleft", "integral, int", _shift("left"), "shiftleft(i, j)", "shiftleft(l, b)", "i << 3", "b << 9"),
+    built("shiftleft", "any, int", _shift("left"), "shiftleft(i, j)", "shiftleft(l, b)", "i << 3", "b << 9"),
     built(
         "shiftright",
-        "integral, int",
+        "any, int",
         _shift("right"),
         "shiftright(i, j)",
         "shiftright(l, b)",
@@ -81,14 +83,14 @@ ENTRIES: tuple[Function, ...] = (
     ),
     built(
         "shiftrightunsigned",
-        "integral, int",
+        "any, int",
         _shift("unsigned"),
         "shiftrightunsigned(i, j)",
         "shiftrightunsigned(l, b)",
         notes="the sign >>> is not read",
     ),
     built("bit_count", "any", _counted, "bit_count(i)", "bit_count(l)", "bit_count(p)", "bit_count(b)"),
-    built("bit_get getbit", "integral, int", _bit_get, "bit_get(i, 3)", "getbit(l, b)", "bit_get(b, 7)"),
+    built("bit_get getbit", "=integral, int", _bit_get, "bit_get(i, 3)", "getbit(l, b)", "bit_get(b, 7)"),
     entry("bin", "bigint", "string", "bin($1)", "bin(i)", "bin(l)"),
     entry("factorial", "int", "bigint", _FACTORIAL, "factorial(i)", "factorial(b)", notes="null below 0 and above 20"),
     entry(

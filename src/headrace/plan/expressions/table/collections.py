@@ -33,7 +33,7 @@ def _array(values: list[Value]) -> Value:
 
 def _element_fits(array: Value, element: Value, what: str) -> tuple[Value, Value]:
     inner = Value("", "NULL", array.type.value_type)
-    met = meet([inner, element], what=what)
+    met = meet([inner, element], strings=False, what=what)
     comparable(met[0], what)
     return cast(array, pa.list_(met[0].type)), met[1]
 

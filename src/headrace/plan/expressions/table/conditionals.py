@@ -28,7 +28,13 @@ def _nullif(values: list[Value]) -> Value:
 
 def _coalesce(values: list[Value]) -> Value:
     met = meet(values, what="coalesce")
-    return Value("", f"coalesce({', '.join(v.sql for v in met)})", met[0].type, raises=any(v.raises for v in met))
+    sql = f"coalesce({', '.join(value.sql for value in met)})"
+    if any(value.raises for value in met[1:]):  # DuckDB computes what stands twice in a coalesce before it chooses
+        sql = met[-1].sql
+        for value in reversed(met[:-1]):
+            chosen = f"lambda __c: CASE WHEN __c IS NOT NULL THEN __c ELSE {sql} END"
+            sql = f"list_transform([{value.sql}], {chosen})[1]"
+    return Value("", sql, met[0].type, raises=any(value.raises for value in met))
 
 
 def _nanvl(values: list[Value]) -> Value:
@@ -37,6 +43,14 @@ def _nanvl(values: list[Value]) -> Value:
     sql = f"(CASE WHEN isnan({one.sql}) THEN {other.sql} ELSE {one.sql} END)"
     return Value("", sql, kind, raises=one.raises or other.raises)
 
+
+def _number(value: Value, what: str) -> Value:
+    if not (k.is_number(value.type) or value.type in (k.STRING, k.NULL)):
+        raise Mismatch(f"{what} wants a number, not {k.shown(value.type)}")
+    return value
+
+
+_ZERO = Value("0", "CAST(0 AS INTEGER)", k.INT, constant=0)
 
 ENTRIES: tuple[Function, ...] = (
     built(
@@ -75,11 +89,19 @@ ENTRIES: tuple[Function, ...] = (
         order="all",
     ),
     built("nullif", "any, any", _nullif, "nullif(i, 0)", "nullif(s, '')", "nullif(d, e)", "nullif(i, l)"),
-    entry("nullifzero", "number", "$1", "nullif($1, 0)", "nullifzero(i)", "nullifzero(d)", "nullifzero(m)"),
+    built(
+        "nullifzero",
+        "any",
+        lambda v: _nullif([_number(v[0], "nullifzero"), _ZERO]),
+        "nullifzero(i)",
+        "nullifzero(d)",
+        "nullifzero(m)",
+        order="all",
+    ),
     built(
         "zeroifnull",
-        "number",
-        lambda v: _coalesce([v[0], Value("0", "CAST(0 AS INTEGER)", k.INT, constant=0)]),
+        "any",
+        lambda v: _coalesce([_number(v[0], "zeroifnull"), _ZERO]),
         "zeroifnull(i)",
         "zeroifnull(d)",
         "zeroifnull(m)",

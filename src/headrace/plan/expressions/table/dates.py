@@ -97,7 +97,7 @@ ENTRIES: tuple[Function, ...] = (
     entry("last_day", "date", "date", "last_day($1)", "last_day(day)", "last_day(at)"),
     entry(
         "date_add dateadd",
-        "date, int",
+        "date, days",
         "date",
         _moved("+"),
         "date_add(day, 1)",
@@ -105,7 +105,7 @@ ENTRIES: tuple[Function, ...] = (
         "date_add(at, -1)",
         raises=True,
     ),
-    entry("date_sub", "date, int", "date", _moved("-"), "date_sub(day, 1)", "date_sub(day, b)", raises=True),
+    entry("date_sub", "date, days", "date", _moved("-"), "date_sub(day, 1)", "date_sub(day, b)", raises=True),
     entry(
         "datediff date_diff",
         "date, date",
@@ -141,5 +141,5 @@ ENTRIES: tuple[Function, ...] = (
         raises=True,
     ),
     entry("date_from_unix_date", "int", "date", "(DATE '1970-01-01' + $1)", "date_from_unix_date(h)", raises=True),
-    entry("unix_date", "date", "int", "CAST(date_diff('day', DATE '1970-01-01', $1) AS INTEGER)", "unix_date(day)"),
+    entry("unix_date", "=date", "int", "CAST(date_diff('day', DATE '1970-01-01', $1) AS INTEGER)", "unix_date(day)"),
 )

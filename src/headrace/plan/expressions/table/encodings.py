@@ -63,14 +63,15 @@ def _decode(values: list[Value]) -> Value:
         return Value("", f"decode({raw.sql})", k.STRING, raises=True)
     subject, pairs = values[0], values[1:]
     results = meet([*pairs[1::2], *(pairs[-1:] if len(pairs) % 2 else [])], what="decode")
-    branches = []
+    branches, raises = [], False
     for given, result in zip(pairs[: len(pairs) // 2 * 2 : 2], results, strict=False):
         one, other = meet([subject, given], what="decode")
         comparable(one, "decode")
+        raises = raises or one.raises or other.raises
         branches.append(f"WHEN {one.sql} IS NOT DISTINCT FROM {other.sql} THEN {result.sql}")
     rest = f"ELSE {results[-1].sql} " if len(pairs) % 2 else ""
     sql = f"(CASE {' '.join(branches)} {rest}END)"
-    return Value("", sql, results[0].type, raises=any(value.raises for value in [*values, *results]))
+    return Value("", sql, results[0].type, raises=raises or any(value.raises for value in [*values, *results]))
 
 
 def _to_binary(values: list[Value]) -> Value:

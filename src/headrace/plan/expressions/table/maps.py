@@ -40,7 +40,8 @@ def _concat(values: list[Value]) -> Value:
     met = meet(values, what="map_concat")
     if not met or not k.is_map(met[0].type):
         raise Mismatch("map_concat takes maps")
-    known = " AND ".join(f"{value.sql} IS NOT NULL" for value in met)
+    # as in Spark, all are computed before one is found to be null
+    known = f"NOT list_contains([{', '.join(f'{value.sql} IS NULL' for value in met)}], true)"
     joined = f"list_concat({', '.join(map(entries_of, met))})" if len(met) > 1 else entries_of(met[0])
     return Value("", f"(CASE WHEN {known} THEN {checked(joined)} END)", met[0].type, raises=True)
 
@@ -101,7 +102,7 @@ def _from_text(values: list[Value]) -> Value:
 
 ENTRIES: tuple[Function, ...] = (
     built("map_concat", "map...", _concat, "map_concat(counts, map('z', i))", "map_concat(counts, counts)",
-          "map_concat(counts)"),
+          "map_concat(counts)", order="all"),
     built("map_contains_key", "map, any", _contains, "map_contains_key(counts, 'a')", "map_contains_key(counts, s)"),
     built("map_entries", "map", _entries, "map_entries(counts)"),
     built("map_from_arrays", "array, array", _from_arrays, "map_from_arrays(texts, ints)",

@@ -35,6 +35,8 @@ def _made_timestamp(kind: object, *, lenient: bool) -> Callable[[list[Value]], V
     """Return the rule of make_timestamp and its kin: six parts and perhaps a zone."""
 
     def build(values: list[Value]) -> Value:
+        if lenient and any(value.raises for value in values):  # Spark gives null for these errors too
+            raise Mismatch("parts that may raise are not supported here", hint="Use try_cast, try_add and their kin.")
         parts, seconds = values[:5], cast(values[5], k.decimal(16, 6), lenient=lenient)
         fail = raising("DATETIME_FIELD_OUT_OF_BOUNDS", "these parts make no timestamp", lenient=lenient)
         texts = [f"CAST({part.sql} AS BIGINT)" for part in parts]

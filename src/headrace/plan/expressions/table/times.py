@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.plan.expressions import kinds as k
 from headrace.plan.expressions.casts import cast
+from headrace.plan.expressions.coercion import implicit
 from headrace.plan.expressions.formats import formatted, parsed
 from headrace.plan.expressions.functions import Function, built, entry
 from headrace.plan.expressions.mismatch import Mismatch
@@ -38,13 +39,26 @@ def _unit(value: Value, known: dict[str, str], what: str) -> str:
 
 def _date_trunc(values: list[Value]) -> Value:
     unit = _unit(values[0], _TRUNC, "date_trunc")
-    at = cast(values[1], k.TIMESTAMP)
+    at = moment(values[1], "date_trunc")
     return Value("", f"date_trunc('{unit}', {at.sql})", at.type, raises=at.raises)
 
 
 def _trunc(values: list[Value]) -> Value:
     unit = _unit(values[1], _DATE_TRUNC, "trunc")
     return Value("", f"CAST(date_trunc('{unit}', {values[0].sql}) AS DATE)", k.DATE, raises=values[0].raises)
+
+
+def moment(value: Value, what: str) -> Value:
+    """Return a date, a text or a timestamp as a timestamp; a number is none.
+
+    Raises:
+        Mismatch: it is something else.
+
+    """
+    made = implicit(value, k.TIMESTAMP)
+    if made is None:
+        raise Mismatch(f"{what} wants a timestamp, not {k.shown(value.type)}")
+    return made
 
 
 def _whole_months(start: str, end: str) -> str:
@@ -60,7 +74,7 @@ def _whole_months(start: str, end: str) -> str:
 def difference(values: list[Value]) -> Value:
     """Return whole units between two timestamps; `values[0]` names the unit."""
     unit = str(values[0].constant).lower()
-    a, b = (cast(value, k.TIMESTAMP) for value in values[1:])
+    a, b = (moment(value, "timestampdiff") for value in values[1:])
     raises = a.raises or b.raises
     if unit in _UNITS:
         return Value("", f"((epoch_us({b.sql}) - epoch_us({a.sql})) // {_UNITS[unit]})", k.BIGINT, raises=raises)
@@ -75,7 +89,7 @@ def difference(values: list[Value]) -> Value:
 def added(values: list[Value]) -> Value:
     """Return a timestamp moved by units; `values[0]` names the unit."""
     unit, count = str(values[0].constant).lower(), values[1].sql
-    at = values[2] if values[2].type == k.TIMESTAMP_NTZ else cast(values[2], k.TIMESTAMP)
+    at = values[2] if values[2].type == k.TIMESTAMP_NTZ else moment(values[2], "timestampadd")
     if unit in _UNITS:
         step = f"to_microseconds(CAST({count} AS BIGINT) * {_UNITS[unit]})"
     elif unit in _MONTHS:
@@ -112,7 +126,7 @@ def _unix_timestamp(values: list[Value]) -> Value:
     at = values[0]
     if at.type == k.STRING:
         at = parsed(at, _format(values[1]) if len(values) > 1 else "yyyy-MM-dd HH:mm:ss")
-    at = cast(at, k.TIMESTAMP)
+    at = moment(at, "unix_timestamp")
     return Value("", f"(epoch_us({at.sql}) // 1000000)", k.BIGINT, raises=at.raises)
 
 
@@ -186,13 +200,13 @@ ENTRIES: tuple[Function, ...] = (
         "unix_timestamp(at)",
         "unix_timestamp(day)",
     ),
-    entry("unix_seconds", "timestamp", "bigint", _FLOOR.format("epoch_us($1)", 1_000_000), "unix_seconds(at)"),
-    entry("unix_millis", "timestamp", "bigint", _FLOOR.format("epoch_us($1)", 1_000), "unix_millis(at)"),
-    entry("unix_micros", "timestamp", "bigint", "epoch_us($1)", "unix_micros(at)"),
+    entry("unix_seconds", "=timestamp", "bigint", _FLOOR.format("epoch_us($1)", 1_000_000), "unix_seconds(at)"),
+    entry("unix_millis", "=timestamp", "bigint", _FLOOR.format("epoch_us($1)", 1_000), "unix_millis(at)"),
+    entry("unix_micros", "=timestamp", "bigint", "epoch_us($1)", "unix_micros(at)"),
     built(
-        "timestamp_seconds", "number", _timestamp_seconds, "timestamp_seconds(i)", "timestamp_seconds(m)", raises=True
+        "timestamp_seconds", "=numeric", _timestamp_seconds, "timestamp_seconds(i)", "timestamp_seconds(m)", raises=True
     ),
-    entry("timestamp_millis", "bigint", "timestamp", _EPOCH.format("$1 * 1000"), "timestamp_millis(i)", raises=True),
-    entry("timestamp_micros", "bigint", "timestamp", _EPOCH.format("$1"), "timestamp_micros(i)"),
+    entry("timestamp_millis", "=integral", "timestamp", _EPOCH.format("$1 * 1000"), "timestamp_millis(i)", raises=True),
+    entry("timestamp_micros", "=integral", "timestamp", _EPOCH.format("$1"), "timestamp_micros(i)"),
     built("from_unixtime", "bigint, [string]", _from_unixtime, "from_unixtime(i)", "from_unixtime(i, 'yyyy-MM-dd')"),
 )

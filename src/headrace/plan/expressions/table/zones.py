@@ -7,7 +7,6 @@ from zoneinfo import available_timezones
 
 from headrace.base.names import literal
 from headrace.plan.expressions import kinds as k
-from headrace.plan.expressions.casts import cast
 from headrace.plan.expressions.functions import Function, built
 from headrace.plan.expressions.mismatch import Mismatch
 from headrace.plan.expressions.values import Value
@@ -63,16 +62,15 @@ def instant(wall: Value, zone: Value) -> Value:
 
 
 def _from_utc(values: list[Value]) -> Value:
-    return wall_clock(cast(values[0], k.TIMESTAMP), values[1])
+    return wall_clock(values[0], values[1])
 
 
 def _to_utc(values: list[Value]) -> Value:
-    return instant(cast(values[0], k.TIMESTAMP), values[1])
+    return instant(values[0], values[1])
 
 
 def _converted(values: list[Value]) -> Value:
     *source, target, at = values
-    at = cast(at, k.TIMESTAMP_NTZ)
     made = wall_clock(instant(at, source[0]) if source else at, target)
     return Value("", made.sql, k.TIMESTAMP_NTZ, raises=True)
 
@@ -83,7 +81,7 @@ _NOTE = (
 ENTRIES: tuple[Function, ...] = (
     built(
         "from_utc_timestamp",
-        "any, string",
+        "timestamp, string",
         _from_utc,
         "from_utc_timestamp(at, 'Europe/Berlin')",
         "from_utc_timestamp(day, '+05:30')",
@@ -92,7 +90,7 @@ ENTRIES: tuple[Function, ...] = (
     ),
     built(
         "to_utc_timestamp",
-        "any, string",
+        "timestamp, string",
         _to_utc,
         "to_utc_timestamp(at, 'Europe/Berlin')",
         "to_utc_timestamp(at, 'America/New_York')",
@@ -101,11 +99,11 @@ ENTRIES: tuple[Function, ...] = (
     ),
     built(
         "convert_timezone",
-        "string, string, any",
+        "string, string, timestamp_ntz",
         _converted,
         "convert_timezone('Europe/Berlin', 'America/New_York', ntz)",
         "convert_timezone('UTC', 'Asia/Kolkata', ntz)",
         notes=_NOTE,
     ),
-    built("convert_timezone", "string, any", _converted, "convert_timezone('Asia/Tokyo', ntz)", notes=_NOTE),
+    built("convert_timezone", "string, timestamp_ntz", _converted, "convert_timezone('Asia/Tokyo', ntz)", notes=_NOTE),
 )
