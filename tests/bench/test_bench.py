@@ -42,6 +42,7 @@ def test_every_bench_of_the_issue_is_listed(bench):
         "log_append_bulk",
         "log_append_single",
         "state_growth",
+        "expressions",
     }
     assert listed["windowed_heavy"]["must"] == ">= 6"
 

@@ -103,6 +103,8 @@ class Generator:
         """Give an expression that the table takes, with its compiled form."""
         while True:
             made = self._from(self.chance.choice(self.rules), depth, root=True)
+            if made.constant and made.inner:
+                continue
             try:
                 compiled = scalar(made.text, SCHEMA, step="random")
             except PlanError:

@@ -1,5 +1,6 @@
 """Spark and DuckDB side by side: the same expressions over the same rows, with the rows for which each raises."""
 
+import logging
 import os
 import sys
 
@@ -43,6 +44,7 @@ def session():
         .getOrCreate()
     )
     started.sparkContext.setLogLevel("OFF")
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return started
 
 

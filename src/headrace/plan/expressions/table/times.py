@@ -206,7 +206,14 @@ ENTRIES: tuple[Function, ...] = (
     built(
         "timestamp_seconds", "=numeric", _timestamp_seconds, "timestamp_seconds(i)", "timestamp_seconds(m)", raises=True
     ),
-    entry("timestamp_millis", "=integral", "timestamp", _EPOCH.format("$1 * 1000"), "timestamp_millis(i)", raises=True),
-    entry("timestamp_micros", "=integral", "timestamp", _EPOCH.format("$1"), "timestamp_micros(i)"),
+    entry(
+        "timestamp_millis",
+        "=integral",
+        "timestamp",
+        _EPOCH.format("CAST($1 AS BIGINT) * 1000"),
+        "timestamp_millis(i)",
+        raises=True,
+    ),
+    entry("timestamp_micros", "=integral", "timestamp", _EPOCH.format("CAST($1 AS BIGINT)"), "timestamp_micros(i)"),
     built("from_unixtime", "bigint, [string]", _from_unixtime, "from_unixtime(i)", "from_unixtime(i, 'yyyy-MM-dd')"),
 )
