@@ -139,6 +139,19 @@ def test_settings_are_altered_for_everybody(log, again):
     assert again().topic("a").cleanup == "compact"
 
 
+def test_each_change_has_a_later_time_on_disk_than_the_one_before(log, again):
+    """Readers tell changes by it: numbers of files are given again, and times on disk are coarse, or go back."""
+    topic, other = log.create_topic("a", "n bigint"), again().topic("a")
+    path = log.path / "topics" / "a" / "topic.json"
+    ahead = path.stat().st_mtime_ns + 10**15
+    os.utime(path, ns=(ahead, ahead))
+    for n in range(1, 4):
+        before = path.stat().st_mtime_ns
+        topic.alter(retention=f"{n} days")
+        assert path.stat().st_mtime_ns > before >= ahead
+        assert other.retention == n * DAY
+
+
 @pytest.mark.parametrize(
     ("settings", "expected", "hint"),
     [

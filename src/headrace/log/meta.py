@@ -138,16 +138,26 @@ def _parsed(ddl: str) -> pa.Schema:
 
 
 def write(folder: Path, meta: Meta, *, fsync: bool = False) -> None:
-    """Put the description in place, atomically; with `fsync` its content is on disk before its name is."""
+    """Put the description in place, atomically; with `fsync` its content is on disk before its name is.
+
+    Its time on disk is later than that of the one before, by which `MetaFile` knows it from that.
+    """
     body = {name: value for name, value in asdict(meta).items() if name != "schema"}
     text = json.dumps(body, indent=1)
     draft = folder / (FILE_NAME + ".draft")
     with draft.open("w", encoding="utf-8") as file:
         file.write(json.dumps({"checksum": crc32(text.encode()), "topic": body}, indent=1))
         file.flush()
+        _make_later(file.fileno(), folder / FILE_NAME)
         if fsync:
             os.fsync(file.fileno())
     draft.replace(folder / FILE_NAME)
+
+
+def _make_later(fd: int, than: Path) -> None:
+    before = than.stat().st_mtime_ns if than.exists() else 0
+    if os.fstat(fd).st_mtime_ns <= before:
+        os.utime(fd, ns=(before + 1_000_000, before + 1_000_000))
 
 
 def read(path: Path) -> Meta:
@@ -178,12 +188,12 @@ class MetaFile:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._path = folder / FILE_NAME
-        self._seen: tuple[int, int] | None = None
-        self._meta: Meta | None = None
+        self._last: tuple[tuple[int, int], Meta] | None = None  # what the file was known by, and what it said
 
     def known(self) -> Meta:
         """Return the description as of the last look at it; looks where there was none."""
-        return self._meta if self._meta is not None else self.current()
+        last = self._last
+        return last[1] if last is not None else self.current()
 
     def current(self) -> Meta:
         """Return the description as it is now.
@@ -192,19 +202,20 @@ class MetaFile:
             TopicDeleted: the topic is gone, or another one stands in its place.
 
         """
+        last = self._last
         try:
             found = os.stat(self._path)  # noqa: PTH116 - a third of the time of Path.stat, at every call
             seen = found.st_ino, found.st_mtime_ns
-            if self._meta is not None and seen == self._seen:
-                return self._meta
+            if last is not None and seen == last[0]:
+                return last[1]
             meta = read(self._path)
         except (FileNotFoundError, NotADirectoryError):
             raise TopicDeleted(
                 f'the topic "{self.folder.name}" was deleted', hint="Ask the log for its topics again."
             ) from None
-        if self._meta is not None and meta.id != self._meta.id:
+        if last is not None and meta.id != last[1].id:
             raise TopicDeleted(
                 f'the topic "{meta.name}" was deleted and created anew', hint="Ask the log for it again."
             )
-        self._seen, self._meta = seen, meta
+        self._last = seen, meta
         return meta

@@ -83,10 +83,10 @@ class Producer:
     ) -> Sent:
         """Take a record and return the future of its offset; wait only while too many are unacknowledged.
 
-        The row is a dict as for `Topic.append`, system columns included, and is copied: changing it afterwards
-        changes nothing. Without `partition` the key's hash decides; without a key each batch goes to one partition,
-        in turn. A row that does not fit fails its own future; a disk that refuses fails those of the partition's
-        batch.
+        The row is a dict as for `Topic.append`, system columns included, and is copied: setting a column afterwards
+        changes nothing (lists and dicts inside it are not copied). Without `partition` the key's hash decides;
+        without a key each batch goes to one partition, in turn. A row that does not fit fails its own future; a disk
+        that refuses fails those of the partition's batch.
 
         A producer with a name numbers its rows: `sequence` grows with every row sent to a topic, and says which row
         it is (its line in a file, its offset elsewhere). A row whose number the topic's partition has from this
