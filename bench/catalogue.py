@@ -44,6 +44,16 @@ BENCHES = {
         "SQLite, WAL, synchronous=FULL, a row a transaction",
         ">= 50",
     ),
+    "log_compact": Bench(
+        "compaction of 10 M records of 100 bytes, 1 M keys; and the most memory of its process",
+        "DuckDB: the last row of each key from Parquet to Parquet; 1 GB",
+        ">= 0.5; <= 1",
+    ),
+    "log_read": Bench(
+        "Topic.read of 1 M records of 100 bytes into Arrow, mapped; each batch checked once per open log",
+        "pyarrow.ipc reading the same batches from a mapped file",
+        ">= 0.8",
+    ),
     "state_growth": Bench("an epoch of 1 000 rows on a state 10 times larger", "the same on the smaller", "<= 1.3"),
     "expressions": Bench(
         "30 everyday expressions over 5 M rows of Parquet, geometric mean",

@@ -41,6 +41,8 @@ def test_every_bench_of_the_issue_is_listed(bench):
         "driver_step",
         "log_append_bulk",
         "log_append_single",
+        "log_compact",
+        "log_read",
         "state_growth",
         "expressions",
     }

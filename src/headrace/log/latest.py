@@ -121,7 +121,7 @@ def _last(tables: Sequence[pa.Table]) -> pa.Table:
     """Return each key once, with its greatest row."""
     table = pa.concat_tables(tables)
     names = table.column_names[:-1]
-    found = table.group_by(names, use_threads=True).aggregate([(_ROW, "max")])
+    found = table.group_by(names, use_threads=False).aggregate([(_ROW, "max")])
     return found.rename_columns([_ROW if name == f"{_ROW}_max" else name for name in found.column_names]).select(
         [*names, _ROW]
     )

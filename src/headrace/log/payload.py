@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from headrace.base.schema import TIMESTAMP
 from headrace.log import frame as framing
+from headrace.log import shared
 from headrace.log.frame import ALIGN, DELETED, HEADERS, NO_MAX, NO_MIN, OFFSETS, TIMES
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def offsets(batch: pa.RecordBatch, frame: Frame) -> pa.Array:
     """Return each record's offset."""
     if frame.flags & OFFSETS:
         return batch.column("_offset")
-    return pa.array(np.arange(frame.base, frame.next, dtype=np.int64))
+    return shared.ascending(frame.base, frame.next)
 
 
 def times(batch: pa.RecordBatch, frame: Frame, event_time: str | None) -> pa.Array:
@@ -104,8 +105,7 @@ def times(batch: pa.RecordBatch, frame: Frame, event_time: str | None) -> pa.Arr
     if event_time is not None:
         found = batch.column(event_time)
         return found if found.type == TIMESTAMP else found.cast(TIMESTAMP)
-    stamps = np.full(frame.rows, frame.append_time, dtype=np.int64)
-    return pa.Array.from_buffers(TIMESTAMP, frame.rows, [None, pa.py_buffer(stamps)])
+    return shared.instants(frame.append_time, frame.rows)
 
 
 def system_column(name: str, batch: pa.RecordBatch, frame: Frame, event_time: str | None) -> pa.Array:
@@ -117,7 +117,7 @@ def system_column(name: str, batch: pa.RecordBatch, frame: Frame, event_time: st
     if frame.flags & _FLAGS[name]:
         return batch.column(name)
     if name == "_deleted":
-        return pa.Array.from_buffers(pa.bool_(), frame.rows, [None, pa.py_buffer(bytes(-(-frame.rows // 8)))])
+        return shared.falses(frame.rows)
     return pa.nulls(frame.rows, SYSTEM[name])
 
 

@@ -110,14 +110,16 @@ class Segment:
         """Return one frame of the index."""
         return framing.unpack(self._headers[number * HEADER_SIZE : (number + 1) * HEADER_SIZE])
 
-    def payload(self, number: int) -> pa.Buffer:
+    def payload(self, number: int, frame: Frame | None = None) -> pa.Buffer:
         """Return the bytes of a frame's batch, mapped; each is checked once while the segment is open.
+
+        Who has the frame already gives it along.
 
         Raises:
             CorruptBatch: header or payload are not what was written.
 
         """
-        frame = self.frame(number)
+        frame = frame or self.frame(number)
         with self._lock:
             if frame.flags & HOLE:
                 raise self.corrupt(frame, "no valid batch starts here")

@@ -11,13 +11,14 @@ import pyarrow as pa
 
 from headrace.base.errors import HeadraceError, InvalidRows, InvalidTopic, LogClosed, UnknownColumn
 from headrace.base.time import instant
-from headrace.log import changes, evolution, records, times
+from headrace.log import changes, records, times
 from headrace.log import payload as payloads
 from headrace.log.cleaning import Cleaned, Cleaner
 from headrace.log.meta import Meta, MetaFile
 from headrace.log.partition import Partition
 from headrace.log.payload import SYSTEM
 from headrace.log.producers import identity, is_sequence
+from headrace.log.projection import Projection
 from headrace.log.segment import Place
 from headrace.log.together import each
 from headrace.log.verify import Finding, verify
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from headrace.log.frame import Frame
     from headrace.log.log import Log
     from headrace.log.rows import Rows
     from headrace.log.segment import Segment
@@ -233,8 +235,8 @@ class Topic:
         found: list[pa.RecordBatch] = []
         left = max_rows
         for batch in self.batches(partition, offset, end, columns=columns) if left > 0 else ():
-            found.append(batch.slice(0, left))
-            left -= len(found[-1])
+            found.append(batch if batch.num_rows <= left else batch.slice(0, left))
+            left -= batch.num_rows
             if left <= 0:
                 break
         return pa.Table.from_batches(found, schema=self._result_schema(columns))
@@ -261,35 +263,26 @@ class Topic:
     def _batches(
         self, frames: Iterator[tuple[Segment, int, int]], end: int, schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        newest, defaults = len(self._meta().schemas), self._meta().defaults
+        projection = Projection(schema, self._meta())
         for segment, number, start in frames:
-            batch = self._decoded(segment, number)
             frame = segment.frame(number)
-            names, stored = schema.names, batch.schema.names
-            if not names:
-                made = batch.select([])
-            elif names != stored or frame.schema != newest:
-                arrays = [
-                    payloads.system_column(field.name, batch, frame, self.event_time)
-                    if field.name in SYSTEM
-                    else evolution.column_as(batch, field, defaults.get(field.name))
-                    for field in schema
-                ]
-                made = pa.RecordBatch.from_arrays(arrays, schema=schema)
-            else:
-                made = batch
+            stored = self._stored_schema(frame)
+            batch = payloads.decode(segment.payload(number, frame), stored)
+            made = projection.of(batch, frame, stored)
             first, count = payloads.cut(batch, frame, start, end)
             if count:
                 yield made if count == frame.rows else made.slice(first, count)
 
     def _decoded(self, segment: Segment, number: int) -> pa.RecordBatch:
         frame = segment.frame(number)
-        content = segment.payload(number)
+        return payloads.decode(segment.payload(number, frame), self._stored_schema(frame))
+
+    def _stored_schema(self, frame: Frame) -> pa.Schema:
         stored = self._stored.get((frame.schema, frame.flags))
         if stored is None:
             stored = payloads.stored_schema(self._meta().schema_of(frame.schema), frame.flags)
             self._stored[frame.schema, frame.flags] = stored
-        return payloads.decode(content, stored)
+        return stored
 
     def _result_schema(self, columns: Sequence[str]) -> pa.Schema:
         schema = self.schema

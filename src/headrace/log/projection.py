@@ -1,0 +1,58 @@
+"""The columns that a reader wants, out of batches of any of a topic's schemas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.log import evolution, shared
+from headrace.log import payload as payloads
+from headrace.log.payload import SYSTEM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.log.frame import Frame
+    from headrace.log.meta import Meta
+
+    Maker = Callable[[pa.RecordBatch, Frame], pa.Array]
+
+
+class Projection:
+    """Makes batches of one schema; columns that are stored as they are wanted are not touched."""
+
+    def __init__(self, schema: pa.Schema, meta: Meta) -> None:
+        self._schema = schema
+        self._names = schema.names
+        self._fields = list(schema)
+        self._newest = len(meta.schemas)
+        self._event_time = meta.event_time
+        self._defaults = meta.defaults
+        self._stored: pa.Schema | None = None
+        self._as_stored = False
+        self._makers: list[Maker] = []  # of the wanted columns, for the stored schema at hand
+
+    def of(self, batch: pa.RecordBatch, frame: Frame, stored: pa.Schema) -> pa.RecordBatch:
+        """Return the wanted columns of a frame's batch, `stored` being its schema."""
+        if not self._names:
+            return batch.select([])
+        if stored is not self._stored:
+            self._stored, self._makers = stored, [self._maker(field, stored) for field in self._fields]
+            self._as_stored = self._names == stored.names
+        if self._as_stored and frame.schema == self._newest:
+            return batch
+        return pa.RecordBatch.from_arrays([make(batch, frame) for make in self._makers], schema=self._schema)
+
+    def _maker(self, field: pa.Field, stored: pa.Schema) -> Maker:
+        """Return what makes a column out of batches of a stored schema."""
+        place = stored.get_field_index(field.name)
+        if place >= 0 and stored.field(place).type == field.type:
+            return lambda batch, _: batch.column(place)
+        if field.name == "_offset":
+            return lambda _, frame: shared.ascending(frame.base, frame.next)
+        if field.name == "_deleted":
+            return lambda _, frame: shared.falses(frame.rows)
+        if field.name in SYSTEM:
+            return lambda batch, frame: payloads.system_column(field.name, batch, frame, self._event_time)
+        return lambda batch, _: evolution.column_as(batch, field, self._defaults.get(field.name))

@@ -1,0 +1,74 @@
+"""Columns that follow from a frame's header alone: made once, and shared by all reads while there is room.
+
+Who reads the same records again and again (a window over the newest ones, a join with a small topic) gets them without
+writing 16 bytes a record each time. They are as immutable as everything of Arrow's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.base.schema import TIMESTAMP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LIMIT = 64 << 20  # bytes of a process; what is used longest ago goes first
+_FALSE = pa.py_buffer(bytes(8_192))
+
+
+class Shared:
+    """A bounded number of bytes in arrays, by what they were made of; may be used by many threads."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._size = 0
+        self._known: OrderedDict[tuple[str, int, int], pa.Array] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: tuple[str, int, int], make: Callable[[int, int], pa.Array]) -> pa.Array:
+        """Return the array of a key, made by `make` of its two numbers when it is not known."""
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key]
+        made = make(key[1], key[2])
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = made
+                self._size += made.nbytes
+            while self._size > self._limit:
+                self._size -= self._known.popitem(last=False)[1].nbytes
+        return made
+
+
+_SHARED = Shared(LIMIT)
+
+
+def ascending(base: int, following: int) -> pa.Array:
+    """Return the numbers [base, following)."""
+    return _SHARED.get(("ascending", base, following), _ascending)
+
+
+def instants(micros: int, rows: int) -> pa.Array:
+    """Return an instant as often as there are rows."""
+    return _SHARED.get(("instants", micros, rows), _instants)
+
+
+def falses(rows: int) -> pa.Array:
+    """Return so many times false."""
+    enough = rows <= _FALSE.size * 8
+    return pa.Array.from_buffers(pa.bool_(), rows, [None, _FALSE if enough else pa.py_buffer(bytes(-(-rows // 8)))])
+
+
+def _ascending(base: int, following: int) -> pa.Array:
+    return pa.array(np.arange(base, following, dtype=np.int64))
+
+
+def _instants(micros: int, rows: int) -> pa.Array:
+    return pa.Array.from_buffers(TIMESTAMP, rows, [None, pa.py_buffer(np.full(rows, micros, dtype=np.int64))])

@@ -1,0 +1,47 @@
+"""Columns that are shared by reads: right, bounded, and never another's."""
+
+import threading
+
+from headrace.log import shared
+from headrace.log.shared import Shared
+
+
+def test_equal_columns_are_one_and_others_are_made_anew():
+    assert shared.ascending(5, 9).to_pylist() == [5, 6, 7, 8]
+    assert shared.ascending(5, 9) is shared.ascending(5, 9)
+    assert shared.ascending(5, 8).to_pylist() == [5, 6, 7]
+    assert shared.instants(7, 2).cast("int64").to_pylist() == [7, 7]
+    assert [len(shared.falses(n)) for n in (0, 1, 65_536, 70_001)] == [0, 1, 65_536, 70_001]
+    assert not any(shared.falses(70_001).to_pylist())
+
+
+def test_what_was_used_longest_ago_goes_first_when_there_is_no_room():
+    made = []
+
+    def make(base, following):
+        made.append(base)
+        return shared._ascending(base, following)
+
+    small = Shared(limit=8 * 30)
+    for base in (0, 10, 20, 0, 30, 0, 20, 10):
+        assert small.get(("x", base, base + 10), make).to_pylist() == list(range(base, base + 10))
+    assert made == [0, 10, 20, 30, 10]
+    assert small._size == 8 * 30
+
+
+def test_threads_get_what_they_asked_for():
+    small, wrong = Shared(limit=8 * 25), []
+
+    def look(start):
+        for base in [*range(start, start + 40), *range(start, start + 40)]:
+            got = small.get(("x", base, base + 10), shared._ascending)
+            if got.to_pylist() != list(range(base, base + 10)):
+                wrong.append(base)
+
+    threads = [threading.Thread(target=look, args=(n * 7,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert small._size <= 8 * 25
