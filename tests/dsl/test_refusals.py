@@ -55,6 +55,16 @@ REFUSED = {
         "[WRONG_TYPE] step \"orders_where\": the condition 'price' is double, not boolean",
         "Compare it with something, for example price is not null.",
     ),
+    "an expression without a name": (
+        lambda s: s.select("price * 2"),
+        "[INVALID_EXPRESSION] step \"orders_select\": 'price * 2' is an expression, and its result has no name",
+        'select(x="price * 2"), or select("price * 2 AS x")',
+    ),
+    "a key without a name": (
+        lambda s: s.group_by("date_trunc('day', at)"),
+        "is an expression, and its result has no name",
+        "group_by(x=\"date_trunc('day', at)\")",
+    ),
     "a sum of arrays": (lambda s: s.group_by().agg(n="sum(tags)"), "sum does not take (array<string>)", "sum(number)"),
     "a comparison": (lambda s: s.where("tags > 3"), "[WRONG_TYPE]", "Cast them to one type."),
     "a cast": (lambda s: s.select(x="cast(tags as int)"), "array<string> cannot be cast to int", ""),

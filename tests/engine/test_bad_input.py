@@ -328,6 +328,17 @@ ANSI = {
 }
 
 
+@pytest.mark.parametrize("total", ["sum(9223372036854775800L + v)", "sum(distinct 9223372036854775800L + v)"])
+def test_a_sum_that_no_bigint_holds_says_so(total, tmp_path):
+    app = counting(lambda rows: rows.group_by("at").agg(n=total).named("totals"))
+    with Driver(app, storage=tmp_path) as driver:
+        driver.send("t", {"k": "a", "v": 1, "at": 1}, {"k": "a", "v": 2, "at": 1})
+        with pytest.raises(StepFailed) as error:
+            driver.step()
+    assert said(error).startswith('[STEP_FAILED] step "totals" failed: ')
+    assert "[ARITHMETIC_OVERFLOW] the sum does not fit into a bigint" in said(error)
+
+
 @pytest.mark.parametrize(("build", "condition", "step"), ANSI.values(), ids=list(ANSI))
 def test_an_expression_that_fails_on_a_row_names_its_step(build, condition, step, tmp_path):
     app = counting(build)

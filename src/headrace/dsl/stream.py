@@ -87,7 +87,7 @@ class Handle:
             elif isinstance(text, str) and (alias := _ALIAS.match(text)):
                 made.append((alias[2] or alias[3], self._scalar(alias[1], step)))
             else:
-                check.has_column(text, self.schema, step=step)
+                check.named(text, self.schema, step=step, verb="select")
         made += [(name, self._scalar(text, step)) for name, text in named.items()]
         return self._select(made, "select")
 
@@ -143,7 +143,7 @@ class Handle:
         from headrace.dsl.grouped import Grouped
 
         step = self._step("group_by")
-        plain = check.columns(keys, self.schema, step=step)
+        plain = tuple(check.named(key, self.schema, step=step, verb="group_by") for key in keys)
         check.no_repeats([*plain, *named], step=step)
         over = self.with_columns(**named) if named else self
         every = (*plain, *named)

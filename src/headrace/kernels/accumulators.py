@@ -117,7 +117,17 @@ def _added(kind: str, partial: str) -> Piece:
 
 def _sum(to: Accumulators, call: Call) -> str:
     """A sum is null until a value comes, so its count is kept beside it."""
-    return f"CASE WHEN {_count(to, call)} > 0 THEN ({_total(to, call)})::{call.type} END"
+    total = _total(to, call)
+    return f"CASE WHEN {_count(to, call)} > 0 THEN {_held(total, call.type)} END"
+
+
+def _held(total: str, kind: str) -> str:
+    """Return SQL for a total in its type; a bigint that cannot hold it raises under Spark's condition."""
+    if kind != "BIGINT":
+        return f"({total})::{kind}"
+    message = "[ARITHMETIC_OVERFLOW] the sum does not fit into a bigint; sum(cast(x as decimal(38,0))) holds it"
+    fits = f"({total}) BETWEEN {-(2**63)}::HUGEINT AND {2**63 - 1}::HUGEINT"
+    return f"CASE WHEN {fits} THEN ({total})::BIGINT ELSE error('{message}') END"
 
 
 def _total(to: Accumulators, call: Call) -> str:
@@ -297,7 +307,7 @@ def _distinct_avg(call: Call) -> str:
 
 _FROM_VALUES: dict[str, Callable[[Call], str]] = {
     "count": lambda _: "count(*)",
-    "sum": lambda call: f"sum(v0)::{call.type}",
+    "sum": lambda call: _held("sum(v0)", call.type),
     "avg": _distinct_avg,
     "min": lambda _: "min(v0)",
     "max": lambda _: "max(v0)",

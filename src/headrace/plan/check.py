@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.base.errors import InvalidPlan, Nondeterministic, UnknownColumn, WrongColumnType
+from headrace.base.errors import InvalidExpression, InvalidPlan, Nondeterministic, UnknownColumn, WrongColumnType
+from headrace.base.names import IDENTIFIER
 from headrace.base.schema import RESERVED, type_name
 
 if TYPE_CHECKING:
@@ -25,6 +26,24 @@ def has_column(column: str, schema: pa.Schema, *, step: str) -> str:
     if not isinstance(column, str) or column not in schema.names:
         raise UnknownColumn(str(column), step=step, columns=schema.names)
     return column
+
+
+def named(text: str, schema: pa.Schema, *, step: str, verb: str) -> str:
+    """Return a positional argument that is a column; an expression there wants a name.
+
+    Raises:
+        InvalidExpression: it is no name; the hint says how to give its result one.
+        UnknownColumn: it is the name of no column.
+
+    """
+    if isinstance(text, str) and text not in schema.names and not IDENTIFIER.fullmatch(text.strip("` ")):
+        quoted = text if '"' not in text else text.replace('"', "'")
+        either = f', or {verb}("{quoted} AS x")' if verb == "select" else ""
+        raise InvalidExpression(
+            f'step "{step}": {text!r} is an expression, and its result has no name',
+            hint=f'Name it: {verb}(x="{quoted}"){either}.',
+        )
+    return has_column(text, schema, step=step)
 
 
 def columns(names: str | Sequence[str] | None, schema: pa.Schema, *, step: str) -> tuple[str, ...]:
