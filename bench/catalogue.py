@@ -54,6 +54,11 @@ BENCHES = {
         "pyarrow.ipc reading the same batches from a mapped file",
         ">= 0.8",
     ),
+    "log_replay_spark": Bench(
+        "a topic read whole into plain Spark: records of 85 bytes, and three numbers; dropped, and aggregated",
+        "Spark's Parquet source, same rows",
+        ">= 1.0",
+    ),
     "state_growth": Bench("an epoch of 1 000 rows on a state 10 times larger", "the same on the smaller", "<= 1.3"),
     "expressions": Bench(
         "30 everyday expressions over 5 M rows of Parquet, geometric mean",

@@ -43,6 +43,7 @@ def test_every_bench_of_the_issue_is_listed(bench):
         "log_append_single",
         "log_compact",
         "log_read",
+        "log_replay_spark",
         "state_growth",
         "expressions",
     }
