@@ -1,10 +1,10 @@
 """`log_replay_spark`: a topic read whole into plain Spark, as rows, against Parquet files of the same rows.
 
 Expected: as fast as Spark's own Parquet source or faster. Both are columns until Spark makes rows of them. Parquet is
-smaller and has to be decoded, inside the JVM; the log is mapped and handed over as it is, through a Python process and a
-socket. So records of ids and texts, which Parquet packs badly, should favour the log, and a few numbers, which it packs
-well, should favour Parquet: both shapes are measured, each consumed by a sink that drops rows and by an aggregate over
-every column.
+smaller and has to be decoded, inside the JVM; the log is mapped and handed over as it is, through a Python process and
+a socket. So records of ids and texts, which Parquet packs badly, should favour the log, and a few numbers, which it
+packs well, should favour Parquet: both shapes are measured, each consumed by a sink that drops rows and by an aggregate
+over every column.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ def _say_where(demo: Demo, app: App) -> None:
     say(f"  {me} views list --storage {storage}")
     say(f"  {me} views show {view} --storage {storage} --limit 20")
     say(f"  {me} topics list --log {log}")
-    say(f"  {me} topics consume {topic} --log {log} --max 5")
+    say(f"  {me} topics consume {topic} --log {log} --limit 5")
     say(f"  {me} status {program} --storage {storage}")
     say(f"  {me} explain {program}")
     say(f"The program that you saw: {program}")

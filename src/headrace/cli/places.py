@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.base.errors import PlanError
+from headrace.base.errors import PlanError, UnknownTopic, did_you_mean
 from headrace.cli.programs import load_app
 from headrace.engine.topics import log_path
 from headrace.log import Log
@@ -15,6 +15,8 @@ from headrace.views.sqlite import SqliteViews
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from headrace.log import Topic
 
 STORAGE = Path(".headrace")
 
@@ -52,6 +54,17 @@ def open_log(log: Path | None, app: str | None) -> Log:
         made = load_app(app)
         return Log(log_path(made.storage, made.topics))
     return Log(log if log is not None else STORAGE / "log")
+
+
+def find(log: Log, name: str) -> Topic:
+    """Return a topic, or say which one may have been meant and how to make it."""
+    if not log.has_topic(name):
+        known = log.topics()
+        error = UnknownTopic(name, log=str(log.path), topics=known)
+        create = f'Create it: headrace topics create {name} --schema "id bigint, at timestamp" --log {log.path}'
+        error.hint = f"{did_you_mean(name, known)} {create}".strip()
+        raise error
+    return log.topic(name)
 
 
 def open_views(storage: Path | None, app: str | None) -> SqliteViews:

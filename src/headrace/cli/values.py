@@ -6,12 +6,15 @@ import base64
 import binascii
 import json
 import math
+import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+
+from headrace.base.time import MICROS, show_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,6 +69,34 @@ def shown(value: Any) -> str:
 def counted(number: int, what: str) -> str:
     """Return `1 row`, `2,000 rows`."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def sized(size: int) -> str:
+    """Return a number of bytes as a person likes to read it: `1.2 MB`."""
+    amount = float(size)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:  # noqa: PLR2004 -- decimal units
+            return f"{amount:.3g} {unit}"
+        amount /= 1000
+    return f"{amount:.3g} TB"
+
+
+def as_duration(micros: int) -> str:
+    """Return a duration in one unit where one fits, as people give it: `30 days`, not weeks and days."""
+    for unit, name in ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")):
+        count, rest = divmod(micros, unit * MICROS)
+        if count and not rest:
+            return counted(count, name)
+    return show_duration(micros)
+
+
+def as_bytes(text: str) -> int:
+    """Return the bytes that a text means: `1000000`, `10 MB`, `1.5GB`; raises ValueError where it means none."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKMGT]?)B?\s*", text)
+    if found is None:
+        raise ValueError(f"{text!r} is no number of bytes; say it like 500MB or 10GB")
+    scale: int = 1000 ** " kMGT".index(found[2].replace("K", "k") or " ")
+    return round(float(found[1]) * scale)
 
 
 def from_json(kind: pa.DataType) -> Callable[[Any], Any] | None:

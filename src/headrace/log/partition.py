@@ -215,6 +215,15 @@ class Partition:
             self._layed_out(state)
             return self._layout
 
+    def size(self) -> int:
+        """Return the bytes of all segments, archived ones included."""
+        state = self.state()
+        spans = self.spans(state)
+        return sum(
+            state.position if span.piece is None and span.base == state.segment else self.opened(span).size()
+            for span in spans
+        )
+
     def opened(self, span: Span) -> Segment:
         """Return a segment."""
         if span.piece is None:

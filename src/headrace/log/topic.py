@@ -14,7 +14,7 @@ from headrace.base.time import instant
 from headrace.log import changes, records, times
 from headrace.log import payload as payloads
 from headrace.log.cleaning import Cleaned, Cleaner
-from headrace.log.meta import Meta, MetaFile
+from headrace.log.meta import SETTINGS, Meta, MetaFile
 from headrace.log.partition import Partition
 from headrace.log.payload import SYSTEM
 from headrace.log.producers import identity, is_sequence
@@ -96,6 +96,16 @@ class Topic:
     def retention(self) -> int | None:
         """How long records are kept, in microseconds; None for ever."""
         return self._meta().retention
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What `alter` changes, by name; durations in microseconds, None where there is no bound."""
+        meta = self._meta()
+        return {name: getattr(meta, name) for name in SETTINGS}
+
+    def sizes(self) -> dict[int, int]:
+        """Return the bytes that each partition's records take on disk, archived ones included."""
+        return {number: self._partition(number).size() for number in range(self.partitions)}
 
     # ---- changing what it is ---------------------------------------------------------------------------
 

@@ -1,0 +1,96 @@
+"""Which records of a topic are shown: those of a key, and those that meet a condition in Spark SQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.base.errors import HeadraceError, PlanError, did_you_mean
+from headrace.base.schema import TIMESTAMP, type_name
+from headrace.cli.values import from_text
+from headrace.kernels.duck import Duck
+from headrace.log.rows import to_array
+from headrace.plan.expressions import condition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from headrace.log import Topic
+
+SYSTEM = {"_partition": pa.int32(), "_offset": pa.int64(), "_time": TIMESTAMP, "_deleted": pa.bool_()}
+
+
+class ConditionFailed(PlanError):
+    """The condition of `--where` cannot be computed for a record, as in Spark's ANSI mode."""
+
+    condition = "CONDITION_FAILED"
+
+
+class Picked:
+    """Keeps the records of a key that meet a condition; a context manager, since DuckDB computes the condition."""
+
+    def __init__(self, topic: Topic, *, keys: Sequence[str], where: str | None) -> None:
+        self._keys = _key(topic, keys) if keys else {}
+        schema = pa.schema([*topic.schema, *(pa.field(name, kind) for name, kind in SYSTEM.items())])
+        self._where = condition(where, schema, step="--where") if where is not None else None
+        self._duck = Duck() if where is not None else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._duck is not None:
+            self._duck.close()
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        """Return the rows that are picked, in their order; `rows` has the topic's columns and `SYSTEM`.
+
+        Raises:
+            ConditionFailed: the condition cannot be computed for one of them.
+
+        """
+        for name, value in self._keys.items():
+            rows = rows.filter(pc.equal(rows.column(name), value))
+        if self._duck is None or self._where is None or not rows.num_rows:
+            return rows
+        needed = rows.select(sorted(self._where.columns) or ["_offset"])
+        try:
+            met = self._duck.arrow(
+                f"SELECT coalesce(({self._where.sql}), false) AS met FROM {self._duck.register(needed)}"
+            )
+        except duckdb.Error as error:
+            raise ConditionFailed(
+                f"--where {self._where.text!r} failed: {str(error).splitlines()[0]}",
+                hint="Guard it: try_cast, nullif, or a test before it.",
+            ) from None
+        finally:
+            self._duck.forget()
+        return rows.filter(met.column("met"))
+
+
+def _key(topic: Topic, given: Sequence[str]) -> dict[str, pa.Scalar]:
+    """Return the value of each key column that was given."""
+    if not topic.key:
+        raise PlanError(f"the topic {topic.name} has no key", hint='Say --where "column = value" instead.')
+    made = {}
+    for text in given:
+        name, told, value = text.partition("=")
+        if len(topic.key) == 1 and name not in topic.key:
+            name, told, value = topic.key[0], "=", text
+        if not told or name not in topic.key:
+            raise PlanError(
+                f'--key "{text}" names no column of the key of {topic.name}, which is {", ".join(topic.key)}',
+                hint=did_you_mean(name, topic.key) or f"Say it like --key {topic.key[0]}=VALUE.",
+            )
+        kind = topic.schema.field(name).type
+        try:
+            made[name] = to_array([from_text(kind)(value)], kind)[0]
+        except (ValueError, TypeError, ArithmeticError, pa.ArrowException, HeadraceError) as error:
+            raise PlanError(f'--key "{text}" is no {type_name(kind)}: {error}') from None
+    return made

@@ -1,0 +1,174 @@
+"""What a topic is and what becomes of its old records, from the command line."""
+
+import json
+
+import pytest
+
+from headrace.cli.values import as_bytes, sized
+from headrace.log import Log
+
+LOG = ".headrace/log"
+
+
+@pytest.fixture
+def users(headrace):
+    """Two partitions, compacted: ann three times, bob deleted, eve once."""
+    said = headrace(
+        "topics", "create", "users", "--schema", "id string, n bigint, at timestamp", "--key", "id",
+        "--cleanup", "compact", "--event-time", "at", "--partitions", "2", "--retention", "30 days",
+        "--delete-retention", "1 hour",
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    with Log(LOG) as log:
+        topic = log.topic("users")
+        for n, name in enumerate(["ann", "bob", "ann", "eve", "ann"]):
+            topic.append([{"id": name, "n": n, "at": f"2026-01-0{n + 1}"}])
+        topic.append([{"id": "bob", "at": "2026-01-06", "_deleted": True}])
+    return "users"
+
+
+def consumed(headrace, topic, *options):
+    said = headrace("topics", "consume", topic, *options)
+    assert said.code == 0, said.err
+    return [json.loads(line) for line in said.out.splitlines()]
+
+
+def test_settings_are_given_shown_and_altered(headrace, users, folder):
+    described = json.loads(headrace("topics", "describe", users, "--json").out)
+    assert {name: described[name] for name in ("cleanup", "retention", "delete_retention", "retention_bytes")} == {
+        "cleanup": "compact",
+        "retention": "30 days",
+        "delete_retention": "1 hour",
+        "retention_bytes": None,
+    }
+    (folder / "old").mkdir()
+    said = headrace(
+        "topics", "alter", users, "--retention", "none", "--retention-bytes", "1.5GB", "--archive", folder / "old",
+        "--partitions", "3", "--schema", "id string, n bigint, at timestamp, land string", "--default", "land=CH",
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    assert "retention: 30 days -> none" in said.out
+    assert "retention_bytes: none -> 1500000000" in said.out
+    assert "partitions: 2 -> 3" in said.out
+    shown = headrace("topics", "describe", users).out
+    for line in (
+        "retention   1.5 GB a partition",
+        "schema 1    id string, n bigint, at timestamp",
+        f"archive     {folder}/old",
+    ):
+        assert line in shown
+    assert consumed(headrace, users, "--key", "eve")[0]["land"] == "CH"
+    again = headrace("topics", "alter", users, "--partitions", "3", "--json")
+    assert json.loads(again.out) == {"topic": users, "changed": []}
+
+
+def test_describe_draws_partitions_in_columns(headrace, users):
+    table = headrace("topics", "describe", users).out.splitlines()[-3:]
+    assert table[0].split() == ["partition", "start", "end", "rows", "size", "first", "last"]
+    assert len({line.index(word) + len(word) for line, word in zip(table, ("rows", "", ""), strict=True) if word}) == 1
+    assert [int(line.split()[0]) for line in table[1:]] == [0, 1]
+    assert sum(int(line.split()[3]) for line in table[1:]) == 6
+
+
+def test_compacting_keeps_the_last_record_of_each_key(headrace, users):
+    said = headrace("topics", "compact", users)
+    assert said.code == 0, said.err
+    assert said.out.startswith("topic users: 3 records compacted away (")
+    left = sorted((row["id"], row.get("n")) for row in consumed(headrace, users))
+    assert left == [("ann", 4), ("bob", None), ("eve", 3)]
+    done = json.loads(headrace("topics", "clean", "--json").out)
+    assert [each["topic"] for each in done] == ["users"]
+    assert headrace("topics", "clean", users).out == "topic users: nothing to do\n"
+
+
+def test_verify_names_what_is_damaged_and_where(headrace, users, folder):
+    headrace("topics", "create", "whole", "--schema", "a int")
+    assert headrace("topics", "verify").out == f"2 topics in {LOG}: whole\n"
+    path = max(folder.glob(f"{LOG}/topics/users/*/*.segment"), key=lambda each: each.stat().st_size)
+    raw = bytearray(path.read_bytes())
+    raw[200] ^= 4
+    path.write_bytes(raw)
+    said = headrace("topics", "verify", "--json")
+    assert said.code == 1
+    found = json.loads(said.out)
+    assert (found["topics"], found["whole"]) == (["users", "whole"], False)
+    (finding,) = found["findings"]
+    assert finding["topic"] == "users"
+    assert finding["file"].endswith(path.name)
+    assert finding["position"] == 0
+    assert said.err.startswith("[DAMAGED] 1 spot of the log .headrace/log is damaged, in: users")
+    assert path.name in headrace("topics", "verify", users).out
+    assert headrace("topics", "verify", "whole").code == 0
+    assert headrace("topics", "delete", users, "--yes").code == 0
+
+
+def test_records_are_picked_by_key_condition_and_place(headrace, users):
+    def numbers(*options):
+        return sorted(row["n"] for row in consumed(headrace, users, *options) if "n" in row)
+
+    assert numbers("--key", "ann") == [0, 2, 4]
+    assert numbers("--key", "id=bob") == [1]
+    assert consumed(headrace, users, "--where", "_deleted") == [{"id": "bob", "_deleted": True}]
+    assert numbers("--where", "n % 2 = 0 and upper(id) <> 'BOB'") == [0, 2, 4]
+    assert numbers("--where", "at >= timestamp'2026-01-03' and _offset >= 0", "--limit", "1") != []
+    assert numbers("--until", "2026-01-03") == [0, 1]
+    assert numbers("--from", "2026-01-03", "--until", "2026-01-05") == [2, 3]
+    assert numbers("--until", "0") == []
+    assert numbers("--until", "latest", "--follow") == [0, 1, 2, 3, 4]
+    assert numbers("--until", "2026-01-04 12:00", "--follow", "--partition", _partition_of("ann")) != []
+
+
+def _partition_of(key):
+    with Log(LOG) as log:
+        topic = log.topic("users")
+        for number in range(topic.partitions):
+            if key in topic.read(number, 0, 100).column("id").to_pylist():
+                return str(number)
+    raise AssertionError(key)
+
+
+WRONG = [
+    (["create", "t", "--schema", "a int", "--retention", "soon"], 1, "'soon' is not a retention"),
+    (["create", "t", "--schema", "a int", "--retention-bytes", "lots"], 2, "'lots' is no number of bytes"),
+    (["create", "t", "--schema", "a int", "--cleanup", "compact"], 1, "there is no key"),
+    (["create", "t", "--schema", "a int", "--cleanup", "shred"], 2, "'shred' is not one of"),
+    (["create", "t", "--schema", "a int", "--archive", "nowhere"], 1, "nowhere"),
+    (["alter", "users"], 2, "nothing to change is said"),
+    (["alter", "users", "--default", "a=1"], 2, "--default is for columns that --schema adds"),
+    (["alter", "users", "--schema", "id string", "--default", "x=1"], 1, '--default "x=1" names no column'),
+    (["alter", "users", "--schema", "id string"], 1, "[SCHEMA_REFUSED]"),
+    (["alter", "users", "--partitions", "1"], 1, "none is taken away"),
+    (["alter", "usres", "--partitions", "3"], 1, 'Did you mean "users"?'),
+    (["compact", "usres"], 1, 'Did you mean "users"?'),
+    (["compact", "plain"], 1, 'its cleanup is "delete"'),
+    (["clean", "usres"], 1, 'Did you mean "users"?'),
+    (["verify", "usres"], 1, 'Did you mean "users"?'),
+    (["describe", "usres"], 1, 'Did you mean "users"?'),
+    (["consume", "users", "--where", "m > 1"], 1, 'has no column "m"'),
+    (["consume", "users", "--where", "n"], 1, "is bigint, not boolean"),
+    (["consume", "users", "--where", "1 / (n - n) > 1"], 1, "[CONDITION_FAILED] --where '1 / (n - n) > 1' failed"),
+    (["consume", "users", "--until", "never"], 1, "--until 'never' is no place in a topic"),
+    (["consume", "users", "--from", "start"], 1, "Say earliest, latest, an offset"),
+    (["consume", "users", "--key", "x=1"], 0, ""),
+    (["consume", "plain", "--key", "1"], 1, "the topic plain has no key"),
+    (["consume", "pairs", "--key", "1"], 1, "names no column of the key of pairs, which is a, b"),
+    (["consume", "pairs", "--key", "a=x"], 1, '--key "a=x" is no int'),
+    (["consume", "users", "--partition", "7"], 1, "It has 0 to 1"),
+    (["consume", "users", "--limit", "-1"], 2, "is not in the range"),
+]
+
+
+@pytest.mark.usefixtures("users")
+@pytest.mark.parametrize(("command", "code", "error"), WRONG, ids=[" ".join(each[0]) for each in WRONG])
+def test_bad_input_is_said(headrace, command, code, error):
+    headrace("topics", "create", "plain", "--schema", "a int")
+    headrace("topics", "create", "pairs", "--schema", "a int, b int", "--key", "a", "--key", "b")
+    said = headrace("topics", *command)
+    assert (said.code, error in said.err) == (code, True), said.err
+
+
+def test_sizes_are_read_and_shown():
+    assert [as_bytes(text) for text in ("7", "2 kB", "1.5GB", "3M")] == [7, 2_000, 1_500_000_000, 3_000_000]
+    assert [sized(size) for size in (0, 999, 1_234, 2_500_000, 7_000_000_000_000)] == [
+        "0 B", "999 B", "1.23 kB", "2.5 MB", "7 TB",
+    ]  # fmt: skip
