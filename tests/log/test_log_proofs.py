@@ -4,7 +4,7 @@ import pytest
 from scripts import log_flips, log_kills, log_power, log_readers
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_processes_that_are_killed_lose_nothing_acknowledged_and_double_nothing(tmp_path, seed):
     log_kills.storm(tmp_path, seed, kills=3)
 
@@ -26,8 +26,8 @@ def test_a_disk_that_lies_about_syncs_is_found_out(tmp_path, monkeypatch):
 
 
 def test_a_flipped_bit_anywhere_is_never_served(tmp_path):
-    done = log_flips.flips(tmp_path, seed=20240131, count=200)
-    assert min(done[".segment"], done[".index"]) > 30
+    done = log_flips.flips(tmp_path, seed=20240131, count=100)
+    assert min(done[".segment"], done[".index"]) > 15
 
 
 def test_readers_beside_an_appender_see_no_gap_and_no_repeat(tmp_path):

@@ -265,20 +265,23 @@ def test_many_threads_wait_for_one_future(log):
             assert set(pool.map(lambda _, sent=sent: sent.result(60), range(8))) == {n}
 
 
-def test_a_callback_may_send_more(log, topic):
-    with log.producer(max_unacknowledged=1, linger="0 ms") as producer:
-        more = []
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_callback_may_send_more(log, partitions):
+    """It is called by the thread that writes, which must not wait for itself, however many disks it waits for."""
+    topic = log.create_topic("p", "n bigint", partitions=partitions)
+    more = []
+    with log.producer(max_unacknowledged=6, linger=HOUR) as producer:
 
         def again(done):
             producer.flush()
-            more.append(producer.send("a", {"n": done.result() + 10}))
+            more.append(producer.send("p", {"n": done.result()}, partition=0))
 
-        first = producer.send("a", {"n": 0})
-        first.add_done_callback(again)
-        first.result()
+        first = [producer.send("p", {"n": n}, partition=n % partitions) for n in range(6)]
+        for future in first:
+            future.add_done_callback(again)
         producer.flush()
-    assert values(topic)[0] == 0
-    assert [future.result() for future in more] == [1]
+    assert len(more) == 6 == sum(future.done() for future in more)
+    assert sum(topic.end_offsets().values()) == 12
 
 
 @pytest.mark.parametrize(

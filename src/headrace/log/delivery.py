@@ -69,6 +69,7 @@ def deliver(piece: Piece, numbering: Numbering | None, *, now: int) -> Done:
     ]
     each(lambda part: part.append(numbering), parts, at_once=True)
     for part in parts:
+        part.settle()
         done.bytes += part.bytes
         if part.error is not None:
             done.refused = done.refused or part.error
@@ -149,17 +150,24 @@ class _Part:
         self.futures = piece.futures if whole else [piece.futures[i] for i in at]
         self.sequences = np.array([piece.sequences[i] for i in at] if piece.sequences else [], dtype=np.int64)
         self.bytes = 0
+        self.repeated: list[Sent] = []  # those that an earlier attempt appended
+        self.offsets = range(0)
         self.error: BaseException | None = None
 
     def append(self, numbering: Numbering | None) -> None:
-        """Append them and finish their futures."""
+        """Append them; what comes of it is kept for `settle`, an error too."""
         try:
-            given = self._write() if numbering is None else self._write_fresh(numbering)
+            self.offsets = self._write() if numbering is None else self._write_fresh(numbering)
         except BaseException as error:  # noqa: BLE001 - it is those who wait that must hear of it
             self.error = error
-            fail(self.futures, error)
+
+    def settle(self) -> None:
+        """Finish the futures; in the producer's own thread, for callbacks may use the producer."""
+        finish(self.repeated, [None] * len(self.repeated))
+        if self.error is None:
+            finish(self.futures, self.offsets)
         else:
-            finish(self.futures, given)
+            fail(self.futures, self.error)
 
     def _write_fresh(self, numbering: Numbering) -> range:
         """Skip what this partition has from this producer and append the rest; look again if it got more meanwhile."""
@@ -167,7 +175,7 @@ class _Part:
         while True:
             last = numbering.reached.get(place, NEVER)
             seen = int(np.searchsorted(self.sequences, last, side="right"))
-            finish(self.futures[:seen], [None] * seen)
+            self.repeated += self.futures[:seen]
             self.futures, self.sequences, self.table = (
                 self.futures[seen:],
                 self.sequences[seen:],
