@@ -104,7 +104,7 @@ def _count(to: Accumulators, call: Call) -> str:
     if not call.arguments:
         return "_n"
     every = " AND ".join(f"({sql}) IS NOT NULL" for sql in call.arguments)
-    made = f"count(*) FILTER (WHERE {every})"
+    made = f"count({call.arguments[0]})" if len(call.arguments) == 1 else f"count(*) FILTER (WHERE {every})"
     if not to.insert_only:
         made = f"coalesce(sum(_weight) FILTER (WHERE {every}), 0)"
     return to.piece(_added("BIGINT", f"({made})::BIGINT"))

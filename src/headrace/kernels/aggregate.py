@@ -6,13 +6,13 @@ values. A result comes out only where it changed: the old row withdrawn, the new
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
 from headrace.kernels.grouped import COUNT, GROUPS, Counts, by_position, tables
 from headrace.kernels.panes import PaneSql
+from headrace.kernels.singles import SinglesSql, pairs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,63 +79,41 @@ class Merging:
         return self._merged_by_windows(folded)
 
     def _joined(self, folded: str) -> str:
-        """Make `touched`: the changed groups with their new and old pieces; return its name."""
+        """Return SQL for the changed groups: keys, `_time`, their new pieces `p0…` and old ones `o0…`."""
         groups = self.state.name(GROUPS)
         keys = [name for name, _ in self.state.tables[GROUPS].keys]
         columns = [f"d.{key}" for key in keys]
         columns += [f"coalesce(s.{COUNT}, 0) + d.{COUNT} AS {COUNT}", "d._time", *_OLD]
         for i, piece in enumerate(self.grouping.pieces):
             columns += [f"{piece.merge.format(o=f's.p{i}', d=f'd.p{i}')} AS p{i}", f"s.p{i} AS o{i}"]
-        self.duck.run(
-            f"CREATE OR REPLACE TEMP TABLE touched AS SELECT {', '.join(columns)} FROM {folded} d "
+        return (
+            f"SELECT {', '.join(columns)} FROM {folded} d "
             f"LEFT JOIN {groups} s ON {self.state.matching(GROUPS, 'd', 's')}"
         )
-        return "touched"
 
     def _update(self, folded: list[str]) -> None:
         """Add partial groups and values to the state, whatever comes out of it later."""
-        self.state.replace(GROUPS, self._joined(folded[0]), at="o_row")
+        kept = ", ".join([*self.state.tables[GROUPS].columns, "o_row"])
+        self.state.replace(GROUPS, self.duck.arrow(f"SELECT {kept} FROM ({self._joined(folded[0])})"), at="o_row")
         for number in range(len(self.grouping.values)):
             table = f"values{number}"
             keys = ", ".join(f"d.{name}" for name, _ in self.state.tables[table].keys)
             new = f"coalesce(s.{COUNT}, 0) + d.{COUNT} AS {COUNT}"
-            self.duck.run(
-                f"CREATE OR REPLACE TEMP TABLE touched_values AS SELECT {', '.join([keys, new, *_OLD])} "
-                f"FROM {folded[number + 1]} d "
+            touched = self.duck.arrow(
+                f"SELECT {', '.join([keys, new, *_OLD])} FROM {folded[number + 1]} d "
                 f"LEFT JOIN {self.state.name(table)} s ON {self.state.matching(table, 'd', 's')}"
             )
-            self.state.replace(table, "touched_values", at="o_row")
+            self.state.replace(table, touched, at="o_row")
 
     # -- results of single rows
 
     def _merged_simply(self, folded: str) -> pa.Table:
-        touched = self._joined(folded)
-        self.state.replace(GROUPS, touched, at="o_row")
-        old_calls = [re.sub(r"\b(?:p(\d+)|(_n))\b", _old_name, call) for call in self.grouping.calls]
-        calls = [f"CASE WHEN {COUNT} > 0 THEN {sql} END AS _a{i}" for i, sql in enumerate(self.grouping.calls)]
-        calls += [f"CASE WHEN o_n > 0 THEN {sql} END AS _b{i}" for i, sql in enumerate(old_calls)]
-        rest = ", ".join([*self._named_keys(), *self._pane_column(), "_time", COUNT, "o_n"])
-        results = self.grouping.results
-        new = [f"CASE WHEN {COUNT} > 0 THEN {sql} END AS r{i}" for i, (_, sql, _) in enumerate(results)]
-        old = [f"CASE WHEN o_n > 0 THEN {sql} END AS q{i}" for i, (_, sql, _) in enumerate(results)]
-        renamed = ", ".join(["*", *(f"_b{i} AS _a{i}" for i in range(len(old_calls)))])
-        hide = _exclude([f"_a{i}" for i in range(len(old_calls))])
-        first = f"SELECT {', '.join([rest, *calls])} FROM {touched}"
-        second = f"SELECT {', '.join(['*', *new])} FROM ({first})"
-        third = f"SELECT {renamed.replace('*', f'*{hide}', 1)} FROM ({second})"
-        both = f"SELECT {', '.join(['*', *old])} FROM ({third})"
-        changed = " OR ".join([f"r{i} IS DISTINCT FROM q{i}" for i in range(len(results))]) or "false"
-        return self.duck.arrow(
-            f"WITH paired AS MATERIALIZED ({both}) "
-            f"{self._result_rows('paired', 'q', -1)} WHERE o_n > 0 AND ({COUNT} = 0 OR {changed}) UNION ALL "
-            f"{self._result_rows('paired', 'r', 1)} WHERE {COUNT} > 0 AND (o_n IS NULL OR {changed})"
-        )
+        rows = self.duck.arrow(SinglesSql(self.grouping).of(self._joined(folded)))
+        self.state.replace(GROUPS, rows, at="o_row")
+        return pairs(self.grouping, rows)
 
     def _named_keys(self) -> list[str]:
         return [f"k{i} AS {quote(name)}" for i, (name, _, _) in enumerate(self.grouping.keys)]
-
-    def _pane_column(self) -> list[str]:
-        return ["_pane AS _window"] if self.grouping.panes else []
 
     def _result_rows(self, source: str, prefix: str, weight: int) -> str:
         """Return the SELECT of the step's columns, its results being called `<prefix>0…` in `source`."""
@@ -272,11 +250,10 @@ class Merging:
         by = f"PARTITION BY {', '.join(keys)} " if keys else ""
         following = f"lead(_pane) OVER ({by}ORDER BY _pane)"
         panes = f"SELECT {', '.join([*keys, '_pane'])}, {following} AS next FROM {self.state.name(GROUPS)} WHERE {near}"
-        starts = sql.starts("_pane", after=after, until=until)
-        windows = f"SELECT {', '.join([*keys, 'next'])}, unnest({starts}) AS _window FROM ({panes})"
+        starts = sql.starts("_pane", after=after, until=f"least({until}, coalesce(next - {sql.panes.size}, {until}))")
         self.duck.run(
-            f"CREATE OR REPLACE TEMP TABLE closing AS SELECT {', '.join([*keys, '_window'])}, 0::BIGINT AS _time "
-            f"FROM ({windows}) WHERE next IS NULL OR next >= _window + {sql.panes.size}"
+            f"CREATE OR REPLACE TEMP TABLE closing AS "
+            f"SELECT {', '.join([*keys, f'unnest({starts}) AS _window', '0::BIGINT AS _time'])} FROM ({panes})"
         )
 
     def _framed(self, sql: PaneSql, near: str) -> str:
@@ -303,14 +280,6 @@ class Merging:
         made = [*keys, "_window", "0::BIGINT AS _time", f"(sum({COUNT}) OVER frame_)::BIGINT AS {COUNT}", *folds]
         slid = f"SELECT {', '.join(made)} FROM ({rows}) {frame}"
         return f"SELECT * FROM ({slid}) WHERE _window IS NOT NULL AND {COUNT} > 0"
-
-
-def _old_name(found: re.Match[str]) -> str:
-    return f"o{found[1]}" if found[1] is not None else "o_n"
-
-
-def _exclude(columns: list[str]) -> str:
-    return f" EXCLUDE ({', '.join(columns)})" if columns else ""
 
 
 def _together(parts: list[pa.Table]) -> pa.Table:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 
-from headrace.base.names import quote
+from headrace.base.names import literal, quote
 from headrace.base.schema import TIMESTAMP_NTZ
 
 if TYPE_CHECKING:
@@ -23,9 +23,15 @@ SETTINGS: dict[str, Any] = {
     "preserve_insertion_order": True,
 }
 
+ROWS_PER_BATCH = 1 << 17
+
 
 class Duck:
-    """A connection. Relations that are registered live until `forget` or `close`."""
+    """A connection. Relations that are registered live until `forget` or `close`.
+
+    It remembers a *stamp* for each step whose tables it has: which state file they are at. Stamps are part of the
+    transaction, and of the file where there is one.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         self.connection = duckdb.connect(str(path) if path else ":memory:", config=SETTINGS)
@@ -35,14 +41,28 @@ class Duck:
         self._defined: dict[str, Callable[..., Any]] = {}
         self.blamed: HeadraceError | None = None
         """What a function that SQL called has raised: DuckDB keeps no more of it than the text."""
+        self._sources: list[object] = []
+        self._in_file = path is not None
+        self._stamped: dict[str, str] = {}
+        self._stamping: dict[str, str] = {}
+        if self._in_file:
+            self.run("CREATE TABLE IF NOT EXISTS _heads (step VARCHAR, file VARCHAR)")
+            self._stamped = dict(self.rows("SELECT step, file FROM _heads"))
 
     def run(self, sql: str) -> None:
         """Execute a statement for its effect."""
         self.connection.execute(sql).fetchall()
 
+    def change(self, sql: str) -> int:
+        """Execute an INSERT or DELETE and return how many rows it met."""
+        return int(self.connection.execute(sql).fetchall()[0][0])
+
     def arrow(self, sql: str) -> pa.Table:
         """Return a query's rows."""
-        return self.connection.sql(sql).to_arrow_table()
+        submit = getattr(self.connection, "_submit", None)  # what `sql` ends in: it plans the query once, not twice
+        if submit is not None:
+            return submit(sql, None, "arrow", ROWS_PER_BATCH).arrow_table()
+        return self.connection.sql(sql).to_arrow_table(ROWS_PER_BATCH)
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Return a query's few rows as tuples."""
@@ -50,9 +70,15 @@ class Duck:
 
     def register(self, table: pa.Table) -> str:
         """Make an Arrow table readable by SQL, without a copy, and return the name it has there."""
+        table = _unsliced(without_zones(table))
+        source = getattr(self.connection, "_register_source", None)  # what `register` begins with, before a view
+        if source is not None:
+            handle = source(table)
+            self._sources.append(handle)
+            return f'"{handle.name}"'
         self._names += 1
         name = f"arrow{self._names}"
-        self.connection.register(name, _unsliced(without_zones(table)))
+        self.connection.register(name, table)
         self._registered.append(name)
         return name
 
@@ -80,8 +106,30 @@ class Duck:
                 null_handling="special",
             )
 
+    def stamp(self, step: str) -> str | None:
+        """Return which state file the tables of a step are at, if it has them."""
+        return self._stamping.get(step, self._stamped.get(step))
+
+    def set_stamp(self, step: str, file: str) -> None:
+        """Say which state file the tables of a step are at; takes effect with `commit`."""
+        self._stamping[step] = file
+        if self._in_file:
+            self.run(f"DELETE FROM _heads WHERE step = {literal(step)}")
+            self.run(f"INSERT INTO _heads VALUES ({literal(step)}, {literal(file)})")
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self.run("BEGIN")
+
+    def commit(self) -> None:
+        """Make what the transaction did lasting."""
+        self.run("COMMIT")
+        self._stamped |= self._stamping
+        self._stamping.clear()
+
     def rollback(self) -> None:
         """Undo what the open transaction did, if there is one."""
+        self._stamping.clear()
         with suppress(duckdb.TransactionException):
             self.connection.rollback()
 
@@ -90,6 +138,7 @@ class Duck:
         for name in self._registered:
             self.connection.unregister(name)
         self._registered.clear()
+        self._sources.clear()
 
     def close(self) -> None:
         """Close the connection."""

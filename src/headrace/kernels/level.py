@@ -16,12 +16,13 @@ from headrace.base.errors import HeadraceError, InternalError, StepFailed
 from headrace.kernels.aggregate import Merging
 from headrace.kernels.apply import applied
 from headrace.kernels.call import called
+from headrace.kernels.duck import typed
 from headrace.kernels.exchange import split
 from headrace.kernels.files import write_tables
 from headrace.kernels.grouped import Counts, tables
 from headrace.kernels.partial import partial
 from headrace.kernels.spec import Apply, Call, Merge, Op, Partial, Query, Send, Stage
-from headrace.kernels.staging import staged
+from headrace.kernels.staging import as_they_are, staged, staged_schema
 from headrace.kernels.state import Head, open_states
 from headrace.kernels.users import define
 
@@ -177,7 +178,7 @@ class LevelRun:
     # ---- state ----
 
     def _open(self) -> None:
-        self.duck.run("BEGIN")
+        self.duck.begin()
         steps = {op.step: tables(op.grouping) for op in self.level.stateful}
         folders = {step: self.task.state_folder(step) for step in steps}
         self.states = open_states(self.duck, steps, self.task.heads, folders)
@@ -191,7 +192,7 @@ class LevelRun:
             if head is not None and head != self.task.heads.get(step):
                 self.outcome.report.heads[step] = head
         if self.states:
-            self.duck.run("COMMIT")
+            self.duck.commit()
 
     # ---- deltas ----
 
@@ -281,10 +282,14 @@ class LevelRun:
 
     @_do.register
     def _stage(self, op: Stage) -> None:
-        rows = self._relation(op.input)
-        if rows is None:
-            return
-        table = staged(self.duck, op, rows)
+        known = self.tables.get(op.input, [])
+        if as_they_are(op) and len(known) == 1:
+            table = typed(known[0], staged_schema(op))
+        else:
+            rows = self._relation(op.input)
+            if rows is None:
+                return
+            table = staged(self.duck, op, rows)
         if table.num_rows:
             self.task.fault("before_staging")
             self.outcome.report.staged.append(stage(self.task, self.level.number, op.sink, table))

@@ -54,8 +54,8 @@ class PaneSql:
         """Return whether all windows of the pane are closed at a watermark."""
         return self.closed(self.last_start(pane), watermark)
 
-    def starts(self, pane: str, *, after: int | None = None, until: int | None = None) -> str:
-        """Return a list of the starts of the pane's windows, those in (after, until]."""
+    def starts(self, pane: str, *, after: int | None = None, until: str | None = None) -> str:
+        """Return a list of the starts of the pane's windows, those in (after, until]; `until` is SQL."""
         first, last = self.first_start(pane), self.last_start(pane)
         if after is not None:
             first = f"greatest({first}, {self._down(str(after), self.panes.every)} + {self.panes.every})"

@@ -27,12 +27,23 @@ def staged(duck: Duck, op: Stage, rows: str) -> pa.Table:
     columns = [quote(name) for name in op.schema.names]
     if op.form == "rows":
         made = duck.arrow(f"SELECT {', '.join(columns)}, _time FROM {rows} WHERE _weight > 0")
-        return typed(made, _with(op.schema, TIME))
+        return typed(made, staged_schema(op))
     source = _netted(columns, rows) if op.net else rows
     if op.form == "delta":
         made = duck.arrow(f"SELECT {', '.join(columns)}, _weight::INTEGER AS _weight, _time FROM {source}")
-        return typed(made, _with(op.schema, WEIGHT, TIME))
-    return typed(duck.arrow(_changelog(op, source)), _with(op.schema, TIME, DELETED))
+        return typed(made, staged_schema(op))
+    return typed(duck.arrow(_changelog(op, source)), staged_schema(op))
+
+
+def as_they_are(op: Stage) -> bool:
+    """Whether a sink takes a delta's rows without looking at them."""
+    return op.form == "delta" and not op.net
+
+
+def staged_schema(op: Stage) -> pa.Schema:
+    """Return the columns of a sink's staged rows."""
+    more = {"rows": (TIME,), "delta": (WEIGHT, TIME), "changelog": (TIME, DELETED)}[op.form]
+    return pa.schema([*((field.name, field.type) for field in op.schema), *more])
 
 
 def _netted(columns: list[str], rows: str) -> str:
@@ -54,7 +65,3 @@ def _changelog(op: Stage, source: str) -> str:
     emptied = [f"CASE WHEN _weight > 0 THEN {name} END AS {name}" if name in others else name for name in columns]
     order = ", ".join(["_time", *key])
     return f"SELECT {', '.join(emptied)}, _time, _weight < 0 AS _deleted FROM ({kept}) WHERE _nth = 1 ORDER BY {order}"
-
-
-def _with(schema: pa.Schema, *fields: pa.Field) -> pa.Schema:
-    return pa.schema([*((field.name, field.type) for field in schema), *fields])

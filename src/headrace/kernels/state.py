@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.names import literal, quote
+from headrace.base.names import quote
 from headrace.kernels.files import read_metadata, read_tables, write_tables
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ MAX_CHAIN = 200
 """Deltas after which a full file is written, however small they are: a rebuild reads no more files than this."""
 MIN_FULL_BYTES = 256 * 1024
 COUNT = "_n"
+FEW = 200
+"""So many row ids are written out in SQL rather than read from a relation: a third of the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,7 @@ class StepState:
         self.head = head
         self._changes: dict[str, list[pa.Table]] = {}
         self._evicted: dict[str, list[str]] = {}
+        self._count = head.rows if head else 0
 
     def name(self, table: str) -> str:
         """Return a table's name in SQL."""
@@ -85,28 +88,34 @@ class StepState:
             typed = ", ".join(f"{name} {kind}" for name, kind in (*table.keys, (COUNT, "BIGINT"), *table.values))
             self.duck.run(f"CREATE TABLE IF NOT EXISTS {self.name(table.name)} ({typed})")
 
-    def replace(self, table: str, source: str, *, at: str) -> None:
-        """Put the rows of relation `source` (all columns) in the place of those with their keys.
+    def replace(self, table: str, rows: pa.Table, *, at: str) -> None:
+        """Put `rows` (all columns of the table, and `at`) in the place of those with their keys.
 
-        `at` is the column of `source` with the `rowid` of the row that is replaced, null for a new key: deleting by
-        it is a third of the cost of deleting by key. Rows with a count of 0 take the old one away and leave nothing.
+        `at` is the column with the `rowid` of the row that is replaced, null for a new key: deleting by it is a third
+        of the cost of deleting by key. Rows with a count of 0 take the old one away and leave nothing.
         """
+        if not rows.num_rows:
+            return
         spec = self.tables[table]
-        changed = self.duck.arrow(f"SELECT {', '.join(spec.columns)} FROM {source}")
-        if changed.num_rows:
-            self._changes.setdefault(table, []).append(changed)
+        self._changes.setdefault(table, []).append(rows.select(spec.columns))
+        source = self.duck.register(rows)
+        if rows.column(at).null_count < rows.num_rows:
             old = f"SELECT {at} FROM {source} WHERE {at} IS NOT NULL"
-            self.duck.run(f"DELETE FROM {self.name(table)} WHERE rowid IN ({old})")
-            self._insert(spec, source)
+            if rows.num_rows <= FEW:
+                old = ", ".join(str(row) for row in rows.column(at).to_pylist() if row is not None)
+            self._count -= self.duck.change(f"DELETE FROM {self.name(table)} WHERE rowid IN ({old})")
+        self._insert(spec, source)
 
     def evict(self, table: str, where: str) -> None:
         """Drop the rows that meet a condition over the table's columns, whatever came before in this epoch."""
         self._evicted.setdefault(table, []).append(where)
-        self.duck.run(f"DELETE FROM {self.name(table)} WHERE {where}")
+        self._count -= self.duck.change(f"DELETE FROM {self.name(table)} WHERE {where}")
 
     def _insert(self, spec: TableSpec, source: str) -> None:
         columns = ", ".join(spec.columns)
-        self.duck.run(f"INSERT INTO {self.name(spec.name)} SELECT {columns} FROM {source} WHERE {COUNT} <> 0")
+        self._count += self.duck.change(
+            f"INSERT INTO {self.name(spec.name)} SELECT {columns} FROM {source} WHERE {COUNT} <> 0"
+        )
 
     # ---- files ----
 
@@ -129,7 +138,7 @@ class StepState:
         if full:
             tables = {table: self._all(table) for table in self.tables}
             size = write_tables(folder / name, tables, {"previous": None, "evicted": {}}, sync=sync)
-            self.head = Head(file=name, chain=0, chain_bytes=0, full_bytes=size, rows=self.rows())
+            self.head = Head(file=name, chain=0, chain_bytes=0, full_bytes=size, rows=self._count)
         else:
             tables = {table: _concat(parts) for table, parts in self._changes.items()}
             before = self.head
@@ -137,24 +146,19 @@ class StepState:
             metadata = {"previous": before.file, "evicted": self._evicted}
             size = write_tables(folder / name, tables, metadata, sync=sync)
             self.head = replace(
-                before, file=name, chain=before.chain + 1, chain_bytes=before.chain_bytes + size, rows=self.rows()
+                before, file=name, chain=before.chain + 1, chain_bytes=before.chain_bytes + size, rows=self._count
             )
-        self._stamp(self.head.file)
+        self.duck.set_stamp(self.step, self.head.file)
         return self.head
 
-    def rows(self) -> int:
-        """Return how many rows the state has, over all tables."""
-        counted = " + ".join(f"(SELECT count(*) FROM {self.name(table)})" for table in self.tables)
-        return int(self.duck.rows(f"SELECT {counted}")[0][0])
-
-    def restore(self, folder: Path, at: str | None) -> None:
-        """Bring the cache, which is at file `at` (None: nowhere), to the head.
+    def restore(self, folder: Path) -> None:
+        """Bring the cache, wherever it is, to the head.
 
         Raises:
             DamagedFile: a file of the chain is missing or damaged.
 
         """
-        wanted = self.head.file if self.head else None
+        at, wanted = self.duck.stamp(self.step), self.head.file if self.head else None
         if at == wanted and at is not None:
             return
         chain = _chain(folder, wanted, at)
@@ -164,8 +168,9 @@ class StepState:
         self.create()
         for file in chain:
             self._apply(folder / file)
+        self._count = self.head.rows if self.head else 0
         if wanted is not None:
-            self._stamp(wanted)
+            self.duck.set_stamp(self.step, wanted)
 
     def _apply(self, path: Path) -> None:
         tables, metadata = read_tables(path)
@@ -183,21 +188,15 @@ class StepState:
     def _all(self, table: str) -> pa.Table:
         return self.duck.arrow(f"SELECT {', '.join(self.tables[table].columns)} FROM {self.name(table)}")
 
-    def _stamp(self, file: str) -> None:
-        self.duck.run(f"DELETE FROM _heads WHERE step = {literal(self.step)}")
-        self.duck.run(f"INSERT INTO _heads VALUES ({literal(self.step)}, {literal(file)})")
-
 
 def open_states(
     duck: Duck, steps: Mapping[str, Sequence[TableSpec]], heads: Mapping[str, Head], folders: Mapping[str, Path]
 ) -> dict[str, StepState]:
     """Return the states of a shard's steps at their heads, from the cache where it can be believed."""
-    duck.run("CREATE TABLE IF NOT EXISTS _heads (step VARCHAR, file VARCHAR)")
-    stamped: dict[str, str] = dict(duck.rows("SELECT step, file FROM _heads"))
     made = {}
     for step, tables in steps.items():
         state = StepState(duck, step, tables, heads.get(step))
-        state.restore(folders[step], stamped.get(step))
+        state.restore(folders[step])
         made[step] = state
     return made
 

@@ -134,7 +134,7 @@ class SparkCarrier:
         last = self.engine.last
         if epoch <= last.epoch:
             return  # committed before a crash, and published at the start: never computed again
-        reports: list[Report] = [pickle.loads(bytes(row[0])) for row in batch.select("rows").collect()]  # noqa: S301 -- ours
+        reports: list[Report] = [pickle.loads(bytes(row["rows"])) for row in batch.collect()]  # noqa: S301 -- ours
         began = min((report.began for report in reports if report.began), default=None)
         clock = self.engine.settings.clock
         slices = [piece for report in sorted(reports, key=_task_number) for piece in report.slices]

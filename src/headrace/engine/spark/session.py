@@ -29,6 +29,8 @@ QUERY_SETTINGS: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(BLOBS_PER_BATCH),
     "spark.sql.execution.arrow.maxBytesPerBatch": str(BYTES_PER_BATCH),
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
 }
 
 

@@ -12,7 +12,7 @@ import uuid
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 from pyspark import TaskContext
@@ -21,7 +21,7 @@ from headrace.base.time import SystemClock
 from headrace.engine.engine import Settings, Work, task
 from headrace.engine.inputs import Inputs
 from headrace.engine.level_zero import run_slices
-from headrace.engine.spark import blobs
+from headrace.engine.spark import blobs, workers
 from headrace.engine.storage import Commit, Storage
 from headrace.engine.topics import log_path
 from headrace.kernels.duck import Duck
@@ -53,6 +53,9 @@ class Job:
     base: int
     """The epoch of the query's batch 0."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _arrived, (vars(self),)
+
     def before(self, epoch: int, app: str) -> Commit:
         """Return the commit that an epoch builds on."""
         if epoch == 0:
@@ -79,6 +82,12 @@ class Job:
         )
         work = Work(epoch=epoch, slices=tuple(slices), before=self.before(epoch, self.program.app), began=0.0)
         return task(settings, work, shard=shard, shards=self.program.shards, attempt=uuid.uuid4().hex[:12])
+
+
+def _arrived(fields: Mapping[str, Any]) -> Job:
+    """Return the job of a task that begins: here is the first moment at which our code runs in it."""
+    workers.prepare()
+    return Job(**fields)
 
 
 def read_slices(job: Job, epoch: int, number: int, slices: Sequence[Slice], began: float) -> Iterator[pa.RecordBatch]:

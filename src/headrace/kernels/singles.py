@@ -1,0 +1,120 @@
+"""Results that come of one kept row alone: changed groups in, the old row withdrawn and the new one inserted out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.base.names import quote
+from headrace.base.schema import TIMESTAMP_NTZ
+from headrace.kernels.grouped import COUNT
+
+if TYPE_CHECKING:
+    from headrace.kernels.spec import Grouping
+
+CAME, WENT = "came", "went"
+_BARE = re.compile(r'"_a(\d+)"')
+_PIECE = re.compile(r"\b(?:p(\d+)|(_n))\b")
+
+
+@dataclass(frozen=True)
+class SinglesSql:
+    """SQL for the results of changed groups.
+
+    Inside stands a row for each group: keys `k0…`, `_pane`, count `_n`, pieces `p0…`, and the same of before, `o_n`
+    and `o0…`. To these come the results `r0…` of now, `q0…` of before, and whether the one is new (`came`) and the
+    other no longer true (`went`); the pieces of before are gone.
+    """
+
+    grouping: Grouping
+
+    def of(self, changed: str) -> str:
+        """Return the whole."""
+        g = self.grouping
+        differs = " OR ".join(f"r{i} IS DISTINCT FROM q{i}" for i in range(len(g.results))) or "false"
+        came = f"{COUNT} > 0 AND (o_n IS NULL OR {differs}) AS {CAME}"
+        went = f"o_n > 0 AND ({COUNT} = 0 OR {differs}) AS {WENT}"
+        made = self._bare(changed) if self._all_bare() else self._computed(changed)
+        return f"SELECT *, {came}, {went} FROM ({made})"
+
+    def _all_bare(self) -> bool:
+        return all(_BARE.fullmatch(sql) for _, sql, _ in self.grouping.results)
+
+    def _inside(self) -> list[str]:
+        g = self.grouping
+        keys = [*(f"k{i}" for i in range(len(g.keys))), *(["_pane"] if g.panes else [])]
+        return [*keys, COUNT, *(f"p{i}" for i in range(len(g.pieces))), "o_n", "o_row", "_time"]
+
+    def _call(self, i: int, *, old: bool) -> str:
+        """Return a call over the new or the old pieces, null without rows."""
+        sql, count = self.grouping.calls[i], COUNT
+        if old:
+            sql, count = _PIECE.sub(_old_name, sql), "o_n"
+        return sql if sql == count or re.fullmatch(r"[po]\d+", sql) else f"CASE WHEN {count} > 0 THEN {sql} END"
+
+    def _bare(self, changed: str) -> str:
+        """Return the results where each is a call as it stands."""
+        numbers = [int(_BARE.fullmatch(sql)[1]) for _, sql, _ in self.grouping.results]  # type: ignore[index]
+        new = [f"{self._call(n, old=False)} AS r{i}" for i, n in enumerate(numbers)]
+        old = [f"{self._call(n, old=True)} AS q{i}" for i, n in enumerate(numbers)]
+        return f"SELECT {', '.join([*self._inside(), *new, *old])} FROM ({changed})"
+
+    def _computed(self, changed: str) -> str:
+        """Return results that are expressions over calls `_a0…` and keys by their names, which may be any text."""
+        g, hidden = self.grouping, self._hidden()
+        keys = [f"k{i} AS {quote(name)}" for i, (name, _, _) in enumerate(g.keys)]
+        now = [f"{self._call(i, old=False)} AS _a{i}" for i in range(len(g.calls))]
+        before = [f"{self._call(i, old=True)} AS {hidden}b{i}" for i in range(len(g.calls))]
+        aside = [f"{name} AS {hidden}{name}" for name in self._inside()]
+        calls = f"SELECT {', '.join([*aside, *keys, *now, *before])} FROM ({changed})"
+        new = [f"CASE WHEN {hidden}{COUNT} > 0 THEN {sql} END AS {hidden}r{i}" for i, (_, sql, _) in _counted(g)]
+        old = [f"CASE WHEN {hidden}o_n > 0 THEN {sql} END AS q{i}" for i, (_, sql, _) in _counted(g)]
+        both = f"SELECT {', '.join(['*', *new])} FROM ({calls})"
+        renamed = [f"{hidden}b{i} AS _a{i}" for i in range(len(g.calls))]
+        hide = f" EXCLUDE ({', '.join(f'_a{i}' for i in range(len(g.calls)))})" if g.calls else ""
+        turned = f"SELECT {', '.join([f'*{hide}', *renamed])} FROM ({both})"
+        back = [f"{hidden}{name} AS {name}" for name in self._inside()]
+        back += [f"{hidden}r{i} AS r{i}" for i in range(len(g.results))]
+        return f"SELECT {', '.join([*back, *old])} FROM ({turned})"
+
+    def _hidden(self) -> str:
+        """Return a prefix that no key's name begins with."""
+        prefix = "h_"
+        while any(name.lower().startswith(prefix) for name, _, _ in self.grouping.keys):
+            prefix = "h" + prefix
+        return prefix
+
+
+def pairs(grouping: Grouping, rows: pa.Table) -> pa.Table:
+    """Return the delta of the step: what went, then what came, under the step's own names."""
+    return pa.concat_tables(
+        [_result(grouping, rows, WENT, prefix="q", weight=-1), _result(grouping, rows, CAME, prefix="r", weight=1)]
+    )
+
+
+def _result(grouping: Grouping, rows: pa.Table, which: str, *, prefix: str, weight: int) -> pa.Table:
+    mask = rows.column(which)
+    if not pc.all(mask, min_count=0).as_py() or mask.null_count:
+        rows = rows.filter(mask)
+    made = {name: rows.column(f"k{i}") for i, (name, _, _) in enumerate(grouping.keys)}
+    time = rows.column("_time")
+    if grouping.panes:
+        start = rows.column("_pane")
+        end = pc.add(start, grouping.panes.size)
+        made |= {"window_start": start.cast(TIMESTAMP_NTZ), "window_end": end.cast(TIMESTAMP_NTZ)}
+        time = pc.subtract(end, 1)
+    made |= {name: rows.column(f"{prefix}{i}") for i, (name, _, _) in enumerate(grouping.results)}
+    weights = pa.repeat(pa.scalar(weight, pa.int32()), rows.num_rows)
+    return pa.table([*made.values(), weights, time], names=[*made, "_weight", "_time"])
+
+
+def _counted(grouping: Grouping) -> list[tuple[int, tuple[str, str, str]]]:
+    return list(enumerate(grouping.results))
+
+
+def _old_name(found: re.Match[str]) -> str:
+    return f"o{found[1]}" if found[1] is not None else "o_n"
