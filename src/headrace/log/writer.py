@@ -331,8 +331,8 @@ class Writer:
     def _is_old(self, state: Slot, now: int) -> bool:
         """Tell whether the oldest record of the segment has waited so long that the segment should be closed."""
         if self._began is None or self._began[0] != state.segment:
-            index = self._partition.segment(state.segment).frames(state.position, state.end)
-            self._began = state.segment, int(index["append_time"][0])
+            first = os.pread(self._opened(state.segment), framing.HEADER_SIZE, 0)
+            self._began = state.segment, framing.unpack(first).append_time
         return now - self._began[1] > self._segment_age()
 
     def _close_off(self, state: Slot) -> None:
