@@ -124,6 +124,7 @@ def _fill(source: Path, parquet: Path, records: int, keys: int) -> None:
         for table in _rows(records, keys):
             topic.append(table)
             writer.write_table(table)
+    os.sync()  # so that what was just written does not wait in the way of what is synced later
 
 
 def _linked(source: Path, target: Path) -> None:
