@@ -5,7 +5,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from headrace.log import Log
+from headrace.log import Log, verify
 
 
 def damage(path, at, bit=1):
@@ -143,3 +143,20 @@ def test_what_the_next_append_puts_right_is_no_finding(topic, again):
     (folder(topic) / "00000000000000000000-99.segment").write_bytes(b"of a cleaning that died")
     (folder(topic) / "layout.json.draft").write_bytes(b"{")
     assert again().topic("a").verify() == []
+
+
+def test_a_cleaning_in_the_middle_is_no_damage(topic, again, monkeypatch):
+    """Files that go away while they are looked at were replaced: what replaced them is looked at instead."""
+    other, looked = again(segment_bytes=3_000).topic("a"), []
+    segment = verify._Check._segment
+
+    def cleaned_between(check, span, state):
+        looked.append(span)
+        if len(looked) == 1:
+            fill(other, 600, 20)
+            other.compact()
+        return segment(check, span, state)
+
+    monkeypatch.setattr(verify._Check, "_segment", cleaned_between)
+    assert topic.verify() == []
+    assert len({span.piece for span in looked}) > 1

@@ -238,6 +238,17 @@ class Cleaner:
         )
 
 
+@contextmanager
+def cleaners_kept_out(folder: Path) -> Iterator[None]:
+    """Hold a partition that was cleaned before against cleaners."""
+    fd = os.open(folder / LOCK_NAME, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(fd)
+
+
 def _upto(state: Slot) -> int:
     """Return the offset up to which segments are closed."""
     return state.segment if state.segment != NO_SEGMENT else state.end

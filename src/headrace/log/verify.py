@@ -19,7 +19,7 @@ from headrace.log import compaction, producers
 from headrace.log import frame as framing
 from headrace.log import layout as layouts
 from headrace.log import payload as payloads
-from headrace.log.cleaning import LOCK_NAME
+from headrace.log.cleaning import LOCK_NAME, cleaners_kept_out
 from headrace.log.frame import DELETED, END, HEADER_SIZE, HOLE, OFFSETS, Frame
 from headrace.log.head import Head
 from headrace.log.latest import latest
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from headrace.log.partition import Span
     from headrace.log.segment import Segment
 
-_ATTEMPTS = 5  # a cleaning in the middle takes files away: look again
 _OWN = {HEAD_NAME, layouts.FILE_NAME, LOCK_NAME}
 
 
@@ -59,13 +58,26 @@ class Finding:
 
 
 def verify(folder: Path, number: int, meta: Meta) -> list[Finding]:
-    """Return what is wrong with a partition; nothing when it is whole."""
-    for _ in range(_ATTEMPTS):
-        check = _Check(folder, number, meta)
+    """Return what is wrong with a partition; nothing when it is whole.
+
+    Raises:
+        TopicDeleted: the topic was deleted meanwhile.
+
+    """
+    check = _Check(folder, number, meta)
+    try:
         found = list(check.run())
-        if not found or not check.was_cleaned():
-            break
-    return found
+        disturbed = bool(found) and check.was_cleaned()
+    except FileNotFoundError:
+        disturbed = True
+    if not disturbed:
+        return found
+    check = _Check(folder, number, meta)
+    try:
+        with cleaners_kept_out(folder):  # a cleaning took files away: look again while nobody cleans
+            return list(check.run())
+    except FileNotFoundError as error:
+        raise check.gone(error) from None
 
 
 class _Check:
@@ -77,6 +89,10 @@ class _Check:
         self._meta = meta
         self._partition = Partition(folder, Place(meta.name, number))
         self._version = -1
+
+    def gone(self, error: FileNotFoundError) -> HeadraceError:
+        """Return the error for a file that nobody cleaned away."""
+        return self._partition.gone(error)
 
     def was_cleaned(self) -> bool:
         """Tell whether a cleaning came between."""
