@@ -190,7 +190,7 @@ class LogMachine(RuleBasedStateMachine):
             (self.partition / "head").write_bytes(torn)
         else:
             (self.partition / "head").write_bytes(heads.fresh(old._replace(boot=7)))
-        self.readers = []
+        self.readers, self.olds = [], []  # what is on disk now is what the next loss can fall back to at the most
         self.open()
 
     @rule()
