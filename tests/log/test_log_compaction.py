@@ -251,6 +251,23 @@ def test_what_was_compacted_is_not_written_anew_for_nothing(log, clock):
     assert {path.name for path in (log.path / "topics" / "a" / "0").glob("*.segment")} == names
 
 
+def test_records_of_several_schemas_are_compacted_together(log):
+    """A key that was widened is the same key; what is kept keeps its schema, and the defaults of later columns."""
+    topic = topic_of(log, "k int, n bigint")
+    topic.append([{"k": 1, "n": 1}, {"k": 2, "n": 2}, {"k": 3, "n": 3}])
+    topic.evolve("k bigint, n bigint, more string", {"more": "x"})
+    topic.append([{"k": 1, "n": 4, "more": "y"}, {"k": 1 << 40, "n": 5}])
+    topic.append([{"k": 3, "_deleted": True}])
+    assert topic.compact().records_removed == 2
+    assert topic.read(0, 0, 9).drop_columns(["_time"]).to_pylist() == [
+        {"k": 2, "n": 2, "more": "x", "_offset": 1, "_deleted": False},
+        {"k": 1, "n": 4, "more": "y", "_offset": 3, "_deleted": False},
+        {"k": 1 << 40, "n": 5, "more": "x", "_offset": 4, "_deleted": False},
+        {"k": 3, "n": None, "more": None, "_offset": 5, "_deleted": True},
+    ]
+    assert topic.verify() == []
+
+
 def test_small_segments_become_one_and_whole_ones_stay_where_they_are(small):
     topic = topic_of(small)
     folder = small.path / "topics" / "a" / "0"
