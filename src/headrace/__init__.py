@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["App", "HeadraceError", "Log", "Stream", "Table", "Topic", "Window", "hopping", "tumbling"]
 __version__ = "0.1.0"
 
-# Spark's worker processes import this package to read a topic: they load what they use, and start in half the time
+# Spark's worker processes import this package to read a topic: they load what they use, and start sooner
 _HOMES = {
     "App": "headrace.app",
     "HeadraceError": "headrace.base.errors",
