@@ -6,13 +6,14 @@ values. A result comes out only where it changed: the old row withdrawn, the new
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
 from headrace.kernels.grouped import COUNT, GROUPS, Counts, by_position, tables
 from headrace.kernels.panes import PaneSql
 from headrace.kernels.singles import SinglesSql, pairs
+from headrace.kernels.state import with_nulls
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,12 +35,15 @@ class Merging:
     state: StepState
     watermark: int | None
     previous: int | None
+    _nulls: list[frozenset[str]] = field(default_factory=list, init=False)
+    """The key columns with nulls, by table of partial groups."""
 
     def run(self, partials: list[list[pa.Table]]) -> tuple[pa.Table | None, Counts]:
         """Add partial groups to the state and return the delta of the results, or None if nothing changed."""
         outputs = []
         if sum(table.num_rows for table in partials[0]):
             folded = [self._folded(number, parts) for number, parts in enumerate(partials)]
+            self._nulls = [with_nulls(parts) for parts in partials]
             outputs.append(self._merged(folded))
         if self.grouping.panes and self.watermark is not None and self.watermark != self.previous:
             outputs.append(self._closed(PaneSql(self.grouping.panes), self.watermark))
@@ -88,7 +92,7 @@ class Merging:
             columns += [f"{piece.merge.format(o=f's.p{i}', d=f'd.p{i}')} AS p{i}", f"s.p{i} AS o{i}"]
         return (
             f"SELECT {', '.join(columns)} FROM {folded} d "
-            f"LEFT JOIN {groups} s ON {self.state.matching(GROUPS, 'd', 's')}"
+            f"LEFT JOIN {groups} s ON {self.state.matching(GROUPS, 'd', 's', nulls=self._nulls[0])}"
         )
 
     def _update(self, folded: list[str]) -> None:
@@ -99,9 +103,10 @@ class Merging:
             table = f"values{number}"
             keys = ", ".join(f"d.{name}" for name, _ in self.state.tables[table].keys)
             new = f"coalesce(s.{COUNT}, 0) + d.{COUNT} AS {COUNT}"
+            same = self.state.matching(table, "d", "s", nulls=self._nulls[number + 1])
             touched = self.duck.arrow(
                 f"SELECT {', '.join([keys, new, *_OLD])} FROM {folded[number + 1]} d "
-                f"LEFT JOIN {self.state.name(table)} s ON {self.state.matching(table, 'd', 's')}"
+                f"LEFT JOIN {self.state.name(table)} s ON {same}"
             )
             self.state.replace(table, touched, at="o_row")
 
