@@ -146,7 +146,7 @@ def _table(random: np.random.Generator, first: int, end: int) -> pa.Table:
 
 def _rows(folder: Path) -> str:
     """Return the rows as expressions want them: instants are their UTC readings."""
-    return f"(SELECT * REPLACE (timezone('UTC', \"at\") AS \"at\") FROM read_parquet('{folder}/*.parquet'))"
+    return f'(SELECT * REPLACE (make_timestamp(epoch_us("at")) AS "at") FROM read_parquet(\'{folder}/*.parquet\'))'
 
 
 def _ours(duck: duckdb.DuckDBPyConnection, query: str) -> float:

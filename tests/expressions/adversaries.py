@@ -15,7 +15,7 @@ SCHEMA = parse(
     "w decimal(38,10), u decimal(3,3), p boolean, q boolean, s string, t string, bin binary, bin2 binary,"
     "day date, day2 date,"
     "at timestamp, at2 timestamp, ntz timestamp_ntz, ints array<int>, texts array<string>, counts map<string,int>,"
-    "pair struct<a:int,b:string>, reals array<double>"
+    "pair struct<a:int,b:string>, reals array<double>, json string"
 )
 INTS = [None, 0, 1, -1, 2, 3, 7, -7, 100, 2_147_483_647, -2_147_483_648, 255]
 LONGS = [None, 0, 1, -1, 1_700_000_000, 9_223_372_036_854_775_807, -9_223_372_036_854_775_808, 3_000_000_000, -86_401]
@@ -88,6 +88,13 @@ TEXTS = [
     "+5", "2024-2-3", "2024-02-29T10:11:12Z", "2024-02-29 10:11:12.1234567+02:30", "0000-01-01",
     "+12345-06-07", "-0044-03-15 10:00:00", "316533",
 ]  # fmt: skip
+JSON = [
+    None, "", "  ", "{}", '{"a":1}', ' {"a" : "x"} ', '{"a":{"b":[1,2,{"c":null}]}}', '{"a":{"b":[0,"y"]}}',
+    '{"a":1.50}', '{"a":1e5}', '{"a":0.00001}', '{"a":-0.0}', '{"a":12345678901234567890}', '{"a":true}',
+    '{"a":null}', '{"a":[]}', '{"a" : [ 1 , "x" ]}', '{"a":1,"a":2}', "[1,2,3]", '[{"a":1},{"a":2}]', '"x"', "null",
+    "{a:1}", '{"a":"\\u00e9\\n\\""}', '{"a":"\xe9\U0001d4b3"}', '{"A":1}', '{"a":1,}', "[1,2", '{"a":NaN}', '{"a":01}',
+    '{"a":"/,}NaN"}', '\ufeff{"a":1}', '{"a":1',
+]  # fmt: skip
 SHORT_TEXTS = [None, "", "a", "b", " ", "é", "ab", "b\u0301", "\U0001d4b3", "%", "a_", ","]
 BINARIES = [None, b"", b"a", b"\x00\xff", "é".encode(), b"abc"]
 DAYS = [
@@ -134,7 +141,7 @@ VALUES = {
     "ints": [None, [], [1], [None], [3, 1, 2, 1, None], [2_147_483_647, -2_147_483_648]],
     "texts": [None, [], ["a"], [None], ["b", "a", "", None, "é", "a"], ["\U0001d4b3", "\u65e5"]],
     "counts": [None, [], [("a", 1)], [("a", None), ("b", 2)], [("", 0), ("é", -1)]],
-    "reals": [None, [], [0.0], [-0.0, 1.5, None], [float("nan"), 0.0, -0.0, float("inf"), float("nan")]],
+    "json": JSON, "reals": [None, [], [0.0], [-0.0, 1.5, None], [float("nan"), 0.0, -0.0, float("inf"), float("nan")]],
     "pair": [None, {"a": 1, "b": "x"}, {"a": None, "b": None}],
 }  # fmt: skip
 _EPOCH = datetime.fromisoformat("1970-01-01")

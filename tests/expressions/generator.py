@@ -9,6 +9,7 @@ import random
 import re
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cache
 
 import pyarrow as pa
 from adversaries import _EPOCH, SCHEMA, VALUES, _array
@@ -54,6 +55,7 @@ class Made:
         return sorted([*found, self], key=lambda made: len(made.text))
 
 
+@cache
 def rules():
     """Give the rules of the whole table."""
     made = []

@@ -75,10 +75,20 @@ def _differs(duck, table, expression, compiled, answer, seed):
     raised = [row for row, value in enumerate(theirs) if isinstance(value, str) and value == RAISED]
     ours = _ours(duck, compiled, raised, len(theirs))
     for row, (one, other) in enumerate(zip(theirs, ours, strict=True)):
+        if one == RAISED and other is None and _raises(duck, compiled):
+            continue  # a stated difference: DuckDB leaves out a part where another is null in its whole batch
         if not same(one, other, ulp=expression.ulp):
             values = {name: str(table.column(name)[row]) for name in compiled.columns}
             return Difference(seed, expression.text, values, one, other)
     return None
+
+
+def _raises(duck, compiled):
+    try:
+        duck.column(f"SELECT {compiled.sql} AS c FROM rows")
+    except duckdb.Error:
+        return True
+    return False
 
 
 def _ours(duck, compiled, raised, count):

@@ -37,6 +37,7 @@ def session():
         SparkSession.builder.master("local[2]")
         .appName("headrace-expressions")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "1g")
         .config("spark.sql.ansi.enabled", "true")
         .config("spark.sql.session.timeZone", "UTC")

@@ -123,6 +123,13 @@ cast(date_sub(day, 800000) as string)
 date_format(date_sub(day, 800000), 'yyyy-MM-dd')
 cast(cast(s as timestamp) as string)
 decode(l, null, 'null', 'a', t)
+i + 2147483647 > 3
+l - 1 = 0
+negative(b) > 5
+l * 2 <> 4
+i + 1 between 3 and 9
+i + 1 <=> 5
+get(slice(ints, 1, b), i)
 """
 
 

@@ -26,9 +26,9 @@ are the same, but for the differences that are stated here.
 A column is found by its exact name, else by its name in any case if only one column fits. Odd names stand in
 backquotes. `a.b` is a field of a struct, `a[0]` an element of an array, `m['k']` the value of a key. `case`, `in`,
 `between`, `is null`, `is distinct from` and interval literals (`interval 1 hour`, `interval '1 2:30' day to minute`)
-are those of Spark. A function that is not here is refused by name: make it one of your own with
-`app.function` ([functions.md](functions.md)), compute whole batches with `.map_batches`, or let Spark do it before,
-with `app.read`.
+are those of Spark. Functions over elements take `x -> …` or `(x, y) -> …`. A function that is not here is refused by
+name: make it one of your own with `app.function` ([functions.md](functions.md)), compute whole batches with
+`.map_batches`, or let Spark do it before, with `app.read`.
 """
 _CASTS = """
 ## Casts
@@ -41,14 +41,13 @@ _DIFFERENCES = {
         "the shortest digits that read back, as Java 19 and later print them; older Javas print more digits for some"
         " numbers (`1.57273096E12` for the float `1.572731E12`), and the least numbers as `4.9E-324` and `1.4E-45`"
     ),
+    "dates and months": "a date after the year 294246 that is moved by months raises",
     "number to timestamp": (
         "beyond the years that 64 bits of microseconds hold, we raise; Spark gives the last instant, or wraps around"
     ),
     "text to decimal": "digits other than 0 to 9, of other scripts, raise",
     "text to double or float": "hexadecimal numbers (`0x1p3`) raise",
-    "text to date or timestamp": (
-        "years before 0000 and after 9999, names of zones (`Europe/Berlin`) and times without a date (`T10:00`) raise"
-    ),
+    "text to date or timestamp": ("names of zones (`Europe/Berlin`) and times without a date (`T10:00`) raise"),
     "binary to text": "bytes that are no UTF-8 raise",
     "decimal arithmetic": "what needs more than 38 digits on the way is refused when it is declared; Spark rounds",
     "regular expressions": (
@@ -56,7 +55,12 @@ _DIFFERENCES = {
         " refused; `\\b` knows ASCII words, as in Java 19 and later"
     ),
     "x in (…)": "all choices are computed, so one that raises does so even where an earlier one matches",
-    "exp, ln, pow, cbrt and kin": "may differ from the JVM's in the last digit",
+    "a part that raises beside a null": (
+        "where another argument of the same call is null in a whole batch of rows (some thousands), DuckDB may leave"
+        " out a part that Spark computes, and the error with it: the result is null instead"
+    ),
+    "constants that raise": "Spark may raise before there is a row; here the rows raise that compute them",
+    "exp, ln, pow, sin, cbrt and kin": "may differ from the JVM's in the last digit",
     "lower, initcap": "do not keep U+10FFFE and U+10FFFF, which are no characters",
     "errors": "the condition is Spark's, the words are ours",
 }

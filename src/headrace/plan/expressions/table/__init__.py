@@ -18,6 +18,7 @@ from headrace.plan.expressions.table import (
     dates,
     encodings,
     hashes,
+    json,
     known,
     lambdas,
     logic,
@@ -50,6 +51,7 @@ FAMILIES: dict[str, tuple[Function, ...]] = {
     "Timestamps": (*times.ENTRIES, *moments.ENTRIES, *zones.ENTRIES),
     "Arrays, maps, structs": (*collections.ENTRIES, *arrays.ENTRIES, *maps.ENTRIES),
     "Functions over elements": lambdas.ENTRIES,
+    "JSON": json.ENTRIES,
     "Hashes and encodings": (*hashes.ENTRIES, *encodings.ENTRIES),
 }
 

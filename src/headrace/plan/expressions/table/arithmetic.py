@@ -170,6 +170,10 @@ def _tried(build: Callable[[list[Value]], Value], *, divides: bool = False) -> C
     """
 
     def lenient(values: list[Value]) -> Value:
+        if any(value.type == k.STRING for value in values):
+            raise Mismatch("a text is not taken here", hint="Cast it: try_cast(x as double).")
+        if any(value.raises for value in values) and not all(k.is_number(v.type) or v.type == k.NULL for v in values):
+            raise Mismatch("times and intervals that may raise are not taken here", hint="Use try_cast inside.")
         outside = Binding(values, "\x04", outside=True)
         made = build(outside.values)
         sql = made.sql.replace(BY_ZERO, "NULL")

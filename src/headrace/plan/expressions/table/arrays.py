@@ -217,9 +217,21 @@ def _sequence_in_time(start: Value, stop: Value, step: Value) -> Value:
     return Value("", sql, pa.list_(start.type if not dates else kind), raises=True)
 
 
+def ordered(array: Value, *, up: bool, nulls_first: bool) -> str:
+    """Return SQL for a sorted array; zeros of either sign are equal and stay in their order."""
+    order = f"'{'ASC' if up else 'DESC'}', 'NULLS {'FIRST' if nulls_first else 'LAST'}'"
+    if not k.is_fraction(array.type.value_type):
+        return f"list_sort({array.sql}, {order})"
+    place = "__i" if up else "-__i"
+    null = f"(__x IS {'NOT ' if nulls_first == up else ''}NULL)"
+    packed = f"list_transform({array.sql}, lambda __x, __i: struct_pack(n := {null}, x := __x, i := {place}))"
+    return f"list_transform(list_sort({packed}, {order}), lambda __s: __s.x)"
+
+
 def _array_sort(values: list[Value]) -> Value:
     comparable(values[0], "array_sort")
-    return Value("", f"list_sort({values[0].sql}, 'ASC', 'NULLS LAST')", values[0].type, raises=values[0].raises)
+    sql = ordered(values[0], up=True, nulls_first=False)
+    return Value("", sql, values[0].type, raises=values[0].raises)
 
 
 ENTRIES: tuple[Function, ...] = (

@@ -12,7 +12,7 @@ from headrace.plan.expressions.casts import cast, raising
 from headrace.plan.expressions.coercion import comparable, meet
 from headrace.plan.expressions.functions import Function, built, entry
 from headrace.plan.expressions.mismatch import Mismatch
-from headrace.plan.expressions.table.arrays import once
+from headrace.plan.expressions.table.arrays import once, ordered
 from headrace.plan.expressions.values import Value
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _element_at(values: list[Value]) -> Value:
 
 def _get(values: list[Value]) -> Value:
     a, i = values[0].sql, values[1].sql
-    sql = f"(CASE WHEN {i} >= 0 THEN {a}[CAST({i} AS BIGINT) + 1] END)"
+    sql = f"(CASE WHEN {a} IS NULL THEN NULL WHEN {i} >= 0 THEN {a}[CAST({i} AS BIGINT) + 1] END)"
     return Value("", sql, values[0].type.value_type, raises=_raises(values))
 
 
@@ -102,8 +102,7 @@ def _sorted(values: list[Value]) -> Value:
     up = values[1].constant if len(values) > 1 else True
     if not isinstance(up, bool):
         raise Mismatch("the second argument of sort_array is true or false")
-    order = "'ASC', 'NULLS FIRST'" if up else "'DESC', 'NULLS LAST'"
-    return Value("", f"list_sort({a.sql}, {order})", a.type, raises=a.raises)
+    return Value("", ordered(a, up=up, nulls_first=up), a.type, raises=a.raises)
 
 
 def _join(values: list[Value]) -> Value:
@@ -216,10 +215,18 @@ ENTRIES: tuple[Function, ...] = (
     ),
     built("get", "array, integral", _get, "get(ints, i)", "get(ints, -1)", notes="null outside the array"),
     built("array_distinct", "array", _distinct, "array_distinct(ints)", "array_distinct(texts)"),
-    built("sort_array", "array, [any]", _sorted, "sort_array(ints)", "sort_array(texts, false)"),
+    built(
+        "sort_array",
+        "array, [any]",
+        _sorted,
+        "sort_array(ints)",
+        "sort_array(texts, false)",
+        "sort_array(reals)",
+        "sort_array(reals, false)",
+    ),
     built(
         "array_join",
-        "array, string, [string]",
+        "array, =string, [=string]",
         _join,
         "array_join(texts, ',')",
         "array_join(texts, '-', 'none')",

@@ -20,10 +20,16 @@ def _compared(sign: str, template: str = "") -> Callable[[list[Value]], Value]:
         comparable(one, sign)
         if k.contains(one.type, k.is_struct):
             raise Mismatch(f"{sign} of structs is not supported", hint="Compare their fields.")
-        sql = (template or f"($1 {sign} $2)").replace("$1", one.sql).replace("$2", other.sql)
+        left, right = _kept(one, other), _kept(other, one)
+        sql = (template or f"($1 {sign} $2)").replace("$1", left).replace("$2", right)
         return Value("", sql, k.BOOLEAN, raises=one.raises or other.raises)
 
     return build
+
+
+def _kept(value: Value, other: Value) -> str:
+    """Return SQL for one side; beside a constant, DuckDB would turn `i + 1 > 5` into `i > 4`, which never overflows."""
+    return f"greatest({value.sql})" if value.raises and k.is_integral(value.type) and not other.columns else value.sql
 
 
 def _extreme(name: str) -> Callable[[list[Value]], Value]:

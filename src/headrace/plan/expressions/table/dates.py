@@ -40,6 +40,8 @@ def _date_part(values: list[Value]) -> Value:
     name = str(values[0].constant).lower()
     name = _SAME.get(name, name)
     if name in ("second", "s", "sec", "secs", "seconds"):
+        if not (values[1].type in (k.DATE, k.STRING, k.NULL) or k.is_timestamp(values[1].type)):
+            raise Mismatch(f"extract does not know seconds of {k.shown(values[1].type)}")
         at = cast(values[1], k.TIMESTAMP)
         sql = f"CAST((epoch_us({at.sql}) % 60000000 + 60000000) % 60000000 * 0.000001 AS DECIMAL(8,6))"
         return Value("", sql, k.decimal(8, 6), raises=at.raises)

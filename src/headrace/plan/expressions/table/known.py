@@ -29,18 +29,35 @@ _REASONS = {
     """,
     "it makes rows; use .explode(column, as_)": "explode explode_outer posexplode posexplode_outer inline stack",
     "use .window(hr.tumbling(…)) and its kin": "window session_window window_time",
-    "the hashes of the JVM are not computed here; use md5 or sha2": "hash xxhash64",
+    "the hashes of the JVM are not computed here; use md5, sha2 or crc32": "hash xxhash64",
+    "it depends on the zone of the session, which here is UTC": "current_timezone",
+    "its result has no type that a column can have; use case when … with a cast that raises, or on_error": """
+        raise_error assert_true
+    """,
+    "an interval of months and days has no type here; use make_dt_interval or make_ym_interval": """
+        make_interval try_make_interval
+    """,
+    "Spark's lenient readers are not computed here; take fields out with get_json_object, split or regexp_extract": """
+        from_json json_tuple schema_of_json from_csv schema_of_csv from_xml schema_of_xml parse_url try_parse_url
+        xpath xpath_boolean xpath_double xpath_float xpath_int xpath_long xpath_number xpath_short xpath_string
+    """,
+    "text of whole structs is not written here; put it together with concat_ws or format_string": """
+        to_json to_csv to_xml
+    """,
+    "variants are no type of a column here": """
+        parse_json try_parse_json variant_get try_variant_get is_variant_null to_variant_object schema_of_variant
+    """,
+    "it calls code outside of the plan": "java_method reflect try_reflect",
+    "its patterns of numbers are not read or written here; use cast, round and format_number": """
+        to_char to_varchar to_number try_to_number conv
+    """,
 }
 REFUSED = {name: reason for reason, names in _REASONS.items() for name in names.split()}
 
 _OTHERS = """
-    aes_decrypt aes_encrypt assert_true bitmap_bit_position bitmap_count bround bucket collate collation conv
-    current_timezone days exp2 from_csv from_json from_xml get_json_object hours is_valid_utf8 is_variant_null
-    java_method json_array_length json_object_keys json_tuple make_interval make_time make_utf8 make_valid_utf8 mask
-    months normalize_nfc parse_json parse_url raise_error reflect schema_of_csv schema_of_json schema_of_variant
-    sentences soundex split_to_map time_diff time_trunc to_char to_csv to_json to_number to_time to_varchar
-    to_variant_object to_xml try_aes_decrypt try_make_interval try_parse_json try_parse_url try_reflect
-    try_to_binary try_to_number try_to_time try_validate_utf8 try_variant_get validate_utf8 variant_get version
-    xpath xpath_boolean xpath_double xpath_float xpath_int xpath_long xpath_number xpath_short xpath_string years
+    aes_decrypt aes_encrypt bitmap_bit_position bitmap_count bround bucket collate collation days exp2 hours
+    is_valid_utf8 make_time make_utf8 make_valid_utf8 mask months normalize_nfc sentences soundex split_to_map
+    time_diff time_trunc to_time try_aes_decrypt try_to_binary try_to_time try_validate_utf8 validate_utf8 version
+    years
 """
 SPARK = frozenset(_OTHERS.split())
