@@ -116,6 +116,7 @@ def assert_status(status, *, running):
         "rows": 1200,
         "lag": 0,
         "dead": 0,
+        "lost": 0,
         "watermark": status["sources"]["t"]["watermark"],
     }
     assert at(11_900) < status["sources"]["t"]["watermark"] <= at(11_990)

@@ -14,6 +14,7 @@ import headrace as hr
 from headrace.base.errors import (
     FunctionError,
     InvalidRows,
+    RecordsGone,
     StepFailed,
     StorageBusy,
     StorageOfAnother,
@@ -311,6 +312,41 @@ def test_on_error_fail_stops_and_nothing_is_lost_when_it_is_switched_back(carrie
         driver.run()
         assert counts(driver) == {"a": 2}
         assert [row["offset"] for row in driver.read("t.dead")] == [2]
+
+
+# ---- retention ----
+
+
+def overtaken(driver):
+    """Let retention take two records that the app has not read, and append one more."""
+    topic = driver._engine.topics.log.topic("t")
+    driver.send("t", {"k": "a", "at": 1})
+    driver.step()
+    driver.send("t", {"k": "a", "at": 2}, {"k": "b", "at": 3})
+    topic.alter(retention="1 hour")
+    driver.advance(7200)
+    topic.clean()
+    assert topic.start_offsets() == {0: 3}
+    driver.send("t", {"k": "c", "at": 4})
+
+
+def test_records_that_retention_took_before_they_were_read_are_counted(tmp_path):
+    with Driver(counting(), storage=tmp_path) as driver:
+        overtaken(driver)
+        driver.run()
+        assert counts(driver) == {"a": 1, "c": 1}
+    app = counting()
+    app.storage = tmp_path
+    assert app.status()["sources"]["t"]["lost"] == 2
+
+
+def test_on_error_fail_stops_where_retention_was_faster(tmp_path):
+    with Driver(counting(on_error="fail"), storage=tmp_path) as driver:
+        overtaken(driver)
+        with pytest.raises(RecordsGone) as error:
+            driver.step()
+        assert 'topic "t", partition 0: the records 1 to 2 went before the app read them' in said(error)
+        assert counts(driver) == {"a": 1}
 
 
 # ---- errors of expressions ----

@@ -1,10 +1,12 @@
 """After a crash: whole appends stay, torn ones go, damaged records are told, never served."""
 
+import json
 from random import Random
+from zlib import crc32
 
 import pytest
 
-from headrace.base.errors import CorruptBatch
+from headrace.base.errors import CorruptBatch, NewerFormat
 from headrace.base.time import ManualClock
 from headrace.log import Log, rows_to_table, writer
 from headrace.log.payload import encode
@@ -240,3 +242,15 @@ def test_a_missing_first_segment_is_told(log):
     segments(log)[0].unlink()
     with pytest.raises(CorruptBatch, match="the records at offsets 0 to"):
         ids(log)
+
+
+def test_a_description_of_a_later_release_is_told_from_damage(log):
+    fill(log)
+    path = log.path / "topics" / "a" / "topic.json"
+    body = json.loads(path.read_text())["topic"] | {"tiers": 3}
+    checksum = crc32(json.dumps(body, indent=1).encode())
+    path.write_text(json.dumps({"checksum": checksum, "topic": body}))
+    log.close()
+    with opened(log.path) as other, pytest.raises(NewerFormat, match="a later Headrace") as error:
+        other.topic("a")
+    assert "tiers" in str(error.value)

@@ -171,6 +171,12 @@ class CorruptBatch(OutsideError):
     condition = "CORRUPT_BATCH"
 
 
+class NewerFormat(OutsideError):
+    """A file was written by a later release than this one, which does not know all that it says."""
+
+    condition = "NEWER_FORMAT"
+
+
 class ArchiveMissing(OutsideError):
     """The folder that old segments were moved to is not there: not mounted, or moved."""
 
@@ -378,6 +384,19 @@ class TopicDiffers(PlanError):
     """A topic's schema is not the one that the app declares."""
 
     condition = "TOPIC_DIFFERS"
+
+
+class RecordsGone(OutsideError):
+    """A topic's retention took records that an app had not read yet."""
+
+    condition = "RECORDS_GONE"
+
+    def __init__(self, topic: str, partition: int, *, first: int, start: int) -> None:
+        super().__init__(
+            f'topic "{topic}", partition {partition}: the records {first} to {start - 1} went before the app read them',
+            detail=f"The topic begins at offset {start} now.",
+            hint='Give the topic a longer retention. With on_error="dead_letter" the app goes on and counts them.',
+        )
 
 
 class UnreadableRecord(HeadraceError):

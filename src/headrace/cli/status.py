@@ -52,7 +52,7 @@ def say_status(now: dict[str, Any]) -> None:
     else:
         lag = counted(now["lag"], "row")
         say(f"app {now['app']} {state}; epoch {now['epoch']} ended at {shown(now['at'])} UTC; lag {lag}")
-    _say_part("sources", now["sources"], ("rows", "lag", "watermark", "dead"), {"dead": "dead letters"})
+    _say_part("sources", now["sources"], ("rows", "lag", "watermark", "dead", "lost"), {"dead": "dead letters"})
     _say_part("steps", now["steps"], ("rows_in", "rows_out", "state_rows", "late", "watermark"), {})
     _say_part("sinks", now["sinks"], ("rows",), {})
 

@@ -188,6 +188,9 @@ class Engine:
         for piece in work.slices:
             kept = counts.setdefault(piece.source, {})
             kept["rows_out"] = kept.get("rows_out", 0) + piece.rows
+            before = work.before.sources.get(piece.source)
+            lost = self.inputs.lost(piece.source, before, str(piece.partition), piece.first) if before else 0
+            kept["lost"] = kept.get("lost", 0) + lost
         heads = _heads(work.before.heads, reports)
         for step, by_shard in heads.items():
             counts.setdefault(step, {})["state_rows"] = sum(head.rows for head in by_shard.values())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headrace.base.errors import UnreadableRecord
+from headrace.base.errors import RecordsGone, UnreadableRecord
 from headrace.connect.embedded import Slice, take
 from headrace.engine.pace import share
 from headrace.engine.storage import SourceProgress
@@ -44,7 +44,12 @@ class Inputs:
         return Backlog({str(p): end for p, end in ends.items()}, {str(p): start for p, start in starts.items()})
 
     def unread(self, commit: Commit, limit: int) -> list[Slice]:
-        """Return slices of what a commit has not read, of all sources and partitions in equal parts."""
+        """Return slices of what a commit has not read, of all sources and partitions in equal parts.
+
+        Raises:
+            RecordsGone: retention took some of it, and the source says to fail.
+
+        """
         whole = [piece for name in self.sources for piece in self._behind(name, commit.sources.get(name, NOTHING_READ))]
         taken = share([piece.rows for piece in whole], limit)
         return [replace(piece, last=piece.first + rows) for piece, rows in zip(whole, taken, strict=True) if rows]
@@ -56,10 +61,25 @@ class Inputs:
         made = []
         for partition, end in backlog.ends.items():
             first = max(progress.offsets.get(partition, 0), backlog.starts[partition])
+            if node.on_error == "fail" and self.lost(source, progress, partition, first):
+                known = progress.offsets[partition]
+                raise RecordsGone(node.topic, int(partition), first=known, start=first)
             if end > first:
                 piece = Slice(source=source, topic=node.topic, partition=int(partition), first=first, last=end)
                 made.append(piece)
         return made
+
+    def lost(self, source: str, progress: SourceProgress, partition: str, first: int) -> int:
+        """Return how many records retention took between what was read of a partition and `first`."""
+        node = self.sources[source]
+        if partition not in progress.offsets or not isinstance(node, TopicSource):
+            return 0
+        topic = self.log.topic(node.topic)
+        rules = topic.settings
+        only_compacted = (
+            rules["cleanup"] == "compact" and rules["retention"] is None and rules["retention_bytes"] is None
+        )
+        return 0 if only_compacted else max(first - progress.offsets[partition], 0)
 
     def promises(
         self, progress: Mapping[str, SourceProgress], before: Mapping[str, int | None], now: int

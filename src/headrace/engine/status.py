@@ -54,6 +54,7 @@ def _source(name: str, commit: Commit, inputs: Inputs) -> dict[str, Any]:
         "rows": totals.get("rows_out", 0),
         "lag": lag,
         "dead": totals.get("dead", 0),
+        "lost": totals.get("lost", 0),
         "watermark": _when(commit.outputs.get(name)),
     }
 

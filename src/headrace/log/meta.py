@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -12,7 +12,7 @@ from zlib import crc32
 import pyarrow as pa
 
 from headrace.base import schema as schemas
-from headrace.base.errors import CorruptBatch, InvalidTopic, TopicDeleted, did_you_mean
+from headrace.base.errors import CorruptBatch, InvalidTopic, NewerFormat, TopicDeleted, did_you_mean
 from headrace.base.schema import TIMESTAMP, TIMESTAMP_NTZ
 from headrace.base.time import MICROS, duration
 from headrace.log import archive as archives
@@ -166,20 +166,29 @@ def read(path: Path) -> Meta:
     Raises:
         FileNotFoundError: there is none.
         CorruptBatch: it is not what was written.
+        NewerFormat: a later release wrote it.
 
     """
     raw = path.read_bytes()
     try:
-        return _checked(json.loads(raw))
+        body = _checked(json.loads(raw))
+        unknown = sorted(body.keys() - {field.name for field in fields(Meta)})
+        if not unknown:
+            return Meta(**{**body, "key": tuple(body["key"]), "schemas": tuple(body["schemas"])})
     except (ValueError, KeyError, TypeError):
         raise CorruptBatch(f"the topic's description {path} is damaged", hint="Restore the file from a copy.") from None
+    raise NewerFormat(
+        f"the topic's description {path} was written by a later Headrace",
+        detail=f"This one does not know: {', '.join(unknown)}.",
+        hint="Upgrade Headrace.",
+    )
 
 
-def _checked(content: dict[str, Any]) -> Meta:
-    body = content["topic"]
+def _checked(content: dict[str, Any]) -> dict[str, Any]:
+    body: dict[str, Any] = content["topic"]
     if crc32(json.dumps(body, indent=1).encode()) != content["checksum"]:
         raise ValueError("checksum")
-    return Meta(**{**body, "key": tuple(body["key"]), "schemas": tuple(body["schemas"])})
+    return body
 
 
 class MetaFile:
