@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.base.time import SystemClock
+from headrace.engine.cleaning import Cleaning
 from headrace.engine.engine import Engine, Settings
 from headrace.engine.status import describe
 from headrace.views.sqlite import SqliteViews
@@ -30,6 +31,7 @@ class Running:
         self._carrier = carrier
         self._clock = SystemClock()
         self._stopped = False
+        self._cleaning = Cleaning(engine.topics.log, engine.topics.names(engine.plan))
         self._final: dict[str, Any] | None = None
 
     def __enter__(self) -> Self:
@@ -74,6 +76,7 @@ class Running:
         if not self._stopped:
             self._stopped = True
             try:
+                self._cleaning.stop()
                 self._carrier.stop()
                 self._final = self.status()
             finally:

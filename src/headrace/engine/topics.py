@@ -36,6 +36,12 @@ class Topics:
             if isinstance(sink, TopicSink):
                 self.of_sink(sink)
 
+    def names(self, plan: Plan) -> list[str]:
+        """Return the topics that a plan reads and appends to, dead letters included."""
+        read = [source.topic for source in plan.sources() if isinstance(source, TopicSource)]
+        made = [sink.topic for sink in plan.sinks if isinstance(sink, TopicSink)]
+        return [*read, *made, *(f"{name}.dead" for name in (*read, *made))]
+
     def of_source(self, node: TopicSource) -> Topic:
         """Return the topic that a source reads."""
         return ensure_topic(
