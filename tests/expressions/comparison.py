@@ -23,7 +23,7 @@ def same(one, other, *, ulp=0):
         if math.isnan(one) or math.isnan(other):
             return math.isnan(one) and math.isnan(other)
         return repr(one) == repr(other) or (math.isfinite(one) and math.isfinite(other) and 0 < ulps(one, other) <= ulp)
-    if isinstance(one, list) and isinstance(other, list):
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
     return type(one) is type(other) and one == other
 

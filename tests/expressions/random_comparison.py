@@ -46,11 +46,12 @@ def batch(rivals, seed, size=BATCH):
 
 def _answers(spark, table, texts):
     """Give Spark's answers; a text that Spark refuses is found by halving, and has the error as its answer."""
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import AnalysisException, PySparkException
 
     try:
         return spark.evaluate(table, texts)
-    except pa.ArrowInvalid:  # Spark's own structs, with a null field that it says cannot be
+    except (pa.ArrowInvalid, Py4JJavaError):  # bugs of Spark's own: structs with nulls that cannot be, the optimizer
         if len(texts) == 1:
             return [None]
         half = len(texts) // 2

@@ -130,6 +130,13 @@ l * 2 <> 4
 i + 1 between 3 and 9
 i + 1 <=> 5
 get(slice(ints, 1, b), i)
+get(ints, l)
+substr(s, i, -1)
+zip_with(array_compact(transform(ints, x -> x % 7 + j)), array_intersect(texts, array('a', s)), (x, y) -> y || x)
+right(s, j * 2)
+json_object_keys(typeof(m))
+get_json_object('{"a":', '$.a') || s
+map_contains_key(counts, t)
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from headrace.plan.expressions.values import Value
 
 LONG = 120  # characters of SQL: shorter parts are columns and small sums, cheaper to repeat than to bind
+
+_NUMBERS = count()  # a template may hold the body of a function, with tokens of its own
 
 
 class Binding:
@@ -24,7 +27,8 @@ class Binding:
     def __init__(self, values: Sequence[Value], mark: str = "\x01", *, outside: bool = False) -> None:
         self._least = 0 if outside else 1
         wanted = _raises if outside else _is_long
-        self._long = {f"{mark}_{i}\x02": value for i, value in enumerate(values) if wanted(value)}
+        own = f"{mark}{next(_NUMBERS) % 10**9:09d}"  # of one width: names are made from lengths, and must not vary
+        self._long = {f"{own}_{i}\x02": value for i, value in enumerate(values) if wanted(value)}
         tokens = {id(value): token for token, value in self._long.items()}
         self.values = [replace(value, sql=tokens[id(value)]) if id(value) in tokens else value for value in values]
 

@@ -63,6 +63,8 @@ def _sum(one: Value, other: Value, sign: str) -> Value:
 
 
 def _moved(one: Value, other: Value, sign: str) -> Value | None:
+    if one.type == k.STRING and other.type == k.MONTHS:
+        raise Mismatch("a text cannot be moved by months", hint="Cast it: cast(x as timestamp).")
     if one.type == k.STRING:  # Spark gives text back
         moved = _moved(cast(one, k.TIMESTAMP), other, sign)
         return cast(moved, k.STRING) if moved is not None else None

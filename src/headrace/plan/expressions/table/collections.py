@@ -213,7 +213,7 @@ ENTRIES: tuple[Function, ...] = (
         "counts[s]",
         notes="a[i] counts from 0; m[k] is the same as element_at",
     ),
-    built("get", "array, integral", _get, "get(ints, i)", "get(ints, -1)", notes="null outside the array"),
+    built("get", "array, int", _get, "get(ints, i)", "get(ints, -1)", notes="null outside the array"),
     built("array_distinct", "array", _distinct, "array_distinct(ints)", "array_distinct(texts)"),
     built(
         "sort_array",

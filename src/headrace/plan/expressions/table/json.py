@@ -48,35 +48,47 @@ def _valid(sql: str) -> str:
     return f"json_valid({sql}) AND NOT {loose}"
 
 
+def _guarded(text: Value, made: str, kind: pa.DataType) -> Value:
+    return Value("", f"(CASE WHEN {_valid(text.sql)} THEN {made} END)", kind, raises=text.raises)
+
+
+def _read(text: Value, call: str) -> str:
+    """Return a call that reads JSON: DuckDB computes those of constants early, in branches that are not taken too."""
+    return call if text.raises else f"TRY({call})"
+
+
 def _object(values: list[Value]) -> Value:
     if not isinstance(values[1].constant, str):
         raise Mismatch("the path of get_json_object must be a constant text")
     text, path = values[0].sql, literal(_path(values[1].constant))
-    found = f"json_extract({text}, {path})"
+    found = _read(values[0], f"json_extract({text}, {path})")
+    plain = _read(values[0], f"json_extract_string({text}, {path})")
     chosen = (
-        f"CASE json_type({found}) WHEN 'NULL' THEN NULL WHEN 'VARCHAR' THEN json_extract_string({text}, {path})"
+        f"CASE json_type({found}) WHEN 'NULL' THEN NULL WHEN 'VARCHAR' THEN {plain}"
         f" WHEN 'DOUBLE' THEN {fraction_to_text(f'CAST({found} AS DOUBLE)')} ELSE CAST({found} AS VARCHAR) END"
     )
-    return Value("", f"(CASE WHEN {_valid(text)} THEN {chosen} END)", k.STRING, raises=values[0].raises)
+    return _guarded(values[0], chosen, k.STRING)
 
 
 def _length(values: list[Value]) -> Value:
     text = values[0].sql
-    made = f"CASE WHEN json_type({text}) = 'ARRAY' THEN CAST(json_array_length({text}) AS INTEGER) END"
-    return Value("", f"(CASE WHEN {_valid(text)} THEN {made} END)", k.INT, raises=values[0].raises)
+    kind, size = (_read(values[0], f"{name}({text})") for name in ("json_type", "json_array_length"))
+    made = f"CASE WHEN {kind} = 'ARRAY' THEN CAST({size} AS INTEGER) END"
+    return _guarded(values[0], made, k.INT)
 
 
 def _keys(values: list[Value]) -> Value:
     text = values[0].sql
-    made = f"CASE WHEN json_type({text}) = 'OBJECT' THEN json_keys({text}) END"
-    return Value("", f"(CASE WHEN {_valid(text)} THEN {made} END)", pa.list_(k.STRING), raises=values[0].raises)
+    kind, keys = (_read(values[0], f"{name}({text})") for name in ("json_type", "json_keys"))
+    made = f"CASE WHEN {kind} = 'OBJECT' THEN {keys} END"
+    return _guarded(values[0], made, pa.list_(k.STRING))
 
 
 _CALL = "get_json_object(json, '{}')"
 ENTRIES: tuple[Function, ...] = (
     built(
         "get_json_object",
-        "string, string",
+        "=string, string",
         _object,
         _CALL.format("$.a"),
         _CALL.format("$.a.b[1]"),
@@ -89,6 +101,6 @@ ENTRIES: tuple[Function, ...] = (
             " a number beyond the doubles is infinite or raises"
         ),
     ),
-    built("json_array_length", "string", _length, "json_array_length(json)", "json_array_length(s)", notes=_NOTE),
-    built("json_object_keys", "string", _keys, "json_object_keys(json)", notes=_NOTE),
+    built("json_array_length", "=string", _length, "json_array_length(json)", "json_array_length(s)", notes=_NOTE),
+    built("json_object_keys", "=string", _keys, "json_object_keys(json)", notes=_NOTE),
 )

@@ -48,7 +48,7 @@ def _concat(values: list[Value]) -> Value:
 
 def _contains(values: list[Value]) -> Value:
     made, key = values
-    met = meet([key, Value("", "NULL", made.type.key_type)], what="map_contains_key")[0]
+    met = meet([key, Value("", "NULL", made.type.key_type)], strings=False, what="map_contains_key")[0]
     if met.type != made.type.key_type:
         raise Mismatch(f"the map's keys are {k.shown(made.type.key_type)}, not {k.shown(key.type)}")
     sql = f"(CASE WHEN {made.sql} IS NOT NULL AND {met.sql} IS NOT NULL THEN map_contains({made.sql}, {met.sql}) END)"

@@ -72,6 +72,8 @@ def _read(kind: object, *, lenient: bool) -> Callable[[list[Value]], Value]:
             made = parsed(values[0], values[1].constant, lenient=lenient)
             made = cast(made, k.DATE) if kind == k.DATE else made
             return Value("", made.sql, kind, raises=made.raises)
+        if lenient and k.is_number(values[0].type):
+            raise Mismatch("a number is not taken here", hint="Use timestamp_seconds(x), or date_from_unix_date(x).")
         return cast(values[0], kind, lenient=lenient)
 
     return build

@@ -65,7 +65,9 @@ def _substring(values: list[Value]) -> Value:
     if length is None:  # Spark takes 2147483647 characters, which shows where the start is far before the text
         return _chars(f"substring($1, {first}, 2147483647)")(values)
     if isinstance(length.constant, int):
-        return _chars(f"substring($1, {first}, $3)" if length.constant > 0 else "left($1, 0)")(values)
+        return _chars(
+            f"substring($1, {first}, $3)" if length.constant > 0 else "(CASE WHEN $2 IS NOT NULL THEN left($1, 0) END)"
+        )(values)
     empty = "WHEN $3 <= 0 AND $1 IS NOT NULL AND $2 IS NOT NULL THEN ''"
     return _chars(f"(CASE {empty} ELSE substring($1, {first}, $3) END)")(values)
 
