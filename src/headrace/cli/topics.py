@@ -9,6 +9,7 @@ import click
 
 from headrace.cli.consume import Reading, consumed
 from headrace.cli.describe import describe, facts
+from headrace.cli.forget import forget
 from headrace.cli.output import Commands, example, json_option, note, say, say_json, say_rows
 from headrace.cli.picking import Picked
 from headrace.cli.places import find, log_options, open_log
@@ -146,5 +147,5 @@ def delete(name: str, *, yes: bool, log: Path | None, app: str | None, as_json: 
         say(f"deleted topic {name} and its {counted(rows, 'row')}")
 
 
-for command in (create, describe, alter, compact, clean, verify):
+for command in (create, describe, alter, compact, clean, verify, forget):
     topics.add_command(command)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.base import schema as schemas
 from headrace.base.errors import ChangeFailed, InvalidTopic, did_you_mean
-from headrace.log import evolution
+from headrace.log import evolution, privacy
 from headrace.log import meta as metas
 from headrace.log.head import BOOT, FILE_SIZE, Slot, fresh
 from headrace.log.layout import sync_folder
@@ -46,6 +46,7 @@ def _other_way(name: str) -> str:
         "key": "The key is for ever: it says where records are.",
         "event_time": "The event time is for ever: the index is made of it.",
         "name": "The name is for ever.",
+        "private": "Which columns are private is for ever: records are stored that way.",
     }
     return ways.get(name, "")
 
@@ -54,6 +55,7 @@ def evolve(file: MetaFile, schema: str | pa.Schema, defaults: Mapping[str, objec
     """Give a topic a new schema and return in words what changed."""
     new = schemas.as_schema(schema)
     with _locked(file) as meta:
+        privacy.keep_subjects(meta, new)
         changed = evolution.compare(meta.schema, new, topic=meta.name, key=meta.key, defaults=defaults)
         fresh_defaults = {
             name: evolution.as_json(name, value, new.field(name), topic=meta.name)

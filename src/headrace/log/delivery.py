@@ -11,9 +11,9 @@ from headrace.base.errors import HeadraceError, InvalidRows
 from headrace.log import records
 from headrace.log.frame import NO_PRODUCER
 from headrace.log.producers import NEVER, Overtaken, identity
+from headrace.log.requests import check_partition, request_for
 from headrace.log.sent import Sent, fail, finish
 from headrace.log.together import each
-from headrace.log.topic import check_partition, request_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,6 +62,7 @@ def deliver(piece: Piece, numbering: Numbering | None, *, now: int) -> Done:
     kept, table = _fitting(piece, meta, now, done)
     if not len(kept):
         return done
+    table = piece.topic._privacy.seal(table, meta)  # noqa: SLF001 - the other way to append
     groups = records.grouped(_partitions(piece, kept, table, meta))
     parts = [
         _Part(piece, kept[at], records.part_of(table, at), number=number, meta=meta, now=now)

@@ -14,19 +14,20 @@ from headrace.base.names import TOPIC, check_topic
 from headrace.base.schema import as_schema, to_ddl
 from headrace.base.time import Clock, SystemClock
 from headrace.log import archive as archives
-from headrace.log import evolution, writer
+from headrace.log import evolution, keyfile, writer
 from headrace.log import layout as layouts
 from headrace.log import meta as metas
 from headrace.log.head import BOOT, FILE_SIZE, Slot, fresh
 from headrace.log.layout import sync_folder
 from headrace.log.meta import SETTINGS, Meta
 from headrace.log.partition import HEAD_NAME, Partition
+from headrace.log.privacy import as_private
 from headrace.log.segment import Place
 from headrace.log.sending import Producer
 from headrace.log.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import timedelta
     from types import TracebackType
 
@@ -93,6 +94,7 @@ class Log:
         delete_retention: str | timedelta = "24 hours",
         archive: str | os.PathLike[str] | None = None,
         archive_after: str | timedelta | None = None,
+        private: Mapping[str, str] | Sequence[str] | None = None,
     ) -> Topic:
         """Create a topic and return it; the schema is DDL text or Arrow's.
 
@@ -105,6 +107,8 @@ class Log:
         than `retention_bytes`; both work on whole closed segments, so at least that much is kept, and on compacted
         topics too. Closed segments whose records are all older than `archive_after` (without it: all) are moved to
         the folder `archive`, which must exist. When that happens: see `Topic.clean`.
+        `private={"email": "user_id"}` seals the column email with a key for each user_id, which `Topic.forget`
+        destroys; `private=["email"]` with one for each key of the topic.
 
         Raises:
             TopicExists: the name is taken, perhaps by another process at this moment.
@@ -130,6 +134,7 @@ class Log:
             archive_after=SETTINGS["archive_after"](archive_after),
             schemas=(to_ddl(as_schema(schema)),),
             created=self.clock.now(),
+            private=as_private(private, key, topic=name),
         ).check()
         if self.has_topic(name):
             raise self._exists(described)
@@ -193,6 +198,7 @@ class Log:
         for number in range(described.partitions):
             with suppress(CorruptBatch):  # it says where archived segments are: they stay then
                 archives.remove(described, layouts.read(gone / str(number)))
+        keyfile.destroy(gone)
         shutil.rmtree(gone, ignore_errors=True)
         if self.fsync:
             sync_folder(self.path / _TOPICS)
@@ -248,6 +254,8 @@ class Log:
             folder = draft / str(number)
             folder.mkdir()
             (folder / HEAD_NAME).write_bytes(fresh(Slot(boot=BOOT))[:FILE_SIZE])
+        if described.private:
+            keyfile.create(draft, described.id)
         metas.write(draft, described)
         if self.fsync:
             _sync_tree(draft)

@@ -47,6 +47,9 @@ class Meta:
     delete_retention: int = DELETE_RETENTION  # microseconds
     archive: str | None = None  # an absolute path
     archive_after: int | None = None  # microseconds
+    private: dict[str, str] = field(default_factory=dict)  # the column of the subject, by private column
+    sealed: tuple[str, ...] = ()  # columns with values that are private to other topics
+    origins: tuple[tuple[str, str, str], ...] = ()  # these: log (empty: the same), name, id
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -85,6 +88,7 @@ class Meta:
         if self.cleanup not in CLEANUPS:
             raise self._wrong(f'cleanup is "{self.cleanup}"', f"It is one of {', '.join(CLEANUPS)}.")
         self._check_keeping()
+        self._check_private()
         if isinstance(self.partitions, bool) or not isinstance(self.partitions, int):
             raise self._wrong(f"partitions is {self.partitions!r}, not a number")
         if not 1 <= self.partitions <= MAX_PARTITIONS:
@@ -106,6 +110,30 @@ class Meta:
                 raise self._wrong(f"{name} is {value!r}", "Give one that is not negative.")
         if self.archive_after is not None and self.archive is None:
             raise self._wrong("archive_after says when, but no archive says where", "Give archive=FOLDER.")
+
+    def _check_private(self) -> None:
+        """Check what is said about private columns: their tokens must fit, and nothing but reading may need them."""
+        for name, subject in self.private.items():
+            for column, what in ((name, "private"), (subject, "subject's")):
+                if column not in self.schema.names:
+                    raise self._wrong(
+                        f'the {what} column "{column}" is not in the schema', did_you_mean(column, self.schema.names)
+                    )
+            found, whose = self.schema.field(name), self.schema.field(subject).type
+            kind = schemas.type_name(found.type)
+            if not (pa.types.is_string(found.type) or pa.types.is_binary(found.type)):
+                raise self._wrong(f'the private column "{name}" is a {kind}', "Only string and binary columns can be.")
+            if not found.nullable:
+                raise self._wrong(f'the private column "{name}" is not null', "What is forgotten is null: allow it.")
+            if name in self.key:
+                raise self._wrong(f'the private column "{name}" belongs to the key', "Records are found by their key.")
+            if subject in self.private:
+                raise self._wrong(
+                    f'the subject\'s column "{subject}" is private itself', "It finds the key to destroy."
+                )
+            if not (pa.types.is_integer(whose) or pa.types.is_string(whose) or pa.types.is_binary(whose)):
+                kind = schemas.type_name(whose)
+                raise self._wrong(f'the subject\'s column "{subject}" is a {kind}', "It is text, bytes or an integer.")
 
     def _wrong(self, what: str, hint: str = "") -> InvalidTopic:
         return InvalidTopic(f'topic "{self.name}": {what}', hint=hint)
@@ -174,7 +202,8 @@ def read(path: Path) -> Meta:
         body = _checked(json.loads(raw))
         unknown = sorted(body.keys() - {field.name for field in fields(Meta)})
         if not unknown:
-            return Meta(**{**body, "key": tuple(body["key"]), "schemas": tuple(body["schemas"])})
+            listed = {name: tuple(body.get(name, ())) for name in ("key", "schemas", "sealed")}
+            return Meta(**{**body, **listed, "origins": tuple(map(tuple, body.get("origins", ())))})
     except (ValueError, KeyError, TypeError):
         raise CorruptBatch(f"the topic's description {path} is damaged", hint="Restore the file from a copy.") from None
     raise NewerFormat(

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from headrace.base.errors import InvalidRows
 from headrace.base.hashing import hash_columns
 from headrace.base.schema import TIMESTAMP
+from headrace.log.privacy import refuse_without_subject
 from headrace.log.rows import Rows, rows_to_table
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ def as_records(rows: Rows, meta: Meta, *, now: int) -> pa.Table:
     times = _times(table, meta, deleted=deleted, now=now)
     if deleted is not None:
         table = _without_values(table, meta, deleted)
+    if meta.private:
+        refuse_without_subject(table, meta.private)
     headers = table.column("_headers") if "_headers" in table.column_names else None
     table = table.select(meta.schema.names)
     if times is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.base.errors import HeadraceError, InvalidRows, InvalidTopic, LogClosed, UnknownColumn
+from headrace.base.errors import HeadraceError, InvalidTopic, LogClosed, UnknownColumn
 from headrace.base.time import instant
 from headrace.log import changes, records, times
 from headrace.log import payload as payloads
@@ -17,12 +17,14 @@ from headrace.log.cleaning import Cleaned, Cleaner
 from headrace.log.meta import SETTINGS, Meta, MetaFile
 from headrace.log.partition import Partition
 from headrace.log.payload import SYSTEM
-from headrace.log.producers import identity, is_sequence
+from headrace.log.privacy import Privacy
+from headrace.log.producers import identity
 from headrace.log.projection import Projection
+from headrace.log.requests import check_arguments, check_partition, request_for
 from headrace.log.segment import Place
 from headrace.log.together import each
 from headrace.log.verify import Finding, verify
-from headrace.log.writer import Request, Writer
+from headrace.log.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,6 +50,7 @@ class Topic:
         self._log = log
         self._file = MetaFile(folder)
         self._first = self._file.current()
+        self._privacy = Privacy(folder, self._first, fsync=log.fsync)
         self._lock = threading.Lock()
         self._partitions: dict[int, Partition] = {}
         self._writers: dict[int, Writer] = {}
@@ -86,6 +89,11 @@ class Topic:
     def event_time(self) -> str | None:
         """The column that holds the event time, if one does."""
         return self._first.event_time
+
+    @property
+    def private(self) -> dict[str, str]:
+        """The private columns, each with the column that says whose its values are."""
+        return dict(self._first.private)
 
     @property
     def cleanup(self) -> str:
@@ -163,7 +171,13 @@ class Topic:
     # ---- appending -------------------------------------------------------------------------------------
 
     def append(
-        self, rows: Rows, *, partition: int | None = None, producer: str | None = None, sequence: int | None = None
+        self,
+        rows: Rows,
+        *,
+        partition: int | None = None,
+        producer: str | None = None,
+        sequence: int | None = None,
+        sealed: bool = False,
     ) -> dict[int, range]:
         """Append rows and return the offsets given in each partition, once they are safe on disk.
 
@@ -177,7 +191,8 @@ class Topic:
 
         With `producer` and `sequence` (it must grow) a retry of the same rows appends nothing: a partition in which
         the producer's last append has this sequence answers with the offsets of that append, and with an empty
-        range at its end for a sequence older than the last. This holds over restarts.
+        range at its end for a sequence older than the last. This holds over restarts. With `sealed` private columns
+        hold what `batches(…, sealed=True)` gave.
 
         Raises:
             InvalidRows: a row does not fit.
@@ -185,11 +200,12 @@ class Topic:
 
         """
         meta = self._meta()
-        self._check_arguments(meta, partition, producer, sequence)
+        check_arguments(meta, partition, producer, sequence)
         now = self._log.clock.now()
         table = records.as_records(rows, meta, now=now)
         if not table.num_rows:
             return {}
+        table = self._privacy.seal(table, meta, sealed=sealed)
         requests = {}
         for number, part in self._spread(table, meta, partition, sequence).items():
             request = request_for(part, meta, now)
@@ -219,18 +235,9 @@ class Topic:
             self._turn = min(ends, key=lambda number: (ends[number], number))
         return self._turn % partitions
 
-    @staticmethod
-    def _check_arguments(meta: Meta, partition: int | None, producer: str | None, sequence: int | None) -> None:
-        if partition is not None:
-            check_partition(meta, partition)
-        if (producer is None) != (sequence is None):
-            raise InvalidRows("producer and sequence belong together", hint="Give both or neither.")
-        if producer is not None and not (isinstance(producer, str) and is_sequence(sequence)):
-            raise InvalidRows(f"producer must be text and sequence a number, not {producer!r} and {sequence!r}")
-
     # ---- reading ---------------------------------------------------------------------------------------
 
-    def read(self, partition: int, offset: int, max_rows: int) -> pa.Table:
+    def read(self, partition: int, offset: int, max_rows: int, *, sealed: bool = False) -> pa.Table:
         """Return up to `max_rows` records from `offset` on: the columns, then `_offset`, `_time` and `_deleted`.
 
         At the end the table is empty; at an offset that compaction took, reading goes on with the next one.
@@ -244,7 +251,7 @@ class Topic:
         columns = [*self.schema.names, *_READ]
         found: list[pa.RecordBatch] = []
         left = max_rows
-        for batch in self.batches(partition, offset, end, columns=columns) if left > 0 else ():
+        for batch in self.batches(partition, offset, end, columns=columns, sealed=sealed) if left > 0 else ():
             found.append(batch if batch.num_rows <= left else batch.slice(0, left))
             left -= batch.num_rows
             if left <= 0:
@@ -252,13 +259,14 @@ class Topic:
         return pa.Table.from_batches(found, schema=self._result_schema(columns))
 
     def batches(
-        self, partition: int, start: int, end: int, *, columns: Sequence[str] | None = None
+        self, partition: int, start: int, end: int, *, columns: Sequence[str] | None = None, sealed: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """Yield the records with offsets in [start, end), in order, without copying them.
 
         `columns` names what is wanted, in order, system columns `_offset _time _deleted _headers` included; by
         default all columns of the schema. Batches have at most some 65 000 rows. They rest on mapped files and stay
-        valid when the topic is closed or deleted.
+        valid when the topic is closed or deleted. A private column is null where its subject was forgotten before the
+        batch was asked for; `sealed` gives the tokens that are stored in its place.
 
         Raises:
             OffsetOutOfRange: the range is not, or no longer, all there. Raised by the call, not by the first batch.
@@ -268,7 +276,8 @@ class Topic:
         """
         state = self._partition(partition).check(start, end)  # before the schema: no frame is newer than that
         schema = self._result_schema(self.schema.names if columns is None else columns)
-        return self._batches(self._partition(partition).between(start, end, state), end, schema)
+        found = self._batches(self._partition(partition).between(start, end, state), end, schema)
+        return found if sealed else self._privacy.unseal(found, self._meta(), schema.names)
 
     def _batches(
         self, frames: Iterator[tuple[Segment, int, int]], end: int, schema: pa.Schema
@@ -346,6 +355,24 @@ class Topic:
         others too.
         """
         return times.overlapping(self._partition(partition), (start, end), since, until)
+
+    def seal(self, rows: pa.Table) -> pa.Table:
+        """Return rows with tokens in their private columns, as `append(…, sealed=True)` takes them from elsewhere."""
+        return self._privacy.seal(rows, self._meta())
+
+    def forget(self, subject: object, *, column: str | None = None) -> int:
+        """Destroy the keys of a subject's private values, for good; return how many there were, 0 the second time.
+
+        Wherever those values were copied to as tokens (segments, archives, an app's state and views), reading gives
+        null from now on. Other columns and other topics are not touched, nor is what somebody has read already; a
+        later record of the subject gets a new key. `column` says which column the subject stands in; by default any.
+
+        Raises:
+            UnknownSubject: the topic never had a private value of it.
+            ChangeFailed: the disk refused; try again.
+
+        """
+        return self._privacy.forget(self._meta(), subject, column)
 
     # ---- cleaning --------------------------------------------------------------------------------------
 
@@ -463,22 +490,6 @@ class Topic:
             for partition in self._partitions.values():
                 partition.close()
             self._writers, self._partitions = {}, {}
-
-
-def request_for(part: pa.Table, meta: Meta, now: int) -> Request:
-    """Return the append of records to one partition."""
-    encoded = list(payloads.encode(part, event_time=meta.event_time, now=now))
-    return Request(payloads=encoded, time=now, schema=len(meta.schemas))
-
-
-def check_partition(meta: Meta, number: object) -> None:
-    """Refuse what is no partition of a topic."""
-    if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < meta.partitions:
-        return
-    raise InvalidTopic(
-        f'the topic "{meta.name}" has no partition {number!r}',
-        hint=f"Its partitions are 0 to {meta.partitions - 1}.",
-    )
 
 
 def _reopened(log: Log, name: str) -> Topic:

@@ -21,10 +21,12 @@ from headrace.kernels.files import read_tables, sync_folder, write_tables
 from headrace.log.rows import rows_to_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from headrace.log import Topic
+
+    Seal = Callable[[pa.Table], pa.Table]
 
 APPEND_BYTES = 256 << 20
 """A write of more bytes is appended in several parts, so that the driver never holds all of it."""
@@ -50,8 +52,10 @@ class Write:
     commit: int
     sync: bool = field(default=True, kw_only=True)
 
-    def stage(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, task: int) -> Staged | None:
-        """Write a task's rows to a file of their own, as the topic takes them.
+    def stage(
+        self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, task: int, *, seal: Seal | None = None
+    ) -> Staged | None:
+        """Write a task's rows to a file of their own, as the topic takes them: private columns sealed by `seal`.
 
         Raises:
             InvalidRows: a row does not fit the topic.
@@ -64,7 +68,7 @@ class Write:
             for batch in batches:
                 made = rows_to_table(batch, schema)
                 count += made.num_rows
-                yield from made.to_batches()
+                yield from (made if seal is None else seal(made)).to_batches()
 
         rows = fitted()
         first = next(rows, None)
@@ -145,10 +149,11 @@ class Write:
 def _append(topic: Topic, rows: pa.Table, *, producer: str, sequence: int) -> None:
     """Append, to the partitions that keys choose; rows without a key go round the partitions, a part at a time."""
     if topic.key or topic.partitions == 1:
-        topic.append(rows, producer=producer, sequence=sequence)
+        topic.append(rows, producer=producer, sequence=sequence, sealed=True)
         return
     commit, part = divmod(sequence, _PARTS)
-    topic.append(rows, partition=(commit + part) % topic.partitions, producer=producer, sequence=sequence)
+    place = (commit + part) % topic.partitions
+    topic.append(rows, partition=place, producer=producer, sequence=sequence, sealed=True)
 
 
 def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -57,7 +57,8 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage a task's rows."""
         with Log(self.options.path) as log:
-            staged = self._to().stage(iterator, log.topic(self.options.topic).schema, _task())
+            topic = log.topic(self.options.topic)
+            staged = self._to().stage(iterator, topic.schema, _task(), seal=topic.seal)
         return Left(self.named, staged)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -98,7 +99,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Stage a task's rows."""
         query, batch = _property(_QUERY), int(_property(_BATCH))
         with Log(self.options.path) as log:
-            staged = self._to(query, batch).stage(iterator, log.topic(self.options.topic).schema, _task())
+            topic = log.topic(self.options.topic)
+            staged = self._to(query, batch).stage(iterator, topic.schema, _task(), seal=topic.seal)
         return Left(query, staged)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name

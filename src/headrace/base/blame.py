@@ -1,0 +1,83 @@
+"""Whom an error blames, and how it is shown; `base.errors` has them all.
+
+`PlanError` blames the program that was written, `FunctionError` a function that was given to us, `OutsideError` a
+disk, a broker or another process, `InternalError` ourselves.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def nearest(name: str, among: Iterable[str]) -> str | None:
+    """Return the known name that looks most like `name`, or None."""
+    by_lower = {known.lower(): known for known in among}
+    near = get_close_matches(name.lower(), list(by_lower), n=1)
+    return by_lower[near[0]] if near else None
+
+
+def did_you_mean(name: str, among: Iterable[str]) -> str:
+    """Return a hint with the nearest known name, or an empty text."""
+    near = nearest(name, among)
+    return f'Did you mean "{near}"?' if near else ""
+
+
+class HeadraceError(Exception):
+    """What every error of Headrace is; `str` gives `[CONDITION] what`, then detail and hint on own lines."""
+
+    condition = "ERROR"
+
+    def __init__(self, what: str, *, detail: str = "", hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.detail = detail
+        self.hint = hint
+
+    def __str__(self) -> str:
+        lines = [f"[{self.condition}] {self.what}"]
+        if self.detail:
+            lines.append(f"Detail: {self.detail}")
+        if self.hint:
+            lines.append(f"Hint: {self.hint}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Errors travel from executors to the driver: keep their parts, whatever `__init__` takes."""
+        return _rebuild, (type(self), self.what, self.detail, self.hint)
+
+
+def _rebuild(kind: type[HeadraceError], what: str, detail: str, hint: str) -> HeadraceError:
+    error = kind.__new__(kind)
+    HeadraceError.__init__(error, what, detail=detail, hint=hint)
+    return error
+
+
+# ---- whom to blame -------------------------------------------------------------------------------------
+
+
+class PlanError(HeadraceError):
+    """The program asks for something that cannot be: raised at the line that asks."""
+
+    condition = "INVALID_PLAN"
+
+
+class FunctionError(HeadraceError):
+    """A function that the user gave raised; the file and line are in `what`."""
+
+    condition = "FUNCTION_FAILED"
+
+
+class OutsideError(HeadraceError):
+    """A disk, a broker or another process failed us; trying again may help."""
+
+    condition = "OUTSIDE_FAILED"
+
+
+class InternalError(HeadraceError):
+    """Headrace broke one of its own rules: please report it."""
+
+    condition = "INTERNAL_ERROR"

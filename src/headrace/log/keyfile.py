@@ -1,0 +1,305 @@
+"""The key file of a topic with private columns: one key for each subject, and a mark where a key was destroyed.
+
+Slots of one size, each under a checksum: a header, then one slot for each key, appended under a lock. A key is
+destroyed in its place: the mark overwrites it. No slot crosses a disk's sector, so a slot is there whole or not at all.
+A slot that is damaged is skipped; whoever needs its key then gets an error, never a null. The subject itself is not in
+the file: only its hash under a secret of the file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hmac
+import os
+import secrets
+import struct
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+from headrace.base.errors import AppendFailed, ChangeFailed, CorruptBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+FILE_NAME = "private.keys"
+LOCK_NAME = "private.lock"
+SLOT = 128
+KEY_BYTES = 64  # AES-256 in SIV mode takes two keys of 256 bits
+_ID_BYTES = 12
+_HEADER = struct.Struct("<8s32s32sQ")  # magic, topic, secret of the hashes, how often keys were destroyed
+_ENTRY = struct.Struct(f"<B3x{_ID_BYTES}s32s{KEY_BYTES}s")  # kind, id, hash of the subject, key
+_CHECKSUM = struct.Struct("<I")
+_MAGIC = b"HRKEYS1\n"
+_KEY, _FORGOTTEN = 1, 2
+_LATER = 1_000_000  # nanoseconds
+
+Subject = tuple[str, str]
+"""Whose a value is: the column that says so, and its value as text."""
+
+
+class Key(NamedTuple):
+    """A subject's key."""
+
+    id: bytes
+    secret: bytes
+
+
+class Forgotten(NamedTuple):
+    """What `KeyFile.forget` found: the keys destroyed now, and how many of the subjects had been forgotten before."""
+
+    destroyed: int
+    before: int
+
+
+class _Header(NamedTuple):
+    topic: bytes
+    salt: bytes
+    generation: int
+
+
+class _Known:
+    """What the file said when it was last looked at."""
+
+    def __init__(self) -> None:
+        self.seen: tuple[int, int, int] | None = None  # by which the file is known: inode, time, size
+        self.header = _Header(b"", b"", -1)
+        self.upto = SLOT  # how far its slots were read
+        self.secrets: dict[bytes, bytes | None] = {}  # by the key's id; None where it was destroyed
+        self.places: dict[bytes, tuple[bytes, int]] = {}  # by the subject's hash: the id of its key, and the slot
+        self.forgotten: set[bytes] = set()  # hashes of subjects that had a key once
+
+    def take(self, raw: bytes) -> None:
+        """Learn slots that stand at `upto`."""
+        for at in range(0, len(raw) - SLOT + 1, SLOT):
+            body = _checked(raw[at : at + SLOT])
+            place, self.upto = self.upto, self.upto + SLOT
+            if body is None:
+                continue
+            kind, key, subject, secret = _ENTRY.unpack_from(body)
+            self.secrets[key] = secret if kind == _KEY else None
+            if kind == _KEY:
+                self.places[subject] = key, place
+            else:
+                self.forgotten.add(subject)
+
+
+def create(folder: Path, topic: str) -> None:
+    """Write the key file of a new topic, with no keys; making it durable is the caller's task."""
+    with _opened(folder / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL) as fd:
+        os.pwrite(fd, _header(_Header(topic.encode(), secrets.token_bytes(32), 0)), 0)
+
+
+def destroy(folder: Path) -> None:
+    """Overwrite and remove the key file of a topic that is deleted, as well as the disk lets us."""
+    with suppress(OSError), _opened(folder / FILE_NAME, os.O_RDWR) as fd:
+        os.pwrite(fd, bytes(os.fstat(fd).st_size), 0)
+        os.fsync(fd)
+
+
+class KeyFile:
+    """The keys of one topic, as the file has them now: other processes add and destroy keys at any time.
+
+    May be used by many threads. Reading takes no lock; a key that is given out is durable.
+    """
+
+    def __init__(self, folder: Path, topic: str, *, fsync: bool) -> None:
+        self._folder = folder
+        self._path = folder / FILE_NAME
+        self._topic = topic
+        self._fsync = fsync
+        self._looking = threading.Lock()
+        self._known = _Known()
+
+    def secrets(self) -> Mapping[bytes, bytes | None]:
+        """Return all keys by id, None for those destroyed; it is not to be changed, and grows by later calls.
+
+        Raises:
+            CorruptBatch: the file is missing or damaged.
+
+        """
+        return self._current().secrets
+
+    def keys_of(self, subjects: Iterable[Subject]) -> dict[Subject, Key]:
+        """Return each subject's key; those that have none, or none any more, get a new one, durable before it is used.
+
+        Raises:
+            AppendFailed: the disk refused a new key.
+            CorruptBatch: the file is missing or damaged.
+
+        """
+        known = self._current()
+        hashes = {subject: _hash(known, subject) for subject in subjects}
+        while True:
+            found = {subject: _key(known, made) for subject, made in hashes.items()}
+            missing = {hashes[subject] for subject, key in found.items() if key is None}
+            if not missing:
+                return {subject: key for subject, key in found.items() if key is not None}
+            known = self._add(missing)
+
+    def forget(self, subjects: Iterable[Subject]) -> Forgotten:
+        """Destroy the keys of these subjects, durably; again, it does nothing.
+
+        Raises:
+            ChangeFailed: the disk refused: some keys may be destroyed, others not. Try again.
+            CorruptBatch: the file is missing or damaged.
+
+        """
+        try:
+            with self._writing() as fd:
+                known = self._current()
+                hashes = {_hash(known, subject) for subject in subjects}
+                places = {made: known.places[made] for made in hashes if made in known.places}
+                before = len(hashes & known.forgotten - places.keys())
+                for made, (key, place) in places.items():
+                    os.pwrite(fd, _sealed(_ENTRY.pack(_FORGOTTEN, key, made, bytes(KEY_BYTES))), place)
+                if places or before:  # a crash may have come between the two of an earlier call
+                    header = known.header._replace(generation=known.header.generation + 1)
+                    os.pwrite(fd, _header(header), 0)
+                    self._settle(fd)
+                self._current()
+                return Forgotten(len(places), before)
+        except OSError as error:
+            raise ChangeFailed(self._folder.name, str(self._folder), error) from error
+
+    # ---- reading ---------------------------------------------------------------------------------------
+
+    def _current(self) -> _Known:
+        """Return what the file says now; reads what was added, or all of it where keys were destroyed."""
+        try:
+            found = os.stat(self._path)  # noqa: PTH116 - at every append and read
+            seen = found.st_ino, found.st_mtime_ns, found.st_size
+            if seen != self._known.seen:
+                with self._looking:
+                    self._read(seen)
+        except FileNotFoundError:
+            raise self._damaged("is missing") from None
+        return self._known
+
+    def _read(self, seen: tuple[int, int, int]) -> None:
+        with _opened(self._path, os.O_RDONLY) as fd:
+            header = self._header_of(fd)
+            known = self._known
+            same = known.seen is not None and known.seen[0] == seen[0] and header == known.header
+            if not same or seen[2] < known.upto:
+                known = _Known()
+            known.take(os.pread(fd, max(seen[2] - known.upto, 0), known.upto))
+        known.header, known.seen = header, seen
+        self._known = known
+
+    def _header_of(self, fd: int) -> _Header:
+        for _ in range(3):  # another process may be writing it
+            body = _checked(os.pread(fd, SLOT, 0))
+            if body is not None:
+                break
+            os.sched_yield()
+        if body is None or not body.startswith(_MAGIC):
+            raise self._damaged("is damaged")
+        _, topic, salt, generation = _HEADER.unpack_from(body)
+        if topic.decode() != self._topic:
+            raise self._damaged("belongs to another topic")
+        return _Header(topic, salt, generation)
+
+    def _damaged(self, what: str) -> CorruptBatch:
+        return CorruptBatch(
+            f"the key file {self._path} {what}",
+            detail="Without it the private columns of the topic cannot be read or appended to.",
+            hint="Restore the file from a copy, then forget again whom that copy still knows.",
+        )
+
+    # ---- writing ---------------------------------------------------------------------------------------
+
+    def _add(self, missing: set[bytes]) -> _Known:
+        """Append keys for these subjects, unless another process just did."""
+        try:
+            with self._writing() as fd:
+                known = self._current()
+                fresh = sorted(missing - known.places.keys())
+                slots = [
+                    _ENTRY.pack(_KEY, secrets.token_bytes(_ID_BYTES), made, secrets.token_bytes(KEY_BYTES))
+                    for made in fresh
+                ]
+                end = os.fstat(fd).st_size // SLOT * SLOT  # behind it is what a crash left of a slot
+                os.ftruncate(fd, end)
+                _write(fd, b"".join(map(_sealed, slots)), end)
+                self._settle(fd)
+                return self._current()
+        except OSError as error:
+            raise AppendFailed(
+                f'topic "{self._folder.name}": the key file cannot be written: {error.strerror or error}',
+                detail="Nothing was appended.",
+                hint="Make room or mend the disk, then append again.",
+            ) from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[int]:
+        """Hold the file against other writers, in whatever process, and open it."""
+        try:
+            with _locked(self._folder), _opened(self._path, os.O_RDWR) as fd:
+                yield fd
+        except FileNotFoundError:
+            raise self._damaged("is missing") from None
+
+    def _settle(self, fd: int) -> None:
+        """Make what was written durable, and the file's time later than what anybody knows it by."""
+        if self._fsync:
+            os.fsync(fd)
+        before = self._known.seen[1] if self._known.seen is not None else 0
+        later = max(before, os.fstat(fd).st_mtime_ns) + _LATER
+        os.utime(fd, ns=(later, later))
+
+
+# ---- slots ---------------------------------------------------------------------------------------------
+
+
+def _sealed(body: bytes) -> bytes:
+    filled = body.ljust(SLOT - _CHECKSUM.size, b"\0")
+    return filled + _CHECKSUM.pack(crc32(filled))
+
+
+def _checked(raw: bytes) -> bytes | None:
+    """Return what a slot holds, None where it is not what was written."""
+    body, checksum = raw[: -_CHECKSUM.size], raw[-_CHECKSUM.size :]
+    return body if len(raw) == SLOT and _CHECKSUM.pack(crc32(body)) == checksum else None
+
+
+def _header(header: _Header) -> bytes:
+    return _sealed(_HEADER.pack(_MAGIC, *header))
+
+
+def _hash(known: _Known, subject: Subject) -> bytes:
+    column, text = subject
+    return hmac.digest(known.header.salt, f"{column}\0{text}".encode("utf-8", "surrogatepass"), "sha256")
+
+
+def _key(known: _Known, subject: bytes) -> Key | None:
+    key, _ = known.places.get(subject, (b"", 0))
+    secret = known.secrets.get(key)
+    return Key(key, secret) if secret is not None else None
+
+
+# ---- files ---------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    fd = os.open(path, flags, 0o600)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with _opened(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT) as fd:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+
+
+def _write(fd: int, raw: bytes, at: int) -> None:
+    done = 0
+    while done < len(raw):
+        done += os.pwrite(fd, raw[done:], at + done)

@@ -1,0 +1,217 @@
+"""Private columns of a topic: sealed on the way in, unsealed on the way out, forgotten by the subject."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.base.errors import (
+    HeadraceError,
+    InvalidRows,
+    InvalidTopic,
+    KeysMissing,
+    SchemaRefused,
+    UnknownSubject,
+    did_you_mean,
+)
+from headrace.base.schema import to_ddl, type_name
+from headrace.log import meta as metas
+from headrace.log import sealing
+from headrace.log.keyfile import KeyFile
+from headrace.log.rows import to_array
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from headrace.log.keyfile import Subject
+    from headrace.log.meta import Meta
+
+_MISFITS = (pa.ArrowException, ArithmeticError, ValueError, TypeError, HeadraceError)
+
+
+class Origin(NamedTuple):
+    """A topic that has keys: its log (empty for the log at hand), its name and its id."""
+
+    log: str
+    topic: str
+    id: str
+
+
+class Privacy:
+    """What a topic does about its private columns, and about sealed ones that an app put there."""
+
+    def __init__(self, folder: Path, meta: Meta, *, fsync: bool) -> None:
+        self._folder = folder
+        self._id = meta.id
+        self._keys = KeyFile(folder, meta.id, fsync=fsync)
+
+    def seal(self, table: pa.Table, meta: Meta, *, sealed: bool = False) -> pa.Table:
+        """Return records as they are stored; `sealed` says that they hold tokens already.
+
+        Raises:
+            InvalidRows: a value should be a token, and is none.
+            AppendFailed: the disk refused a new key.
+
+        """
+        if meta.sealed:
+            sealing.refuse_unsealed(table, meta.sealed, [origin[2] for origin in meta.origins], topic=meta.name)
+        if not meta.private:
+            return table
+        if sealed:
+            sealing.refuse_unsealed(table, meta.private, [meta.id], topic=meta.name)
+            return table
+        refuse_without_subject(table, meta.private)
+        return sealing.seal(table, meta.private, meta.id, self._keys)
+
+    def unseal(self, batches: Iterator[pa.RecordBatch], meta: Meta, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield batches with the values of their private columns, null where their subject was forgotten meanwhile."""
+        wanted = [name for name in columns if name in meta.private or name in meta.sealed]
+        if not wanted:
+            return batches
+        origins = origins_of(meta, self._folder.parents[1])
+        return (sealing.unseal(batch, wanted, lambda topic: secrets_of(origins, topic)) for batch in batches)
+
+    def forget(self, meta: Meta, subject: object, column: str | None) -> int:
+        """Destroy a subject's keys and return how many there were."""
+        found = self._keys.forget(_subjects(meta, subject, column))
+        if found == (0, 0):
+            raise UnknownSubject(
+                f'the topic "{meta.name}" never had a private value of the subject {subject!r}',
+                detail=f"Subjects stand in: {', '.join(sorted({*meta.private.values()}))}. Nothing was destroyed.",
+                hint="Look the subject up again, and in the other topics that know it.",
+            )
+        return found.destroyed
+
+
+def _subjects(meta: Meta, subject: object, column: str | None) -> list[Subject]:
+    columns = sorted(set(meta.private.values()))
+    if not columns:
+        raise InvalidTopic(
+            f'the topic "{meta.name}" has no private columns, so it has no keys to destroy',
+            hint='Topics are made with them: Log.create_topic(…, private={"email": "user_id"}).',
+        )
+    if column is not None and column not in columns:
+        raise InvalidTopic(
+            f'the column "{column}" of the topic "{meta.name}" says of no private value whose it is',
+            detail=f"Subjects stand in: {', '.join(columns)}.",
+            hint=did_you_mean(column, columns),
+        )
+    made = []
+    for name in columns if column is None else [column]:
+        try:
+            text = sealing.texts(to_array([subject], meta.schema.field(name).type))[0]
+        except _MISFITS:
+            continue
+        made += [] if text is None else [(name, text)]
+    if not made:
+        kinds = ", ".join(f"{name} {type_name(meta.schema.field(name).type)}" for name in columns)
+        raise InvalidRows(f"{subject!r} is no subject of the topic {meta.name}", detail=f"Subjects are: {kinds}.")
+    return made
+
+
+# ---- whose keys ----------------------------------------------------------------------------------------
+
+
+def origins_of(meta: Meta, log: Path) -> dict[str, Origin]:
+    """Return the topics whose keys open the topic's columns, by id, with their logs."""
+    own = [Origin(str(log), meta.name, meta.id)] if meta.private else []
+    others = [Origin(path or str(log), topic, key) for path, topic, key in meta.origins]
+    return {origin.id: origin for origin in (*own, *others)}
+
+
+def secrets_of(origins: Mapping[str, Origin], topic: str) -> Mapping[bytes, bytes | None] | None:
+    """Return the keys of a topic by its id; None where it was deleted, which destroyed them all.
+
+    Raises:
+        KeysMissing: its log is not there, or nobody knows which topic it is.
+        CorruptBatch: its key file is damaged.
+
+    """
+    origin = origins.get(topic)
+    if origin is None:
+        raise KeysMissing(
+            f"a sealed value is of a topic that is not known here, of id {topic}",
+            hint="Read it through the topic, the app or the view that it was written to.",
+        )
+    topics = Path(origin.log) / "topics"
+    if not topics.is_dir():
+        raise KeysMissing(
+            f'the log {origin.log} is not there: its topic "{origin.topic}" has the keys of what is to be read',
+            hint="Mount or restore it under this path, then read again.",
+        )
+    try:
+        found = metas.read(topics / origin.topic / metas.FILE_NAME)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return _keys(topics / origin.topic, topic).secrets() if found.id == topic else None
+
+
+@lru_cache(maxsize=64)
+def _keys(folder: Path, topic: str) -> KeyFile:
+    return KeyFile(folder, topic, fsync=True)  # to read
+
+
+# ---- rules ---------------------------------------------------------------------------------------------
+
+
+def as_private(private: object, key: str | Sequence[str] | None, *, topic: str) -> dict[str, str]:
+    """Return the subject's column of each private column, as `Log.create_topic` was told.
+
+    Raises:
+        InvalidTopic: it was told something else.
+
+    """
+    if private is None:
+        return {}
+    if isinstance(private, Mapping):
+        given = dict(private)
+    else:
+        names = [private] if isinstance(private, str) else list(private) if isinstance(private, list | tuple) else [0]
+        keys = [key] if isinstance(key, str) else list(key or ())
+        if names and len(keys) != 1:
+            raise InvalidTopic(
+                f'topic "{topic}": whose the private values are is not said, and the key is not one column',
+                hint='Say which column has the subject: private={"email": "user_id"}.',
+            )
+        given = dict.fromkeys(names, keys[0] if keys else "")
+    if not all(isinstance(part, str) for pair in given.items() for part in pair):
+        raise InvalidTopic(f'topic "{topic}": private is {private!r}', hint='Say it like private={"email": "user_id"}.')
+    return given
+
+
+def refuse_without_subject(table: pa.Table, private: Mapping[str, str]) -> None:
+    """Refuse rows with a private value and no subject: no key could ever be destroyed for them.
+
+    Raises:
+        InvalidRows: there is one.
+
+    """
+    for name, subject in private.items():
+        if not table.column(subject).null_count:
+            continue
+        nobodys = pc.and_(pc.is_null(table.column(subject)), pc.is_valid(table.column(name)))
+        at = pc.index(nobodys, value=True).as_py()
+        if at >= 0:
+            raise InvalidRows(
+                f'rows[{at}] has the private value of "{name}", but "{subject}", whose it would be, is null',
+                hint=f'Give the row its "{subject}", or no "{name}".',
+            )
+
+
+def keep_subjects(meta: Meta, new: pa.Schema) -> None:
+    """Refuse a schema under which subjects would be written otherwise, and so not be found again.
+
+    Raises:
+        SchemaRefused: a subject's column would get another type; integers may widen.
+
+    """
+    for name in sorted(set(meta.private.values())):
+        old, wanted = meta.schema.field(name).type, new.field(name).type if name in new.names else None
+        if wanted not in (None, old) and not pa.types.is_integer(wanted):
+            why = f'the column "{name}" says whose private values are, and cannot become {type_name(wanted)}'
+            raise SchemaRefused(meta.name, [why], old=to_ddl(meta.schema), new=to_ddl(new))

@@ -1,0 +1,41 @@
+"""What an append asks for: checked, and put into the form that a partition's writer takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import InvalidRows, InvalidTopic
+from headrace.log import payload as payloads
+from headrace.log.producers import is_sequence
+from headrace.log.writer import Request
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.log.meta import Meta
+
+
+def request_for(part: pa.Table, meta: Meta, now: int) -> Request:
+    """Return the append of records to one partition."""
+    encoded = list(payloads.encode(part, event_time=meta.event_time, now=now))
+    return Request(payloads=encoded, time=now, schema=len(meta.schemas))
+
+
+def check_partition(meta: Meta, number: object) -> None:
+    """Refuse what is no partition of a topic."""
+    if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < meta.partitions:
+        return
+    raise InvalidTopic(
+        f'the topic "{meta.name}" has no partition {number!r}',
+        hint=f"Its partitions are 0 to {meta.partitions - 1}.",
+    )
+
+
+def check_arguments(meta: Meta, partition: int | None, producer: str | None, sequence: int | None) -> None:
+    """Refuse what an append cannot be told."""
+    if partition is not None:
+        check_partition(meta, partition)
+    if (producer is None) != (sequence is None):
+        raise InvalidRows("producer and sequence belong together", hint="Give both or neither.")
+    if producer is not None and not (isinstance(producer, str) and is_sequence(sequence)):
+        raise InvalidRows(f"producer must be text and sequence a number, not {producer!r} and {sequence!r}")

@@ -1,0 +1,171 @@
+"""Sealed values: private columns hold tokens, `sealed:v1:<topic>:<key>:<ciphertext>`, in place of their values.
+
+The cipher is AES-SIV: of one key, equal values give equal tokens, so that what compares rows goes on working, and
+nothing but that, and the length, can be told from a token without its key. A token says whose key it needs, so it may
+be copied to anywhere: it opens as long as that key is there, and is null from then on.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.base.errors import CorruptBatch, InvalidRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+
+    from headrace.log.keyfile import Key, KeyFile, Subject
+
+    Secrets = Callable[[str], Mapping[bytes, bytes | None] | None]
+    """The keys of a topic by its id; None where the topic was deleted, and its keys with it."""
+
+_PREFIX = "sealed:v1:"
+_TOPIC, _KEY = 32, 16  # characters of a topic's and a key's id
+_START = len(_PREFIX)
+_TOPIC_END = _START + _TOPIC
+_KEY_END = _TOPIC_END + 1 + _KEY
+_MARK = b"\0"  # before the value, so that nothing is ever empty
+
+
+def texts(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
+    """Return the subjects in a column as text."""
+    if pa.types.is_binary(column.type):
+        return [None if value is None else value.hex() for value in column.to_pylist()]
+    found: list[str | None] = column.cast(pa.string()).to_pylist()
+    return found
+
+
+def seal(table: pa.Table, private: Mapping[str, str], topic: str, keys: KeyFile) -> pa.Table:
+    """Return records with tokens in their private columns; `private` says by column whose values they are.
+
+    Raises:
+        AppendFailed: the disk refused a new key.
+
+    """
+    pairs = {
+        name: list(zip(texts(table.column(subject)), table.column(name).to_pylist(), strict=True))
+        for name, subject in private.items()
+        if table.column(name).null_count < table.num_rows
+    }
+    wanted = {(private[name], text) for name, some in pairs.items() for text, value in some if value is not None}
+    known = keys.keys_of([(subject, text) for subject, text in wanted if text is not None])
+    sealers = {subject: _Sealer(topic, key) for subject, key in known.items()}
+    for name, some in pairs.items():
+        at = table.schema.get_field_index(name)
+        made = {pair: _token(sealers, private[name], *pair) for pair in set(some)}
+        field = table.schema.field(at)
+        tokens = pa.array([made[pair] for pair in some], pa.string()).cast(field.type)
+        table = table.set_column(at, field, pa.chunked_array([tokens]))
+    return table
+
+
+def _token(
+    sealers: Mapping[Subject, _Sealer], column: str, subject: str | None, value: str | bytes | None
+) -> str | None:
+    return None if value is None or subject is None else sealers[column, subject].token(value)
+
+
+class _Sealer:
+    """Makes tokens of one key."""
+
+    def __init__(self, topic: str, key: Key) -> None:
+        self._head = f"{_PREFIX}{topic}:{base64.urlsafe_b64encode(key.id).decode()}:"
+        self._bound = [self._head.encode()]
+        self._cipher = _cipher(key.secret)
+
+    def token(self, value: str | bytes) -> str:
+        raw = value.encode() if isinstance(value, str) else value
+        return self._head + base64.urlsafe_b64encode(self._cipher.encrypt(_MARK + raw, self._bound)).decode()
+
+
+def unseal(batch: pa.RecordBatch, columns: Iterable[str], secrets: Secrets) -> pa.RecordBatch:
+    """Return a batch with the values of these columns, null where the key was destroyed.
+
+    Raises:
+        CorruptBatch: a value is no token, or one whose key was never in the key file.
+
+    """
+    opener = _Opener(secrets)
+    for name in columns:
+        at = batch.schema.get_field_index(name)
+        if at >= 0 and batch.column(at).null_count < batch.num_rows:
+            batch = batch.set_column(at, batch.schema.field(at), unsealed(batch.column(at), opener))
+    return batch
+
+
+def unsealed(column: pa.Array, opener: Callable[[str], bytes | None]) -> pa.Array:
+    """Return the values of a column of tokens."""
+    tokens = column.cast(pa.string()).dictionary_encode()
+    opened = pa.array([opener(token) for token in tokens.dictionary.to_pylist()], pa.binary())
+    return opened.cast(column.type).take(tokens.indices)
+
+
+class _Opener:
+    """Opens tokens of any key and topic."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        from cryptography.exceptions import InvalidTag
+
+        self._secrets, self._invalid = secrets, InvalidTag
+        self._topics: dict[str, Mapping[bytes, bytes | None] | None] = {}
+        self._ciphers: dict[str, AESSIV | None] = {}
+
+    def __call__(self, token: str) -> bytes | None:
+        head = token[: _KEY_END + 1]
+        try:
+            if head not in self._ciphers:
+                self._ciphers[head] = self._cipher_of(head)
+            cipher = self._ciphers[head]
+            if cipher is None:
+                return None
+            raw = base64.urlsafe_b64decode(token[_KEY_END + 1 :])
+            return bytes(cipher.decrypt(raw, [head.encode()]))[len(_MARK) :]
+        except (ValueError, LookupError, self._invalid):
+            raise CorruptBatch(
+                f"a value of a private column cannot be unsealed: {token[: _KEY_END + 1]}…",
+                detail="It is no token, or its key was never in the topic's key file.",
+                hint="Restore the key file from a newer copy, then forget again whom that copy still knows.",
+            ) from None
+
+    def _cipher_of(self, head: str) -> AESSIV | None:
+        if not head.startswith(_PREFIX):
+            raise ValueError(head)
+        topic = head[_START:_TOPIC_END]
+        if topic not in self._topics:
+            self._topics[topic] = self._secrets(topic)
+        known = self._topics[topic]
+        secret = None if known is None else known[base64.urlsafe_b64decode(head[_TOPIC_END + 1 : _KEY_END])]
+        return None if secret is None else _cipher(secret)
+
+
+def _cipher(secret: bytes) -> AESSIV:
+    from cryptography.hazmat.primitives.ciphers.aead import AESSIV  # topics without private columns do without
+
+    return AESSIV(secret)
+
+
+def refuse_unsealed(table: pa.Table, columns: Iterable[str], topics: Iterable[str], *, topic: str) -> None:
+    """Refuse values that are no tokens of these topics where tokens are to be appended as they are.
+
+    Raises:
+        InvalidRows: there is one.
+
+    """
+    known = "|".join(sorted(topics))
+    pattern = rf"^{_PREFIX}({known}):[\w-]{{{_KEY}}}:[\w=-]+$"
+    for name in columns:
+        values = table.column(name).cast(pa.string())
+        fits = pc.match_substring_regex(values, pattern)
+        at = pc.index(fits, value=False).as_py()
+        if at >= 0:
+            raise InvalidRows(
+                f'rows[{at}]: the column "{name}" of topic "{topic}" takes sealed values only',
+                detail="Its values are private to another topic, which has the keys.",
+                hint="Append what Topic.batches(…, sealed=True) of that topic gives, or let an app write the topic.",
+            )
