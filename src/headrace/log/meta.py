@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FILE_NAME = "topic.json"
+_LATER = {"private", "sealed", "origins"}  # written where they say something: earlier releases read the others
 CLEANUPS = ("delete", "compact")
 MAX_PARTITIONS = 10_000
 SEGMENT_AGE = 7 * 86_400 * MICROS  # so that what is kept for some days does not wait for a segment to be full
@@ -170,7 +171,7 @@ def write(folder: Path, meta: Meta, *, fsync: bool = False) -> None:
 
     Its time on disk is later than that of the one before, by which `MetaFile` knows it from that.
     """
-    body = {name: value for name, value in asdict(meta).items() if name != "schema"}
+    body = {name: value for name, value in asdict(meta).items() if value or name not in _LATER}
     text = json.dumps(body, indent=1)
     draft = folder / (FILE_NAME + ".draft")
     with draft.open("w", encoding="utf-8") as file:
