@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from headrace.base.errors import HeadraceError
     from headrace.dsl import Stream, Table
     from headrace.log import Log, Topic
-    from headrace.plan.windows import Window, hopping, tumbling
+    from headrace.plan.windows import Window, cumulating, hopping, tumbling
 
-__all__ = ["App", "HeadraceError", "Log", "Stream", "Table", "Topic", "Window", "hopping", "tumbling"]
+__all__ = ["App", "HeadraceError", "Log", "Stream", "Table", "Topic", "Window", "cumulating", "hopping", "tumbling"]
 __version__ = "0.1.0"
 
 # Spark's worker processes import this package to read a topic: they load what they use, and start sooner
@@ -31,6 +31,7 @@ _HOMES = {
     "Table": "headrace.dsl",
     "Topic": "headrace.log",
     "Window": "headrace.plan.windows",
+    "cumulating": "headrace.plan.windows",
     "hopping": "headrace.plan.windows",
     "tumbling": "headrace.plan.windows",
 }

@@ -138,6 +138,12 @@ REFUSED = {
     "grace below zero": (lambda _: hr.tumbling("1 minute", grace="-1 s"), "[INVALID_WINDOW]", 'Say "0 seconds"'),
     "no length": (lambda _: hr.tumbling("0 s", grace="0 s"), "a size and a hop above zero", '"10 minutes"'),
     "no hop": (lambda _: hr.hopping("1 m", "0 s", grace="0 s"), "a size and a hop above zero", '"10 minutes"'),
+    "no step": (lambda _: hr.cumulating("1 h", "0 s", grace="0 s"), "a size and a step above zero", '"10 minutes"'),
+    "a step that does not fit": (
+        lambda _: hr.cumulating("1 h", "25 minutes", grace="0 s"),
+        "[INVALID_WINDOW] a window of 1 hour cannot grow by 25 minutes",
+        "a whole number of steps",
+    ),
     "a month": (lambda _: hr.tumbling("1 month", grace="0 s"), "[INVALID_TIME] '1 month'", "A number and a unit"),
     "an emit": (
         lambda s: s.group_by().window(WINDOW, emit="end"),

@@ -126,6 +126,43 @@ def test_final_of_hopping_windows_gives_each_window_once(drive):
     assert got == [(at(start), at(start + 6000), n) for start, n in sorted(expected.items())]
 
 
+def test_cumulating_windows_grow_by_steps_within_their_period(drive):
+    """A row is in every window of its period that ends after it; the next period begins anew."""
+    driver = drive(counting(hr.cumulating("6 s", "2 s", grace="0 s")))
+    driver.send("t", {"at": 0}, {"at": 3999}, {"at": 4000}, {"at": 6000})
+    driver.run()
+    assert spans(driver.view("counts")) == [
+        (at(0), at(2000), 1),
+        (at(0), at(4000), 2),
+        (at(0), at(6000), 3),
+        (at(6000), at(8000), 1),
+        (at(6000), at(10000), 1),
+        (at(6000), at(12000), 1),
+    ]
+
+
+@pytest.mark.parametrize("offset", [0, 1000, 5000])
+def test_final_of_cumulating_windows_gives_each_window_once(drive, offset):
+    """Closed ones stay as they were while the rest of their period grows; a row late for all of them is late."""
+    driver = drive(counting(hr.cumulating("6 s", "2 s", grace="1 s", offset=f"{offset} ms"), emit="final"))
+    sent, expected, watermark, got, late = (1000, 3000, 8500, 500, 3500, 20000, 21000, 16000, 40000), {}, 0, [], []
+    for ms in sent:
+        start = (ms - offset) // 6000 * 6000 + offset
+        opened = [end for end in range(start + 2000, start + 6001, 2000) if ms < end and end + 1000 > watermark]
+        for end in opened:
+            expected[start, end] = expected.get((start, end), 0) + 1
+        late += [] if opened else [{"k": None, "at": at(ms)}]
+        driver.send("t", {"at": ms})
+        driver.step()
+        got += spans(driver.read("counts"))
+        watermark = max(watermark, ms)
+    driver.finish()
+    got += spans(driver.read("counts"))
+    assert late
+    assert driver.late("counts") == sorted(late, key=lambda row: row["at"])
+    assert got == [(at(start), at(end), n) for (start, end), n in sorted(expected.items(), key=lambda each: each[0][1])]
+
+
 def test_a_row_that_is_late_for_some_windows_enters_the_others(drive):
     """It goes to `.late` only when none is open; a closed window stays as it was."""
     driver = drive(counting(hr.hopping("10 s", "5 s", grace="0 s"), emit="final"))
@@ -242,8 +279,9 @@ def test_a_filter_never_holds_the_watermark_back():
 
 
 @pytest.mark.parametrize("emit", ["changes", "final"])
-def test_state_of_closed_windows_is_dropped(emit):
-    with Driver(counting(hr.hopping("10 s", "5 s", grace="1 s"), emit=emit)) as driver:
+@pytest.mark.parametrize("window", [hr.hopping("10 s", "5 s", grace="1 s"), hr.cumulating("10 s", "5 s", grace="1 s")])
+def test_state_of_closed_windows_is_dropped(window, emit):
+    with Driver(counting(window, emit=emit)) as driver:
         sizes = []
         for second in range(0, 600, 5):
             driver.send("t", {"at": second * 1000})

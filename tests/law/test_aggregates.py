@@ -165,17 +165,30 @@ def test_an_aggregate_of_an_aggregate_withdraws_what_changed(spark, sent, sizes)
     same(ours, batch(spark, f"SELECT n, {columns}, {last} FROM ({inner}) GROUP BY n"), ["n"])
 
 
+def cumulating(size, step, offset=0):
+    """Return the windows of a row that grow by `step`, as Spark's SQL; all in minutes."""
+    start = f"timestamp_seconds(unix_seconds(at) - pmod(unix_seconds(at) - {offset * 60}, {size * 60}))"
+    end = f"{start} + make_interval(0, 0, 0, 0, 0, i * {step}, 0)"
+    ends = f"filter(sequence(1, {size // step}), i -> at < {end})"
+    return f"explode(transform({ends}, i -> named_struct('start', {start}, 'end', {end})))"
+
+
 @pytest.mark.parametrize("emit", ["changes", "final"])
 @pytest.mark.parametrize(
     ("window", "spark_window"),
     [
-        (hr.tumbling("5 minutes", grace="10 days"), "'5 minutes'"),
-        (hr.tumbling("7 minutes", grace="10 days", offset="2 minutes"), "'7 minutes', '7 minutes', '2 minutes'"),
-        (hr.hopping("10 minutes", "4 minutes", grace="10 days"), "'10 minutes', '4 minutes'"),
+        (hr.tumbling("5 minutes", grace="10 days"), "window(at, '5 minutes')"),
+        (
+            hr.tumbling("7 minutes", grace="10 days", offset="2 minutes"),
+            "window(at, '7 minutes', '7 minutes', '2 minutes')",
+        ),
+        (hr.hopping("10 minutes", "4 minutes", grace="10 days"), "window(at, '10 minutes', '4 minutes')"),
         (
             hr.hopping("6 minutes", "2 minutes", grace="10 days", offset="1 minute"),
-            "'6 minutes', '2 minutes', '1 minute'",
+            "window(at, '6 minutes', '2 minutes', '1 minute')",
         ),
+        (hr.cumulating("12 minutes", "4 minutes", grace="10 days"), cumulating(12, 4)),
+        (hr.cumulating("9 minutes", "3 minutes", grace="10 days", offset="7 minutes"), cumulating(9, 3, 7)),
     ],
     ids=str,
 )  # fmt: skip
@@ -198,7 +211,7 @@ def test_windows_are_the_same_however_the_input_is_cut(spark, window, spark_wind
         ours = driver.view("out")
     frame(spark, sent)
     columns = ", ".join(f"{sql} AS {name}" for name, sql in EVERY.items())
-    windowed = f"SELECT *, window(at, {spark_window}) w FROM t"
+    windowed = f"SELECT *, {spark_window} w FROM t"
     query = f"SELECT k, w.start AS window_start, w.end AS window_end, {columns} FROM ({windowed}) GROUP BY k, w"
     same(ours, batch(spark, query), ["k", "window_start"])
 

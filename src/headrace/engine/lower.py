@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from headrace.plan.expressions import AggregateCall, Scalar
     from headrace.plan.plan import Plan
+    from headrace.plan.windows import Window
 
 _DELTA = "_weight, _time"
 
@@ -323,7 +324,7 @@ def _grouping(node: Aggregate) -> Grouping:
     fields = [node.up.schema.field(key) for key in node.keys]
     return Grouping(
         keys=tuple((field.name, quote(field.name), duckdb_type(field.type)) for field in fields),
-        panes=None if w is None else Panes(size=w.size, every=w.every, pane=w.pane, grace=w.grace, offset=w.offset),
+        panes=None if w is None else _panes(w),
         final=node.emit == "final",
         insert_only=node.up.appends,
         pieces=tuple(kept.pieces),
@@ -333,6 +334,11 @@ def _grouping(node: Aggregate) -> Grouping:
         results=_results(node),
         users=tuple(kept.users),
     )
+
+
+def _panes(w: Window) -> Panes:
+    cumulating = w.kind == "cumulating"
+    return Panes(size=w.size, every=w.every, pane=w.pane, grace=w.grace, offset=w.offset, cumulating=cumulating)
 
 
 def _user(call: AggregateCall) -> UserAggregate:

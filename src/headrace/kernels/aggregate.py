@@ -125,9 +125,9 @@ class Merging:
         columns = [quote(name) for name, _, _ in self.grouping.keys]
         time = "_time"
         if self.grouping.panes:
-            end = f"_window + {self.grouping.panes.size}"
-            columns += ["make_timestamp(_window) AS window_start", f"make_timestamp({end}) AS window_end"]
-            time = f"{end} - 1 AS _time"
+            start = PaneSql(self.grouping.panes).start("_window")
+            columns += [f"make_timestamp({start}) AS window_start", "make_timestamp(_window) AS window_end"]
+            time = "_window - 1 AS _time"
         columns += [f"{prefix}{i} AS {quote(name)}" for i, (name, _, _) in enumerate(self.grouping.results)]
         return f"SELECT {', '.join([*columns, f'{weight}::INTEGER AS _weight', time])} FROM {source}"
 
@@ -152,8 +152,8 @@ class Merging:
         columns = list(keys)
         if self.grouping.panes:
             sql = PaneSql(self.grouping.panes)
-            after = None if self.watermark is None else sql.closed_start(self.watermark)
-            columns.append(f"unnest({sql.starts('_pane', after=after)}) AS _window")
+            after = None if self.watermark is None else sql.closed_end(self.watermark)
+            columns.append(f"unnest({sql.ends('_pane', after=after)}) AS _window")
             keys.append("_window")
         self.duck.run(
             f"CREATE OR REPLACE TEMP TABLE touched_windows AS SELECT {', '.join([*keys, 'max(_time) AS _time'])} "
@@ -173,7 +173,7 @@ class Merging:
         """Return the condition that a kept row `s` belongs to a group and window `w`."""
         made = [f"w.k{i} IS NOT DISTINCT FROM s.k{i}" for i in range(len(self.grouping.keys))]
         if self.grouping.panes:
-            made.append(f"s._pane >= w._window AND s._pane < w._window + {self.grouping.panes.size}")
+            made.append(f"s._pane >= {PaneSql(self.grouping.panes).start('w._window')} AND s._pane < w._window")
         return " AND ".join(made) or "true"
 
     def _rendered(self, groups: str, windows: str) -> str:
@@ -230,10 +230,10 @@ class Merging:
         return out
 
     def _final(self, sql: PaneSql, watermark: int) -> pa.Table | None:
-        after = None if self.previous is None else sql.closed_start(self.previous)
-        until = sql.closed_start(watermark)
+        after = None if self.previous is None else sql.closed_end(self.previous)
+        until = sql.closed_end(watermark)
         groups = self.state.name(GROUPS)
-        near = f"_pane < {until + sql.panes.size}" + (f" AND _pane > {after}" if after is not None else "")
+        near = f"_pane < {until}" + (f" AND _pane > {after - sql.panes.size}" if after is not None else "")
         if not self.duck.rows(f"SELECT EXISTS (FROM {groups} WHERE {near})")[0][0]:
             return None
         self._make_closing(sql, near, after, until)
@@ -255,10 +255,10 @@ class Merging:
         by = f"PARTITION BY {', '.join(keys)} " if keys else ""
         following = f"lead(_pane) OVER ({by}ORDER BY _pane)"
         panes = f"SELECT {', '.join([*keys, '_pane'])}, {following} AS next FROM {self.state.name(GROUPS)} WHERE {near}"
-        starts = sql.starts("_pane", after=after, until=f"least({until}, coalesce(next - {sql.panes.size}, {until}))")
+        ends = sql.ends("_pane", after=after, until=f"least({until}, coalesce(next, {until}))")
         self.duck.run(
             f"CREATE OR REPLACE TEMP TABLE closing AS "
-            f"SELECT {', '.join([*keys, f'unnest({starts}) AS _window', '0::BIGINT AS _time'])} FROM ({panes})"
+            f"SELECT {', '.join([*keys, f'unnest({ends}) AS _window', '0::BIGINT AS _time'])} FROM ({panes})"
         )
 
     def _framed(self, sql: PaneSql, near: str) -> str:
@@ -271,12 +271,13 @@ class Merging:
         p = sql.panes
         kept = ", ".join([*keys, COUNT, *pieces, f"_pane + {p.pane} AS _at"])
         panes = f"(SELECT {kept} FROM {self.state.name(GROUPS)} WHERE {near}) s"
-        ends = f"(SELECT {', '.join([*keys, '_window'])}, _window + {p.size} AS _at FROM closing) w"
+        ends = f"(SELECT {', '.join([*keys, '_window'])}, _window AS _at FROM closing) w"
         same = " AND ".join(["s._at = w._at", *(f"s.{key} IS NOT DISTINCT FROM w.{key}" for key in keys)])
         either = [f"CASE WHEN w._at IS NULL THEN s.{key} ELSE w.{key} END AS {key}" for key in keys]
         columns = [*either, "coalesce(w._at, s._at) AS _at", "_window", COUNT, *pieces]
         rows = f"SELECT {', '.join(columns)} FROM {panes} FULL JOIN {ends} ON {same}"
-        by = f"PARTITION BY {', '.join(keys)} " if keys else ""
+        apart = [*keys, *([sql.start("_at")] if p.cumulating else [])]
+        by = f"PARTITION BY {', '.join(apart)} " if apart else ""
         frame = f"WINDOW frame_ AS ({by}ORDER BY _at RANGE BETWEEN {p.size - p.pane} PRECEDING AND CURRENT ROW)"
         folds = [
             f"{piece.finish.format(f=f'{piece.fold}(p{i}) FILTER (WHERE p{i} IS NOT NULL) OVER frame_')} AS p{i}"

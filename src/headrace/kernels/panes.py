@@ -1,7 +1,8 @@
 """The arithmetic of windows and panes, as SQL over microseconds.
 
 A pane is the longest piece that windows share: every window is a whole number of panes. `pane` below is SQL that
-gives a pane's start. All divisions round towards minus infinity, so times before 1970 are right too.
+gives a pane's start. A window is known by its end: windows that cumulate share their starts. All divisions round
+towards minus infinity, so times before 1970 are right too.
 """
 
 from __future__ import annotations
@@ -23,45 +24,58 @@ class PaneSql:
         """Return the start of the pane that an instant is in."""
         return self._down(time, self.panes.pane)
 
-    def first_start(self, pane: str) -> str:
-        """Return the start of the first window that has the pane."""
+    def first_end(self, pane: str) -> str:
+        """Return the end of the first window that has the pane; `_pane` is known to be a pane's start."""
         p = self.panes
+        if p.cumulating:
+            return f"({pane if pane == '_pane' else self.of(pane)} + {p.pane})"
         if p.pane == p.size == p.every and pane == "_pane":
-            return pane
-        return f"({self._down(f'({pane} + {p.pane - p.size + p.every - 1})', p.every)})"
+            return f"({pane} + {p.size})"
+        return f"({self._down(f'({pane} + {p.pane - p.size + p.every - 1})', p.every)} + {p.size})"
 
-    def last_start(self, pane: str) -> str:
-        """Return the start of the last window that has the pane; `_pane` is known to be a start where all are."""
-        if self.panes.pane == self.panes.every and pane == "_pane":
-            return pane
-        return self._down(pane, self.panes.every)
+    def last_end(self, pane: str) -> str:
+        """Return the end of the last window that has the pane."""
+        return f"({self._last_start(pane)} + {self.panes.size})"
 
     def inside(self, pane: str) -> str:
         """Return whether any window has the pane: not so between windows that do not touch."""
         if self.panes.every <= self.panes.size:
             return "true"
-        return f"({pane} - {self.last_start(pane)} < {self.panes.size})"
+        return f"({pane} - {self._last_start(pane)} < {self.panes.size})"
 
-    def closed(self, start: str, watermark: int) -> str:
-        """Return whether the window that starts at `start` is closed at a watermark."""
-        return f"({start} <= {self.closed_start(watermark)})"
+    def start(self, end: str) -> str:
+        """Return the start of the window that ends at `end`."""
+        if self.panes.cumulating:
+            return self._down(f"({end} - 1)", self.panes.size)
+        return f"({end} - {self.panes.size})"
 
-    def closed_start(self, watermark: int) -> int:
-        """Return the greatest start that a window closed at a watermark may have."""
-        return watermark - self.panes.grace - self.panes.size
+    def closed(self, end: str, watermark: int) -> str:
+        """Return whether the window that ends at `end` is closed at a watermark."""
+        return f"({end} <= {self.closed_end(watermark)})"
+
+    def closed_end(self, watermark: int) -> int:
+        """Return the greatest end that a window closed at a watermark may have."""
+        return watermark - self.panes.grace
 
     def gone(self, pane: str, watermark: int) -> str:
         """Return whether all windows of the pane are closed at a watermark."""
-        return self.closed(self.last_start(pane), watermark)
+        return self.closed(self.last_end(pane), watermark)
 
-    def starts(self, pane: str, *, after: int | None = None, until: str | None = None) -> str:
-        """Return a list of the starts of the pane's windows, those in (after, until]; `until` is SQL."""
-        first, last = self.first_start(pane), self.last_start(pane)
+    def ends(self, pane: str, *, after: int | None = None, until: str | None = None) -> str:
+        """Return a list of the ends of the pane's windows, those in (after, until]; `until` is SQL."""
+        first, last, every = self.first_end(pane), self.last_end(pane), self.panes.every
         if after is not None:
-            first = f"greatest({first}, {self._down(str(after), self.panes.every)} + {self.panes.every})"
+            first = f"greatest({first}, {after + every - (after - self.panes.size - self.panes.offset) % every})"
         if until is not None:
             last = f"least({last}, {until})"
-        return f"range({first}, {last} + 1, {self.panes.every})"
+        return f"range({first}, {last} + 1, {every})"
+
+    def _last_start(self, pane: str) -> str:
+        """Return the start of the last window that has the pane; `_pane` is known to be a start where all are."""
+        p = self.panes
+        if p.pane == p.every and pane == "_pane" and not p.cumulating:
+            return pane
+        return self._down(pane, p.size if p.cumulating else p.every)
 
     def _down(self, value: str, step: int) -> str:
         """Round down to a multiple of `step`, counted from the offset."""

@@ -71,7 +71,7 @@ def _without_late(
 ) -> Judged:
     assert grouping.panes is not None  # noqa: S101 -- only windows have late rows
     sql = PaneSql(grouping.panes)
-    gone, begun = sql.gone("_pane", watermark), sql.closed(sql.first_start("_pane"), watermark)
+    gone, begun = sql.gone("_pane", watermark), sql.closed(sql.first_end("_pane"), watermark)
     groups = duck.register(judged.tables[0])
     every, late, partly = duck.rows(
         f"SELECT coalesce(sum(abs({COUNT})), 0), coalesce(sum(abs({COUNT})) FILTER ({gone}), 0), "

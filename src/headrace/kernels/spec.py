@@ -108,13 +108,17 @@ class Values:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panes:
-    """Windows `[start, start + size)` every `every`, made of panes; all in microseconds."""
+    """Windows `[start, start + size)` every `every`, made of panes; all in microseconds.
+
+    Where they are `cumulating`, a window ends at every `every` and begins where the last `size` began.
+    """
 
     size: int
     every: int
     pane: int
     grace: int
     offset: int
+    cumulating: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,10 +20,11 @@ class InvalidWindow(PlanError):
 class Window:
     """Windows `[start, start + size)` that start every `every`, aligned to 1970-01-01 UTC plus `offset`.
 
-    All lengths are in microseconds. A window is open until the watermark reaches `end + grace`.
+    Cumulating ones start every `size`, and one ends at every `every`. All lengths are in microseconds. A window is open
+    until the watermark reaches `end + grace`.
     """
 
-    kind: Literal["tumbling", "hopping"]
+    kind: Literal["tumbling", "hopping", "cumulating"]
     size: int
     every: int
     grace: int
@@ -35,7 +36,8 @@ class Window:
         return gcd(self.size, self.every)
 
     def __str__(self) -> str:
-        every = "" if self.kind == "tumbling" else f" every {show_duration(self.every)}"
+        between = {"tumbling": "", "hopping": " every ", "cumulating": " by "}[self.kind]
+        every = between and between + show_duration(self.every)
         offset = f", offset {show_duration(self.offset)}" if self.offset else ""
         return f"{self.kind} {show_duration(self.size)}{every}, grace {show_duration(self.grace)}{offset}"
 
@@ -68,11 +70,36 @@ def hopping(size: str, every: str, *, grace: str, offset: str = "0 seconds") -> 
     return _window("hopping", duration(size, what="window size"), duration(every, what="hop"), grace, offset)
 
 
-def _window(kind: Literal["tumbling", "hopping"], size: int, every: int, grace: str, offset: str) -> Window:
+def cumulating(size: str, step: str, *, grace: str, offset: str = "0 seconds") -> Window:
+    """Windows that grow: `[start, start + step)`, `[start, start + 2 step)`, … up to the whole of a period of `size`.
+
+    A row is in every window of its period that ends after it, so the whole day by the hour is
+    `hr.cumulating("1 day", "1 hour", grace=…)`: at most 24 rows a day and group, each with all that was there by then.
+
+    Raises:
+        InvalidTime: a text is no duration.
+        InvalidWindow: a length is not above zero, the size is no multiple of the step, or the grace is below zero.
+
+    """
+    width, every = duration(size, what="window size"), duration(step, what="step")
+    made = _window("cumulating", width, every, grace, offset)
+    if width % every:
+        raise InvalidWindow(
+            f"a window of {show_duration(width)} cannot grow by {show_duration(every)}",
+            detail="The last step would end after the window.",
+            hint='The size is a whole number of steps: hr.cumulating("1 hour", "10 minutes", grace=…).',
+        )
+    return made
+
+
+def _window(
+    kind: Literal["tumbling", "hopping", "cumulating"], size: int, every: int, grace: str, offset: str
+) -> Window:
     allowed = duration(grace, what="grace")
     if size <= 0 or every <= 0:
-        raise InvalidWindow("a window needs a size and a hop above zero", hint='For example "10 minutes".')
+        between = "step" if kind == "cumulating" else "hop"
+        raise InvalidWindow(f"a window needs a size and a {between} above zero", hint='For example "10 minutes".')
     if allowed < 0:
         raise InvalidWindow("grace is below zero", hint='Say "0 seconds" for windows that are never corrected.')
-    shift = duration(offset, what="offset") % every
+    shift = duration(offset, what="offset") % (size if kind == "cumulating" else every)
     return Window(kind=kind, size=size, every=every, grace=allowed, offset=shift)
