@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.kernels.duck import Duck
-    from headrace.kernels.spec import Grouping
+    from headrace.kernels.spec import Grouping, Piece
     from headrace.kernels.state import StepState
 
 
@@ -280,12 +280,17 @@ class Merging:
         by = f"PARTITION BY {', '.join(apart)} " if apart else ""
         frame = f"WINDOW frame_ AS ({by}ORDER BY _at RANGE BETWEEN {p.size - p.pane} PRECEDING AND CURRENT ROW)"
         folds = [
-            f"{piece.finish.format(f=f'{piece.fold}(p{i}) FILTER (WHERE p{i} IS NOT NULL) OVER frame_')} AS p{i}"
+            f"{piece.finish.format(f=f'{piece.fold}(p{i}){_no_nulls(piece, i)} OVER frame_')} AS p{i}"
             for i, piece in enumerate(self.grouping.pieces)
         ]
         made = [*keys, "_window", "0::BIGINT AS _time", f"(sum({COUNT}) OVER frame_)::BIGINT AS {COUNT}", *folds]
         slid = f"SELECT {', '.join(made)} FROM ({rows}) {frame}"
         return f"SELECT * FROM ({slid}) WHERE _window IS NOT NULL AND {COUNT} > 0"
+
+
+def _no_nulls(piece: Piece, number: int) -> str:
+    """Return what keeps a fold from the nulls of rows without a pane, where it does not skip them itself."""
+    return "" if piece.fold in ("sum", "min", "max") else f" FILTER (WHERE p{number} IS NOT NULL)"
 
 
 def _together(parts: list[pa.Table]) -> pa.Table:

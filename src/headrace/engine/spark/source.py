@@ -127,12 +127,7 @@ class EpochReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of an epoch: few for few rows, else about one a core."""
         slices = self._slices(start, end)
-        rows, shards = total(slices), self.job.program.shards
-        if rows > FEW_ROWS:
-            size = -(-rows // shards)
-            parts = [[part] for piece in slices for part in piece.cut(max(1, round(piece.rows / size)))]
-        else:
-            parts = [slices] if slices else []
+        parts = packed(slices, self.job.program.shards) if total(slices) > FEW_ROWS else [slices] if slices else []
         return [Piece(int(end["epoch"]), number, part, end["began"]) for number, part in enumerate(parts)]
 
     def _slices(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
@@ -154,6 +149,26 @@ class EpochReader(DataSourceStreamReader):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the commit is ours."""
+
+
+def packed(slices: Sequence[Slice], tasks: int) -> list[list[Slice]]:
+    """Return slices as the work of at most so many tasks, of about equal rows, in order.
+
+    Few large tasks rather than one a partition: each sends a partial group of every key that it meets.
+    """
+    room = size = -(-total(slices) // tasks)
+    made: list[list[Slice]] = [[]]
+    for piece in slices:
+        rest: Slice | None = piece
+        while rest is not None:
+            if room <= 0 and len(made) < tasks:
+                made.append([])
+                room = size
+            taken = rest if rest.rows <= room or len(made) == tasks else replace(rest, last=rest.first + room)
+            made[-1].append(taken)
+            room -= taken.rows
+            rest = replace(rest, first=taken.last) if taken.last < rest.last else None
+    return made
 
 
 def _offset(epoch: int, ends: dict[str, dict[str, int]], began: float) -> dict[str, Any]:
