@@ -11,9 +11,10 @@ import pyarrow as pa
 from headrace.base.errors import InvalidPlan, WrongColumnType
 from headrace.base.names import check_identifier, check_topic, quote
 from headrace.base.schema import as_schema, to_ddl, type_name
+from headrace.base.time import duration
 from headrace.plan import check
 from headrace.plan.expressions import Scalar, calls_of, condition, scalar
-from headrace.plan.nodes import CallSink, Explode, MapBatches, Select, TopicSink, Union, ViewSink, Where
+from headrace.plan.nodes import CallSink, Dedupe, Explode, Late, MapBatches, Select, TopicSink, Union, ViewSink, Where
 from headrace.plan.steps import step_name
 
 if TYPE_CHECKING:
@@ -260,6 +261,57 @@ class Stream(Handle):
                 raise InvalidPlan(f'step "{step}": {other!r} is no stream of this app')
             nodes.append(_matched(self, other, step)._node)
         return Stream(self._app, Union(streams=tuple(nodes), schema=self.schema))
+
+    def dedupe(self, *keys: str, within: str) -> Stream:
+        """Let the first row of each key pass and drop the others, while the key is kept.
+
+        First is: the row that was read in an earlier epoch, and of one epoch the row of the least event time (of
+        equal times the least row, column by column). A key is kept until the watermark has passed its first row by
+        more than `within`, so of rows in order that are no more than `within` apart one passes. Null is a key like
+        any other. Trap: rows of a key that lie further apart are dropped too while the watermark has not got there,
+        as in one large epoch: choose keys that come once, such as the id of an event.
+
+        A row more than `within` behind the watermark is late: its key may be forgotten. It goes to `.late`.
+
+        Raises:
+            UnknownColumn: a key is not there.
+            PlanError: no key, or rows that may be withdrawn.
+            InvalidTime: `within` is no duration.
+
+        """
+        step = self._step("dedupe")
+        if not keys:
+            raise InvalidPlan(
+                f'step "{step}" has no key',
+                hint='Name the columns that tell one event from another: dedupe("id", within="1 hour").',
+            )
+        named = tuple(check.named(key, self.schema, step=step, verb="dedupe") for key in keys)
+        check.no_repeats(named, step=step)
+        check.groupable(named, self.schema, step=step)
+        horizon = duration(within, what="horizon of dedupe")
+        if horizon < 0:
+            raise InvalidPlan(f'step "{step}": within={within!r} is negative')
+        if not self._node.appends:
+            raise InvalidPlan(
+                f'step "{step}": rows of its input may be withdrawn, and a row that was dropped cannot be',
+                hint="Say dedupe on the stream before the table.",
+            )
+        return Stream(self._app, Dedupe(up=self._node, schema=self.schema, keys=named, within=horizon))
+
+    @property
+    def late(self) -> Stream:
+        """The rows that came too late for `dedupe` to know whether they are the first of their key, untouched.
+
+        Raises:
+            PlanError: this step does not judge rows by their time.
+
+        """
+        if not isinstance(self._node, Dedupe):
+            raise InvalidPlan(
+                f'step "{self.name}" has no late rows',
+                hint="Steps with a window have, and dedupe has; take .late right after .agg(…) or .dedupe(…).",
+            )
+        return Stream(self._app, Late(of=self._node, schema=self.schema))
 
     def branch(self, /, **conditions: str) -> Mapping[str | None, Stream]:
         """Split the rows: each goes to the first condition that it meets, and under `None` where it meets none."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from headrace.base.time import Clock
     from headrace.connect.embedded import Slice
     from headrace.kernels.state import Head
+    from headrace.plan.nodes import Node
     from headrace.plan.plan import Plan
 
 
@@ -258,7 +259,7 @@ class Engine:
 
     # ---- looking in ----
 
-    def node(self, step: str) -> object:
+    def node(self, step: str) -> Node:
         """Return the plan's node of a step's name.
 
         Raises:

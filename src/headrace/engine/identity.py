@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import PlanChanged
 from headrace.base.schema import type_name
+from headrace.base.time import show_duration
 from headrace.plan.expressions import described
+from headrace.plan.nodes import Aggregate, Dedupe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.plan.expressions import AggregateCall, Scalar
-    from headrace.plan.nodes import Aggregate
+    from headrace.plan.nodes import Stateful
     from headrace.plan.plan import Plan
 
 FORMAT = 1
@@ -24,23 +27,39 @@ def identity(plan: Plan, shards: int) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "shards": shards,
-        "steps": {plan.name(node): _aggregate(plan, node) for node in plan.stateful()},
+        "steps": {plan.name(node): _step(plan, node) for node in plan.stateful()},
     }
 
 
-def _aggregate(plan: Plan, node: Aggregate) -> dict[str, Any]:
-    keys = {key: type_name(node.up.schema.field(key).type) for key in node.keys}
+def _step(plan: Plan, node: Stateful) -> dict[str, Any]:
     return {
         "verb": node.verb,
-        "keys": keys,
+        "keys": {key: type_name(node.up.schema.field(key).type) for key in node.keys},
+        **_own(node),
+        "spread by": list(plan.partitions[id(node)] or ()),
+        "sources": sorted(plan.name(up) for up in node.walk() if not up.ups),
+    }
+
+
+@singledispatch
+def _own(node: Stateful) -> dict[str, Any]:
+    raise TypeError(node)
+
+
+@_own.register
+def _aggregate(node: Aggregate) -> dict[str, Any]:
+    return {
         "window": str(node.window) if node.window else None,
         "emit": node.emit,
         "withdrawals": not node.up.appends,
         "aggregates": [_call(call) for call in node.aggregates.calls],
         "results": {name: _typed(made) for name, made in node.aggregates.results},
-        "spread by": list(plan.partitions[id(node)] or ()),
-        "sources": sorted(plan.name(up) for up in node.walk() if not up.ups),
     }
+
+
+@_own.register
+def _dedupe(node: Dedupe) -> dict[str, Any]:
+    return {"within": show_duration(node.within)}
 
 
 def _call(call: AggregateCall) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
 from headrace.base.schema import duckdb_type
-from headrace.kernels import accumulators
+from headrace.kernels import accumulators, spec
 from headrace.kernels.accumulators import Accumulators
 from headrace.kernels.spec import (
     Apply,
@@ -15,6 +15,7 @@ from headrace.kernels.spec import (
     FunctionCall,
     Grouping,
     Intake,
+    Judge,
     Level,
     Merge,
     Op,
@@ -31,6 +32,7 @@ from headrace.plan.nodes import (
     Aggregate,
     CallSink,
     Changes,
+    Dedupe,
     Explode,
     Late,
     MapBatches,
@@ -263,8 +265,22 @@ class _Lowering:
         self._add(level, Query(step=step, inputs=(source,), output=output, before=before, after="", shared=shared))
 
     @_node.register
+    def _dedupe(self, node: Dedupe) -> None:
+        step, here, there = self.plan.name(node), self._level(node.up), self._level(node)
+        late = self.lates[id(node)] = self._number()
+        rows = self._number()
+        self._add(here, Judge(step=step, input=self._at(node.up, here), output=rows, late=late, reach=node.within))
+        if self.plan.exchanged(node):
+            rows = self._carried(rows, step, here, there, node.keys)
+        output = self.deltas[id(node)] = self._number()
+        keys = tuple((key, duckdb_type(node.schema.field(key).type)) for key in node.keys)
+        columns = tuple(node.schema.names)
+        made = spec.Dedupe(step=step, input=rows, output=output, keys=keys, columns=columns, within=node.within)
+        self._add(there, made)
+
+    @_node.register
     def _late(self, node: Late) -> None:
-        if not calls_of(_read_by(node.of)):
+        if not isinstance(node.of, Aggregate) or not calls_of(_read_by(node.of)):
             self.deltas[id(node)] = self.lates[id(node.of)]
         else:  # the rows as they came: without the columns of calls
             self._query(node, f"SELECT {_columns(node)}, {_DELTA} FROM", inputs=(self.lates[id(node.of)],))

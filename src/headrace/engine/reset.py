@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.errors import HeadraceError, PlanError, did_you_mean
 from headrace.engine.storage import Commit, Storage
 from headrace.engine.watermarks import Promise, advance
-from headrace.plan.nodes import Aggregate, TopicSink, ViewSink
+from headrace.plan.nodes import TopicSink, ViewSink
 from headrace.views.sqlite import SqliteViews
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def _below(plan: Plan, step: str, kept: set[str]) -> list[str]:
 
 
 def _fed_by(plan: Plan, node: Node, steps: list[str]) -> bool:
-    return any(isinstance(up, Aggregate) and plan.name(up) in steps for up in node.walk())
+    return any(up.stateful and plan.name(up) in steps for up in node.walk())
 
 
 def _all_views(path: Path) -> dict[str, int]:

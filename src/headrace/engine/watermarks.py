@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.base.time import END_OF_TIME
-from headrace.plan.nodes import Aggregate, Late, Node, ReadSource, TopicSource
+from headrace.plan.nodes import Aggregate, Late, Node, ReadSource, Stateful, TopicSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +83,7 @@ def advance(
             promises[id(node)] = sources[name]
             continue
         incoming = _least([promises[id(up)] for up in _feeds(node)])
-        if isinstance(node, Aggregate):
+        if isinstance(node, Stateful):
             watermarks[name] = _later(used.get(name), incoming.before)
             promises[id(node)] = Promise(_held(used.get(name), node), incoming.idle)
         else:
@@ -95,10 +95,10 @@ def _feeds(node: Node) -> tuple[Node, ...]:
     return node.of.ups if isinstance(node, Late) else node.ups
 
 
-def _held(used: int | None, node: Aggregate) -> int | None:
+def _held(used: int | None, node: Stateful) -> int | None:
     if used is None or used >= END_OF_TIME:
         return used
-    return used - (node.window.grace if node.window else 0)
+    return used - (node.window.grace if isinstance(node, Aggregate) and node.window else 0)
 
 
 def _later(one: int | None, other: int | None) -> int | None:

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from headrace.base.errors import HeadraceError, InternalError, StepFailed
+from headrace.kernels import dedupe, grouped
 from headrace.kernels.aggregate import Merging
 from headrace.kernels.apply import applied
 from headrace.kernels.call import called
 from headrace.kernels.duck import typed
 from headrace.kernels.exchange import split
 from headrace.kernels.files import write_tables
-from headrace.kernels.grouped import Counts, tables
+from headrace.kernels.grouped import Counts
 from headrace.kernels.partial import partial
-from headrace.kernels.spec import Apply, Call, Merge, Op, Partial, Query, Send, Stage
+from headrace.kernels.spec import Apply, Call, Dedupe, Judge, Merge, Op, Partial, Query, Send, Stage
 from headrace.kernels.staging import as_they_are, staged, staged_schema
 from headrace.kernels.state import Head, open_states
 from headrace.kernels.users import define
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.kernels.duck import Duck
-    from headrace.kernels.spec import Level
-    from headrace.kernels.state import StepState
+    from headrace.kernels.spec import Level, Stateful
+    from headrace.kernels.state import StepState, TableSpec
 
 
 _OURS = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)
@@ -179,7 +180,7 @@ class LevelRun:
 
     def _open(self) -> None:
         self.duck.begin()
-        steps = {op.step: tables(op.grouping) for op in self.level.stateful}
+        steps = {op.step: _kept(op) for op in self.level.stateful}
         folders = {step: self.task.state_folder(step) for step in steps}
         self.states = open_states(self.duck, steps, self.task.heads, folders)
 
@@ -273,6 +274,22 @@ class LevelRun:
         self._came(op.output, [delta] if delta is not None else [])
 
     @_do.register
+    def _judge(self, op: Judge) -> None:
+        taken, late, counts = dedupe.judged(self._materialized(op.input), op.reach, self.task.watermarks.get(op.step))
+        self._count(op.step, counts)
+        self._came(op.output, taken)
+        if op.late is not None:
+            self._came(op.late, late)
+
+    @_do.register
+    def _dedupe(self, op: Dedupe) -> None:
+        now, before = self.task.watermarks.get(op.step), self.task.previous.get(op.step)
+        deduping = dedupe.Deduping(self.duck, op, self.states[op.step], now, before)
+        delta, counts = deduping.run(self._materialized(op.input))
+        self._count(op.step, counts)
+        self._came(op.output, [delta] if delta is not None and delta.num_rows else [])
+
+    @_do.register
     def _send(self, op: Send) -> None:
         for part in self._materialized(op.input):
             shards = self.task.shards
@@ -294,6 +311,11 @@ class LevelRun:
             self.task.fault("before_staging")
             self.outcome.report.staged.append(stage(self.task, self.level.number, op.sink, table))
             self._count(op.sink, Counts(rows_in=table.num_rows))
+
+
+def _kept(op: Stateful) -> tuple[TableSpec, ...]:
+    """Return the tables that an operation keeps."""
+    return grouped.tables(op.grouping) if isinstance(op, Merge) else dedupe.tables(op)
 
 
 def stage(task: Task, level: int, sink: str, table: pa.Table) -> StagedFile:

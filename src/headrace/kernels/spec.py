@@ -167,6 +167,27 @@ class Merge(Op):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Judge(Op):
+    """Rows more than `reach` microseconds behind the watermark are late; the others go on."""
+
+    input: int
+    output: int
+    late: int | None
+    reach: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dedupe(Op):
+    """The first row of each key, as long as the key is kept: until the watermark passes it by `within` microseconds."""
+
+    input: int
+    output: int
+    keys: tuple[Column, ...]
+    columns: tuple[str, ...]
+    within: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Send(Op):
     """Rows into an exchange: to level `level`, to the shard that the columns `keys` hash to.
 
@@ -194,6 +215,10 @@ class Stage(Op):
     net: bool
 
 
+Stateful = Merge | Dedupe
+"""The operations that keep state."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
     """All operations of one level, in order. `receives`: edge number to delta number."""
@@ -203,9 +228,9 @@ class Level:
     receives: tuple[tuple[int, int], ...]
 
     @property
-    def stateful(self) -> tuple[Merge, ...]:
+    def stateful(self) -> tuple[Stateful, ...]:
         """The operations that keep state."""
-        return tuple(op for op in self.ops if isinstance(op, Merge))
+        return tuple(op for op in self.ops if isinstance(op, Stateful))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from headrace.base.time import show_duration
 from headrace.plan.nodes import (
     Aggregate,
     Changes,
+    Dedupe,
     Explode,
     Late,
     MapBatches,
@@ -109,8 +110,10 @@ def _detail(node: Node) -> str:
         return getattr(node.function, "__qualname__", repr(node.function))
     if isinstance(node, Aggregate):
         return ", ".join(f"{made.text} AS {name}" for name, made in node.aggregates.results)
+    if isinstance(node, Dedupe):
+        return f"first row per ({', '.join(node.keys)}) within {show_duration(node.within)}"
     if isinstance(node, Late):
-        return "rows after their windows closed"
+        return "rows that came too late" if isinstance(node.of, Dedupe) else "rows after their windows closed"
     return "insert, update_preimage, update_postimage, delete" if isinstance(node, Changes) else ""
 
 
@@ -120,6 +123,9 @@ def _timing(node: TopicSource | ReadSource) -> str:
 
 
 def _state(node: Node) -> str | None:
+    if isinstance(node, Dedupe):
+        kept = f"until the watermark passes its first row by {show_duration(node.within)}"
+        return f"a row per ({', '.join(node.keys)}), kept {kept}"
     if not isinstance(node, Aggregate):
         return None
     group = ", ".join(node.keys) or "one group"

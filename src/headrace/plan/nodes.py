@@ -49,6 +49,11 @@ class Node:
         """Whether every row that comes out stays: nothing is ever withdrawn."""
         return all(up.appends for up in self.ups)
 
+    @property
+    def judges(self) -> bool:
+        """Whether a row can come too late for it, so that it has late rows."""
+        return False
+
     def walk(self) -> Iterator[Node]:
         """Yield the steps that lead here and this one, each once, sources first."""
         seen: set[int] = set()
@@ -219,6 +224,31 @@ class Aggregate(Node):
         """Only results that are given once, at the end, are never withdrawn."""
         return self.emit == "final"
 
+    @property
+    def judges(self) -> bool:
+        """With windows: they close."""
+        return self.window is not None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Dedupe(_OneUp):
+    """The first row of each key; later ones are dropped while the key is kept: `within` microseconds, and longer."""
+
+    verb = "dedupe"
+    stateful = True
+
+    keys: tuple[str, ...]
+    within: int
+
+    @property
+    def judges(self) -> bool:
+        """A row is too late when a key first seen at its time would be forgotten by now."""
+        return True
+
+
+Stateful = Aggregate | Dedupe
+"""The steps that keep state; each says by which columns its rows are spread over the shards: `keys`."""
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Late(Node):
@@ -226,7 +256,7 @@ class Late(Node):
 
     verb = "late"
 
-    of: Aggregate
+    of: Stateful
 
     @property
     def ups(self) -> tuple[Node, ...]:

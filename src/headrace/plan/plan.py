@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from headrace.base.errors import InvalidPlan
 from headrace.base.names import quote
 from headrace.plan.nodes import (
-    Aggregate,
     Changes,
     Explode,
     Late,
@@ -20,6 +19,7 @@ from headrace.plan.nodes import (
     ReadSource,
     Select,
     Sink,
+    Stateful,
     TopicSink,
     TopicSource,
     ViewSink,
@@ -68,9 +68,9 @@ class Plan:
         """Yield the sources."""
         return (node for node in self.nodes if isinstance(node, TopicSource | ReadSource))
 
-    def stateful(self) -> Iterator[Aggregate]:
+    def stateful(self) -> Iterator[Stateful]:
         """Yield the steps that keep state."""
-        return (node for node in self.nodes if isinstance(node, Aggregate))
+        return (node for node in self.nodes if isinstance(node, Stateful))
 
 
 def make_plan(app: str, sinks: Sequence[Sink]) -> Plan:
@@ -135,7 +135,7 @@ def _placed(node: Node, levels: dict[int, int], partitions: dict[int, Partition]
         return levels[id(up)], partitions[id(up)]
     level = max((levels[id(up)] for up in node.ups), default=0)
     above = partitions[id(node.ups[0])] if len(node.ups) == 1 else None
-    if isinstance(node, Aggregate):
+    if isinstance(node, Stateful):
         if above is not None and set(above) <= set(node.keys):
             return level, above
         return level + 1, node.keys

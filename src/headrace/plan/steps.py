@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.errors import DuplicateStep
 from headrace.base.names import MAX_LENGTH
-from headrace.plan.nodes import Aggregate, Late, Node, ReadSource, Select, TopicSource
+from headrace.plan.nodes import Late, Node, ReadSource, Select, Stateful, TopicSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,9 +25,9 @@ def step_name(node: Node) -> str:
         return _plain(node.topic)
     if isinstance(node, ReadSource):
         return _plain(node.label)
-    if isinstance(node, Aggregate):
+    if isinstance(node, Stateful):
         by = "_by_" + "_".join(node.keys) if node.keys else ""
-        return _plain(f"{'_'.join(_sources(node))}_agg{by}")
+        return _plain(f"{'_'.join(_sources(node))}_{node.verb}{by}")
     if isinstance(node, Late):
         return f"{step_name(node.of)}_late"
     verb = node.shown if isinstance(node, Select) else node.verb

@@ -10,7 +10,7 @@ from headrace.base.errors import NotRunning, PlanError
 from headrace.base.time import ManualClock, as_datetime
 from headrace.engine.engine import Engine, Settings, no_fault
 from headrace.engine.inprocess import InProcess
-from headrace.plan.nodes import Aggregate, CallSink, Late
+from headrace.plan.nodes import CallSink, Late
 from headrace.plan.plan import make_plan
 from headrace.testing.faults import Crash, Faults
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.dsl.app import App
-    from headrace.plan.nodes import Sink
+    from headrace.plan.nodes import Sink, Stateful
 
 MOST_STEPS = 10_000
 
@@ -182,8 +182,8 @@ class Driver:
     def late(self, step: str) -> list[dict[str, Any]]:
         """Return all rows that came too late for a step, in the order in which they came."""
         node = self._running.node(step)
-        if not isinstance(node, Aggregate) or node.window is None:
-            raise PlanError(f'step "{step}" has no windows, so nothing is late for it')
+        if not node.judges:
+            raise PlanError(f'step "{step}" judges no row by its time, so nothing is late for it')
         return self._lates.rows(step)
 
     def watermark(self, step: str) -> datetime | None:
@@ -192,7 +192,7 @@ class Driver:
         For a step with state: the watermark that it works with in the next epoch. For a source: its own.
         """
         node, last = self._running.node(step), self._running.last
-        known = last.watermarks if isinstance(node, Aggregate) else last.outputs
+        known = last.watermarks if node.stateful else last.outputs
         value = known.get(step)
         return None if value is None else as_datetime(value)
 
@@ -239,7 +239,7 @@ class _Lates:
                 target=_Catch(self.kept.setdefault(plan.name(node), {})),
             )
             for node in plan.stateful()
-            if node.window is not None
+            if node.judges
         ]
 
     def rows(self, step: str) -> list[dict[str, Any]]:
@@ -247,7 +247,7 @@ class _Lates:
         return [row for epoch in sorted(caught) for row in _rows(caught[epoch].drop_columns(["_weight", "_time"]))]
 
 
-def _late_of(node: Aggregate, nodes: tuple[Any, ...]) -> Late:
+def _late_of(node: Stateful, nodes: tuple[Any, ...]) -> Late:
     known = [each for each in nodes if isinstance(each, Late) and each.of is node]
     return known[0] if known else Late(of=node, schema=node.up.schema)
 
