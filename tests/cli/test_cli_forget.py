@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+import headrace as hr
+from headrace.testing import Driver
+
 LOG = ".headrace/log"
 ROWS = '{"id": 1, "user": 7, "email": "ann@secret.example"}\n{"id": 2, "user": 8, "email": "bob@secret.example"}\n'
 
@@ -81,6 +84,23 @@ def test_forgetting_in_a_topic_without_private_columns_says_so(headrace):
     said = headrace("topics", "forget", "plain", "--subject", "7")
     assert said.code == 1
     assert "has no private columns, so it has no keys to destroy" in said.err
+
+
+def test_views_show_values_until_they_are_forgotten(headrace):
+    app = hr.App("shop", storage="shop")
+    orders = app.stream("orders", "id bigint, user int, email string", private={"email": "user"})
+    orders.to_view("orders")
+    with Driver(app, storage="shop") as driver:
+        driver.send("orders", *map(json.loads, ROWS.splitlines()))
+        driver.run()
+    show = ("views", "show", "orders", "--storage", "shop")
+    assert [row["email"] for row in json.loads(headrace(*show, "--json").out)["rows"]] == [
+        "ann@secret.example",
+        "bob@secret.example",
+    ]
+    assert headrace("topics", "forget", "orders", "--log", "shop/log", "--subject", "7").code == 0
+    assert headrace(*show, "--csv").out == "id,user,email\n1,7,\n2,8,bob@secret.example\n"
+    assert "ann" not in headrace(*show).out
 
 
 def test_forget_needs_a_subject(headrace, orders):

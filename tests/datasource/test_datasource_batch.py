@@ -156,3 +156,13 @@ def test_tombstones_are_written_as_the_log_writes_them(spark, log):
     assert to.read(0, 0, 9).select(["id", "user", "_deleted"]).to_pylist() == [
         {"id": 1, "user": None, "_deleted": True}
     ]
+
+
+def test_private_columns_are_written_sealed_and_read_until_they_are_forgotten(read, spark, log):
+    topic = log.create_topic("mail", "id bigint, email string", private={"email": "id"})
+    frame = spark.createDataFrame([(n, f"{n}@secret.example") for n in range(3)], "id bigint, email string")
+    frame.write.format("headrace").mode("append").options(path=str(log.path), topic="mail").save()
+    topic.forget(1)
+    assert not any(b"secret.example" in path.read_bytes() for path in log.path.rglob("*") if path.is_file())
+    found = {row.id: row.email for row in read(subscribe="mail").where("email is null or email > '1'").collect()}
+    assert found == {1: None, 2: "2@secret.example"}

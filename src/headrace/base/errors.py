@@ -256,6 +256,12 @@ class InvalidPlan(PlanError):
     condition = "INVALID_PLAN"
 
 
+class SealedColumn(PlanError):
+    """A step would compute with a private column, whose values an app only passes on, sealed."""
+
+    condition = "SEALED_COLUMN"
+
+
 class DuplicateStep(PlanError):
     """Two stateful steps have one name, so their state could not be told apart."""
 

@@ -13,6 +13,7 @@ from headrace.cli.output import Commands, example, json_option, note, on_termina
 from headrace.cli.places import open_views, storage_options
 from headrace.cli.run import Stop
 from headrace.cli.values import as_text, counted
+from headrace.engine.private import open_view
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,7 +72,7 @@ def show(
     style = "csv" if as_csv else "json" if as_json else "table"
     if not watch:
         with source.snapshot() as now:
-            _show(now, name, limit, style)
+            _show(now, source.path.parent, name, limit=limit, style=style)
         return
     _watch(source, name, limit, style)
 
@@ -84,14 +85,14 @@ def _watch(source: SqliteViews, name: str, limit: int | None, style: str) -> Non
                 if now.applied() != seen:
                     if on_terminal() and style == "table":
                         click.clear()
-                    _show(now, name, limit, style)
+                    _show(now, source.path.parent, name, limit=limit, style=style)
                     sys.stdout.flush()
                     seen = now.applied()
             stop.wait(LOOK_SECONDS)
 
 
-def _show(now: SqliteSnapshot, name: str, limit: int | None, style: str) -> None:
-    what, table = now.describe(name), now.read(name)
+def _show(now: SqliteSnapshot, storage: Path, name: str, *, limit: int | None, style: str) -> None:
+    what, table = now.describe(name), open_view(storage, name, now.read(name))
     rows: list[dict[str, Any]] = table.slice(0, limit).to_pylist(maps_as_pydicts="strict")
     if style == "json":
         say_json({"view": name, "epoch": now.applied(), "key": what.key, "count": what.rows, "rows": rows})

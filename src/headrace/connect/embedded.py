@@ -101,12 +101,14 @@ def _way_on(log: Log, topic: Topic, declared: pa.Schema) -> str:
 def take(topic: Topic, piece: Slice, schema: pa.Schema, event_time: str | None) -> Taken:
     """Read a slice's columns in place, with `_time`; records without an event time are dead letters.
 
+    Private columns are read sealed: what an app keeps of them, it keeps as tokens.
+
     Raises:
         TopicDiffers: the topic was widened since the app has started.
 
     """
     names = [*schema.names, *([] if event_time else ["_time"])]
-    batches = list(topic.batches(piece.partition, piece.first, piece.last, columns=names))
+    batches = list(topic.batches(piece.partition, piece.first, piece.last, columns=names, sealed=True))
     fields = [(field.name, field.type) for field in schema]
     time = event_time or "_time"
     if not batches:
@@ -138,7 +140,7 @@ def _micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _dead(topic: Topic, piece: Slice, names: list[str], reason: str, time: str) -> pa.Table:
-    batches = topic.batches(piece.partition, piece.first, piece.last, columns=[*names, "_offset"])
+    batches = topic.batches(piece.partition, piece.first, piece.last, columns=[*names, "_offset"], sealed=True)
     table = pa.Table.from_batches(batches)
     bad = table.filter(pc.is_null(table.column(time)))
     partition = pa.repeat(pa.scalar(piece.partition, pa.int32()), bad.num_rows)

@@ -17,7 +17,7 @@ from headrace.plan.nodes import ReadSource, Sink, TopicSource
 from headrace.plan.plan import Plan, check_sink, make_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
@@ -66,6 +66,7 @@ class App:
         format: str | None = None,  # noqa: A002 -- as in DESIGN.md
         on_error: Literal["dead_letter", "fail"] = "dead_letter",
         partitions: int | None = None,
+        private: Mapping[str, str] | Sequence[str] | None = None,
     ) -> Stream:
         """Read a topic as a stream of facts, from its start; a topic that does not exist is created.
 
@@ -73,6 +74,8 @@ class App:
         `out_of_order` is how far rows may lag behind the newest before the watermark leaves them behind (default:
         not at all). `idle_after`: a partition quiet for so long no longer holds the watermark back. Records that
         cannot be read go to the topic `<topic>.dead` with the reason, or stop the app with `on_error="fail"`.
+        `private={"email": "user_id"}` says what `Log.create_topic` is told; for a topic that exists, its private
+        columns by name are enough. The app has them sealed, and only passes them on: see docs/privacy.md.
 
         Raises:
             PlanError: a name, type, duration or option is wrong.
@@ -100,7 +103,9 @@ class App:
             format=format,
             on_error=on_error,
             partitions=partitions,
+            private=check.private(private, made, step=step),
         )
+        check.clear((*node.record_key, *filter(None, [event_time])), node.sealed, step=step, role="key or event time")
         return Stream(self, node)
 
     def read(

@@ -76,7 +76,8 @@ class Grouped:
         if not keys and not named:
             raise InvalidPlan(f'step "{step}" has neither keys nor aggregates')
         plain = pa.schema([(field.name, field.type) for field in keys])
-        made = aggregates(named, self._node.schema, plain, step=step, functions=self._app._functions)
+        above = self._node
+        made = aggregates(named, above.schema, plain, step=step, functions=self._app._functions, sealed=above.sealed)
         check.aggregation(made, step=step, withdrawn=not self._node.appends, corrected=not node.appends)
         results = [(name, result.type) for name, result in made.results]
         schema = pa.schema([*((field.name, field.type) for field in keys), *results])

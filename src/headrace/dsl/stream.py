@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from headrace.base.errors import InvalidPlan, WrongColumnType
+from headrace.base.errors import InvalidPlan, SealedColumn, WrongColumnType
 from headrace.base.names import check_identifier, check_topic, quote
 from headrace.base.schema import as_schema, to_ddl, type_name
 from headrace.base.time import duration
@@ -149,6 +149,7 @@ class Handle:
         over = self.with_columns(**named) if named else self
         every = (*plain, *named)
         check.groupable(every, over.schema, step=step)
+        check.clear(every, over._node.sealed, step=step, role="a key")
         return Grouped(self._app, over._node, every)
 
     # ---- where rows go ----
@@ -186,10 +187,13 @@ class Handle:
         return f"{self.name}_{verb}"
 
     def _scalar(self, text: str, step: str) -> Scalar:
-        return self._steady(scalar(text, self.schema, step=step, functions=self._app._functions), step)
+        sealed = self._node.sealed
+        return self._steady(scalar(text, self.schema, step=step, functions=self._app._functions, sealed=sealed), step)
 
     def _condition(self, text: str, step: str) -> Scalar:
-        return self._steady(condition(text, self.schema, step=step, functions=self._app._functions), step)
+        sealed = self._node.sealed
+        made = condition(text, self.schema, step=step, functions=self._app._functions, sealed=sealed)
+        return self._steady(made, step)
 
     def _steady(self, made: Scalar, step: str) -> Scalar:
         check.steady(made, step=step, withdrawn=not self._node.appends)
@@ -245,6 +249,7 @@ class Stream(Handle):
         """
         if not callable(fn):
             raise InvalidPlan(f"map_batches needs a function, not {fn!r}")
+        check.nothing_sealed(self._node.sealed, step=self._step("map_batches"), what="the function")
         return Stream(self._app, MapBatches(up=self._node, schema=as_schema(schema), function=fn))
 
     def union(self, *others: Stream) -> Stream:
@@ -288,6 +293,7 @@ class Stream(Handle):
         named = tuple(check.named(key, self.schema, step=step, verb="dedupe") for key in keys)
         check.no_repeats(named, step=step)
         check.groupable(named, self.schema, step=step)
+        check.clear(named, self._node.sealed, step=step, role="a key")
         horizon = duration(within, what="horizon of dedupe")
         if horizon < 0:
             raise InvalidPlan(f'step "{step}": within={within!r} is negative')
@@ -350,6 +356,7 @@ class Stream(Handle):
         """
         check_topic(topic)
         keys = check.columns(key, self.schema, step=self.name)
+        check.clear(keys, self._node.sealed, step=self.name, role="the key of a topic")
         self._app._add(TopicSink(up=self._node, name=f"topic:{topic}", topic=topic, location=None, record_key=keys))
 
 
@@ -370,5 +377,11 @@ def _matched(first: Stream, other: Stream, step: str) -> Stream:
             f'step "{step}": the streams have different columns',
             detail=f"{to_ddl(first.schema)}  against  {to_ddl(other.schema)}",
             hint="Bring them to the same names and types with .select(…) first.",
+        )
+    if first._node.sealed != other._node.sealed:
+        only = ", ".join(sorted(first._node.sealed ^ other._node.sealed))
+        raise SealedColumn(
+            f'step "{step}": {only} is private in one of the streams, and clear in the other',
+            hint="Declare it private in both topics, or give one of the columns another name.",
         )
     return other if first.columns == other.columns else other.select(*first.columns)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import InternalError, PlanError
+from headrace.engine import private
 from headrace.engine.identity import check, identity
 from headrace.engine.inputs import Inputs
 from headrace.engine.lower import lower
@@ -94,6 +95,8 @@ class Engine:
         s = self.settings
         self.topics = Topics(s.storage, s.topics, clock=s.clock, sync=s.sync, partitions=s.partitions or self.shards)
         self.topics.prepare(self.plan)
+        if self.topics.origins:
+            private.remember(self.plan, self.storage, self.topics)
         self.inputs = Inputs({self.plan.name(node): node for node in self.plan.sources()}, self.topics.log)
         self.most_rows = most_rows(node.schema for node in self.plan.sources())
         self.views = SqliteViews(s.storage / "views.db", durable=s.sync)

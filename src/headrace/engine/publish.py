@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.connect.embedded import DEAD, append, keyed
+from headrace.engine.private import opened
 from headrace.kernels.files import read_tables
 from headrace.plan.nodes import CallSink, TopicSink, ViewSink
 
@@ -48,7 +49,8 @@ class Publisher:
         self._publish_views(commit.epoch, files)
         for sink in self.plan.sinks:
             if isinstance(sink, CallSink) and sink.name in files:
-                sink.target.write(commit.epoch, self._rows(files[sink.name]))
+                rows = self._rows(files[sink.name])
+                sink.target.write(commit.epoch, opened(self.storage.path, sink.up.sealed, rows))
 
     def _files(self, commit: Commit) -> Mapping[str, list[Path]]:
         folder = self.storage.staging(commit.epoch)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from headrace.base.time import SystemClock
 from headrace.engine.cleaning import Cleaning
 from headrace.engine.engine import Engine, Settings
+from headrace.engine.private import open_view
 from headrace.engine.status import describe
 from headrace.views.sqlite import SqliteViews
 
@@ -140,4 +141,4 @@ def run(app: App) -> None:
 
 def read_view(app: App, name: str) -> pa.Table:
     """Return a view's rows from any process."""
-    return SqliteViews(app.storage / "views.db").read(name)
+    return open_view(app.storage, name, SqliteViews(app.storage / "views.db").read(name))

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.connect.embedded import DEAD, ensure_topic
-from headrace.log import Log
+from headrace.connect.private import hold, judge_source
+from headrace.log import Log, privacy
 from headrace.plan.nodes import TopicSink, TopicSource
 
 if TYPE_CHECKING:
     from headrace.base.time import Clock
     from headrace.log import Topic
+    from headrace.log.privacy import Origin
     from headrace.plan.plan import Plan
 
 
@@ -21,6 +23,7 @@ class Topics:
     def __init__(self, storage: Path, location: str | None, *, clock: Clock, sync: bool, partitions: int) -> None:
         self.log = Log(log_path(storage, location), clock=clock, fsync=sync)
         self.partitions = partitions
+        self.origins: list[Origin] = []  # whose keys open what the app has sealed
 
     def prepare(self, plan: Plan) -> None:
         """Create the topics of a plan that do not exist, and judge those that do.
@@ -31,7 +34,9 @@ class Topics:
         """
         for source in plan.sources():
             if isinstance(source, TopicSource):
-                self.of_source(source)
+                topic = self.of_source(source)
+                judge_source(topic, source.schema.names, source.sealed)
+                self.origins += privacy.origins(topic) if source.sealed else []
         for sink in plan.sinks:
             if isinstance(sink, TopicSink):
                 self.of_sink(sink)
@@ -44,6 +49,8 @@ class Topics:
 
     def of_source(self, node: TopicSource) -> Topic:
         """Return the topic that a source reads."""
+        if node.private and not self.log.has_topic(node.topic):
+            self._create_private(node)
         return ensure_topic(
             self.log,
             node.topic,
@@ -56,7 +63,7 @@ class Topics:
 
     def of_sink(self, sink: TopicSink) -> Topic:
         """Return the topic that a sink appends to."""
-        return ensure_topic(
+        topic = ensure_topic(
             self.log,
             sink.topic,
             sink.up.schema,
@@ -64,6 +71,19 @@ class Topics:
             key=sink.record_key,
             event_time=None,
             cleanup="compact" if sink.up.is_table and sink.record_key else "delete",
+        )
+        hold(topic, sink.up.schema.names, sink.up.sealed, self.origins)
+        return topic
+
+    def _create_private(self, node: TopicSource) -> None:
+        said = {name: subject for name, subject in node.private if subject is not None}
+        self.log.create_topic(
+            node.topic,
+            node.schema,
+            partitions=node.partitions or self.partitions,
+            key=node.record_key or None,
+            event_time=node.event_time,
+            private=said or [name for name, _ in node.private],
         )
 
     def dead(self, topic: str) -> Topic:

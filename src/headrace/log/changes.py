@@ -19,10 +19,13 @@ from headrace.log.meta import SETTINGS, Meta, MetaFile
 from headrace.log.partition import HEAD_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     import pyarrow as pa
+
+    from headrace.log.privacy import Origin
+    from headrace.log.topic import Topic
 
 
 def alter(file: MetaFile, settings: Mapping[str, Any], *, fsync: bool) -> None:
@@ -84,6 +87,22 @@ def add_partitions(file: MetaFile, total: int, *, fsync: bool) -> None:
         if fsync:
             sync_folder(file.folder)
         _put(file, meta, after, fsync=fsync)
+
+
+def hold(topic: Topic, columns: Iterable[str], origins: Iterable[Origin]) -> None:
+    """Mark columns of a topic as holding values that these topics have sealed: reading it asks them for their keys."""
+    known = topic._meta()  # noqa: SLF001 - a mark is no setting of the user's
+    given = {(origin.log, origin.topic, origin.id) for origin in origins}
+    wanted = tuple(sorted({*known.sealed, *columns})), tuple(sorted({*known.origins, *given}))
+    if wanted == (known.sealed, known.origins):
+        return
+    with _locked(topic._open_file()) as meta:  # noqa: SLF001 - the same
+        _put(
+            topic._open_file(),  # noqa: SLF001 - the same
+            meta,
+            replace(meta, sealed=wanted[0], origins=wanted[1]).check(),
+            fsync=topic._log.fsync,  # noqa: SLF001 - the same
+        )
 
 
 def _make_partition(folder: Path, *, fsync: bool) -> None:

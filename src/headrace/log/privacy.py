@@ -26,10 +26,11 @@ from headrace.log.keyfile import KeyFile
 from headrace.log.rows import to_array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from headrace.log.keyfile import Subject
     from headrace.log.meta import Meta
+    from headrace.log.topic import Topic
 
 _MISFITS = (pa.ArrowException, ArithmeticError, ValueError, TypeError, HeadraceError)
 
@@ -122,6 +123,32 @@ def origins_of(meta: Meta, log: Path) -> dict[str, Origin]:
     own = [Origin(str(log), meta.name, meta.id)] if meta.private else []
     others = [Origin(path or str(log), topic, key) for path, topic, key in meta.origins]
     return {origin.id: origin for origin in (*own, *others)}
+
+
+def origins(topic: Topic) -> list[Origin]:
+    """Return the topics whose keys open what a topic's columns hold, as topics of the same log may say it."""
+    meta = topic._meta()  # noqa: SLF001 - what is private is described there alone
+    own = [Origin("", meta.name, meta.id)] if meta.private else []
+    return [*own, *(Origin(*each) for each in meta.origins)]
+
+
+def held(topic: Topic) -> frozenset[str]:
+    """Return the columns of a topic that hold values sealed by other topics."""
+    return frozenset(topic._meta().sealed)  # noqa: SLF001 - the same
+
+
+def unseal_table(table: pa.Table, columns: Iterable[str], known: Mapping[str, Origin]) -> pa.Table:
+    """Return rows with the values of their sealed columns, null where the subject was forgotten.
+
+    Raises:
+        KeysMissing: the log that has the keys is not there.
+
+    """
+    wanted = [name for name in columns if name in table.column_names]
+    if not wanted or not table.num_rows:
+        return table
+    batches = [sealing.unseal(batch, wanted, lambda key: secrets_of(known, key)) for batch in table.to_batches()]
+    return pa.Table.from_batches(batches, schema=table.schema)
 
 
 def secrets_of(origins: Mapping[str, Origin], topic: str) -> Mapping[bytes, bytes | None] | None:

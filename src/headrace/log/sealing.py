@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -100,7 +101,14 @@ def unseal(batch: pa.RecordBatch, columns: Iterable[str], secrets: Secrets) -> p
 
 
 def unsealed(column: pa.Array, opener: Callable[[str], bytes | None]) -> pa.Array:
-    """Return the values of a column of tokens."""
+    """Return the values of a column of tokens, or of lists of them."""
+    if pa.types.is_list(column.type):
+        starts = np.concatenate(
+            [[0], np.cumsum(pc.fill_null(column.value_lengths(), 0).to_numpy(zero_copy_only=False))]
+        )
+        values = unsealed(column.flatten(), opener)
+        made = pa.ListArray.from_arrays(pa.array(starts, pa.int32()), values, mask=column.is_null())
+        return made.cast(column.type)
     tokens = column.cast(pa.string()).dictionary_encode()
     opened = pa.array([opener(token) for token in tokens.dictionary.to_pylist()], pa.binary())
     return opened.cast(column.type).take(tokens.indices)
@@ -160,7 +168,8 @@ def refuse_unsealed(table: pa.Table, columns: Iterable[str], topics: Iterable[st
     known = "|".join(sorted(topics))
     pattern = rf"^{_PREFIX}({known}):[\w-]{{{_KEY}}}:[\w=-]+$"
     for name in columns:
-        values = table.column(name).cast(pa.string())
+        values = table.column(name).combine_chunks()
+        values = (values.flatten() if pa.types.is_list(values.type) else values).cast(pa.string())
         fits = pc.match_substring_regex(values, pattern)
         at = pc.index(fits, value=False).as_py()
         if at >= 0:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.base.errors import InvalidExpression, InvalidPlan, Nondeterministic, UnknownColumn, WrongColumnType
+from headrace.base.errors import (
+    InvalidExpression,
+    InvalidPlan,
+    Nondeterministic,
+    SealedColumn,
+    UnknownColumn,
+    WrongColumnType,
+)
 from headrace.base.names import IDENTIFIER
 from headrace.base.schema import RESERVED, type_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from headrace.plan.expressions import Aggregates, Scalar
 
@@ -73,6 +81,59 @@ def groupable(names: Iterable[str], schema: pa.Schema, *, step: str) -> None:
         kind = schema.field(name).type
         if pa.types.is_map(kind):
             raise WrongColumnType(name, step=step, is_type=type_name(kind), needs="anything but a map", role="a key")
+
+
+def private(
+    given: Mapping[str, str] | Sequence[str] | str | None, schema: pa.Schema, *, step: str
+) -> tuple[tuple[str, str | None], ...]:
+    """Return a source's private columns, each with the column of its subject where that is said.
+
+    Raises:
+        UnknownColumn: a column is not there.
+        WrongColumnType: one holds no text or bytes.
+
+    """
+    pairs = (
+        [*given.items()] if isinstance(given, Mapping) else [(name, None) for name in columns(given, schema, step=step)]
+    )
+    for name, _ in pairs:
+        kind = schema.field(has_column(name, schema, step=step)).type
+        inner = kind.value_type if pa.types.is_list(kind) else kind
+        if not (pa.types.is_string(inner) or pa.types.is_binary(inner)):
+            raise WrongColumnType(name, step=step, is_type=type_name(kind), needs="string or binary", role="private")
+    return tuple(pairs)
+
+
+def clear(names: Iterable[str], sealed: Collection[str], *, step: str, role: str) -> None:
+    """Refuse private columns as keys: a token is equal to another only if value and subject are.
+
+    Raises:
+        SealedColumn: one is.
+
+    """
+    for name in names:
+        if name in sealed:
+            raise SealedColumn(
+                f'step "{step}": the column "{name}" is private and cannot be {role}',
+                detail="An app keeps private values sealed; equal values of two subjects are not equal there.",
+                hint="Take the column of the subject, or another one that is not private.",
+            )
+
+
+def nothing_sealed(sealed: Collection[str], *, step: str, what: str) -> None:
+    """Refuse to hand private columns to a function, which would only see tokens.
+
+    Raises:
+        SealedColumn: there are some.
+
+    """
+    if sealed:
+        names = ", ".join(sorted(sealed))
+        raise SealedColumn(
+            f'step "{step}": {what} would see the private columns sealed: {names}',
+            detail="An app keeps private values sealed, so that forgetting a subject reaches every copy.",
+            hint=f"Leave them out before it: .drop({', '.join(map(repr, sorted(sealed)))}).",
+        )
 
 
 def no_repeats(names: Sequence[str], *, step: str) -> None:

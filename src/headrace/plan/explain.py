@@ -97,7 +97,8 @@ class Explanation:
 
 def _detail(node: Node) -> str:
     if isinstance(node, TopicSource):
-        return f"topic {node.topic}" + _timing(node)
+        private = f", private: {', '.join(sorted(node.sealed))}" if node.sealed else ""
+        return f"topic {node.topic}{private}" + _timing(node)
     if isinstance(node, ReadSource):
         return f"Spark source {node.label}" + _timing(node)
     if isinstance(node, Select):

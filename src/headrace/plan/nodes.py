@@ -54,6 +54,12 @@ class Node:
         """Whether a row can come too late for it, so that it has late rows."""
         return False
 
+    @property
+    def sealed(self) -> frozenset[str]:
+        """The columns with private values, which are sealed as long as the app has them."""
+        above = frozenset[str]().union(*(up.sealed for up in self.ups))
+        return above & frozenset(self.schema.names)
+
     def walk(self) -> Iterator[Node]:
         """Yield the steps that lead here and this one, each once, sources first."""
         seen: set[int] = set()
@@ -83,6 +89,12 @@ class TopicSource(Node):
     format: str | None
     on_error: Literal["dead_letter", "fail"]
     partitions: int | None
+    private: tuple[tuple[str, str | None], ...] = ()  # each with the column of its subject, where that was said
+
+    @property
+    def sealed(self) -> frozenset[str]:
+        """The private columns of the topic."""
+        return frozenset(name for name, _ in self.private)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -120,6 +132,10 @@ class _OneUp(Node):
         return self.up.is_table
 
 
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Select(_OneUp):
     """New columns made of the old ones; `shown` is the verb that the user wrote."""
@@ -135,8 +151,14 @@ class Select(_OneUp):
         if self.up.key is None:
             return None
         kept = {made.sql: name for name, made in reversed(self.columns)}
-        renamed = [kept.get('"' + part.replace('"', '""') + '"') for part in self.up.key]
+        renamed = [kept.get(_quoted(part)) for part in self.up.key]
         return None if None in renamed else tuple(name for name in renamed if name is not None)
+
+    @property
+    def sealed(self) -> frozenset[str]:
+        """Those of the step above, under their new names."""
+        above = {_quoted(name) for name in self.up.sealed}
+        return frozenset(name for name, made in self.columns if made.sql in above)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -162,6 +184,12 @@ class Explode(_OneUp):
         """No key is left: one row became several."""
         return None
 
+    @property
+    def sealed(self) -> frozenset[str]:
+        """Those of the step above, and the elements of a sealed list."""
+        kept = self.up.sealed & frozenset(self.schema.names)
+        return kept | frozenset(self.into) if self.column.columns & self.up.sealed else kept - frozenset(self.into)
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MapBatches(_OneUp):
@@ -175,6 +203,11 @@ class MapBatches(_OneUp):
     def key(self) -> tuple[str, ...] | None:
         """Nobody knows what the function did to the key."""
         return None
+
+    @property
+    def sealed(self) -> frozenset[str]:
+        """None: no function is given sealed columns."""
+        return frozenset()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -229,6 +262,11 @@ class Aggregate(Node):
         """With windows: they close."""
         return self.window is not None
 
+    @property
+    def sealed(self) -> frozenset[str]:
+        """Results that pass a private value on; a key is never sealed."""
+        return self.aggregates.sealed
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Dedupe(_OneUp):
@@ -267,6 +305,11 @@ class Late(Node):
     def appends(self) -> bool:
         """As what that step was given."""
         return self.of.up.appends
+
+    @property
+    def sealed(self) -> frozenset[str]:
+        """As what that step was given."""
+        return self.of.up.sealed
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

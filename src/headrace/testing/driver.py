@@ -10,6 +10,7 @@ from headrace.base.errors import NotRunning, PlanError
 from headrace.base.time import ManualClock, as_datetime
 from headrace.engine.engine import Engine, Settings, no_fault
 from headrace.engine.inprocess import InProcess
+from headrace.engine.private import open_view
 from headrace.plan.nodes import CallSink, Late
 from headrace.plan.plan import make_plan
 from headrace.testing.faults import Crash, Faults
@@ -177,7 +178,7 @@ class Driver:
 
     def view(self, name: str) -> list[dict[str, Any]]:
         """Return a view's rows, sorted by its key."""
-        return _rows(self._running.views.read(name))
+        return _rows(open_view(self.storage, name, self._running.views.read(name)))
 
     def late(self, step: str) -> list[dict[str, Any]]:
         """Return all rows that came too late for a step, in the order in which they came."""

@@ -16,11 +16,12 @@ from headrace.plan.expressions.casts import cast
 from headrace.plan.expressions.compiler import Compiler, check
 from headrace.plan.expressions.grammar import parse
 from headrace.plan.expressions.resolve import refused_name
+from headrace.plan.expressions.sealed import refuse_computing
 from headrace.plan.expressions.user import UserFunction, calls_of, described, drawn_apart, scalar_of
 from headrace.plan.expressions.values import AggregateCall, Aggregates, Scalar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     import pyarrow as pa
 
@@ -41,8 +42,15 @@ __all__ = [
 _NONE: Mapping[str, UserFunction] = {}
 
 
-def scalar(text: str, schema: pa.Schema, *, step: str, functions: Mapping[str, UserFunction] = _NONE) -> Scalar:
-    """Return one typed expression over the columns of `schema`.
+def scalar(
+    text: str,
+    schema: pa.Schema,
+    *,
+    step: str,
+    functions: Mapping[str, UserFunction] = _NONE,
+    sealed: Collection[str] = (),
+) -> Scalar:
+    """Return one typed expression over the columns of `schema`; those that are `sealed` may only be passed on.
 
     A column is matched by its exact name, else by its name in any case if only one column fits. Nothing is computed:
     a text that fails for some row (division by zero, a bad cast) raises when that row is computed.
@@ -52,11 +60,19 @@ def scalar(text: str, schema: pa.Schema, *, step: str, functions: Mapping[str, U
 
     """
     tree = parse(text, step=step)
+    refuse_computing(tree, schema.names, sealed, step=step)
     compiler = Compiler(schema, step=step, functions=functions)
     return scalar_of(check(compiler.compile(tree), step=step), compiler.made, text)
 
 
-def condition(text: str, schema: pa.Schema, *, step: str, functions: Mapping[str, UserFunction] = _NONE) -> Scalar:
+def condition(
+    text: str,
+    schema: pa.Schema,
+    *,
+    step: str,
+    functions: Mapping[str, UserFunction] = _NONE,
+    sealed: Collection[str] = (),
+) -> Scalar:
     """Return a condition: a scalar that is boolean; a row where it is null does not meet it.
 
     Raises:
@@ -64,6 +80,7 @@ def condition(text: str, schema: pa.Schema, *, step: str, functions: Mapping[str
 
     """
     tree = parse(text, step=step)
+    refuse_computing(tree, schema.names, sealed, step=step)
     compiler = Compiler(schema, step=step, functions=functions)
     value = compiler.compile(tree)
     if value.type not in (k.BOOLEAN, k.NULL):

@@ -20,6 +20,7 @@ from headrace.plan.expressions.compiler import Compiler, check
 from headrace.plan.expressions.grammar import parse, shown
 from headrace.plan.expressions.mismatch import Mismatch
 from headrace.plan.expressions.resolve import arguments
+from headrace.plan.expressions.sealed import gives_sealed, refuse_computing
 from headrace.plan.expressions.table import AGGREGATES
 from headrace.plan.expressions.user import aggregate_names, scalar_of
 from headrace.plan.expressions.values import AggregateCall, Aggregates, Scalar, Value
@@ -41,6 +42,7 @@ def aggregates(
     *,
     step: str,
     functions: Mapping[str, UserFunction] = _NONE,
+    sealed: Collection[str] = (),
 ) -> Aggregates:
     """Return what an aggregation computes: its distinct calls, and each result over them and the keys.
 
@@ -52,8 +54,12 @@ def aggregates(
 
     """
     collector = _Collector(schema, keys, step, functions)
-    results = tuple((name, collector.result(text)) for name, text in named.items())
-    return Aggregates(tuple(collector.calls), results)
+    trees = {name: parse(text, step=step) for name, text in named.items()}
+    for tree in trees.values():
+        refuse_computing(tree, schema.names, sealed, step=step)
+    passed = frozenset(name for name, tree in trees.items() if gives_sealed(tree, schema.names, sealed))
+    results = tuple((name, collector.result(tree, named[name])) for name, tree in trees.items())
+    return Aggregates(tuple(collector.calls), results, passed)
 
 
 class _Collector:
@@ -68,8 +74,7 @@ class _Collector:
         self.inside = Compiler(schema, step=step, functions=functions, missing=self._unknown)
         self.calls: list[AggregateCall] = []
 
-    def result(self, text: str) -> Scalar:
-        tree = parse(text, step=self.step)
+    def result(self, tree: exp.Expression, text: str) -> Scalar:
         found: dict[int, Value] = {}
         for node in list(_outermost(tree, self.known)):
             found[id(node)] = self._call(node)

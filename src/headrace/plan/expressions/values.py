@@ -58,10 +58,14 @@ class AggregateCall:
 
 @dataclass(frozen=True, slots=True)
 class Aggregates:
-    """What an `agg` computes: `calls[i]` is the column `_a{i}` that the `results` read beside the keys."""
+    """What an `agg` computes: `calls[i]` is the column `_a{i}` that the `results` read beside the keys.
+
+    The results that are `sealed` are private values, passed on as they are.
+    """
 
     calls: tuple[AggregateCall, ...]
     results: tuple[tuple[str, Scalar], ...]
+    sealed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
