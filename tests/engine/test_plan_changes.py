@@ -6,6 +6,7 @@ import pytest
 
 import headrace as hr
 from headrace.base.errors import PlanChanged, ViewChanged
+from headrace.engine.reset import reset
 from headrace.testing import Driver
 
 ROWS = "k string, g string, v int, at timestamp"
@@ -75,6 +76,20 @@ def test_what_leaves_the_state_as_it_is_passes_and_keeps_it(tmp_path, build):
 def test_a_new_stateful_step_begins_with_what_comes_from_now_on(tmp_path):
     play(plain, tmp_path, FIRST)
     made = play(PASSING["a new stateful step"], tmp_path, SECOND)
+    assert made["more"] == [{"g": "x", "n": 2}]
+
+
+def test_a_step_that_was_left_out_for_some_epochs_is_refused_until_it_is_reset(tmp_path):
+    """Its state misses what came meanwhile."""
+    build = PASSING["a new stateful step"]
+    play(build, tmp_path, FIRST)
+    play(plain, tmp_path, [])
+    play(plain, tmp_path, SECOND)
+    with pytest.raises(PlanChanged, match='"t_agg_by_g" was not in the app when epoch') as error:
+        play(build, tmp_path, [])
+    assert "headrace reset FILE --step t_agg_by_g" in str(error.value)
+    reset(app_of(build).plan(), tmp_path, "t_agg_by_g")
+    made = play(build, tmp_path, SECOND)
     assert made["more"] == [{"g": "x", "n": 2}]
 
 

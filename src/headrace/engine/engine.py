@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.errors import InternalError, PlanError
 from headrace.engine import private
-from headrace.engine.identity import check, identity
+from headrace.engine.identity import check, check_returned, identity
 from headrace.engine.inputs import Inputs
 from headrace.engine.lower import lower
 from headrace.engine.pace import add_counts, most_rows, next_limit, total
@@ -117,6 +117,9 @@ class Engine:
         kept = self.storage.read_json("plan.json")
         now = identity(self.plan, self.settings.shards)
         check(kept, now, app=self.plan.app)
+        last = self.storage.last_epoch()
+        if last is not None:
+            check_returned(now["steps"], self.storage.read_commit(last))
         gone = {} if kept is None else {n: s for n, s in kept["steps"].items() if n not in now["steps"]}
         now["steps"] |= gone
         if kept != now:

@@ -12,8 +12,9 @@ from headrace.plan.expressions import described
 from headrace.plan.nodes import Aggregate, Dedupe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from headrace.engine.storage import Commit
     from headrace.plan.expressions import AggregateCall, Scalar
     from headrace.plan.nodes import Stateful
     from headrace.plan.plan import Plan
@@ -103,6 +104,22 @@ def check(kept: Mapping[str, Any] | None, now: Mapping[str, Any], *, app: str) -
                 detail=_difference(was, becomes) + " Going on would mix old and new results.",
                 hint=f"Undo the change, give the step another name with .named(…), or drop its state and its views: "
                 f"headrace reset FILE --step {step}",
+            )
+
+
+def check_returned(steps: Iterable[str], last: Commit) -> None:
+    """Refuse a stateful step that was left out of the app for some epochs: its state misses what came meanwhile.
+
+    Raises:
+        PlanChanged: which step, and the command that lets it begin anew.
+
+    """
+    for step in steps:
+        if last.heads.get(step) and step not in last.watermarks:
+            raise PlanChanged(
+                f'the stateful step "{step}" was not in the app when epoch {last.epoch} ran',
+                detail="Its kept state misses what came since it was left out.",
+                hint=f"Give it another name with .named(…), or let it begin anew: headrace reset FILE --step {step}",
             )
 
 
