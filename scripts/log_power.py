@@ -6,7 +6,8 @@ A power loss drops what was written and not synced, wholly or in part: of each f
 length between the synced one and the present one; of each folder, any names that were made, replaced or removed since
 the folder was synced; of the mapped head, which is never synced, any version there was. Before each sync of a run of
 appends, rolls and changes such a disk is made up and opened as after a restart: no acknowledged record is lost, and
-the append that was under way is there whole or not at all, before and after its retry.
+the append that was under way is there whole or not at all, before and after its retry. Every other log seals its
+text with a key for each append, and forgets some: what was acknowledged can be read, what was forgotten cannot.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
 
 from headrace.base.schema import to_ddl
 from headrace.log import Log, head, writer
@@ -131,9 +134,12 @@ def watched(disk: Disk, before: Callable[[], None]) -> Iterator[None]:
 class Life:
     """A log that lives through appends, rolls and changes; it knows what was acknowledged."""
 
-    def __init__(self, folder: Path, seed: int, cuts: int) -> None:
+    def __init__(self, folder: Path, seed: int, cuts: int, *, private: bool = False) -> None:
         self.folder, self.dice, self.seed, self.cuts = folder, Random(seed), seed, cuts  # noqa: S311 - replays
         self.whole, self.acknowledged, self.made = -1, 0, 0
+        self.private = private
+        self.forgotten: set[int] = set()
+        self.forgetting: int | None = None
         (folder / "disk").mkdir(parents=True)
         self.disk = Disk(folder / "disk")
         self.inside = Path("deep", "in", "new", "folders")
@@ -141,7 +147,8 @@ class Life:
     def live(self) -> None:
         """Append until there were enough cuts."""
         with watched(self.disk, self._cut), Log(self.disk.folder / self.inside, segment_bytes=6_000) as log:
-            topic = log.create_topic("a", "n bigint, i int, text string")
+            private = {"text": "n"} if self.private else None
+            topic = log.create_topic("a", "n bigint, i int, text string", private=private)
             self.acknowledged = 1  # the topic is there
             n = columns = 0
             while self.made < self.cuts:
@@ -153,6 +160,11 @@ class Life:
                     topic.add_partitions(topic.partitions + 1)
                 elif what < 0.10:
                     topic.alter(retention=f"{n + 1000} days")
+                elif what < 0.20 and self.private and n:
+                    self.forgetting = self.dice.randrange(n)
+                    topic.forget(self.forgetting)
+                    self.forgotten.add(self.forgetting)
+                    self.forgetting = None
                 else:
                     topic.append(_rows(n), partition=0, producer="p", sequence=n)
                     self.whole = n
@@ -165,37 +177,44 @@ class Life:
         into = self.folder / f"cut-{self.made}"
         self.disk.after_a_cut(into, self.dice)
         try:
-            _check(into / self.inside, self.whole)
+            self._check(into / self.inside)
         except Exception as error:
             raise AssertionError(f"seed {self.seed}, cut {self.made}, in {into}: {error}") from error
         shutil.rmtree(into)
 
+    def _check(self, folder: Path) -> None:
+        acknowledged = self.whole
+        with Log(folder, fsync=False) as reader:
+            self._expect(reader, acknowledged, "at the first look")
+        with Log(folder, fsync=False, segment_bytes=6_000) as log:
+            topic = log.topic("a")
+            for retry in (acknowledged, acknowledged + 1):
+                if retry >= 0:
+                    topic.append(_rows(retry), partition=0, producer="p", sequence=retry)
+            assert self._expect(log, acknowledged + 1, "after the retry") == acknowledged + 1
+            if self.forgetting is not None:
+                topic.forget(self.forgetting)
+                texts = topic.read(0, 0, topic.end_offsets()[0])
+                left = texts.filter(pc.equal(texts["n"], self.forgetting))["text"]
+                assert left.null_count == len(left), f"{self.forgetting} was forgotten again, and can be read"
+        with Log(folder, fsync=False) as reader:
+            self._expect(reader, acknowledged + 1, "when opened again")
+
+    def _expect(self, log: Log, acknowledged: int, when: str) -> int:
+        topic = log.topic("a")
+        found = topic.read(0, 0, topic.end_offsets()[0]).select(["n", "i", "text"]).to_pylist()
+        last = found[-1]["n"] if found else -1
+        gone = set(self.forgotten)
+        if any(row["n"] == self.forgetting and row["text"] is None for row in found):
+            gone.add(self.forgetting or 0)
+        expected = [row | ({"text": None} if n in gone else {}) for n in range(last + 1) for row in _rows(n)]
+        assert last in (acknowledged, acknowledged + 1), f"{when}: {acknowledged} was acknowledged, {last} is the last"
+        assert found == expected, f"{when}: appends are missing, doubled, there by half, or with other texts"
+        return int(last)
+
 
 def _rows(n: int) -> list[dict[str, Any]]:
     return [{"n": n, "i": i, "text": "x" * (61 * i % 200)} for i in range(1 + n * 7 % 11)]
-
-
-def _check(folder: Path, acknowledged: int) -> None:
-    with Log(folder, fsync=False) as reader:
-        _expect(reader, acknowledged, "at the first look")
-    with Log(folder, fsync=False, segment_bytes=6_000) as log:
-        topic = log.topic("a")
-        for retry in (acknowledged, acknowledged + 1):
-            if retry >= 0:
-                topic.append(_rows(retry), partition=0, producer="p", sequence=retry)
-        assert _expect(log, acknowledged + 1, "after the retry") == acknowledged + 1
-    with Log(folder, fsync=False) as reader:
-        _expect(reader, acknowledged + 1, "when opened again")
-
-
-def _expect(log: Log, acknowledged: int, when: str) -> int:
-    topic = log.topic("a")
-    found = topic.read(0, 0, topic.end_offsets()[0]).select(["n", "i"]).to_pylist()
-    last = found[-1]["n"] if found else -1
-    expected = [{"n": row["n"], "i": row["i"]} for n in range(last + 1) for row in _rows(n)]
-    assert last in (acknowledged, acknowledged + 1), f"{when}: {acknowledged} was acknowledged, {last} is the last"
-    assert found == expected, f"{when}: appends are missing, doubled, or there by half"
-    return int(last)
 
 
 def main() -> int:
@@ -207,7 +226,8 @@ def main() -> int:
     began, done = time.monotonic(), 0
     for at in range(-(-asked.cuts // CUTS_OF_A_RUN)):
         with tempfile.TemporaryDirectory(prefix="headrace-power-") as folder:
-            life = Life(Path(folder), asked.seed + at, min(CUTS_OF_A_RUN, asked.cuts - done))
+            cuts = min(CUTS_OF_A_RUN, asked.cuts - done)
+            life = Life(Path(folder), asked.seed + at, cuts, private=bool(at % 2))
             life.live()
         done += life.made
     print(f"{done} cuts from seed {asked.seed} on: nothing acknowledged was lost, nothing is there by half or twice; "

@@ -90,9 +90,11 @@ def test_views_show_values_until_they_are_forgotten(headrace):
     app = hr.App("shop", storage="shop")
     orders = app.stream("orders", "id bigint, user int, email string", private={"email": "user"})
     orders.to_view("orders")
+    orders.to_topic("passed")
     with Driver(app, storage="shop") as driver:
         driver.send("orders", *map(json.loads, ROWS.splitlines()))
         driver.run()
+    assert "sealed      email: by orders" in headrace("topics", "describe", "passed", "--log", "shop/log").out
     show = ("views", "show", "orders", "--storage", "shop")
     assert [row["email"] for row in json.loads(headrace(*show, "--json").out)["rows"]] == [
         "ann@secret.example",

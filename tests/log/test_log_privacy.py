@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.base.errors import (
+    AppendFailed,
     CorruptBatch,
     InvalidRows,
     InvalidTopic,
@@ -293,7 +294,13 @@ def test_a_damaged_key_is_an_error_and_never_a_null(topic, again, tmp_path):
         with pytest.raises(CorruptBatch, match="a value of a private column cannot be unsealed"):
             emails(other)
         assert other.read(0, 1, 1)["email"].to_pylist() == ["bob@secret.example"]
+        assert [(each.partition, each.file, each.position) for each in other.verify()] == [(None, str(path), SLOT)]
+    path.write_bytes(b"x" + raw[1:] + bytes(SLOT) + b"torn")
+    (found,) = topic.verify()
+    what = "the header of the key file is damaged, or another topic's: private columns cannot be read"
+    assert str(found) == f"the topic: {what}: {path}, position 0"
     path.unlink()
+    assert [each.what for each in topic.verify()] == ["the key file is missing: private columns cannot be read"]
     with pytest.raises(CorruptBatch, match=r"the key file .* is missing"):
         emails(topic)
     with pytest.raises(CorruptBatch, match="is missing"):
@@ -342,6 +349,83 @@ def test_a_key_file_that_others_change_is_read_anew(tmp_path):
             assert two.forget([("user", f"{n % 5}")]).destroyed == 1
             assert one.secrets()[key.id] is None
             assert two.keys_of([("user", f"{n % 5}")])["user", f"{n % 5}"].id != key.id
+
+
+def test_a_key_that_another_process_has_not_synced_yet_is_synced_before_it_is_used(tmp_path, monkeypatch):
+    keyfile.create(tmp_path, "t" * 32)
+    one, two = KeyFile(tmp_path, "t" * 32, fsync=False), KeyFile(tmp_path, "t" * 32, fsync=True)
+    synced = []
+    monkeypatch.setattr("os.fsync", lambda fd: synced.append(os.fstat(fd).st_size))
+    one.keys_of([("user", "ann")])
+    assert synced == []
+    for _ in range(2):
+        two.keys_of([("user", "ann")])
+        assert synced == [2 * SLOT]
+    two.keys_of([("user", "bob")])
+    two.keys_of([("user", "ann"), ("user", "bob")])
+    assert synced == [2 * SLOT, 3 * SLOT]
+
+
+def test_a_subject_with_two_keys_loses_both(tmp_path):
+    """Where power went while it was forgotten, the mark may be lost and a later key be there."""
+    keyfile.create(tmp_path, "t" * 32)
+    one, path = KeyFile(tmp_path, "t" * 32, fsync=False), tmp_path / keyfile.FILE_NAME
+    first = one.keys_of([("user", "ann")])["user", "ann"]
+    slot = path.read_bytes()[SLOT : 2 * SLOT]
+    one.forget([("user", "ann")])
+    second = one.keys_of([("user", "ann")])["user", "ann"]
+    raw = path.read_bytes()
+    path.write_bytes(raw[:SLOT] + slot + raw[2 * SLOT :])
+    again = KeyFile(tmp_path, "t" * 32, fsync=False)
+    assert again.secrets() == {first.id: first.secret, second.id: second.secret}
+    assert again.forget([("user", "ann")]) == (1, 0)
+    assert set(again.secrets().values()) == {None}
+
+
+def test_a_full_disk_fails_the_append_and_leaves_the_keys_whole(topic, again, monkeypatch):
+    topic.append([user("ann")])
+    real = os.pwrite
+
+    def full(fd, raw, at):
+        real(fd, raw[:50], at)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.pwrite", full)
+    with pytest.raises(AppendFailed, match="the key file cannot be written: No space left on device"):
+        topic.append([user("bob", 1)])
+    monkeypatch.undo()
+    topic.append([user("bob", 2), user("ann", 3)])
+    assert emails(topic) == emails(again().topic("users"))
+    assert emails(topic) == ["ann@secret.example", "bob@secret.example", "ann@secret.example"]
+
+
+def forgetting(path, started, done):
+    with Log(path, fsync=False) as log:
+        topic = log.topic("users")
+        started.wait()
+        for _ in range(30):
+            topic.forget("ann")
+        done.set()
+
+
+def test_nobody_appends_with_a_key_that_was_destroyed_before(tmp_path):
+    with Log(tmp_path, fsync=False) as log:
+        topic = log.create_topic("users", COLUMNS, private=PRIVATE)
+        topic.append([user("ann"), user("bob")])
+        started, done = CONTEXT.Event(), CONTEXT.Event()
+        process = CONTEXT.Process(target=forgetting, args=(tmp_path, started, done))
+        process.start()
+        started.set()
+        while not done.is_set():
+            topic.append([user("ann"), user("bob")])
+        process.join()
+        assert process.exitcode == 0
+        topic.append([user("ann", 99)])
+        found = topic.read(0, 0, 1_000_000)
+        mails = dict.fromkeys(zip(found["user"].to_pylist(), found["email"].to_pylist(), strict=True))
+        assert set(mails) <= {("ann", None), ("ann", "ann@secret.example"), ("bob", "bob@secret.example")}
+        assert found["email"][-1].as_py() == "ann@secret.example"
+        assert found["email"][0].as_py() is None
 
 
 # ---- topics that hold sealed values of another one -----------------------------------------------------

@@ -6,12 +6,12 @@ from scripts import log_flips, log_kills, log_power, log_readers
 
 @pytest.mark.parametrize("seed", range(3))
 def test_processes_that_are_killed_lose_nothing_acknowledged_and_double_nothing(tmp_path, seed):
-    log_kills.storm(tmp_path, seed, kills=3)
+    log_kills.storm(tmp_path, seed, kills=3, private=seed == 2)
 
 
-@pytest.mark.parametrize("seed", [20240131, 20240201])
-def test_a_power_loss_at_any_sync_loses_nothing_acknowledged(tmp_path, seed):
-    life = log_power.Life(tmp_path, seed, cuts=40)
+@pytest.mark.parametrize(("seed", "private"), [(20240131, False), (20240201, True)])
+def test_a_power_loss_at_any_sync_loses_nothing_acknowledged(tmp_path, seed, private):
+    life = log_power.Life(tmp_path, seed, cuts=40, private=private)
     life.live()
     assert life.made == 40
     assert life.whole > 5

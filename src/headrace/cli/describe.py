@@ -11,6 +11,7 @@ from headrace.base.time import as_datetime
 from headrace.cli.output import example, json_option, say, say_json, say_rows
 from headrace.cli.places import find, log_options, open_log
 from headrace.cli.values import as_duration, counted, sized
+from headrace.log.privacy import held, origins
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,6 +81,7 @@ def describe(name: str, *, log: Path | None, app: str | None, as_json: bool) -> 
             "key": list(topic.key),
             "event_time": topic.event_time,
             "private": topic.private,
+            "sealed": {"columns": sorted(held(topic)), "by": sorted({o.topic for o in origins(topic)} - {topic.name})},
             **settings_of(topic),
         }
         each = _partitions(topic)
@@ -101,6 +103,8 @@ def _say(known: dict[str, Any], each: list[dict[str, Any]]) -> None:
     }
     if known["private"]:
         lines["private"] = ", ".join(f"{column} of {subject}" for column, subject in known["private"].items())
+    if known["sealed"]["columns"]:
+        lines["sealed"] = f"{', '.join(known['sealed']['columns'])}: by {', '.join(known['sealed']['by'])}"
     if known["cleanup"] == "compact":
         lines["tombstones"] = f"kept for {known['delete_retention']} once compacted"
     if known["archive"] is not None:

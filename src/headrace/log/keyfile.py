@@ -21,7 +21,7 @@ from zlib import crc32
 from headrace.base.errors import AppendFailed, ChangeFailed, CorruptBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
 FILE_NAME = "private.keys"
@@ -32,6 +32,8 @@ _ID_BYTES = 12
 _HEADER = struct.Struct("<8s32s32sQ")  # magic, topic, secret of the hashes, how often keys were destroyed
 _ENTRY = struct.Struct(f"<B3x{_ID_BYTES}s32s{KEY_BYTES}s")  # kind, id, hash of the subject, key
 _CHECKSUM = struct.Struct("<I")
+_BODY = SLOT - _CHECKSUM.size
+_WHOLE = struct.Struct(f"{_ENTRY.format}{_BODY - _ENTRY.size}xI")
 _MAGIC = b"HRKEYS1\n"
 _KEY, _FORGOTTEN = 1, 2
 _LATER = 1_000_000  # nanoseconds
@@ -67,23 +69,31 @@ class _Known:
         self.seen: tuple[int, int, int] | None = None  # by which the file is known: inode, time, size
         self.header = _Header(b"", b"", -1)
         self.upto = SLOT  # how far its slots were read
+        self.durable = 0  # how far they are known to be on disk
         self.secrets: dict[bytes, bytes | None] = {}  # by the key's id; None where it was destroyed
         self.places: dict[bytes, tuple[bytes, int]] = {}  # by the subject's hash: the id of its key, and the slot
+        self.older: list[tuple[bytes, bytes, int]] = []  # the same of further keys, where power went at forgetting
         self.forgotten: set[bytes] = set()  # hashes of subjects that had a key once
 
     def take(self, raw: bytes) -> None:
         """Learn slots that stand at `upto`."""
-        for at in range(0, len(raw) - SLOT + 1, SLOT):
-            body = _checked(raw[at : at + SLOT])
-            place, self.upto = self.upto, self.upto + SLOT
-            if body is None:
+        whole, view = len(raw) // SLOT * SLOT, memoryview(raw)
+        for at, (kind, key, subject, secret, checksum) in enumerate(_WHOLE.iter_unpack(view[:whole])):
+            if crc32(view[at * SLOT : at * SLOT + _BODY]) != checksum:
                 continue
-            kind, key, subject, secret = _ENTRY.unpack_from(body)
             self.secrets[key] = secret if kind == _KEY else None
-            if kind == _KEY:
-                self.places[subject] = key, place
-            else:
+            if kind != _KEY:
                 self.forgotten.add(subject)
+                continue
+            if subject in self.places:
+                self.older.append((subject, *self.places[subject]))
+            self.places[subject] = key, self.upto + at * SLOT
+        self.upto += whole
+
+    def slots_of(self, subjects: Collection[bytes]) -> list[tuple[bytes, bytes, int]]:
+        """Return the slots with keys of these subjects: hash, id and place of each."""
+        latest = [(subject, *self.places[subject]) for subject in subjects if subject in self.places]
+        return [*latest, *(slot for slot in self.older if slot[0] in subjects)]
 
 
 def create(folder: Path, topic: str) -> None:
@@ -97,6 +107,25 @@ def destroy(folder: Path) -> None:
     with suppress(OSError), _opened(folder / FILE_NAME, os.O_RDWR) as fd:
         os.pwrite(fd, bytes(os.fstat(fd).st_size), 0)
         os.fsync(fd)
+
+
+def damage(folder: Path, topic: str) -> Iterator[tuple[int | None, str]]:
+    """Yield what is wrong with a key file, read anew: where, in bytes, and what.
+
+    Zeros are no damage: a power loss may leave them for keys that no record needs.
+    """
+    try:
+        raw = (folder / FILE_NAME).read_bytes()
+    except FileNotFoundError:
+        yield None, "the key file is missing: private columns cannot be read"
+        return
+    body = _checked(raw[:SLOT])
+    if body is None or _HEADER.unpack_from(body)[:2] != (_MAGIC, topic.encode()):
+        yield 0, "the header of the key file is damaged, or another topic's: private columns cannot be read"
+    for at in range(SLOT, len(raw) - SLOT + 1, SLOT):
+        slot = raw[at : at + SLOT]
+        if _checked(slot) is None and slot.strip(b"\0"):
+            yield at, "a key is damaged: the private values of its subject cannot be read"
 
 
 class KeyFile:
@@ -136,6 +165,7 @@ class KeyFile:
             found = {subject: _key(known, made) for subject, made in hashes.items()}
             missing = {hashes[subject] for subject, key in found.items() if key is None}
             if not missing:
+                self._make_durable(known, max((known.places[made][1] for made in hashes.values()), default=0))
                 return {subject: key for subject, key in found.items() if key is not None}
             known = self._add(missing)
 
@@ -151,16 +181,16 @@ class KeyFile:
             with self._writing() as fd:
                 known = self._current()
                 hashes = {_hash(known, subject) for subject in subjects}
-                places = {made: known.places[made] for made in hashes if made in known.places}
-                before = len(hashes & known.forgotten - places.keys())
-                for made, (key, place) in places.items():
+                slots = known.slots_of(hashes)
+                before = len((hashes & known.forgotten) - {made for made, _, _ in slots})
+                for made, key, place in slots:
                     os.pwrite(fd, _sealed(_ENTRY.pack(_FORGOTTEN, key, made, bytes(KEY_BYTES))), place)
-                if places or before:  # a crash may have come between the two of an earlier call
+                if slots or before:  # a crash may have come between the two of an earlier call
                     header = known.header._replace(generation=known.header.generation + 1)
                     os.pwrite(fd, _header(header), 0)
                     self._settle(fd)
                 self._current()
-                return Forgotten(len(places), before)
+                return Forgotten(len({made for made, _, _ in slots}), before)
         except OSError as error:
             raise ChangeFailed(self._folder.name, str(self._folder), error) from error
 
@@ -169,14 +199,18 @@ class KeyFile:
     def _current(self) -> _Known:
         """Return what the file says now; reads what was added, or all of it where keys were destroyed."""
         try:
-            found = os.stat(self._path)  # noqa: PTH116 - at every append and read
-            seen = found.st_ino, found.st_mtime_ns, found.st_size
-            if seen != self._known.seen:
+            known = self._known
+            if self._seen() != known.seen:
                 with self._looking:
-                    self._read(seen)
+                    self._read(self._seen())
+                    known = self._known
         except FileNotFoundError:
             raise self._damaged("is missing") from None
-        return self._known
+        return known
+
+    def _seen(self) -> tuple[int, int, int]:
+        found = os.stat(self._path)  # noqa: PTH116 - at every append and read
+        return found.st_ino, found.st_mtime_ns, found.st_size
 
     def _read(self, seen: tuple[int, int, int]) -> None:
         with _opened(self._path, os.O_RDONLY) as fd:
@@ -225,13 +259,30 @@ class KeyFile:
                 os.ftruncate(fd, end)
                 _write(fd, b"".join(map(_sealed, slots)), end)
                 self._settle(fd)
-                return self._current()
+                known = self._current()
+                known.durable = known.upto
+                return known
         except OSError as error:
-            raise AppendFailed(
-                f'topic "{self._folder.name}": the key file cannot be written: {error.strerror or error}',
-                detail="Nothing was appended.",
-                hint="Make room or mend the disk, then append again.",
-            ) from error
+            raise self._refused(error) from error
+
+    def _refused(self, error: OSError) -> AppendFailed:
+        return AppendFailed(
+            f'topic "{self._folder.name}": the key file cannot be written: {error.strerror or error}',
+            detail="Nothing was appended.",
+            hint="Make room or mend the disk, then append again.",
+        )
+
+    def _make_durable(self, known: _Known, place: int) -> None:
+        """Sync the file if it is not known that the slot at `place` is on disk: another process may be about to."""
+        if place < known.durable or not self._fsync:
+            return
+        upto = known.upto
+        try:
+            with _opened(self._path, os.O_RDWR) as fd:
+                os.fsync(fd)
+        except OSError as error:
+            raise self._refused(error) from error
+        known.durable = upto
 
     @contextmanager
     def _writing(self) -> Iterator[int]:
@@ -255,13 +306,13 @@ class KeyFile:
 
 
 def _sealed(body: bytes) -> bytes:
-    filled = body.ljust(SLOT - _CHECKSUM.size, b"\0")
+    filled = body.ljust(_BODY, b"\0")
     return filled + _CHECKSUM.pack(crc32(filled))
 
 
 def _checked(raw: bytes) -> bytes | None:
     """Return what a slot holds, None where it is not what was written."""
-    body, checksum = raw[: -_CHECKSUM.size], raw[-_CHECKSUM.size :]
+    body, checksum = raw[:_BODY], raw[_BODY:]
     return body if len(raw) == SLOT and _CHECKSUM.pack(crc32(body)) == checksum else None
 
 

@@ -23,7 +23,7 @@ from headrace.log.projection import Projection
 from headrace.log.requests import check_arguments, check_partition, request_for
 from headrace.log.segment import Place
 from headrace.log.together import each
-from headrace.log.verify import Finding, verify
+from headrace.log.verify import Finding, verify, verify_keys
 from headrace.log.writer import Writer
 
 if TYPE_CHECKING:
@@ -251,12 +251,13 @@ class Topic:
         columns = [*self.schema.names, *_READ]
         found: list[pa.RecordBatch] = []
         left = max_rows
-        for batch in self.batches(partition, offset, end, columns=columns, sealed=sealed) if left > 0 else ():
+        for batch in self.batches(partition, offset, end, columns=columns, sealed=True) if left > 0 else ():
             found.append(batch if batch.num_rows <= left else batch.slice(0, left))
             left -= batch.num_rows
             if left <= 0:
                 break
-        return pa.Table.from_batches(found, schema=self._result_schema(columns))
+        rows = found if sealed else self._privacy.unseal(iter(found), self._meta(), columns)
+        return pa.Table.from_batches(rows, schema=self._result_schema(columns))
 
     def batches(
         self, partition: int, start: int, end: int, *, columns: Sequence[str] | None = None, sealed: bool = False
@@ -413,7 +414,8 @@ class Topic:
         """Read all files of the topic anew and return what is wrong with them; nothing when the topic is whole.
 
         Checks every checksum and every rule: offsets ascend and none is missing, headers agree with their batches, the
-        index with its segment, the head and the list of closed segments with the files, compaction left no key twice.
+        index with its segment, the head and the list of closed segments with the files, compaction left no key twice,
+        keys of private columns are whole.
         Changes nothing; appends, reads and cleanings may go on meanwhile.
 
         Raises:
@@ -421,7 +423,8 @@ class Topic:
 
         """
         meta, folder = self._meta(), self._file.folder
-        return [found for number in range(meta.partitions) for found in verify(folder / str(number), number, meta)]
+        each = [found for number in range(meta.partitions) for found in verify(folder / str(number), number, meta)]
+        return [*verify_keys(folder, meta), *each]
 
     def _cleaned(self, do: Callable[[Cleaner], Cleaned]) -> Cleaned:
         return sum((do(self._cleaner(number)) for number in range(self.partitions)), Cleaned())

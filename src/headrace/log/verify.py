@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.base.errors import CorruptBatch, HeadraceError
-from headrace.log import compaction, producers
+from headrace.log import compaction, keyfile, producers
 from headrace.log import frame as framing
 from headrace.log import layout as layouts
 from headrace.log import payload as payloads
@@ -42,7 +42,8 @@ _OWN = {HEAD_NAME, layouts.FILE_NAME, LOCK_NAME}
 class Finding:
     """Something in a topic's files that is not as it was written, or breaks a rule of the log."""
 
-    partition: int
+    partition: int | None
+    """None where it is about the topic as a whole."""
     file: str
     position: int | None = None
     """Where in the file, in bytes; None where it is about the file as a whole."""
@@ -54,7 +55,15 @@ class Finding:
     def __str__(self) -> str:
         place = self.file if self.position is None else f"{self.file}, position {self.position}"
         lost = "" if self.first is None else f" (offsets {self.first} to {(self.following or 0) - 1})"
-        return f"partition {self.partition}{lost}: {self.what}: {place}"
+        whose = "the topic" if self.partition is None else f"partition {self.partition}"
+        return f"{whose}{lost}: {self.what}: {place}"
+
+
+def verify_keys(folder: Path, meta: Meta) -> list[Finding]:
+    """Return what is wrong with the key file of a topic that has private columns."""
+    found = keyfile.damage(folder, meta.id) if meta.private else ()
+    path = str(folder / keyfile.FILE_NAME)
+    return [Finding(partition=None, file=path, position=position, what=what) for position, what in found]
 
 
 def verify(folder: Path, number: int, meta: Meta) -> list[Finding]:
