@@ -132,6 +132,22 @@ def test_a_sink_of_the_users_is_handed_values_as_long_as_they_are_there(tmp_path
     assert [email for _, email in written.rows] == [None, "8@secret.example"]
 
 
+def test_bytes_are_private_as_text_is(tmp_path):
+    app = hr.App("a")
+    scans = app.stream("scans", "id bigint, face binary, at timestamp", event_time="at", private={"face": "id"})
+    scans.group_by("id").agg(face="max_by(face, at)", faces="collect_list(face)").to_view("faces")
+    with Driver(app, storage=tmp_path) as driver:
+        driver.send("scans", {"id": 1, "face": b"\x00secret.example\xff", "at": 1}, {"id": 2, "face": b"", "at": 2})
+        driver.run()
+        assert driver.view("faces") == [
+            {"id": 1, "face": b"\x00secret.example\xff", "faces": [b"\x00secret.example\xff"]},
+            {"id": 2, "face": b"", "faces": [b""]},
+        ]
+        assert not clear_bytes(tmp_path)
+        driver._running.topics.log.topic("scans").forget(2)
+        assert driver.view("faces")[1] == {"id": 2, "face": None, "faces": [None]}
+
+
 def test_late_rows_and_changes_stay_sealed(tmp_path):
     app = hr.App("a")
     orders = app.stream("orders", COLUMNS, event_time="at", private=PRIVATE)

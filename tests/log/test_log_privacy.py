@@ -446,6 +446,23 @@ def test_keys_of_a_log_that_is_not_there_are_missing_not_forgotten(topic, tmp_pa
             sealing.unseal(batch, ["email"], lambda t, known=origins: secrets_of(known, t))
 
 
+def test_a_key_file_of_somebody_else_leaves_the_rest_readable(topic, again, monkeypatch):
+    topic.append([user("ann")])
+    real = os.open
+
+    def owned(path, *how, **more):
+        if str(path).endswith(keyfile.FILE_NAME):
+            raise PermissionError(13, "Permission denied")
+        return real(path, *how, **more)
+
+    other = again().topic("users")
+    monkeypatch.setattr("os.open", owned)
+    with pytest.raises(KeysMissing, match="may not be read by this user"):
+        emails(other)
+    assert other.read(0, 0, 9, sealed=True)["total"].to_pylist() == [0]
+    assert [batch["total"].to_pylist() for batch in other.batches(0, 0, 1, columns=["total"])] == [[0]]
+
+
 # ---- what cannot be ------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-from headrace.base.errors import AppendFailed, ChangeFailed, CorruptBatch
+from headrace.base.errors import AppendFailed, ChangeFailed, CorruptBatch, KeysMissing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -147,6 +147,7 @@ class KeyFile:
 
         Raises:
             CorruptBatch: the file is missing or damaged.
+            KeysMissing: this user may not read it.
 
         """
         return self._current().secrets
@@ -206,6 +207,12 @@ class KeyFile:
                     known = self._known
         except FileNotFoundError:
             raise self._damaged("is missing") from None
+        except PermissionError:
+            raise KeysMissing(
+                f"the key file {self._path} may not be read by this user",
+                detail="Whoever reads it can read every private value of the topic.",
+                hint="Read as its owner, or leave the values sealed: Topic.batches(…, sealed=True).",
+            ) from None
         return known
 
     def _seen(self) -> tuple[int, int, int]:
