@@ -278,6 +278,7 @@ def test_what_is_passed_on_is_known_to_be_private():
     ("private", "error", "why"),
     [
         ({"mail": "user"}, UnknownColumn, 'has no column "mail"'),
+        ({"email": "usr"}, UnknownColumn, 'has no column "usr"'),
         ({"amount": "user"}, WrongColumnType, "cannot be private"),
         (["id"], WrongColumnType, "cannot be private"),
     ],
@@ -305,6 +306,15 @@ def test_a_source_says_which_columns_are_private(tmp_path, made, declared):
     with pytest.raises(TopicDiffers, match='private columns of the topic "orders" are not those') as caught:
         Driver(app, storage=tmp_path)
     assert ('private=["email"]' if made else "Leave private= out") in caught.value.hint
+
+
+def test_a_source_does_not_give_private_values_to_another_subject(tmp_path):
+    with Log(tmp_path / "log", fsync=False) as log:
+        log.create_topic("orders", COLUMNS, event_time="at", private=PRIVATE)
+    app = hr.App("a")
+    app.stream("orders", COLUMNS, event_time="at", private={"email": "id"}).to_view("v")
+    with pytest.raises(TopicDiffers, match='"email" in the topic "orders" belong to "user", not to "id"'):
+        Driver(app, storage=tmp_path)
 
 
 def test_sealed_and_clear_values_do_not_meet_in_a_topic(tmp_path):

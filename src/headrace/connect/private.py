@@ -8,27 +8,34 @@ from headrace.base.errors import TopicDiffers
 from headrace.log import changes, privacy
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from headrace.log import Topic
     from headrace.log.privacy import Origin
 
 
-def judge_source(topic: Topic, columns: Sequence[str], declared: Collection[str]) -> None:
-    """Refuse to read private columns as clear ones, or clear ones as private.
+def judge_source(topic: Topic, columns: Sequence[str], declared: Mapping[str, str | None]) -> None:
+    """Refuse to read private columns as clear ones, clear ones as private, or those of one subject as of another.
 
     Raises:
         TopicDiffers: the topic's private columns are not those that the app declares.
 
     """
     private = [name for name in columns if name in topic.private or name in privacy.held(topic)]
+    names = ", ".join(f'"{name}"' for name in private)
     if set(private) != set(declared):
-        names = ", ".join(f'"{name}"' for name in private)
         raise TopicDiffers(
             f'the private columns of the topic "{topic.name}" are not those that the app declares',
             detail=f"The topic has: {names or 'none'}. Declared: {', '.join(sorted(declared)) or 'none'}.",
             hint=f'Say app.stream("{topic.name}", …, private=[{names}]).' if private else "Leave private= out.",
         )
+    for name, subject in declared.items():
+        if subject is not None and topic.private.get(name) != subject:
+            whose = f'"{topic.private[name]}"' if name in topic.private else "what another topic says"
+            raise TopicDiffers(
+                f'the private values of "{name}" in the topic "{topic.name}" belong to {whose}, not to "{subject}"',
+                hint=f'Say app.stream("{topic.name}", …, private=[{names}]): the topic knows whose they are.',
+            )
 
 
 def hold(topic: Topic, columns: Sequence[str], sealed: Collection[str], origins: Iterable[Origin]) -> None:

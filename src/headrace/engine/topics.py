@@ -35,7 +35,7 @@ class Topics:
         for source in plan.sources():
             if isinstance(source, TopicSource):
                 topic = self.of_source(source)
-                judge_source(topic, source.schema.names, source.sealed)
+                judge_source(topic, source.schema.names, dict(source.private))
                 self.origins += privacy.origins(topic) if source.sealed else []
         for sink in plan.sinks:
             if isinstance(sink, TopicSink):

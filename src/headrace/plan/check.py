@@ -96,7 +96,9 @@ def private(
     pairs = (
         [*given.items()] if isinstance(given, Mapping) else [(name, None) for name in columns(given, schema, step=step)]
     )
-    for name, _ in pairs:
+    for name, subject in pairs:
+        if subject is not None:
+            has_column(subject, schema, step=step)
         kind = schema.field(has_column(name, schema, step=step)).type
         inner = kind.value_type if pa.types.is_list(kind) else kind
         if not (pa.types.is_string(inner) or pa.types.is_binary(inner)):
