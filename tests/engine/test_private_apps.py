@@ -229,6 +229,7 @@ def test_a_view_is_read_from_anywhere(tmp_path):
         (lambda s: s.group_by("email"), 'the column "email" is private and cannot be a key'),
         (lambda s: s.group_by(e="email"), 'the column "e" is private and cannot be a key'),
         (lambda s: s.dedupe("email", within="1 hour"), 'the column "email" is private and cannot be a key'),
+        (lambda s: s.group_by("user").top(1, "at, email"), '"email" is private and cannot be what rows are ordered by'),
         (lambda s: s.group_by(e="lower(email)"), 'private column "email"'),
         (lambda s: s.group_by("user").agg(x="count(distinct email)"), 'private column "email"'),
         (lambda s: s.group_by("user").agg(x="max(email)"), 'private column "email"'),

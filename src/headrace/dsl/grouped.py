@@ -1,4 +1,4 @@
-"""The words after `group_by`: windows and aggregates."""
+"""The words after `group_by`: windows, aggregates and ranks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, get_args
 import pyarrow as pa
 
 from headrace.base.errors import InvalidPlan
+from headrace.base.names import check_identifier
 from headrace.base.schema import TIMESTAMP
 from headrace.dsl.table import Table
 from headrace.plan import check
-from headrace.plan.expressions import aggregates
-from headrace.plan.nodes import Aggregate, Emit
+from headrace.plan.expressions import aggregates, order
+from headrace.plan.nodes import Aggregate, Emit, Top
 from headrace.plan.steps import step_name
 from headrace.plan.windows import Window
 
@@ -24,7 +25,7 @@ _WINDOW = [pa.field("window_start", TIMESTAMP), pa.field("window_end", TIMESTAMP
 
 
 class Grouped:
-    """A stream or a table, grouped: say `.agg(…)`, or `.window(…)` first."""
+    """A stream or a table, grouped: say `.agg(…)` or `.top(…)`, or `.window(…)` first."""
 
     def __init__(self, app: App, node: Node, keys: tuple[str, ...]) -> None:
         self._app = app
@@ -82,3 +83,39 @@ class Grouped:
         results = [(name, result.type) for name, result in made.results]
         schema = pa.schema([*((field.name, field.type) for field in keys), *results])
         return Table(self._app, replace(node, schema=schema, aggregates=made))
+
+    def top(self, n: int, by: str, rank: str | None = None) -> Table:
+        """Keep the first `n` rows of each group in the order `by`: `top(10, "price desc, name", rank="place")`.
+
+        `by` is SQL order text; a term without a direction counts down. Nulls are last where a term goes down, first
+        where it goes up, unless the text says otherwise. Rows that it leaves equal are ordered by the whole row,
+        ascending, so that the answer is one. `rank` adds the position, from 1, and makes it part of the key: a row
+        that moves is withdrawn and comes again. Without it only rows that enter and leave are given out. Over a table
+        all rows of each group are kept, so that the next one can take the place of one that goes.
+
+        Raises:
+            PlanError: `n` is no positive integer, `by` no order, `rank` a column that is there, or there is a window.
+
+        """
+        node = Top(up=self._node, schema=self._node.schema, keys=self._keys, n=n, order=(), rank=rank)
+        step = step_name(node)
+        if self._window is not None:
+            raise InvalidPlan(
+                f'step "{step}": top of windows is not there yet',
+                hint='Rank the table of an aggregate: .window(…).agg(…), then .group_by("window_end").top(…).',
+            )
+        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+            raise InvalidPlan(f'step "{step}": top({n!r}, …) needs a positive number of rows')
+        fields = list(self._node.schema)
+        if rank is not None:
+            check_identifier(rank, what="column")
+            check.no_repeats([*self._node.schema.names, rank], step=step)
+            fields.append(pa.field(rank, pa.int32()))
+        terms = order(by, self._node.schema, step=step, functions=self._app._functions)
+        for term in terms:
+            check.clear(term.value.columns, self._node.sealed, step=step, role="what rows are ordered by")
+            check.steady(term.value, step=step, withdrawn=not self._node.appends)
+        up = self._node
+        if not self._keys and not up.appends:  # each shard ranks its rows, so that few of them meet in one place
+            up = replace(node, order=terms, rank=None, part=True)
+        return Table(self._app, replace(node, up=up, schema=pa.schema(fields), order=terms))

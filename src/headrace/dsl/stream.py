@@ -14,7 +14,19 @@ from headrace.base.schema import as_schema, to_ddl, type_name
 from headrace.base.time import duration
 from headrace.plan import check
 from headrace.plan.expressions import Scalar, calls_of, condition, scalar
-from headrace.plan.nodes import CallSink, Dedupe, Explode, Late, MapBatches, Select, TopicSink, Union, ViewSink, Where
+from headrace.plan.nodes import (
+    CallSink,
+    Dedupe,
+    Explode,
+    Late,
+    MapBatches,
+    Select,
+    Top,
+    TopicSink,
+    Union,
+    ViewSink,
+    Where,
+)
 from headrace.plan.steps import step_name
 
 if TYPE_CHECKING:
@@ -64,7 +76,10 @@ class Handle:
             InvalidName: the name is not `[A-Za-z_][A-Za-z0-9_]*`.
 
         """
-        return self._with(replace(self._node, name=check_identifier(name, what="step")))
+        node = replace(self._node, name=check_identifier(name, what="step"))
+        if isinstance(node, Top) and isinstance(node.up, Top) and node.up.part:
+            node = replace(node, up=replace(node.up, name=f"{name}_parts"))
+        return self._with(node)
 
     # ---- columns ----
 

@@ -8,7 +8,7 @@ from headrace.base.errors import InvalidPlan
 from headrace.base.names import check_topic
 from headrace.dsl.stream import Handle, Stream
 from headrace.plan import check
-from headrace.plan.nodes import Aggregate, Changes, Late, TopicSink
+from headrace.plan.nodes import Aggregate, Changes, Late, Top, TopicSink
 
 CHANGE_TYPE = "_change_type"
 
@@ -67,8 +67,12 @@ class Table(Handle):
 
     def _keyed(self, verb: str) -> tuple[str, ...]:
         if self._node.key is None:
+            ranked = isinstance(self._node, Top)
             raise InvalidPlan(
-                f'step "{self._step(verb)}" needs the key of the table above, and a step dropped it',
-                hint="Keep the key's columns in .select(…).",
+                f'step "{self._step(verb)}" needs the key of the table above, and '
+                + ("the rows of a stream have none" if ranked else "a step dropped it"),
+                hint='Make the position a part of it: .top(…, rank="position").'
+                if ranked
+                else "Keep the key's columns in .select(…).",
             )
         return self._node.key

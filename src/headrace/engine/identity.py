@@ -9,7 +9,7 @@ from headrace.base.errors import PlanChanged
 from headrace.base.schema import type_name
 from headrace.base.time import show_duration
 from headrace.plan.expressions import described
-from headrace.plan.nodes import Aggregate, Dedupe
+from headrace.plan.nodes import Aggregate, Dedupe, Top
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -61,6 +61,17 @@ def _aggregate(node: Aggregate) -> dict[str, Any]:
 @_own.register
 def _dedupe(node: Dedupe) -> dict[str, Any]:
     return {"within": show_duration(node.within)}
+
+
+@_own.register
+def _top(node: Top) -> dict[str, Any]:
+    return {
+        "n": node.n,
+        "order": [f"{_typed(term.value)} {term.direction}" for term in node.order],
+        "rank": node.rank,
+        "withdrawals": not node.up.appends,
+        "columns": [f"{field.name} {type_name(field.type)}" for field in node.up.schema],
+    }
 
 
 def _call(call: AggregateCall) -> str:

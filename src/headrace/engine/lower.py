@@ -11,6 +11,7 @@ from headrace.kernels import accumulators, spec
 from headrace.kernels.accumulators import Accumulators
 from headrace.kernels.spec import (
     Apply,
+    Best,
     Call,
     FunctionCall,
     Grouping,
@@ -23,6 +24,7 @@ from headrace.kernels.spec import (
     Partial,
     Program,
     Query,
+    Ranking,
     Send,
     Stage,
     UserAggregate,
@@ -40,6 +42,7 @@ from headrace.plan.nodes import (
     ReadSource,
     Select,
     Sink,
+    Top,
     TopicSink,
     TopicSource,
     Union,
@@ -279,6 +282,25 @@ class _Lowering:
         self._add(there, made)
 
     @_node.register
+    def _top(self, node: Top) -> None:
+        step, here, there = self.plan.name(node), self._level(node.up), self._level(node)
+        ranking, terms = _ranking(node)
+        source = self._called(step, here, self._at(node.up, here), terms, node.up.schema.names)
+        columns = [f"{quote(name)} AS c{i}" for i, (name, _) in enumerate(ranking.columns)]
+        columns += [f"{term.sql} AS o{i}" for i, term in enumerate(terms)]
+        before = f"SELECT {', '.join(columns)}, _weight::BIGINT AS _n, _time FROM"
+        rows, exchanged = self._number(), self.plan.exchanged(node)
+        self._add(here, Query(step=step, inputs=(source,), output=rows, before=before, after="", shared=False))
+        early = exchanged and ranking.insert_only
+        if early:
+            rows, every = self._number(), rows
+            self._add(here, Best(step=step, input=every, output=rows, ranking=ranking))
+        if exchanged:
+            rows = self._carried(rows, step, here, there, tuple(f"c{i}" for i in ranking.group))
+        output = self.deltas[id(node)] = self._number()
+        self._add(there, spec.Top(step=step, input=rows, output=output, ranking=ranking, counts=not early))
+
+    @_node.register
     def _late(self, node: Late) -> None:
         if not isinstance(node.of, Aggregate) or not calls_of(_read_by(node.of)):
             self.deltas[id(node)] = self.lates[id(node.of)]
@@ -357,6 +379,27 @@ def _panes(w: Window) -> Panes:
     return Panes(size=w.size, every=w.every, pane=w.pane, grace=w.grace, offset=w.offset, cumulating=cumulating)
 
 
+def _ranking(node: Top) -> tuple[Ranking, list[Scalar]]:
+    """Return a ranking, and the terms of its order that are no columns as they stand."""
+    names = node.up.schema.names
+    bare = {quote(name): f"c{i}" for i, name in enumerate(names)}
+    made = drawn_apart([term.value for term in node.order if term.value.sql not in bare])
+    terms, order = iter(range(len(made))), []
+    for term in node.order:
+        column = bare[term.value.sql] if term.value.sql in bare else f"o{next(terms)}"
+        order.append(f"{column} {term.direction}")
+    ranking = Ranking(
+        columns=tuple((field.name, duckdb_type(field.type)) for field in node.up.schema),
+        group=tuple(names.index(key) for key in node.keys),
+        made=tuple(duckdb_type(term.type) for term in made),
+        order=tuple(order),
+        n=node.n,
+        rank=node.rank,
+        insert_only=node.up.appends,
+    )
+    return ranking, made
+
+
 def _user(call: AggregateCall) -> UserAggregate:
     assert call.user is not None  # noqa: S101 -- asked before
     assert call.user.state is not None  # noqa: S101 -- an aggregate has one
@@ -373,7 +416,7 @@ def _stage(sink: Sink, number: int) -> Stage:
     node = sink.up
     changelog = isinstance(sink, TopicSink) and node.is_table
     form = "changelog" if changelog else "rows" if isinstance(sink, TopicSink) else "delta"
-    whole = isinstance(node, Aggregate) and not _called_by(node)
+    whole = isinstance(node, Top) or (isinstance(node, Aggregate) and not _called_by(node))
     plain = whole or not node.is_table  # nothing in it can cancel out
     if isinstance(sink, CallSink):
         plain = True

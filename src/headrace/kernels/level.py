@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from headrace.base.errors import HeadraceError, InternalError, StepFailed
-from headrace.kernels import dedupe, grouped
+from headrace.kernels import dedupe, grouped, top
 from headrace.kernels.aggregate import Merging
 from headrace.kernels.apply import applied
 from headrace.kernels.call import called
@@ -22,7 +22,7 @@ from headrace.kernels.exchange import split
 from headrace.kernels.files import write_tables
 from headrace.kernels.grouped import Counts
 from headrace.kernels.partial import partial
-from headrace.kernels.spec import Apply, Call, Dedupe, Judge, Merge, Op, Partial, Query, Send, Stage
+from headrace.kernels.spec import Apply, Best, Call, Dedupe, Judge, Merge, Op, Partial, Query, Send, Stage, Top
 from headrace.kernels.staging import as_they_are, staged, staged_schema
 from headrace.kernels.state import Head, open_states
 from headrace.kernels.users import define
@@ -290,6 +290,22 @@ class LevelRun:
         self._came(op.output, [delta] if delta is not None and delta.num_rows else [])
 
     @_do.register
+    def _best(self, op: Best) -> None:
+        parts = self._materialized(op.input)
+        self._count(op.step, top.counted(parts))
+        self._came(op.output, [top.best(self.duck, op.ranking, parts)] if parts else [])
+
+    @_do.register
+    def _top(self, op: Top) -> None:
+        parts = self._materialized(op.input)
+        if op.counts:
+            self._count(op.step, top.counted(parts))
+        delta = top.Topping(self.duck, op.ranking, self.states[op.step]).run(parts) if parts else None
+        if delta is not None and delta.num_rows:
+            self._count(op.step, Counts(rows_out=delta.num_rows))
+            self._came(op.output, [delta])
+
+    @_do.register
     def _send(self, op: Send) -> None:
         for part in self._materialized(op.input):
             shards = self.task.shards
@@ -315,7 +331,9 @@ class LevelRun:
 
 def _kept(op: Stateful) -> tuple[TableSpec, ...]:
     """Return the tables that an operation keeps."""
-    return grouped.tables(op.grouping) if isinstance(op, Merge) else dedupe.tables(op)
+    if isinstance(op, Merge):
+        return grouped.tables(op.grouping)
+    return dedupe.tables(op) if isinstance(op, Dedupe) else top.tables(op.ranking)
 
 
 def stage(task: Task, level: int, sink: str, table: pa.Table) -> StagedFile:

@@ -188,6 +188,41 @@ class Dedupe(Op):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """The `n` first rows of each group. Inside, columns are `c0…`, and what order terms computed is `o0…`.
+
+    `group` are numbers of columns, `made` the types of `o0…`, `order` SQL terms over both.
+    """
+
+    columns: tuple[Column, ...]
+    group: tuple[int, ...]
+    made: tuple[str, ...]
+    order: tuple[str, ...]
+    n: int
+    rank: str | None
+    insert_only: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best(Op):
+    """Before the exchange, of rows that only come: the first of each group in this part."""
+
+    input: int
+    output: int
+    ranking: Ranking
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Top(Op):
+    """Rows into the ranking that is kept; gives the delta of the first of each group. `counts`: `Best` did not."""
+
+    input: int
+    output: int
+    ranking: Ranking
+    counts: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Send(Op):
     """Rows into an exchange: to level `level`, to the shard that the columns `keys` hash to.
 
@@ -215,7 +250,7 @@ class Stage(Op):
     net: bool
 
 
-Stateful = Merge | Dedupe
+Stateful = Merge | Dedupe | Top
 """The operations that keep state."""
 
 

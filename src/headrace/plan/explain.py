@@ -17,6 +17,7 @@ from headrace.plan.nodes import (
     Node,
     ReadSource,
     Select,
+    Top,
     TopicSource,
     Where,
 )
@@ -111,8 +112,15 @@ def _detail(node: Node) -> str:
         return getattr(node.function, "__qualname__", repr(node.function))
     if isinstance(node, Aggregate):
         return ", ".join(f"{made.text} AS {name}" for name, made in node.aggregates.results)
+    return _chosen(node)
+
+
+def _chosen(node: Node) -> str:
     if isinstance(node, Dedupe):
         return f"first row per ({', '.join(node.keys)}) within {show_duration(node.within)}"
+    if isinstance(node, Top):
+        by = ", ".join(f"{term.value.text} {term.direction.lower()}" for term in node.order)
+        return f"first {node.n}{' of each shard' if node.part else ''} by {by}"
     if isinstance(node, Late):
         return "rows that came too late" if isinstance(node.of, Dedupe) else "rows after their windows closed"
     return "insert, update_preimage, update_postimage, delete" if isinstance(node, Changes) else ""
@@ -127,6 +135,9 @@ def _state(node: Node) -> str | None:
     if isinstance(node, Dedupe):
         kept = f"until the watermark passes its first row by {show_duration(node.within)}"
         return f"a row per ({', '.join(node.keys)}), kept {kept}"
+    if isinstance(node, Top):
+        every = f"first {node.n} rows" if node.up.appends else f"rows, and the first {node.n} of them"
+        return f"the {every} per ({', '.join(node.keys) or 'one group'}), kept for ever"
     if not isinstance(node, Aggregate):
         return None
     group = ", ".join(node.keys) or "one group"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.plan.expressions import Aggregates, Scalar
+    from headrace.plan.expressions import Aggregates, Scalar, Term
     from headrace.plan.windows import Window
 
 Emit = Literal["changes", "final"]
@@ -284,7 +284,39 @@ class Dedupe(_OneUp):
         return True
 
 
-Stateful = Aggregate | Dedupe
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Top(_OneUp):
+    """The `n` first rows of each group; `rank` names the column of their positions.
+
+    A `part` gives the first rows of each shard, of which a step below makes those of the whole.
+    """
+
+    verb = "top"
+    stateful = True
+
+    keys: tuple[str, ...]
+    n: int
+    order: tuple[Term, ...]
+    rank: str | None
+    part: bool = False
+
+    @property
+    def key(self) -> tuple[str, ...] | None:
+        """Group and position; without positions the key of the step above, which a stream does not have."""
+        return (*self.keys, self.rank) if self.rank is not None else self.up.key
+
+    @property
+    def is_table(self) -> bool:
+        """Rows leave it."""
+        return True
+
+    @property
+    def appends(self) -> bool:
+        """A row that comes later may take another's place."""
+        return False
+
+
+Stateful = Aggregate | Dedupe | Top
 """The steps that keep state; each says by which columns its rows are spread over the shards: `keys`."""
 
 

@@ -20,6 +20,7 @@ from headrace.plan.nodes import (
     Select,
     Sink,
     Stateful,
+    Top,
     TopicSink,
     TopicSource,
     ViewSink,
@@ -135,6 +136,8 @@ def _placed(node: Node, levels: dict[int, int], partitions: dict[int, Partition]
         return levels[id(up)], partitions[id(up)]
     level = max((levels[id(up)] for up in node.ups), default=0)
     above = partitions[id(node.ups[0])] if len(node.ups) == 1 else None
+    if isinstance(node, Top) and node.part and above is not None:
+        return level, above
     if isinstance(node, Stateful):
         if above is not None and set(above) <= set(node.keys):
             return level, above

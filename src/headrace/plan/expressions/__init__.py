@@ -15,6 +15,7 @@ from headrace.plan.expressions.aggregates import aggregates
 from headrace.plan.expressions.casts import cast
 from headrace.plan.expressions.compiler import Compiler, check
 from headrace.plan.expressions.grammar import parse
+from headrace.plan.expressions.order import Term, order
 from headrace.plan.expressions.resolve import refused_name
 from headrace.plan.expressions.sealed import refuse_computing
 from headrace.plan.expressions.user import UserFunction, calls_of, described, drawn_apart, scalar_of
@@ -29,12 +30,14 @@ __all__ = [
     "AggregateCall",
     "Aggregates",
     "Scalar",
+    "Term",
     "UserFunction",
     "aggregates",
     "calls_of",
     "condition",
     "described",
     "drawn_apart",
+    "order",
     "refused_name",
     "scalar",
 ]

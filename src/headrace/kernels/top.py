@@ -1,0 +1,226 @@
+"""The n first rows of each group, in a stated order: the best of a part, and what changes of the whole.
+
+State is `best`, the rows that are given out, and, where rows can be withdrawn, all `rows`, so that the next one can
+take the place of one that goes. Both are multisets. A group is ranked anew from its best rows and those that came; from
+all its rows only when one of the best was withdrawn. Groups without a change are not read.
+
+Inside, columns are called `c0…` whatever the user calls them, and `o0…` are what order terms computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.base.names import quote
+from headrace.kernels.grouped import Counts, by_position
+from headrace.kernels.state import COUNT, TableSpec, with_nulls
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+
+    from headrace.kernels.duck import Duck
+    from headrace.kernels.spec import Ranking
+    from headrace.kernels.state import StepState
+
+BEST, ROWS = "best", "rows"
+
+
+def tables(ranking: Ranking) -> tuple[TableSpec, ...]:
+    """Return the tables that are kept."""
+    keys = tuple((f"c{i}", kind) for i, (_, kind) in enumerate(ranking.columns))
+    values = tuple((f"o{i}", kind) for i, kind in enumerate(ranking.made))
+    names = (BEST,) if ranking.insert_only else (BEST, ROWS)
+    return tuple(TableSpec(name=name, keys=keys, values=values) for name in names)
+
+
+def best(duck: Duck, ranking: Ranking, parts: list[pa.Table]) -> pa.Table:
+    """Return the n first of each group among rows that only come: no other row of theirs can matter."""
+    columns = [*_columns(ranking), *_made(ranking)]
+    rows = " UNION ALL ".join(f"SELECT * FROM {duck.register(part)}" for part in parts)
+    nth = f"row_number() OVER ({_window(ranking)})"
+    return duck.arrow(f"SELECT {', '.join(columns)}, {COUNT}, _time FROM ({rows}) QUALIFY {nth} <= {ranking.n}")
+
+
+@dataclass
+class Topping:
+    """One epoch of one ranking in one shard."""
+
+    duck: Duck
+    ranking: Ranking
+    state: StepState
+    _nulls: frozenset[str] = field(default=frozenset(), init=False)
+    """The columns in which the changed rows have nulls."""
+
+    def run(self, parts: list[pa.Table]) -> pa.Table | None:
+        """Take in rows (columns, order terms, `_n` and `_time`) and return the delta of the first n of each group."""
+        delta = self._netted(parts)
+        if not delta.num_rows:
+            return None
+        self._nulls = with_nulls([delta])
+        changed = self.duck.register(delta)
+        self._before(changed)
+        if not self.ranking.insert_only:
+            self._keep(changed)
+            self._shrunk(changed)
+        self._compare(changed)
+        self._keep_best()
+        return self._given(changed)
+
+    def _netted(self, parts: list[pa.Table]) -> pa.Table:
+        """Return each row that came or went once, with its count; what cancels out is gone."""
+        rows = " UNION ALL ".join(f"SELECT * FROM {self.duck.register(part)}" for part in parts)
+        columns = _columns(self.ranking)
+        made = [f"any_value({name}) AS {name}" for name in _made(self.ranking)]
+        net = f"sum({COUNT})::BIGINT AS {COUNT}, max(_time) AS _time"
+        return self.duck.arrow(
+            f"SELECT {', '.join([*columns, *made, net])} FROM ({rows}) {by_position(columns)} HAVING sum({COUNT}) <> 0"
+        )
+
+    def _keep(self, changed: str) -> None:
+        """Bring the multiset of all rows up to date."""
+        columns = [f"d.{name}" for name in [*_columns(self.ranking), *_made(self.ranking)]]
+        count = f"(coalesce(s.{COUNT}, 0) + d.{COUNT})::BIGINT AS {COUNT}"
+        same = self.state.matching(ROWS, "d", "s", nulls=self._nulls)
+        rows = self.duck.arrow(
+            f"SELECT {', '.join([*columns, count, 's.rowid AS o_row'])} FROM {changed} d "
+            f"LEFT JOIN {self.state.name(ROWS)} s ON {same}"
+        )
+        self.state.replace(ROWS, rows, at="o_row")
+
+    def _before(self, changed: str) -> None:
+        """Make `top_before`: what was given out of the touched groups, each row with how many stand before it."""
+        names = [*_columns(self.ranking), COUNT, *_made(self.ranking)]
+        columns = [*(f"s.{name}" for name in names), "s.rowid AS o_row"]
+        touched = f"(SELECT DISTINCT {', '.join(_group(self.ranking)) or '1'} FROM {changed})"
+        kept = (
+            f"SELECT {', '.join(columns)} FROM {self.state.name(BEST)} s "
+            f"SEMI JOIN {touched} t ON {_same('s', 't', _group(self.ranking))}"
+        )
+        self._make("top_before", f"SELECT *, {self._ahead()} AS _ahead FROM ({kept})")
+
+    def _shrunk(self, changed: str) -> None:
+        """Make `top_shrunk`: the groups of which a row that was given out is withdrawn."""
+        group = [f"b.{name}" for name in _group(self.ranking)]
+        went = f"SELECT * FROM {changed} WHERE {COUNT} < 0"
+        same = _same("b", "d", _columns(self.ranking))
+        self._make(
+            "top_shrunk", f"SELECT DISTINCT {', '.join(group) or '1'} FROM top_before b JOIN ({went}) d ON {same}"
+        )
+
+    def _candidates(self, changed: str) -> str:
+        """Return SQL for rows among which are the first n of the touched groups."""
+        names = [*_columns(self.ranking), *_made(self.ranking)]
+        near = f"SELECT * FROM (SELECT {', '.join([*names, COUNT])} FROM top_before UNION ALL "
+        near += f"SELECT {', '.join([*names, COUNT])} FROM {changed} WHERE {COUNT} > 0) x"
+        if not self.ranking.insert_only:
+            near += f" ANTI JOIN top_shrunk t ON {_same('x', 't', _group(self.ranking))}"
+        made = [f"any_value({name}) AS {name}" for name in _made(self.ranking)]
+        columns = _columns(self.ranking)
+        once = f"SELECT {', '.join([*columns, *made, f'sum({COUNT})::BIGINT AS {COUNT}'])} FROM ({near}) "
+        once += by_position(columns)
+        if self.ranking.insert_only:
+            return once
+        every = (
+            f"SELECT {', '.join(f's.{name}' for name in [*names, COUNT])} FROM {self.state.name(ROWS)} s "
+            f"SEMI JOIN top_shrunk t ON {_same('s', 't', _group(self.ranking))}"
+        )
+        return f"{once} UNION ALL {every}"
+
+    def _compare(self, changed: str) -> None:
+        """Make `top_changes`: rows that enter, leave or, where positions are given out, move."""
+        n, names = self.ranking.n, [*_columns(self.ranking), *_made(self.ranking)]
+        ranked = f"SELECT *, {self._ahead()} AS _ahead FROM ({self._candidates(changed)})"
+        after = (
+            f"SELECT {', '.join(names)}, _ahead, least({COUNT}, {n} - _ahead) AS {COUNT} FROM ({ranked}) "
+            f"WHERE _ahead < {n}"
+        )
+        either = [f"CASE WHEN a.{COUNT} IS NULL THEN b.{name} ELSE a.{name} END AS {name}" for name in names]
+        counts = f"coalesce(a.{COUNT}, 0) AS {COUNT}, coalesce(b.{COUNT}, 0) AS b_n"
+        differs = f"a.{COUNT} IS DISTINCT FROM b.{COUNT}"
+        if self.ranking.rank is not None:
+            differs += " OR a._ahead IS DISTINCT FROM b._ahead"
+        self._make(
+            "top_changes",
+            f"SELECT {', '.join([*either, counts])}, a._ahead, b._ahead AS b_ahead, b.o_row FROM top_before b "
+            f"FULL JOIN ({after}) a ON {_same('a', 'b', _columns(self.ranking))} WHERE {differs}",
+        )
+
+    def _keep_best(self) -> None:
+        names = ", ".join([*_columns(self.ranking), COUNT, *_made(self.ranking), "o_row"])
+        rows = self.duck.arrow(f"SELECT {names} FROM top_changes WHERE {COUNT} <> b_n")
+        self.state.replace(BEST, rows, at="o_row")
+
+    def _given(self, changed: str) -> pa.Table:
+        """Return the step's delta: what went, then what came, each at the time of the rows that made the change."""
+        columns = [
+            f"x.{inner} AS {quote(name)}"
+            for inner, (name, _) in zip(_columns(self.ranking), self.ranking.columns, strict=True)
+        ]
+        went, came = self._positions("b_ahead", "b_n"), self._positions("_ahead", COUNT)
+        if self.ranking.rank is None:
+            went = f"SELECT *, unnest(range(b_n - {COUNT})) AS _position FROM top_changes WHERE b_n > {COUNT}"
+            came = f"SELECT *, unnest(range({COUNT} - b_n)) AS _position FROM top_changes WHERE {COUNT} > b_n"
+        else:
+            columns.append(f"x._position::INTEGER AS {quote(self.ranking.rank)}")
+            went += f" WHERE ({COUNT} > 0 AND _position > _ahead AND _position <= _ahead + {COUNT}) IS NOT TRUE"
+            came += " WHERE (b_n > 0 AND _position > b_ahead AND _position <= b_ahead + b_n) IS NOT TRUE"
+        rows = f"SELECT *, -1::INTEGER AS _weight FROM ({went}) UNION ALL SELECT *, 1::INTEGER AS _weight FROM ({came})"
+        order = ", ".join(["x._weight", *(f"x.{name}" for name in _group(self.ranking)), "x._ahead", "x._position"])
+        return self.duck.arrow(
+            f"SELECT {', '.join(columns)}, x._weight, t._time FROM ({rows}) x JOIN ({self._times(changed)}) t "
+            f"ON {_same('x', 't', _group(self.ranking))} ORDER BY {order}"
+        )
+
+    @staticmethod
+    def _positions(ahead: str, count: str) -> str:
+        """Return SQL for one row a position."""
+        each = f"unnest(range({ahead} + 1, {ahead} + {count} + 1))"
+        return f"SELECT * FROM (SELECT *, {each} AS _position FROM top_changes WHERE {count} > 0)"
+
+    def _times(self, changed: str) -> str:
+        """Return SQL for the event time of each group's change: the greatest of the rows that made it."""
+        group = [f"d.{name}" for name in _group(self.ranking)]
+        made_it = f"(d.{COUNT} > 0 AND x.{COUNT} > x.b_n) OR (d.{COUNT} < 0 AND x.{COUNT} < x.b_n)"
+        time = f"coalesce(max(d._time) FILTER ({made_it}), max(d._time)) AS _time"
+        return (
+            f"SELECT {', '.join([*group, time])} FROM {changed} d LEFT JOIN top_changes x "
+            f"ON {_same('d', 'x', _columns(self.ranking))} {by_position(group)}"
+        )
+
+    def _ahead(self) -> str:
+        """Return SQL for how many rows of its group stand before a row."""
+        return f"(sum({COUNT}) OVER ({_window(self.ranking)} ROWS UNBOUNDED PRECEDING) - {COUNT})::BIGINT"
+
+    def _make(self, name: str, sql: str) -> None:
+        self.duck.run(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
+
+
+def counted(parts: Iterable[pa.Table]) -> Counts:
+    """Return the count of rows that came to a ranking."""
+    return Counts(rows_in=sum(part.num_rows for part in parts))
+
+
+def _columns(ranking: Ranking) -> list[str]:
+    return [f"c{i}" for i in range(len(ranking.columns))]
+
+
+def _made(ranking: Ranking) -> list[str]:
+    return [f"o{i}" for i in range(len(ranking.made))]
+
+
+def _group(ranking: Ranking) -> list[str]:
+    return [f"c{i}" for i in ranking.group]
+
+
+def _window(ranking: Ranking) -> str:
+    """Return the inside of OVER (…): the order of the user's, then the whole row, ascending, so that it is one."""
+    group = ", ".join(_group(ranking))
+    order = [*ranking.order, *(f"{name} ASC NULLS FIRST" for name in _columns(ranking))]
+    return f"{f'PARTITION BY {group} ' if group else ''}ORDER BY {', '.join(order)}"
+
+
+def _same(left: str, right: str, names: Iterable[str]) -> str:
+    return " AND ".join(f"{left}.{name} IS NOT DISTINCT FROM {right}.{name}" for name in names) or "true"
