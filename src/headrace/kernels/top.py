@@ -125,7 +125,8 @@ class Topping:
             return once
         every = (
             f"SELECT {', '.join(f's.{name}' for name in [*names, COUNT])} FROM {self.state.name(ROWS)} s "
-            f"SEMI JOIN top_shrunk t ON {_same('s', 't', _group(self.ranking))}"
+            f"SEMI JOIN top_shrunk t ON {_same('s', 't', _group(self.ranking))} "
+            f"WHERE s.{COUNT} > 0"  # after a reset rows may go that were never seen to come
         )
         return f"{once} UNION ALL {every}"
 
