@@ -31,11 +31,12 @@ def prepare() -> None:
 def _hurry() -> None:
     if not hasattr(socket, "TCP_QUICKACK"):  # Linux alone has it
         return
-    for entry in os.listdir("/proc/self/fd"):  # noqa: PTH208 -- a pathlib object for each would be half of the time
-        with suppress(OSError):
-            number = int(entry)
-            if stat.S_ISSOCK(os.fstat(number).st_mode):
-                _acknowledge(number)
+    with suppress(OSError):
+        for entry in os.listdir("/proc/self/fd"):  # noqa: PTH208 -- a pathlib object for each is half of the time
+            with suppress(OSError):
+                number = int(entry)
+                if stat.S_ISSOCK(os.fstat(number).st_mode):
+                    _acknowledge(number)
 
 
 def _acknowledge(number: int) -> None:
