@@ -17,9 +17,21 @@ if TYPE_CHECKING:
     from headrace.base.errors import HeadraceError
     from headrace.dsl import Stream, Table
     from headrace.log import Log, Topic
-    from headrace.plan.windows import Window, cumulating, hopping, tumbling
+    from headrace.plan.windows import Window, cumulating, hopping, session, tumbling
 
-__all__ = ["App", "HeadraceError", "Log", "Stream", "Table", "Topic", "Window", "cumulating", "hopping", "tumbling"]
+__all__ = [
+    "App",
+    "HeadraceError",
+    "Log",
+    "Stream",
+    "Table",
+    "Topic",
+    "Window",
+    "cumulating",
+    "hopping",
+    "session",
+    "tumbling",
+]
 __version__ = "0.1.0"
 
 # Spark's worker processes import this package to read a topic: they load what they use, and start sooner
@@ -33,6 +45,7 @@ _HOMES = {
     "Window": "headrace.plan.windows",
     "cumulating": "headrace.plan.windows",
     "hopping": "headrace.plan.windows",
+    "session": "headrace.plan.windows",
     "tumbling": "headrace.plan.windows",
 }
 

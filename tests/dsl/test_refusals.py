@@ -144,6 +144,18 @@ REFUSED = {
         "[INVALID_WINDOW] a window of 1 hour cannot grow by 25 minutes",
         "a whole number of steps",
     ),
+    "no gap": (
+        lambda _: hr.session("0 s", grace="0 s"),
+        "[INVALID_WINDOW] a session needs a gap above",
+        '"30 minutes"',
+    ),
+    "a gap below zero": (lambda _: hr.session("-1 s", grace="0 s"), "a session needs a gap above zero", '"30 minutes"'),
+    "a session's grace": (lambda _: hr.session("1 s", grace="-1 s"), "grace is below zero", 'Say "0 seconds"'),
+    "sessions of a table": (
+        lambda s: s.group_by("user").agg(n="count(*)").group_by("n").window(hr.session("1 s", grace="0 s")).agg(),
+        "rows of its input are withdrawn, and a session cannot lose a row",
+        'emit="final"',
+    ),
     "a month": (lambda _: hr.tumbling("1 month", grace="0 s"), "[INVALID_TIME] '1 month'", "A number and a unit"),
     "an emit": (
         lambda s: s.group_by().window(WINDOW, emit="end"),

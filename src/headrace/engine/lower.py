@@ -26,6 +26,7 @@ from headrace.kernels.spec import (
     Query,
     Ranking,
     Send,
+    Session,
     Stage,
     UserAggregate,
 )
@@ -48,13 +49,13 @@ from headrace.plan.nodes import (
     Union,
     Where,
 )
+from headrace.plan.windows import AlignedWindow, SessionWindow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from headrace.plan.expressions import AggregateCall, Scalar
     from headrace.plan.plan import Plan
-    from headrace.plan.windows import Window
 
 _DELTA = "_weight, _time"
 
@@ -239,17 +240,20 @@ class _Lowering:
     @_node.register
     def _aggregate(self, node: Aggregate) -> None:
         grouping, step, here = _grouping(node), self.plan.name(node), self._level(node.up)
-        made = tuple(self._number() for _ in range(1 + len(grouping.values)))
+        keyed = 1 + len(grouping.values)
+        made = tuple(self._number() for _ in range(keyed + (grouping.session is not None)))
         late = self._number() if any(isinstance(each, Late) and each.of is node for each in self.plan.nodes) else None
         self.lates[id(node)] = late or 0
+        before, after = (None, late) if grouping.session else (late, None)
         source = self._called(step, here, self._at(node.up, here), _read_by(node), node.up.schema.names)
-        self._add(here, Partial(step=step, input=source, outputs=made, late=late, grouping=grouping))
+        self._add(here, Partial(step=step, input=source, outputs=made, late=before, grouping=grouping))
         there = self._level(node)
         if self.plan.exchanged(node):
             keys = tuple(f"k{i}" for i in range(len(node.keys)))
-            made = tuple(self._carried(number, step, here, there, keys) for number in made)
+            by = [keys] * keyed + [node.keys]  # rows that may be late go as they are
+            made = tuple(self._carried(number, step, here, there, of) for number, of in zip(made, by, strict=False))
         output = self.deltas[id(node)] = self._number()
-        self._add(there, Merge(step=step, inputs=made, output=output, grouping=grouping))
+        self._add(there, Merge(step=step, inputs=made, output=output, grouping=grouping, late=after))
         if _called_by(node):
             self._finish(node, output)
 
@@ -317,7 +321,8 @@ def _uses(plan: Plan) -> dict[int, int]:
     uses: dict[int, int] = {}
     for node in plan.nodes:
         for up in node.ups:
-            twice = isinstance(node, Aggregate) and bool(_grouping(node).values)
+            grouping = _grouping(node) if isinstance(node, Aggregate) else None
+            twice = grouping is not None and bool(grouping.values or grouping.session)
             uses[id(up)] = uses.get(id(up), 0) + (2 if twice else 1)
     for sink in plan.sinks:
         uses[id(sink.up)] = uses.get(id(sink.up), 0) + 1
@@ -362,7 +367,8 @@ def _grouping(node: Aggregate) -> Grouping:
     fields = [node.up.schema.field(key) for key in node.keys]
     return Grouping(
         keys=tuple((field.name, quote(field.name), duckdb_type(field.type)) for field in fields),
-        panes=None if w is None else _panes(w),
+        panes=_panes(w) if isinstance(w, AlignedWindow) else None,
+        session=Session(gap=w.gap, grace=w.grace) if isinstance(w, SessionWindow) else None,
         final=node.emit == "final",
         insert_only=node.up.appends,
         pieces=tuple(kept.pieces),
@@ -374,7 +380,7 @@ def _grouping(node: Aggregate) -> Grouping:
     )
 
 
-def _panes(w: Window) -> Panes:
+def _panes(w: AlignedWindow) -> Panes:
     cumulating = w.kind == "cumulating"
     return Panes(size=w.size, every=w.every, pane=w.pane, grace=w.grace, offset=w.offset, cumulating=cumulating)
 

@@ -98,7 +98,7 @@ def _feeds(node: Node) -> tuple[Node, ...]:
 def _held(used: int | None, node: Stateful) -> int | None:
     if used is None or used >= END_OF_TIME:
         return used
-    return used - (node.window.grace if isinstance(node, Aggregate) and node.window else 0)
+    return used - (node.window.hold if isinstance(node, Aggregate) and node.window else 0)
 
 
 def _later(one: int | None, other: int | None) -> int | None:

@@ -35,6 +35,8 @@ class Merging:
     state: StepState
     watermark: int | None
     previous: int | None
+    late: pa.Table | None = field(default=None, init=False)
+    """Rows that came too late, where only the state could tell."""
     _nulls: list[frozenset[str]] = field(default_factory=list, init=False)
     """The key columns with nulls, by table of partial groups."""
 
@@ -99,6 +101,9 @@ class Merging:
         """Add partial groups and values to the state, whatever comes out of it later."""
         kept = ", ".join([*self.state.tables[GROUPS].columns, "o_row"])
         self.state.replace(GROUPS, self.duck.arrow(f"SELECT {kept} FROM ({self._joined(folded[0])})"), at="o_row")
+        self._update_values(folded)
+
+    def _update_values(self, folded: list[str]) -> None:
         for number in range(len(self.grouping.values)):
             table = f"values{number}"
             keys = ", ".join(f"d.{name}" for name, _ in self.state.tables[table].keys)
@@ -117,6 +122,16 @@ class Merging:
         self.state.replace(GROUPS, rows, at="o_row")
         return pairs(self.grouping, rows)
 
+    @property
+    def _window(self) -> list[str]:
+        """The columns that tell windows of a group apart."""
+        return ["_window"] if self.grouping.panes else []
+
+    def _bounds(self) -> tuple[str, str]:
+        """Return SQL over those columns for the window's start and end."""
+        assert self.grouping.panes is not None  # noqa: S101 -- asked for windows only
+        return PaneSql(self.grouping.panes).start("_window"), "_window"
+
     def _named_keys(self) -> list[str]:
         return [f"k{i} AS {quote(name)}" for i, (name, _, _) in enumerate(self.grouping.keys)]
 
@@ -124,10 +139,10 @@ class Merging:
         """Return the SELECT of the step's columns, its results being called `<prefix>0…` in `source`."""
         columns = [quote(name) for name, _, _ in self.grouping.keys]
         time = "_time"
-        if self.grouping.panes:
-            start = PaneSql(self.grouping.panes).start("_window")
-            columns += [f"make_timestamp({start}) AS window_start", "make_timestamp(_window) AS window_end"]
-            time = "_window - 1 AS _time"
+        if self._window:
+            start, end = self._bounds()
+            columns += [f"make_timestamp({start}) AS window_start", f"make_timestamp({end}) AS window_end"]
+            time = f"{end} - 1 AS _time"
         columns += [f"{prefix}{i} AS {quote(name)}" for i, (name, _, _) in enumerate(self.grouping.results)]
         return f"SELECT {', '.join([*columns, f'{weight}::INTEGER AS _weight', time])} FROM {source}"
 
@@ -138,7 +153,11 @@ class Merging:
         self.duck.run(f"CREATE OR REPLACE TEMP TABLE before AS {self._results('touched_windows')}")
         self._update(folded)
         self.duck.run(f"CREATE OR REPLACE TEMP TABLE after AS {self._results('touched_windows')}")
-        keys = [quote(name) for name, _, _ in self.grouping.keys] + (["_window"] if self.grouping.panes else [])
+        return self._difference()
+
+    def _difference(self) -> pa.Table:
+        """Return the delta between the results in the tables `before` and `after`."""
+        keys = [*(quote(name) for name, _, _ in self.grouping.keys), *self._window]
         same = " AND ".join(f"a.{key} IS NOT DISTINCT FROM b.{key}" for key in keys) or "true"
         results = [f"r{i}" for i in range(len(self.grouping.results))]
         equal = " AND ".join([same, *(f"a.{r} IS NOT DISTINCT FROM b.{r}" for r in results)])
@@ -162,12 +181,16 @@ class Merging:
 
     def _results(self, windows: str) -> str:
         """Return SQL for the results of groups and windows, from the state as it is now."""
-        keys = [f"w.k{i}" for i in range(len(self.grouping.keys))] + (["w._window"] if self.grouping.panes else [])
+        keys = self._of_window()
         folds = [f"{p.finish.format(f=f'{p.fold}(s.p{i})')} AS p{i}" for i, p in enumerate(self.grouping.pieces)]
         columns = [*keys, "any_value(w._time) AS _time", f"sum(s.{COUNT})::BIGINT AS {COUNT}", *folds]
         joined = f"{windows} w JOIN {self.state.name(GROUPS)} s ON {self._in_window()}"
         main = f"SELECT {', '.join(columns)} FROM {joined} {by_position(keys)} HAVING sum(s.{COUNT}) > 0"
         return self._rendered(main, windows)
+
+    def _of_window(self) -> list[str]:
+        """Return the columns of a group and window `w`."""
+        return [*(f"w.k{i}" for i in range(len(self.grouping.keys))), *(f"w.{name}" for name in self._window)]
 
     def _in_window(self) -> str:
         """Return the condition that a kept row `s` belongs to a group and window `w`."""
@@ -178,7 +201,7 @@ class Merging:
 
     def _rendered(self, groups: str, windows: str) -> str:
         """Return SQL for keys, `_window`, `_time` and results `r0…` of rows with pieces."""
-        mine = [f"k{i}" for i in range(len(self.grouping.keys))] + (["_window"] if self.grouping.panes else [])
+        mine = [*(f"k{i}" for i in range(len(self.grouping.keys))), *self._window]
         source, made = f"({groups}) g", [f"g.{name}" for name in [*mine, "_time", COUNT]]
         for number in range(len(self.grouping.values)):
             same = " AND ".join(f"g.{key} IS NOT DISTINCT FROM x{number}.{key}" for key in mine) or "true"
@@ -186,7 +209,7 @@ class Merging:
         for i, (call, source_of) in enumerate(zip(self.grouping.calls, self.grouping.from_values, strict=True)):
             made.append(f"{call if source_of is None else self._else_empty(call, f'x{source_of}.c{i}')} AS _a{i}")
         calls = f"SELECT {', '.join(made)} FROM {source}"
-        keys = [*self._named_keys(), *(["_window"] if self.grouping.panes else []), "_time"]
+        keys = [*self._named_keys(), *self._window, "_time"]
         named = f"SELECT {', '.join([*keys, *(f'_a{i}' for i in range(len(self.grouping.calls)))])} FROM ({calls})"
         results = [f"{sql} AS r{i}" for i, (_, sql, _) in enumerate(self.grouping.results)]
         return f"SELECT {', '.join(['*', *results])} FROM ({named})"
@@ -199,7 +222,7 @@ class Merging:
         return f"coalesce({column}, [])" if call.startswith("coalesce(") else column
 
     def _of_values(self, number: int, windows: str) -> str:
-        mine = [f"w.k{i}" for i in range(len(self.grouping.keys))] + (["w._window"] if self.grouping.panes else [])
+        mine = self._of_window()
         values = [name for name, _ in self.grouping.values[number].columns]
         table = f"values{number}"
         counted = (

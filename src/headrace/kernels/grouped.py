@@ -32,9 +32,11 @@ class Counts:
 def tables(grouping: Grouping) -> tuple[TableSpec, ...]:
     """Return the tables that a grouping keeps."""
     keys = tuple((f"k{i}", kind) for i, (_, _, kind) in enumerate(grouping.keys))
-    if grouping.panes:
+    if grouping.panes or grouping.session:
         keys = (*keys, ("_pane", "BIGINT"))
     pieces = tuple((f"p{i}", piece.type) for i, piece in enumerate(grouping.pieces))
+    if grouping.session:
+        pieces = (("_last", "BIGINT"), *pieces)
     made = [TableSpec(name=GROUPS, keys=keys, values=pieces)]
     for number, values in enumerate(grouping.values):
         made.append(TableSpec(name=f"values{number}", keys=(*keys, *values.columns), values=()))

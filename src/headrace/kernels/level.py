@@ -22,6 +22,7 @@ from headrace.kernels.exchange import split
 from headrace.kernels.files import write_tables
 from headrace.kernels.grouped import Counts
 from headrace.kernels.partial import partial
+from headrace.kernels.sessions import Sessions
 from headrace.kernels.spec import Apply, Best, Call, Dedupe, Judge, Merge, Op, Partial, Query, Send, Stage, Top
 from headrace.kernels.staging import as_they_are, staged, staged_schema
 from headrace.kernels.state import Head, open_states
@@ -262,7 +263,7 @@ class LevelRun:
     @_do.register
     def _merge(self, op: Merge) -> None:
         self._define([op])
-        merging = Merging(
+        merging = (Sessions if op.grouping.session else Merging)(
             self.duck,
             op.grouping,
             self.states[op.step],
@@ -272,6 +273,8 @@ class LevelRun:
         delta, counts = merging.run([self._materialized(number) for number in op.inputs])
         self._count(op.step, counts)
         self._came(op.output, [delta] if delta is not None else [])
+        if op.late is not None and merging.late is not None:
+            self._came(op.late, [merging.late])
 
     @_do.register
     def _judge(self, op: Judge) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from headrace.kernels.gaps import CHUNK, SessionSql
 from headrace.kernels.grouped import COUNT, Counts, by_position
 from headrace.kernels.panes import PaneSql
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import Grouping
 
@@ -26,8 +27,10 @@ class Judged:
 
 def partial(duck: Duck, grouping: Grouping, rows: str, watermark: int | None, *, want_late: bool) -> Judged:
     """Group the rows of relation `rows`; rows whose windows are all closed at the watermark are late."""
-    made = [duck.arrow(_partial_groups(grouping, rows))]
-    made += [duck.arrow(_partial_values(grouping, number, rows)) for number in range(len(grouping.values))]
+    if grouping.session is not None:
+        return _chunks(duck, grouping, rows, watermark)
+    made = [duck.arrow(partial_groups(grouping, rows))]
+    made += [duck.arrow(partial_values(grouping, number, rows)) for number in range(len(grouping.values))]
     judged = Judged(made, None)
     if grouping.panes is None or watermark is None:
         judged.counts.rows_in = _total(made[0])
@@ -35,10 +38,28 @@ def partial(duck: Duck, grouping: Grouping, rows: str, watermark: int | None, *,
     return _without_late(duck, grouping, rows, judged, watermark, want_late=want_late)
 
 
+def _chunks(duck: Duck, grouping: Grouping, rows: str, watermark: int | None) -> Judged:
+    """Group the rows by chunks, but for those that may be late: they are the last table, as they are."""
+    assert grouping.session is not None  # noqa: S101 -- asked before
+    sql, doubtful = SessionSql(grouping.session), pa.table({})
+    if watermark is not None:
+        doubtful = duck.arrow(f"SELECT * FROM {rows} WHERE {sql.closed('_time', watermark)}")
+        rows = f"(SELECT * FROM {rows} WHERE NOT {sql.closed('_time', watermark)})" if doubtful.num_rows else rows
+    chunked = sql.chunked(rows, [key for _, key, _ in grouping.keys])
+    if grouping.values:
+        chunked = duck.register(duck.arrow(f"SELECT * FROM {chunked}"))
+    made = [duck.arrow(partial_groups(grouping, chunked))]
+    made += [duck.arrow(partial_values(grouping, number, chunked)) for number in range(len(grouping.values))]
+    counts = Counts(rows_in=_total(made[0]) + doubtful.num_rows)
+    return Judged([*made, doubtful], None, counts)
+
+
 def _group_columns(grouping: Grouping) -> list[str]:
     columns = [f"{sql} AS k{i}" for i, (_, sql, _) in enumerate(grouping.keys)]
     if grouping.panes:
         columns.append(f"{PaneSql(grouping.panes).of('_time')} AS _pane")
+    if grouping.session:
+        columns.append(f"{CHUNK} AS _pane")
     return columns
 
 
@@ -46,7 +67,8 @@ def _only_inside(grouping: Grouping) -> str:
     return PaneSql(grouping.panes).inside("_time") if grouping.panes else "true"
 
 
-def _partial_groups(grouping: Grouping, rows: str) -> str:
+def partial_groups(grouping: Grouping, rows: str) -> str:
+    """Return SQL for the partial groups of rows; those of sessions have their chunks."""
     groups = _group_columns(grouping)
     count = "count(*)" if grouping.insert_only else "sum(_weight)::BIGINT"
     made = [f"{piece.partial} AS p{i}" for i, piece in enumerate(grouping.pieces)]
@@ -55,7 +77,8 @@ def _partial_groups(grouping: Grouping, rows: str) -> str:
     return f"SELECT {', '.join(columns)} FROM {source} {by_position(groups)} HAVING count(*) > 0"
 
 
-def _partial_values(grouping: Grouping, number: int, rows: str) -> str:
+def partial_values(grouping: Grouping, number: int, rows: str) -> str:
+    """Return SQL for what a multiset is given by rows; those of sessions have their chunks."""
     values = grouping.values[number]
     groups = _group_columns(grouping)
     groups += [f"{sql} AS {name}" for sql, (name, _) in zip(values.partial, values.columns, strict=True)]

@@ -122,6 +122,14 @@ class Panes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """Windows of rows that follow each other within `gap`, bounds included; in microseconds."""
+
+    gap: int
+    grace: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Grouping:
     """A grouped aggregate: what is kept, and how results are made of it.
 
@@ -140,6 +148,7 @@ class Grouping:
     from_values: tuple[int | None, ...]
     results: tuple[tuple[str, str, str], ...]  # name, SQL, type
     users: tuple[UserAggregate, ...] = ()
+    session: Session | None = None
 
     @property
     def simple(self) -> bool:
@@ -149,7 +158,10 @@ class Grouping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partial(Op):
-    """Rows to partial groups, before the exchange. `outputs`: the groups, then one for each multiset."""
+    """Rows to partial groups, before the exchange. `outputs`: the groups, then one for each multiset.
+
+    Of sessions also the rows of which only the state can tell whether they are late, as they are.
+    """
 
     input: int
     outputs: tuple[int, ...]
@@ -159,11 +171,12 @@ class Partial(Op):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge(Op):
-    """Partial groups into the state; gives the table's delta."""
+    """Partial groups into the state; gives the table's delta, and of sessions the late rows."""
 
     inputs: tuple[int, ...]
     output: int
     grouping: Grouping
+    late: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from headrace.base.errors import (
 )
 from headrace.base.names import IDENTIFIER
 from headrace.base.schema import RESERVED, type_name
+from headrace.plan.windows import SessionWindow
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -207,6 +208,21 @@ def aggregation(made: Aggregates, *, step: str, withdrawn: bool, corrected: bool
             )
     for _, result in made.results:
         steady(result, step=step, withdrawn=corrected)
+
+
+def sessions(window: object, *, step: str, withdrawn: bool) -> None:
+    """Refuse sessions of rows that may be withdrawn: a session that loses a row may fall apart.
+
+    Raises:
+        InvalidPlan: the window is a session, and rows of its input may be withdrawn.
+
+    """
+    if withdrawn and isinstance(window, SessionWindow):
+        raise InvalidPlan(
+            f'step "{step}": rows of its input are withdrawn, and a session cannot lose a row',
+            detail="Its input is a table: a row that changes is withdrawn, and the session may fall apart without.",
+            hint='Group results that are final (emit="final"), or the stream of what happened: .changes().',
+        )
 
 
 def _drawn(made: Scalar) -> str:

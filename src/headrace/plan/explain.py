@@ -21,6 +21,7 @@ from headrace.plan.nodes import (
     TopicSource,
     Where,
 )
+from headrace.plan.windows import AlignedWindow, SessionWindow
 
 if TYPE_CHECKING:
     from headrace.plan.plan import Plan
@@ -143,6 +144,9 @@ def _state(node: Node) -> str | None:
     group = ", ".join(node.keys) or "one group"
     if node.window is None:
         return f"a row per ({group}), kept for ever"
+    if isinstance(node.window, SessionWindow):
+        return f"a row per ({group}, session), dropped when it closes"
+    assert isinstance(node.window, AlignedWindow)  # noqa: S101 -- there is no other
     return f"a row per ({group}, pane of {show_duration(node.window.pane)}), dropped when its last window closes"
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.base.errors import InvalidPlan
 from headrace.base.names import quote
 from headrace.plan.nodes import (
+    Aggregate,
     Changes,
     Explode,
     Late,
@@ -27,6 +28,7 @@ from headrace.plan.nodes import (
     Where,
 )
 from headrace.plan.steps import names
+from headrace.plan.windows import SessionWindow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -131,8 +133,9 @@ def _in_order(sinks: Sequence[Sink]) -> tuple[Node, ...]:
 
 
 def _placed(node: Node, levels: dict[int, int], partitions: dict[int, Partition]) -> tuple[int, Partition]:
-    if isinstance(node, Late):  # the rows are judged where they still are what the step was given
-        up = node.of.up
+    if isinstance(node, Late):  # the rows are judged where they still are what the step was given, but for sessions:
+        beside_state = isinstance(node.of, Aggregate) and isinstance(node.of.window, SessionWindow)
+        up = node.of if beside_state else node.of.up
         return levels[id(up)], partitions[id(up)]
     level = max((levels[id(up)] for up in node.ups), default=0)
     above = partitions[id(node.ups[0])] if len(node.ups) == 1 else None

@@ -18,16 +18,27 @@ class InvalidWindow(PlanError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
+    """What cuts a group by event time, and how long its results are corrected; all lengths are in microseconds."""
+
+    grace: int
+
+    @property
+    def hold(self) -> int:
+        """How far behind the watermark a result may still carry its event time."""
+        return self.grace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlignedWindow(Window):
     """Windows `[start, start + size)` that start every `every`, aligned to 1970-01-01 UTC plus `offset`.
 
-    Cumulating ones start every `size`, and one ends at every `every`. All lengths are in microseconds. A window is open
-    until the watermark reaches `end + grace`.
+    Cumulating ones start every `size`, and one ends at every `every`. A window is open until the watermark reaches
+    `end + grace`.
     """
 
     kind: Literal["tumbling", "hopping", "cumulating"]
     size: int
     every: int
-    grace: int
     offset: int
 
     @property
@@ -40,6 +51,24 @@ class Window:
         every = between and between + show_duration(self.every)
         offset = f", offset {show_duration(self.offset)}" if self.offset else ""
         return f"{self.kind} {show_duration(self.size)}{every}, grace {show_duration(self.grace)}{offset}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionWindow(Window):
+    """Rows of a group that follow each other within `gap`, bounds included: `[first row, last row + gap]`.
+
+    A session is open until the watermark has passed `last row + gap + grace`.
+    """
+
+    gap: int
+
+    @property
+    def hold(self) -> int:
+        """One microsecond more: the last moment of a session is in it, and its result stands just before."""
+        return self.grace + 1
+
+    def __str__(self) -> str:
+        return f"session, gap {show_duration(self.gap)}, grace {show_duration(self.grace)}"
 
 
 def tumbling(size: str, *, grace: str, offset: str = "0 seconds") -> Window:
@@ -92,14 +121,38 @@ def cumulating(size: str, step: str, *, grace: str, offset: str = "0 seconds") -
     return made
 
 
+def session(gap: str, *, grace: str) -> Window:
+    """Windows of activity: a row no more than `gap` after another one of its group is in one session with it.
+
+    A row that comes out of order may make two sessions one: both are withdrawn and the whole is inserted.
+    `window_start` is the first row's time, `window_end` the last row's and the gap. A row is late when the session that
+    it would be in, with what is kept and what came with it, is closed. Nothing revives a closed session: a row that is
+    not late itself begins another one, however near.
+
+    Raises:
+        InvalidTime: a text is no duration.
+        InvalidWindow: the gap is not above zero, or the grace is below it.
+
+    """
+    width = duration(gap, what="gap")
+    if width <= 0:
+        raise InvalidWindow("a session needs a gap above zero", hint='For example hr.session("30 minutes", grace=…).')
+    return SessionWindow(gap=width, grace=_grace(grace))
+
+
 def _window(
     kind: Literal["tumbling", "hopping", "cumulating"], size: int, every: int, grace: str, offset: str
-) -> Window:
-    allowed = duration(grace, what="grace")
+) -> AlignedWindow:
+    allowed = _grace(grace)
     if size <= 0 or every <= 0:
         between = "step" if kind == "cumulating" else "hop"
         raise InvalidWindow(f"a window needs a size and a {between} above zero", hint='For example "10 minutes".')
+    shift = duration(offset, what="offset") % (size if kind == "cumulating" else every)
+    return AlignedWindow(kind=kind, size=size, every=every, grace=allowed, offset=shift)
+
+
+def _grace(text: str) -> int:
+    allowed = duration(text, what="grace")
     if allowed < 0:
         raise InvalidWindow("grace is below zero", hint='Say "0 seconds" for windows that are never corrected.')
-    shift = duration(offset, what="offset") % (size if kind == "cumulating" else every)
-    return Window(kind=kind, size=size, every=every, grace=allowed, offset=shift)
+    return allowed
