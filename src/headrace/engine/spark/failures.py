@@ -7,7 +7,7 @@ import re
 from headrace.base import errors
 from headrace.base.errors import HeadraceError, OutsideError
 
-_OURS = re.compile(r"headrace\.base\.errors\.(\w+): \[[A-Z_]+\] (.*)")
+_OURS = re.compile(r"headrace\.base\.\w+\.(\w+): \[[A-Z_]+\] (.*)")
 
 
 class SparkFailed(OutsideError):
