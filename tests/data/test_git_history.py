@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from replaying import DAY, batch, counted, cuts, late, replay, same, shown, tumbling_end
+from replaying import DAY, batch, counted, cuts, late, replay, same, send, shown, tumbling_end
 
 import headrace as hr
 from headrace.testing import Driver
@@ -137,3 +140,66 @@ def test_replaying_all_changes_gives_the_final_state(drive, changes, final_state
     replay(driver, "changes", changes, [20_000, 20_001])
     assert {row["path"]: row["blob"] for row in driver.view("files")} == final_state
     assert driver.view("n") == [{"whole": "all", "n": len(final_state), "any_": max(final_state)}]
+
+
+def tree_app():
+    """The table of current files, from changes whose deletes are tombstones, and aggregates over its folders."""
+    app = hr.App("tree")
+    files = app.table("files", TREE, key="path", event_time="at", partitions=2)
+    files.select("path", "new_blob").to_view("files")
+    by_folder = files.group_by("folder").agg(**TREE_FACTS).named("folders")
+    by_folder.to_view("folders")
+    by_folder.group_by("n").agg(folders="count(*)").named("sizes").to_view("sizes")
+    return app
+
+
+TREE = "path string, nr bigint, folder string, new_blob string, author string, at timestamp"
+TREE_FACTS = {"n": "count(*)", "authors": "count(distinct author)", "last": "max(nr)", "newest": "max_by(path, nr)"}
+
+
+@pytest.fixture(scope="module")
+def upserts(changes):
+    """All changes of files as records of a table: a deleted file is a tombstone."""
+    names = ["path", "nr", "folder", "new_blob", "author", "at"]
+    return changes.select(names).append_column("_deleted", pc.equal(changes.column("op"), "D"))
+
+
+def tree(changes, end):
+    """Which changes say what is there after the first `end`, in plain Python."""
+    last = {}
+    columns = (changes.column(name).to_pylist() for name in ("path", "op"))
+    for nr, (path, op) in enumerate(zip(*columns, strict=True)):
+        if nr == end:
+            break
+        last.pop(path, None)
+        if op != "D":
+            last[path] = nr
+    return changes.take(pa.array(sorted(last.values()), pa.int64()))
+
+
+def sizes(folders):
+    return sorted(Counter(row["n"] for row in folders).items())
+
+
+@settings(few, max_examples=2)
+@given(ends=cuts(65_690, most=2))
+def test_the_table_of_files_equals_the_batch_after_every_epoch(spark, changes, upserts, final_state, ends):
+    with Driver(tree_app(), shards=2) as driver:
+        for first, last in zip([0, *ends], [*ends, changes.num_rows], strict=True):
+            if last > first:
+                send(driver, "files", upserts.slice(first, last - first))
+            driver.step()
+            now = tree(changes, last)
+            assert driver.view("files") == sorted(now.select(["path", "new_blob"]).to_pylist(), key=lambda r: r["path"])
+            folders = batch(spark, "tree", now, f"SELECT folder, {sql(TREE_FACTS)} FROM tree GROUP BY folder")
+            same(driver.view("folders"), folders)
+            assert [(row["n"], row["folders"]) for row in driver.view("sizes")] == sizes(folders)
+        assert {row["path"]: row["new_blob"] for row in driver.view("files")} == final_state
+
+
+def test_the_table_of_files_is_the_final_state_on_both_carriers(drive, upserts, final_state):
+    """What git itself says is there after the last commit."""
+    driver = drive(tree_app())
+    replay(driver, "files", upserts, [30_000, 30_001])
+    assert {row["path"]: row["new_blob"] for row in driver.view("files")} == final_state
+    assert sum(row["n"] for row in driver.view("folders")) == len(final_state)

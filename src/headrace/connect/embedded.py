@@ -89,6 +89,23 @@ def ensure_topic(
     return topic
 
 
+def ordered_by_key(topic: Topic, key: Sequence[str]) -> None:
+    """Refuse to read a topic as a table where nothing says which of two records of one key is the later.
+
+    Raises:
+        TopicDiffers: records of one key may be in several partitions.
+
+    """
+    if topic.partitions > 1 and not (topic.key and set(topic.key) <= set(key)):
+        has = f"is spread by {', '.join(topic.key)}" if topic.key else "has no key"
+        raise TopicDiffers(
+            f'the topic "{topic.name}" cannot be read as a table by {", ".join(key)}: it {has}',
+            detail=f"Records of one key may be in any of its {topic.partitions} partitions, and have no order there.",
+            hint=f"Read it as a stream and take the last by event time: app.stream(…, event_time=…)"
+            f".latest({', '.join(repr(name) for name in key)}).",
+        )
+
+
 def _way_on(log: Log, topic: Topic, declared: pa.Schema) -> str:
     """Say what brings a topic and a declaration together."""
     wanted = evolution.merged(topic.schema, declared)
@@ -119,8 +136,50 @@ def take(topic: Topic, piece: Slice, schema: pa.Schema, event_time: str | None) 
     rows = table.select(schema.names).append_column("_time", times)
     if not times.null_count:
         return Taken(rows, None)
-    dead = _dead(topic, piece, names, f'the event time "{time}" is null', time)
+    dead = _dead(topic, piece, names, f'the event time "{time}" is null', times.is_null())
     return Taken(rows.filter(times.is_valid()), dead)
+
+
+def take_changes(topic: Topic, piece: Slice, schema: pa.Schema, event_time: str | None, key: Sequence[str]) -> Taken:
+    """Read a slice as changes of rows by key: `_weight` is 1 for an upsert, -1 for a delete.
+
+    Records with a null in their key are dead letters, and upserts without an event time. A delete may have none: its
+    `_time` is the one that the log knows, else null.
+
+    Raises:
+        TopicDiffers: the topic was widened since the app has started.
+
+    """
+    names = [*schema.names, "_time", "_deleted"]
+    batches = list(topic.batches(piece.partition, piece.first, piece.last, columns=names, sealed=True))
+    if not batches:
+        fields = [(field.name, field.type) for field in schema]
+        return Taken(pa.schema([*fields, ("_weight", pa.int32()), ("_time", pa.int64())]).empty_table(), None)
+    table = pa.Table.from_batches(batches)
+    _refuse_widened(topic, table, schema)
+    deleted, times = table.column("_deleted"), _micros(table.column("_time"))
+    if event_time is not None:
+        own = _micros(table.column(event_time))
+        times = pc.if_else(pc.and_(deleted, own.is_null()), times, own)
+    weights = pc.if_else(deleted, pa.scalar(-1, pa.int32()), pa.scalar(1, pa.int32()))
+    rows = table.select(schema.names).append_column("_weight", weights).append_column("_time", times)
+    keyless = _any_null(table, key)
+    timeless = pc.and_(pc.and_not(times.is_null(), deleted), pc.invert(keyless))
+    reasons = {
+        f"no key: a table's rows are told by {', '.join(key)}, and {'it' if len(key) == 1 else 'one'} is null": keyless,
+        f'the event time "{event_time or "_time"}" is null': timeless,
+    }
+    dead = [_dead(topic, piece, names, why, bad) for why, bad in reasons.items() if pc.any(bad).as_py()]
+    if not dead:
+        return Taken(rows, None)
+    return Taken(rows.filter(pc.invert(pc.or_(keyless, timeless))), pa.concat_tables(dead))
+
+
+def _any_null(table: pa.Table, columns: Sequence[str]) -> pa.ChunkedArray:
+    found = pc.is_null(table.column(columns[0]))
+    for name in columns[1:]:
+        found = pc.or_(found, pc.is_null(table.column(name)))
+    return found
 
 
 def _refuse_widened(topic: Topic, table: pa.Table, schema: pa.Schema) -> None:
@@ -139,10 +198,10 @@ def _micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([chunk.view(pa.int64()) for chunk in column.chunks], pa.int64())
 
 
-def _dead(topic: Topic, piece: Slice, names: list[str], reason: str, time: str) -> pa.Table:
+def _dead(topic: Topic, piece: Slice, names: list[str], reason: str, chosen: pa.ChunkedArray) -> pa.Table:
     batches = topic.batches(piece.partition, piece.first, piece.last, columns=[*names, "_offset"], sealed=True)
     table = pa.Table.from_batches(batches)
-    bad = table.filter(pc.is_null(table.column(time)))
+    bad = table.filter(chosen)
     partition = pa.repeat(pa.scalar(piece.partition, pa.int32()), bad.num_rows)
     return _letters(piece.topic, partition, bad.column("_offset").cast(pa.int64()), reason, bad.select(names))
 

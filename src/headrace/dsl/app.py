@@ -11,9 +11,10 @@ from headrace.base.schema import as_schema
 from headrace.base.time import duration
 from headrace.dsl import functions
 from headrace.dsl.stream import Stream
+from headrace.dsl.table import Table
 from headrace.plan import check
 from headrace.plan.explain import Explanation
-from headrace.plan.nodes import ReadSource, Sink, TopicSource
+from headrace.plan.nodes import Latest, ReadSource, Sink, TopicSource
 from headrace.plan.plan import Plan, check_sink, make_plan
 
 if TYPE_CHECKING:
@@ -81,32 +82,107 @@ class App:
             PlanError: a name, type, duration or option is wrong.
 
         """
+        _no_format(format)
+        return Stream(
+            self,
+            self._topic(
+                topic,
+                schema,
+                key=key,
+                event_time=event_time,
+                out_of_order=out_of_order,
+                idle_after=idle_after,
+                on_error=on_error,
+                partitions=partitions,
+                private=private,
+            ),
+        )
+
+    def table(  # noqa: PLR0913 -- the contract of DESIGN.md names these options
+        self,
+        topic: str,
+        schema: str | pa.Schema,
+        *,
+        key: str | Sequence[str],
+        event_time: str | None = None,
+        out_of_order: str | None = None,
+        idle_after: str | None = None,
+        format: str | None = None,  # noqa: A002 -- as in DESIGN.md
+        on_error: Literal["dead_letter", "fail"] = "dead_letter",
+        partitions: int | None = None,
+        history: str | None = None,
+        private: Mapping[str, str] | Sequence[str] | None = None,
+    ) -> Table:
+        """Read a topic as a table: each record is the row of its key from then on, a tombstone deletes it.
+
+        The last record of a key is the one of the greatest offset, whatever its event time. A topic that does not
+        exist is created, compacted by the key. Records with a null in the key go to `<topic>.dead`, or stop the app
+        with `on_error="fail"`; the other options are those of `stream`. A delete without an event time has that of
+        the row it deletes. `history` is refused until there are joins that need it.
+
+        Raises:
+            PlanError: a name, type, duration or option is wrong, or there is no key.
+
+        """
+        _no_format(format)
+        node = self._topic(
+            topic,
+            schema,
+            key=key,
+            event_time=event_time,
+            out_of_order=out_of_order,
+            idle_after=idle_after,
+            on_error=on_error,
+            partitions=partitions,
+            private=private,
+            upserts=True,
+        )
+        if not node.record_key:
+            raise InvalidPlan(f'the table "{topic}" needs a key', hint='Name the columns that tell its rows: key="id".')
+        check.groupable(node.record_key, node.schema, step=topic)
+        if _length(history, "history") is not None:
+            raise InvalidPlan(
+                f'the table "{topic}" cannot keep a history of {history} yet',
+                detail="Old versions of rows are for joins with as_of, which come in a later release.",
+                hint="Leave history out.",
+            )
+        return Table(self, Latest(up=node, schema=node.schema, keys=node.record_key, by_time=False))
+
+    def _topic(
+        self,
+        topic: str,
+        schema: str | pa.Schema,
+        *,
+        key: str | Sequence[str] | None,
+        on_error: Literal["dead_letter", "fail"],
+        partitions: int | None,
+        private: Mapping[str, str] | Sequence[str] | None,
+        upserts: bool = False,
+        **timing: str | None,
+    ) -> TopicSource:
         made, step = as_schema(schema), check_topic(topic)
         check.no_repeats(made.names, step=step)
         if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
             raise InvalidPlan(f"partitions={partitions!r} is not possible", hint="Give a number above zero.")
         if on_error not in ON_ERROR:
             raise InvalidPlan(f"on_error={on_error!r} is not known", hint='Say "dead_letter" or "fail".')
-        if format is not None:
-            raise InvalidPlan(
-                f"format={format!r} is not known",
-                detail="Topics of the embedded log hold typed columns; they need no format.",
-            )
         node = TopicSource(
             schema=made,
             topic=topic,
             location=self.topics,
             record_key=check.columns(key, made, step=step),
-            event_time=check.event_time(event_time, made, step=step),
-            out_of_order=_length(out_of_order, "out_of_order") or 0,
-            idle_after=_length(idle_after, "idle_after"),
-            format=format,
+            event_time=check.event_time(timing["event_time"], made, step=step),
+            out_of_order=_length(timing["out_of_order"], "out_of_order") or 0,
+            idle_after=_length(timing["idle_after"], "idle_after"),
+            format=None,
             on_error=on_error,
             partitions=partitions,
+            upserts=upserts,
             private=check.private(private, made, step=step),
         )
-        check.clear((*node.record_key, *filter(None, [event_time])), node.sealed, step=step, role="key or event time")
-        return Stream(self, node)
+        times = filter(None, [node.event_time])
+        check.clear((*node.record_key, *times), node.sealed, step=step, role="key or event time")
+        return node
 
     def read(
         self,
@@ -210,6 +286,14 @@ def _location(topics: str | None) -> str | None:
         f"topics={topics!r} is not a place for topics",
         hint='Leave it out for the embedded log under the storage, or say "log:PATH". Kafka comes in a later release.',
     )
+
+
+def _no_format(format_: str | None) -> None:
+    if format_ is not None:
+        raise InvalidPlan(
+            f"format={format_!r} is not known",
+            detail="Topics of the embedded log hold typed columns; they need no format.",
+        )
 
 
 def _length(text: str | None, what: str) -> int | None:

@@ -19,6 +19,7 @@ from headrace.plan.nodes import (
     Dedupe,
     Explode,
     Late,
+    Latest,
     MapBatches,
     Select,
     Top,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from headrace.dsl.app import App
     from headrace.dsl.grouped import Grouped
+    from headrace.dsl.table import Table
     from headrace.plan.nodes import Node
 
 _ALIAS = re.compile(r"(?is)^(.*\S)\s+as\s+(?:`(.+)`|([a-z_]\w*))\s*$")
@@ -358,6 +360,32 @@ class Stream(Handle):
         )
         check.same_each_time(every, step=self._step("branch"))
         return Stream(self._app, Where(up=self._node, schema=self.schema, condition=whole))
+
+    def latest(self, *key: str) -> Table:
+        """Read the stream as a table: of each key the row of the greatest event time, of equal ones the later arrival.
+
+        Null is a key like any other, as in `group_by`. What arrived later: the later epoch, partition, offset.
+
+        Raises:
+            UnknownColumn: a key is not there.
+            PlanError: there is no key, or the stream's rows are withdrawn (late rows of a table's aggregate).
+
+        """
+        from headrace.dsl.table import Table
+
+        step = self._step("latest")
+        keys = check.columns(key, self.schema, step=step)
+        if not keys:
+            raise InvalidPlan(f'step "{step}" needs a key', hint='Name the columns that tell its rows: latest("id").')
+        check.groupable(keys, self.schema, step=step)
+        check.clear(keys, self._node.sealed, step=step, role="a key")
+        if not self._node.appends:
+            raise InvalidPlan(
+                f'step "{step}": rows of the stream above are withdrawn, so none of them is the last',
+                detail="They are the late rows of an aggregate over a table.",
+                hint="Take .latest(…) of a stream of facts, or of .changes().",
+            )
+        return Table(self._app, Latest(up=self._node, schema=self.schema, keys=keys, by_time=True))
 
     def to_topic(self, topic: str, key: str | Sequence[str] | None = None) -> None:
         """Append the rows to a topic, exactly once; it is created if it is missing.

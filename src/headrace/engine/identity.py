@@ -9,7 +9,7 @@ from headrace.base.errors import PlanChanged
 from headrace.base.schema import type_name
 from headrace.base.time import show_duration
 from headrace.plan.expressions import described
-from headrace.plan.nodes import Aggregate, Dedupe, Top
+from headrace.plan.nodes import Aggregate, Dedupe, Latest, Top
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -56,6 +56,12 @@ def _aggregate(node: Aggregate) -> dict[str, Any]:
         "aggregates": [_call(call) for call in node.aggregates.calls],
         "results": {name: _typed(made) for name, made in node.aggregates.results},
     }
+
+
+@_own.register
+def _latest(node: Latest) -> dict[str, Any]:
+    columns = {field.name: type_name(field.type) for field in node.schema}
+    return {"columns": columns, "last by": "event time" if node.by_time else "offset"}
 
 
 @_own.register

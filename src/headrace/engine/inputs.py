@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import RecordsGone, UnreadableRecord
-from headrace.connect.embedded import Slice, take
+from headrace.connect.embedded import Slice, take, take_changes
 from headrace.engine.pace import share
 from headrace.engine.storage import SourceProgress
 from headrace.engine.watermarks import Backlog, Promise, of_source
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from headrace.connect.embedded import Taken
     from headrace.engine.storage import Commit
-    from headrace.log import Log
+    from headrace.log import Log, Topic
 
 NOTHING_READ = SourceProgress()
 
@@ -104,7 +104,7 @@ class Inputs:
         """Return the greatest event time of a slice, from the log's time index where it can tell."""
         node, topic = self.sources[piece.source], self.log.topic(piece.topic)
         if isinstance(node, TopicSource) and node.event_time not in (None, topic.event_time):
-            return _greatest(take(topic, piece, node.schema, node.event_time).rows)
+            return _greatest(_taken(topic, piece, node).rows)
         return topic.max_time(piece.partition, piece.first, piece.last)
 
     def take(self, piece: Slice) -> Taken:
@@ -116,7 +116,7 @@ class Inputs:
         """
         node = self.sources[piece.source]
         assert isinstance(node, TopicSource)  # noqa: S101 -- only topics are read by slices
-        taken = take(self.log.topic(piece.topic), piece, node.schema, node.event_time)
+        taken = _taken(self.log.topic(piece.topic), piece, node)
         if taken.dead is not None and node.on_error == "fail":
             first = taken.dead.slice(0, 1).to_pylist()[0]
             raise UnreadableRecord(
@@ -126,6 +126,12 @@ class Inputs:
                 f'"{piece.topic}.dead" and the app goes on.',
             )
         return taken
+
+
+def _taken(topic: Topic, piece: Slice, node: TopicSource) -> Taken:
+    if node.upserts:
+        return take_changes(topic, piece, node.schema, node.event_time, node.record_key)
+    return take(topic, piece, node.schema, node.event_time)
 
 
 def _greatest(rows: pa.Table) -> int | None:

@@ -11,12 +11,14 @@ from headrace.kernels import accumulators, spec
 from headrace.kernels.accumulators import Accumulators
 from headrace.kernels.spec import (
     Apply,
+    Arrival,
     Best,
     Call,
     FunctionCall,
     Grouping,
     Intake,
     Judge,
+    Keeping,
     Level,
     Merge,
     Op,
@@ -28,6 +30,7 @@ from headrace.kernels.spec import (
     Send,
     Session,
     Stage,
+    Upsert,
     UserAggregate,
 )
 from headrace.plan.expressions import calls_of, drawn_apart
@@ -38,6 +41,7 @@ from headrace.plan.nodes import (
     Dedupe,
     Explode,
     Late,
+    Latest,
     MapBatches,
     Node,
     ReadSource,
@@ -166,12 +170,10 @@ class _Lowering:
         raw, self.deltas[id(node)] = self._number(), self._number()
         step = self.plan.name(node)
         self.intakes.append(Intake(source=step, output=raw, schema=node.schema))
-        columns = _columns(node)
-        self._add(
-            0,
-            Query(step=step, inputs=(raw,), output=self.deltas[id(node)], before=f"SELECT {columns}, "
-                  "1::INTEGER AS _weight, _time FROM", after="", shared=False),
-        )  # fmt: skip
+        weight = "_weight" if isinstance(node, TopicSource) and node.upserts else "1::INTEGER AS _weight"
+        before = f"SELECT {_columns(node)}, {weight}, _time FROM"
+        output = self.deltas[id(node)]
+        self._add(0, Query(step=step, inputs=(raw,), output=output, before=before, after="", shared=False))
 
     @_node.register
     def _select(self, node: Select) -> None:
@@ -305,6 +307,16 @@ class _Lowering:
         self._add(there, spec.Top(step=step, input=rows, output=output, ranking=ranking, counts=not early))
 
     @_node.register
+    def _latest(self, node: Latest) -> None:
+        step, here, there = self.plan.name(node), self._level(node.up), self._level(node)
+        keeping, arrived = _keeping(node), self._number()
+        self._add(here, Arrival(step=step, input=self._at(node.up, here), output=arrived, keeping=keeping))
+        if self.plan.exchanged(node):
+            arrived = self._carried(arrived, step, here, there, tuple(name for name, _, _ in keeping.inside_keys))
+        output = self.deltas[id(node)] = self._number()
+        self._add(there, Upsert(step=step, input=arrived, output=output, keeping=keeping))
+
+    @_node.register
     def _late(self, node: Late) -> None:
         if not isinstance(node.of, Aggregate) or not calls_of(_read_by(node.of)):
             self.deltas[id(node)] = self.lates[id(node.of)]
@@ -404,6 +416,16 @@ def _ranking(node: Top) -> tuple[Ranking, list[Scalar]]:
         insert_only=node.up.appends,
     )
     return ranking, made
+
+
+def _keeping(node: Latest) -> Keeping:
+    columns = [(field.name, duckdb_type(field.type)) for field in node.schema]
+    kinds = dict(columns)
+    return Keeping(
+        keys=tuple((name, kinds[name]) for name in node.keys),
+        values=tuple((name, kind) for name, kind in columns if name not in node.keys),
+        by_time=node.by_time,
+    )
 
 
 def _user(call: AggregateCall) -> UserAggregate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.connect.embedded import DEAD, ensure_topic
+from headrace.connect.embedded import DEAD, ensure_topic, ordered_by_key
 from headrace.connect.private import hold, judge_source
 from headrace.log import Log, privacy
 from headrace.plan.nodes import TopicSink, TopicSource
@@ -48,18 +48,26 @@ class Topics:
         return [*read, *made, *(f"{name}.dead" for name in (*read, *made))]
 
     def of_source(self, node: TopicSource) -> Topic:
-        """Return the topic that a source reads."""
+        """Return the topic that a source reads.
+
+        Raises:
+            TopicDiffers: it has other columns, or the rows of one key of a table may be in several of its partitions.
+
+        """
         if node.private and not self.log.has_topic(node.topic):
             self._create_private(node)
-        return ensure_topic(
+        topic = ensure_topic(
             self.log,
             node.topic,
             node.schema,
             partitions=node.partitions or self.partitions,
             key=node.record_key,
             event_time=node.event_time,
-            cleanup="delete",
+            cleanup="compact" if node.upserts else "delete",
         )
+        if node.upserts:
+            ordered_by_key(topic, node.record_key)
+        return topic
 
     def of_sink(self, sink: TopicSink) -> Topic:
         """Return the topic that a sink appends to."""
@@ -84,6 +92,7 @@ class Topics:
             key=node.record_key or None,
             event_time=node.event_time,
             private=said or [name for name, _ in node.private],
+            cleanup="compact" if node.upserts else "delete",
         )
 
     def dead(self, topic: str) -> Topic:

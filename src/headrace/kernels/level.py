@@ -21,9 +21,25 @@ from headrace.kernels.duck import typed
 from headrace.kernels.exchange import split
 from headrace.kernels.files import write_tables
 from headrace.kernels.grouped import Counts
+from headrace.kernels.latest import Upserting, arrived, kept_rows
 from headrace.kernels.partial import partial
 from headrace.kernels.sessions import Sessions
-from headrace.kernels.spec import Apply, Best, Call, Dedupe, Judge, Merge, Op, Partial, Query, Send, Stage, Top
+from headrace.kernels.spec import (
+    Apply,
+    Arrival,
+    Best,
+    Call,
+    Dedupe,
+    Judge,
+    Merge,
+    Op,
+    Partial,
+    Query,
+    Send,
+    Stage,
+    Top,
+    Upsert,
+)
 from headrace.kernels.staging import as_they_are, staged, staged_schema
 from headrace.kernels.state import Head, open_states
 from headrace.kernels.users import define
@@ -140,7 +156,8 @@ class LevelRun:
 
     def _time_has_work(self) -> bool:
         """Whether a step has met a new watermark, so that windows may close without any row."""
-        return any(self.task.watermarks.get(op.step) != self.task.previous.get(op.step) for op in self.level.stateful)
+        steps = [op.step for op in self.level.stateful if not isinstance(op, Upsert)]
+        return any(self.task.watermarks.get(step) != self.task.previous.get(step) for step in steps)
 
     def _run_all(self) -> None:
         for op in self.level.ops:
@@ -309,6 +326,22 @@ class LevelRun:
             self._came(op.output, [delta])
 
     @_do.register
+    def _arrival(self, op: Arrival) -> None:
+        rows = self._relation(op.input)
+        if rows is not None:
+            table = arrived(self.duck, op.keeping, rows, task=self.task.shard)
+            self._count(op.step, Counts(rows_in=table.num_rows))
+            self._came(op.output, [table] if table.num_rows else [])
+
+    @_do.register
+    def _upsert(self, op: Upsert) -> None:
+        parts = self._materialized(op.input)
+        if parts:
+            delta = Upserting(self.duck, op.keeping, self.states[op.step]).run(parts)
+            self._count(op.step, Counts(rows_out=delta.num_rows))
+            self._came(op.output, [delta] if delta.num_rows else [])
+
+    @_do.register
     def _send(self, op: Send) -> None:
         for part in self._materialized(op.input):
             shards = self.task.shards
@@ -336,6 +369,8 @@ def _kept(op: Stateful) -> tuple[TableSpec, ...]:
     """Return the tables that an operation keeps."""
     if isinstance(op, Merge):
         return grouped.tables(op.grouping)
+    if isinstance(op, Upsert):
+        return kept_rows(op.keeping)
     return dedupe.tables(op) if isinstance(op, Dedupe) else top.tables(op.ranking)
 
 

@@ -236,6 +236,46 @@ class Top(Op):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Keeping:
+    """The current rows of a table: its key's columns and the others, by their names.
+
+    Inside, keys are `k0…` and values `v0…`. `by_time`: of two rows of a key the one of the greater event time stays.
+    """
+
+    keys: tuple[Column, ...]
+    values: tuple[Column, ...]
+    by_time: bool
+
+    @property
+    def inside_keys(self) -> tuple[tuple[str, str, str], ...]:
+        """For each key its name inside, its own name, and its type."""
+        return tuple((f"k{i}", name, kind) for i, (name, kind) in enumerate(self.keys))
+
+    @property
+    def inside_values(self) -> tuple[tuple[str, str, str], ...]:
+        """For each other column its name inside, its own name, and its type."""
+        return tuple((f"v{i}", name, kind) for i, (name, kind) in enumerate(self.values))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival(Op):
+    """Rows under the names inside, each with `_order`: how they arrived, whatever an exchange does to them."""
+
+    input: int
+    output: int
+    keeping: Keeping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upsert(Op):
+    """Upserts (`_weight` 1) and deletes (-1) by key into the state; gives the table's delta, each change its own."""
+
+    input: int
+    output: int
+    keeping: Keeping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Send(Op):
     """Rows into an exchange: to level `level`, to the shard that the columns `keys` hash to.
 
@@ -263,7 +303,7 @@ class Stage(Op):
     net: bool
 
 
-Stateful = Merge | Dedupe | Top
+Stateful = Merge | Dedupe | Top | Upsert
 """The operations that keep state."""
 
 

@@ -13,6 +13,7 @@ from headrace.plan.nodes import (
     Dedupe,
     Explode,
     Late,
+    Latest,
     MapBatches,
     Node,
     ReadSource,
@@ -100,7 +101,8 @@ class Explanation:
 def _detail(node: Node) -> str:
     if isinstance(node, TopicSource):
         private = f", private: {', '.join(sorted(node.sealed))}" if node.sealed else ""
-        return f"topic {node.topic}{private}" + _timing(node)
+        upserts = ", upserts and deletes" if node.upserts else ""
+        return f"topic {node.topic}{upserts}{private}" + _timing(node)
     if isinstance(node, ReadSource):
         return f"Spark source {node.label}" + _timing(node)
     if isinstance(node, Select):
@@ -119,6 +121,8 @@ def _detail(node: Node) -> str:
 def _chosen(node: Node) -> str:
     if isinstance(node, Dedupe):
         return f"first row per ({', '.join(node.keys)}) within {show_duration(node.within)}"
+    if isinstance(node, Latest):
+        return f"last row per ({', '.join(node.keys)}) by {'event time' if node.by_time else 'offset'}"
     if isinstance(node, Top):
         by = ", ".join(f"{term.value.text} {term.direction.lower()}" for term in node.order)
         return f"first {node.n}{' of each shard' if node.part else ''} by {by}"
@@ -139,6 +143,8 @@ def _state(node: Node) -> str | None:
     if isinstance(node, Top):
         every = f"first {node.n} rows" if node.up.appends else f"rows, and the first {node.n} of them"
         return f"the {every} per ({', '.join(node.keys) or 'one group'}), kept for ever"
+    if isinstance(node, Latest):
+        return f"a row per ({', '.join(node.keys)}), kept until it is deleted"
     if not isinstance(node, Aggregate):
         return None
     group = ", ".join(node.keys) or "one group"

@@ -76,7 +76,11 @@ class Node:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TopicSource(Node):
-    """The records of a topic, from its start. Times are microseconds."""
+    """The records of a topic, from its start. Times are microseconds.
+
+    `upserts`: what it gives are no facts but changes of rows by `record_key`, for the `Latest` below it: `_weight` is
+    1 for an upsert and -1 for a delete.
+    """
 
     verb = "source"
 
@@ -89,6 +93,7 @@ class TopicSource(Node):
     format: str | None
     on_error: Literal["dead_letter", "fail"]
     partitions: int | None
+    upserts: bool = False
     private: tuple[tuple[str, str | None], ...] = ()  # each with the column of its subject, where that was said
 
     @property
@@ -316,7 +321,42 @@ class Top(_OneUp):
         return False
 
 
-Stateful = Aggregate | Dedupe | Top
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Latest(Node):
+    """The last row of each key: a stream, or the upserts and deletes of a topic, read as a table.
+
+    `by_time`: the last is the one of the greatest event time, of equal ones the later arrival; else the later arrival.
+    """
+
+    verb = "latest"
+    stateful = True
+
+    up: Node
+    keys: tuple[str, ...]
+    by_time: bool
+
+    @property
+    def ups(self) -> tuple[Node, ...]:
+        """The one step above."""
+        return (self.up,)
+
+    @property
+    def key(self) -> tuple[str, ...] | None:
+        """What there is one row of."""
+        return self.keys
+
+    @property
+    def is_table(self) -> bool:
+        """Rows replace each other."""
+        return True
+
+    @property
+    def appends(self) -> bool:
+        """A row that is replaced is withdrawn."""
+        return False
+
+
+Stateful = Aggregate | Dedupe | Top | Latest
 """The steps that keep state; each says by which columns its rows are spread over the shards: `keys`."""
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.errors import DuplicateStep
 from headrace.base.names import MAX_LENGTH
-from headrace.plan.nodes import Late, Node, ReadSource, Select, Stateful, Top, TopicSource
+from headrace.plan.nodes import Late, Latest, Node, ReadSource, Select, Stateful, Top, TopicSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +28,8 @@ def step_name(node: Node) -> str:
     if isinstance(node, Stateful):
         by = "_by_" + "_".join(node.keys) if node.keys else ""
         parts = "_parts" if isinstance(node, Top) and node.part else ""
-        return _plain(f"{'_'.join(_sources(node))}_{node.verb}{by}{parts}")
+        table = isinstance(node, Latest) and isinstance(node.up, TopicSource) and node.up.upserts
+        return _plain(f"{'_'.join(_sources(node))}_{'table' if table else node.verb + by + parts}")
     if isinstance(node, Late):
         return f"{step_name(node.of)}_late"
     verb = node.shown if isinstance(node, Select) else node.verb
