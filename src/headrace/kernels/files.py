@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _TAIL = struct.Struct("<4sIQ")
 _MAGIC = b"HRT1"
+COMPRESSED_FROM = 1 << 20
+"""Tables of so many bytes travel compressed: counts are mostly zeros, and pipes and exchanges cost by the byte."""
 
 
 def write_tables(
@@ -142,7 +144,9 @@ def _about(path: Path, data: pa.Buffer) -> dict[str, Any]:
 def encode(table: pa.Table) -> pa.Buffer:
     """Return a table as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    large = table.nbytes >= COMPRESSED_FROM
+    options = pa.ipc.IpcWriteOptions(compression="lz4") if large else None
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
     return sink.getvalue()
 

@@ -111,7 +111,8 @@ def level(job: Job, number: int) -> Callable[[Iterator[pa.RecordBatch]], Iterato
         spec = job.program.levels[number]
         deltas = {delta: inbox.get(edge, []) for edge, delta in spec.receives}
         here = job.task(epoch, shard)
-        with cache(job, number, here) as duck:
+        coming = sum(part.nbytes for parts in deltas.values() for part in parts) if spec.stateful else 0
+        with cache(job, number, here, coming=coming) as duck:
             yield from blobs.outgoing(LevelRun(duck, spec, here).run(deltas))
 
     return run
@@ -148,13 +149,14 @@ _KEPT: dict[tuple[str, int, int], Duck] = {}
 
 
 @contextmanager
-def cache(job: Job, number: int, here: Task) -> Iterator[Duck]:
+def cache(job: Job, number: int, here: Task, *, coming: int = 0) -> Iterator[Duck]:
     """Give a shard's cache: small states in this worker's memory, where they stay, large ones on the local disk.
 
     Any worker may meet any shard next. What it remembers is stamped with the state file that it is at, and is brought
-    from there to the epoch's state, so an old memory costs time and never truth.
+    from there to the epoch's state, so an old memory costs time and never truth. `coming`: how many bytes of rows the
+    task has, by which the state may grow.
     """
-    size = sum(head.full_bytes + head.chain_bytes for head in here.heads.values()) if number else 0
+    size = sum(head.full_bytes + head.chain_bytes for head in here.heads.values()) + coming if number else 0
     key = (job.app_id, number, here.shard if number else 0)
     if size > SMALL_BYTES:
         if key in _KEPT:
