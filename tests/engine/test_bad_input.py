@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -338,6 +339,20 @@ def test_records_that_retention_took_before_they_were_read_are_counted(tmp_path)
     app = counting()
     app.storage = tmp_path
     assert app.status()["sources"]["t"]["lost"] == 2
+
+
+def test_a_partition_that_several_tasks_read_has_lost_nothing():
+    """Spark cuts a large slice into one for each task: the second begins behind what the epoch before had read."""
+    with Driver(counting()) as driver:
+        driver.send("t", {"k": "a", "at": 1})
+        driver.run()
+        driver.send("t", *({"k": "a", "at": at} for at in range(2, 6)))
+        engine, carrier = driver._engine, driver._carrier
+        work = engine.begin()
+        work = replace(work, slices=tuple(part for piece in work.slices for part in piece.cut(2)))
+        commit = engine.commit(work, carrier._levels(work), carrier="test")
+        assert [(piece.first, piece.last) for piece in work.slices] == [(1, 3), (3, 5)]
+        assert commit.totals["t"]["lost"] == 0
 
 
 def test_on_error_fail_stops_where_retention_was_faster(tmp_path):

@@ -91,7 +91,9 @@ class Engine:
         resume(self.storage)
         self.shards = self._agreed_shards()
         self.program = lower(self.plan, self.shards)
-        self._agree_on_identity()
+        newest = self.storage.last_epoch()
+        last = None if newest is None else self.storage.read_commit(newest)
+        self._agree_on_identity(last)
         s = self.settings
         self.topics = Topics(s.storage, s.topics, clock=s.clock, sync=s.sync, partitions=s.partitions or self.shards)
         self.topics.prepare(self.plan)
@@ -104,7 +106,7 @@ class Engine:
             if isinstance(sink, ViewSink):
                 self.views.declare(sink.view, sink.up.schema, sink.up.key if sink.up.is_table else None)
         self.publisher = Publisher(self.plan, self.storage, self.views, self.topics.of_sink, self.topics.dead, s.fault)
-        self._recover()
+        self._recover(last)
 
     def _agreed_shards(self) -> int:
         kept = self.storage.about()
@@ -113,27 +115,25 @@ class Engine:
             return self.settings.shards
         return int(kept["shards"])
 
-    def _agree_on_identity(self) -> None:
+    def _agree_on_identity(self, last: Commit | None) -> None:
         kept = self.storage.read_json("plan.json")
         now = identity(self.plan, self.settings.shards)
         check(kept, now, app=self.plan.app)
-        last = self.storage.last_epoch()
         if last is not None:
-            check_returned(now["steps"], self.storage.read_commit(last))
+            check_returned(now["steps"], last)
         gone = {} if kept is None else {n: s for n, s in kept["steps"].items() if n not in now["steps"]}
         now["steps"] |= gone
         if kept != now:
             self.storage.write_json("plan.json", now)
 
-    def _recover(self) -> None:
+    def _recover(self, last: Commit | None) -> None:
         """Finish what the last commit began, and remove what later attempts left."""
-        last = self.storage.last_epoch()
-        self.storage.forget_uncommitted(last)
+        self.storage.forget_uncommitted(None if last is None else last.epoch)
         if last is None:
             self.last = self._blank()
             self.storage.forget_state({})
             return
-        self.last = self.storage.read_commit(last)
+        self.last = last
         self.storage.forget_state(self.last.heads)
         self.publish(self.last)
 
@@ -195,9 +195,8 @@ class Engine:
         for piece in work.slices:
             kept = counts.setdefault(piece.source, {})
             kept["rows_out"] = kept.get("rows_out", 0) + piece.rows
-            before = work.before.sources.get(piece.source)
-            lost = self.inputs.lost(piece.source, before, str(piece.partition), piece.first) if before else 0
-            kept["lost"] = kept.get("lost", 0) + lost
+        for name, lost in self.inputs.lost(work.before, work.slices).items():
+            counts.setdefault(name, {})["lost"] = lost
         heads = _heads(work.before.heads, reports)
         for step, by_shard in heads.items():
             counts.setdefault(step, {})["state_rows"] = sum(head.rows for head in by_shard.values())

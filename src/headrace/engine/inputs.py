@@ -16,7 +16,7 @@ from headrace.engine.watermarks import Backlog, Promise, of_source
 from headrace.plan.nodes import ReadSource, TopicSource
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
@@ -61,7 +61,7 @@ class Inputs:
         made = []
         for partition, end in backlog.ends.items():
             first = max(progress.offsets.get(partition, 0), backlog.starts[partition])
-            if node.on_error == "fail" and self.lost(source, progress, partition, first):
+            if node.on_error == "fail" and self._gone(source, progress, partition, first):
                 known = progress.offsets[partition]
                 raise RecordsGone(node.topic, int(partition), first=known, start=first)
             if end > first:
@@ -69,17 +69,26 @@ class Inputs:
                 made.append(piece)
         return made
 
-    def lost(self, source: str, progress: SourceProgress, partition: str, first: int) -> int:
+    def lost(self, before: Commit, slices: Sequence[Slice]) -> dict[str, int]:
+        """Return by source how many records retention took between what a commit has read and the slices after it."""
+        begins: dict[tuple[str, str], int] = {}
+        for piece in slices:  # a partition may have several, one for each task
+            at = (piece.source, str(piece.partition))
+            begins[at] = min(piece.first, begins.get(at, piece.first))
+        made: dict[str, int] = {}
+        for (source, partition), first in begins.items():
+            gone = self._gone(source, before.sources.get(source, NOTHING_READ), partition, first)
+            made[source] = made.get(source, 0) + gone
+        return made
+
+    def _gone(self, source: str, progress: SourceProgress, partition: str, first: int) -> int:
         """Return how many records retention took between what was read of a partition and `first`."""
-        node = self.sources[source]
-        if partition not in progress.offsets or not isinstance(node, TopicSource):
+        read, node = progress.offsets.get(partition), self.sources[source]
+        if read is None or first <= read or not isinstance(node, TopicSource):
             return 0
-        topic = self.log.topic(node.topic)
-        rules = topic.settings
-        only_compacted = (
-            rules["cleanup"] == "compact" and rules["retention"] is None and rules["retention_bytes"] is None
-        )
-        return 0 if only_compacted else max(first - progress.offsets[partition], 0)
+        rules = self.log.topic(node.topic).settings
+        kept = rules["retention"] is None and rules["retention_bytes"] is None
+        return 0 if kept and rules["cleanup"] == "compact" else first - read
 
     def promises(
         self, progress: Mapping[str, SourceProgress], before: Mapping[str, int | None], now: int
