@@ -20,8 +20,9 @@ import uuid
 from dataclasses import asdict, dataclass, field, fields
 from typing import IO, TYPE_CHECKING, Any
 
+from headrace.base.disk import sync_folder
 from headrace.base.errors import DamagedFile, StorageBusy, StorageOfAnother
-from headrace.kernels.files import read_metadata, sync_folder
+from headrace.kernels.files import read_metadata
 from headrace.kernels.level import StagedFile
 from headrace.kernels.state import Head
 

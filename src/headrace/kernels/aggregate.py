@@ -13,9 +13,11 @@ from headrace.base.names import quote
 from headrace.kernels.grouped import COUNT, GROUPS, Counts, by_position, tables
 from headrace.kernels.panes import PaneSql
 from headrace.kernels.singles import SinglesSql, pairs
-from headrace.kernels.state import with_nulls
+from headrace.kernels.state import alike, with_nulls
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pyarrow as pa
 
     from headrace.kernels.duck import Duck
@@ -49,8 +51,7 @@ class Merging:
             outputs.append(self._merged(folded))
         if self.grouping.panes and self.watermark is not None and self.watermark != self.previous:
             outputs.append(self._closed(PaneSql(self.grouping.panes), self.watermark))
-        made = [table for table in outputs if table is not None and table.num_rows]
-        delta = None if not made else made[0] if len(made) == 1 else _together(made)
+        delta = together(outputs)
         return delta, Counts(rows_out=delta.num_rows if delta else 0)
 
     # -- putting partial groups together
@@ -158,9 +159,7 @@ class Merging:
     def _difference(self) -> pa.Table:
         """Return the delta between the results in the tables `before` and `after`."""
         keys = [*(quote(name) for name, _, _ in self.grouping.keys), *self._window]
-        same = " AND ".join(f"a.{key} IS NOT DISTINCT FROM b.{key}" for key in keys) or "true"
-        results = [f"r{i}" for i in range(len(self.grouping.results))]
-        equal = " AND ".join([same, *(f"a.{r} IS NOT DISTINCT FROM b.{r}" for r in results)])
+        equal = alike("a", "b", [*keys, *(f"r{i}" for i in range(len(self.grouping.results)))])
         gone = f"(SELECT * FROM before a WHERE NOT EXISTS (FROM after b WHERE {equal}))"
         came = f"(SELECT * FROM after a WHERE NOT EXISTS (FROM before b WHERE {equal}))"
         return self.duck.arrow(f"{self._result_rows(gone, 'r', -1)} UNION ALL {self._result_rows(came, 'r', 1)}")
@@ -194,17 +193,17 @@ class Merging:
 
     def _in_window(self) -> str:
         """Return the condition that a kept row `s` belongs to a group and window `w`."""
-        made = [f"w.k{i} IS NOT DISTINCT FROM s.k{i}" for i in range(len(self.grouping.keys))]
-        if self.grouping.panes:
-            made.append(f"s._pane >= {PaneSql(self.grouping.panes).start('w._window')} AND s._pane < w._window")
-        return " AND ".join(made) or "true"
+        same = alike("w", "s", [f"k{i}" for i in range(len(self.grouping.keys))])
+        if self.grouping.panes is None:
+            return same
+        return f"{same} AND s._pane >= {PaneSql(self.grouping.panes).start('w._window')} AND s._pane < w._window"
 
     def _rendered(self, groups: str, windows: str) -> str:
         """Return SQL for keys, `_window`, `_time` and results `r0…` of rows with pieces."""
         mine = [*(f"k{i}" for i in range(len(self.grouping.keys))), *self._window]
         source, made = f"({groups}) g", [f"g.{name}" for name in [*mine, "_time", COUNT]]
         for number in range(len(self.grouping.values)):
-            same = " AND ".join(f"g.{key} IS NOT DISTINCT FROM x{number}.{key}" for key in mine) or "true"
+            same = alike("g", f"x{number}", mine)
             source += f" LEFT JOIN ({self._of_values(number, windows)}) x{number} ON {same}"
         for i, (call, source_of) in enumerate(zip(self.grouping.calls, self.grouping.from_values, strict=True)):
             made.append(f"{call if source_of is None else self._else_empty(call, f'x{source_of}.c{i}')} AS _a{i}")
@@ -295,7 +294,7 @@ class Merging:
         kept = ", ".join([*keys, COUNT, *pieces, f"_pane + {p.pane} AS _at"])
         panes = f"(SELECT {kept} FROM {self.state.name(GROUPS)} WHERE {near}) s"
         ends = f"(SELECT {', '.join([*keys, '_window'])}, _window AS _at FROM closing) w"
-        same = " AND ".join(["s._at = w._at", *(f"s.{key} IS NOT DISTINCT FROM w.{key}" for key in keys)])
+        same = f"s._at = w._at AND {alike('s', 'w', keys)}"
         either = [f"CASE WHEN w._at IS NULL THEN s.{key} ELSE w.{key} END AS {key}" for key in keys]
         columns = [*either, "coalesce(w._at, s._at) AS _at", "_window", COUNT, *pieces]
         rows = f"SELECT {', '.join(columns)} FROM {panes} FULL JOIN {ends} ON {same}"
@@ -316,7 +315,9 @@ def _no_nulls(piece: Piece, number: int) -> str:
     return "" if piece.fold in ("sum", "min", "max") else f" FILTER (WHERE p{number} IS NOT NULL)"
 
 
-def _together(parts: list[pa.Table]) -> pa.Table:
+def together(parts: Iterable[pa.Table | None]) -> pa.Table | None:
+    """Return the rows of several results as one, or None where there are none."""
     import pyarrow as pa
 
-    return pa.concat_tables(parts)
+    made = [part for part in parts if part is not None and part.num_rows]
+    return pa.concat_tables(made) if made else None

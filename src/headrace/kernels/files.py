@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headrace.base.disk import sync_folder
 from headrace.base.errors import DamagedFile
 
 if TYPE_CHECKING:
@@ -79,15 +80,6 @@ class _Checked:
 
     def close(self) -> None:
         """Leave it to the owner of the file."""
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _make_folder(folder: Path, *, sync: bool) -> None:

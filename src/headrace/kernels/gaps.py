@@ -35,22 +35,20 @@ class SessionSql:
 
     def chunked(self, rows: str, keys: Sequence[str]) -> str:
         """Return a relation of rows with their chunks: `_time` no more than the gap behind the row before."""
-        by = _partition(keys)
-        before = f"lag(_time) OVER ({by}ORDER BY _time)"
-        begins = f"CASE WHEN _time - {before} <= {self.session.gap} THEN NULL ELSE _time END"
-        marked = f"SELECT *, {begins} AS {_BEGINS} FROM {rows}"
-        first = f"max({_BEGINS}) OVER ({by}ORDER BY _time)"
-        return f"(SELECT * EXCLUDE ({_BEGINS}), {first} AS {CHUNK} FROM ({marked}))"
+        return f"({self._runs(rows, keys, at='_time', reached='lag(_time)', frame='', name=CHUNK)})"
 
     def islands(self, spans: str, keys: Sequence[str]) -> str:
         """Return spans from `_pane` to `_last` with `_first`, the start of the session that they make together."""
-        by = _partition(keys)
-        reached = f"max(_last) OVER ({by}ORDER BY _pane ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-        begins = f"CASE WHEN _pane - {reached} <= {self.session.gap} THEN NULL ELSE _pane END"
-        marked = f"SELECT *, {begins} AS {_BEGINS} FROM ({spans})"
-        first = f"max({_BEGINS}) OVER ({by}ORDER BY _pane)"  # spans of one start are peers: all see the one that begins
-        return f"SELECT * EXCLUDE ({_BEGINS}), {first} AS _first FROM ({marked})"
+        frame = " ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+        return self._runs(f"({spans})", keys, at="_pane", reached="max(_last)", frame=frame, name="_first")
 
+    def _runs(self, rows: str, keys: Sequence[str], *, at: str, reached: str, frame: str, name: str) -> str:
+        """Return rows with the `at` where their run begins: one that is more than the gap behind all before it.
 
-def _partition(keys: Sequence[str]) -> str:
-    return f"PARTITION BY {', '.join(keys)} " if keys else ""
+        `reached`, over the frame of the rows before, says how far those reach. Rows of one `at` are peers: all see the
+        one that begins.
+        """
+        by = (f"PARTITION BY {', '.join(keys)} " if keys else "") + f"ORDER BY {at}"
+        begins = f"CASE WHEN {at} - {reached} OVER ({by}{frame}) <= {self.session.gap} THEN NULL ELSE {at} END"
+        marked = f"SELECT *, {begins} AS {_BEGINS} FROM {rows}"
+        return f"SELECT * EXCLUDE ({_BEGINS}), max({_BEGINS}) OVER ({by}) AS {name} FROM ({marked})"

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
-from headrace.kernels.aggregate import Merging
+from headrace.kernels.aggregate import Merging, together
 from headrace.kernels.gaps import CHUNK, SessionSql
 from headrace.kernels.grouped import COUNT, GROUPS, Counts, by_position
 from headrace.kernels.partial import partial_groups, partial_values
-from headrace.kernels.state import with_nulls
+from headrace.kernels.state import alike, with_nulls
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,7 @@ class Sessions(Merging):
         if chunks[0] or doubtful:
             made.append(self._merge(chunks, doubtful))
             counts.late = self.late.num_rows if self.late else 0
-        delta = _together([table for table in made if table is not None and table.num_rows])
+        delta = together(made)
         counts.rows_out = delta.num_rows if delta else 0
         return delta, counts
 
@@ -63,7 +63,7 @@ class Sessions(Merging):
 
     def _same(self, left: str, right: str) -> str:
         """Return the condition that two rows are of one group."""
-        return " AND ".join(f"{left}.{key} IS NOT DISTINCT FROM {right}.{key}" for key in self._keys) or "true"
+        return alike(left, right, self._keys)
 
     # -- sessions that close
 
@@ -151,8 +151,8 @@ class Sessions(Merging):
         gap = self._sql.session.gap
         reach = f"SELECT {', '.join([*self._keys, 'min(_pane) AS _from', 'max(_last) AS _to'])} FROM chunks"
         nulls = with_nulls([self.duck.arrow(f"SELECT {', '.join(self._keys)} FROM chunks")]) if self._keys else ()
-        same = [f"s.{k} {'IS NOT DISTINCT FROM' if k in nulls else '='} c.{k}" for k in self._keys]
-        near = " AND ".join([*same, f"s._pane <= c._to + {gap}", f"s._last >= c._from - {gap}"])
+        same = alike("s", "c", self._keys, nulls=nulls)
+        near = f"{same} AND s._pane <= c._to + {gap} AND s._last >= c._from - {gap}"
         columns = ", ".join(f"s.{name}" for name in [*self._keys, "_pane", "_last", COUNT, *self._pieces])
         by = by_position(self._keys)
         return f"SELECT {columns}, s.rowid AS o_row FROM {self.state.name(GROUPS)} s JOIN ({reach} {by}) c ON {near}"
@@ -182,9 +182,3 @@ class Sessions(Merging):
 
     def _make(self, table: str, select: str) -> None:
         self.duck.run(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {select}")
-
-
-def _together(parts: list[pa.Table]) -> pa.Table | None:
-    import pyarrow as pa
-
-    return pa.concat_tables(parts) if parts else None

@@ -71,8 +71,10 @@ class SinglesSql:
         before = [f"{self._call(i, old=True)} AS {hidden}b{i}" for i in range(len(g.calls))]
         aside = [f"{name} AS {hidden}{name}" for name in self._inside()]
         calls = f"SELECT {', '.join([*aside, *keys, *now, *before])} FROM ({changed})"
-        new = [f"CASE WHEN {hidden}{COUNT} > 0 THEN {sql} END AS {hidden}r{i}" for i, (_, sql, _) in _counted(g)]
-        old = [f"CASE WHEN {hidden}o_n > 0 THEN {sql} END AS q{i}" for i, (_, sql, _) in _counted(g)]
+        new = [
+            f"CASE WHEN {hidden}{COUNT} > 0 THEN {sql} END AS {hidden}r{i}" for i, (_, sql, _) in enumerate(g.results)
+        ]
+        old = [f"CASE WHEN {hidden}o_n > 0 THEN {sql} END AS q{i}" for i, (_, sql, _) in enumerate(g.results)]
         both = f"SELECT {', '.join(['*', *new])} FROM ({calls})"
         renamed = [f"{hidden}b{i} AS _a{i}" for i in range(len(g.calls))]
         hide = f" EXCLUDE ({', '.join(f'_a{i}' for i in range(len(g.calls)))})" if g.calls else ""
@@ -110,10 +112,6 @@ def _result(grouping: Grouping, rows: pa.Table, which: str, *, prefix: str, weig
     made |= {name: rows.column(f"{prefix}{i}") for i, (name, _, _) in enumerate(grouping.results)}
     weights = pa.repeat(pa.scalar(weight, pa.int32()), rows.num_rows)
     return pa.table([*made.values(), weights, time], names=[*made, "_weight", "_time"])
-
-
-def _counted(grouping: Grouping) -> list[tuple[int, tuple[str, str, str]]]:
-    return list(enumerate(grouping.results))
 
 
 def _old_name(found: re.Match[str]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
 from headrace.kernels.grouped import Counts, by_position
-from headrace.kernels.state import COUNT, TableSpec, with_nulls
+from headrace.kernels.state import COUNT, TableSpec, alike, with_nulls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -97,7 +97,7 @@ class Topping:
         touched = f"(SELECT DISTINCT {', '.join(_group(self.ranking)) or '1'} FROM {changed})"
         kept = (
             f"SELECT {', '.join(columns)} FROM {self.state.name(BEST)} s "
-            f"SEMI JOIN {touched} t ON {_same('s', 't', _group(self.ranking))}"
+            f"SEMI JOIN {touched} t ON {alike('s', 't', _group(self.ranking))}"
         )
         self._make("top_before", f"SELECT *, {self._ahead()} AS _ahead FROM ({kept})")
 
@@ -105,7 +105,7 @@ class Topping:
         """Make `top_shrunk`: the groups of which a row that was given out is withdrawn."""
         group = [f"b.{name}" for name in _group(self.ranking)]
         went = f"SELECT * FROM {changed} WHERE {COUNT} < 0"
-        same = _same("b", "d", _columns(self.ranking))
+        same = alike("b", "d", _columns(self.ranking))
         self._make(
             "top_shrunk", f"SELECT DISTINCT {', '.join(group) or '1'} FROM top_before b JOIN ({went}) d ON {same}"
         )
@@ -116,7 +116,7 @@ class Topping:
         near = f"SELECT * FROM (SELECT {', '.join([*names, COUNT])} FROM top_before UNION ALL "
         near += f"SELECT {', '.join([*names, COUNT])} FROM {changed} WHERE {COUNT} > 0) x"
         if not self.ranking.insert_only:
-            near += f" ANTI JOIN top_shrunk t ON {_same('x', 't', _group(self.ranking))}"
+            near += f" ANTI JOIN top_shrunk t ON {alike('x', 't', _group(self.ranking))}"
         made = [f"any_value({name}) AS {name}" for name in _made(self.ranking)]
         columns = _columns(self.ranking)
         once = f"SELECT {', '.join([*columns, *made, f'sum({COUNT})::BIGINT AS {COUNT}'])} FROM ({near}) "
@@ -125,7 +125,7 @@ class Topping:
             return once
         every = (
             f"SELECT {', '.join(f's.{name}' for name in [*names, COUNT])} FROM {self.state.name(ROWS)} s "
-            f"SEMI JOIN top_shrunk t ON {_same('s', 't', _group(self.ranking))} "
+            f"SEMI JOIN top_shrunk t ON {alike('s', 't', _group(self.ranking))} "
             f"WHERE s.{COUNT} > 0"  # after a reset rows may go that were never seen to come
         )
         return f"{once} UNION ALL {every}"
@@ -146,7 +146,7 @@ class Topping:
         self._make(
             "top_changes",
             f"SELECT {', '.join([*either, counts])}, a._ahead, b._ahead AS b_ahead, b.o_row FROM top_before b "
-            f"FULL JOIN ({after}) a ON {_same('a', 'b', _columns(self.ranking))} WHERE {differs}",
+            f"FULL JOIN ({after}) a ON {alike('a', 'b', _columns(self.ranking))} WHERE {differs}",
         )
 
     def _keep_best(self) -> None:
@@ -172,7 +172,7 @@ class Topping:
         order = ", ".join(["x._weight", *(f"x.{name}" for name in _group(self.ranking)), "x._ahead", "x._position"])
         return self.duck.arrow(
             f"SELECT {', '.join(columns)}, x._weight, t._time FROM ({rows}) x JOIN ({self._times(changed)}) t "
-            f"ON {_same('x', 't', _group(self.ranking))} ORDER BY {order}"
+            f"ON {alike('x', 't', _group(self.ranking))} ORDER BY {order}"
         )
 
     @staticmethod
@@ -188,7 +188,7 @@ class Topping:
         time = f"coalesce(max(d._time) FILTER ({made_it}), max(d._time)) AS _time"
         return (
             f"SELECT {', '.join([*group, time])} FROM {changed} d LEFT JOIN top_changes x "
-            f"ON {_same('d', 'x', _columns(self.ranking))} {by_position(group)}"
+            f"ON {alike('d', 'x', _columns(self.ranking))} {by_position(group)}"
         )
 
     def _ahead(self) -> str:
@@ -221,7 +221,3 @@ def _window(ranking: Ranking) -> str:
     group = ", ".join(_group(ranking))
     order = [*ranking.order, *(f"{name} ASC NULLS FIRST" for name in _columns(ranking))]
     return f"{f'PARTITION BY {group} ' if group else ''}ORDER BY {', '.join(order)}"
-
-
-def _same(left: str, right: str, names: Iterable[str]) -> str:
-    return " AND ".join(f"{left}.{name} IS NOT DISTINCT FROM {right}.{name}" for name in names) or "true"

@@ -11,8 +11,9 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.base.disk import sync_folder
 from headrace.base.errors import ArchiveMissing, InvalidTopic
-from headrace.log.layout import DRAFT, sync_folder
+from headrace.log.layout import DRAFT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.base import schema as schemas
+from headrace.base.disk import sync_folder
 from headrace.base.errors import ChangeFailed, InvalidTopic, did_you_mean
 from headrace.log import evolution, privacy
 from headrace.log import meta as metas
 from headrace.log.head import BOOT, FILE_SIZE, Slot, fresh
-from headrace.log.layout import sync_folder
 from headrace.log.meta import SETTINGS, Meta, MetaFile
 from headrace.log.partition import HEAD_NAME
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
+from headrace.base.disk import sync_folder
 from headrace.base.errors import CorruptBatch
 from headrace.log.segment import INDEX, SEGMENT, bases
 
@@ -124,12 +125,3 @@ def leftovers(folder: Path, layout: Layout) -> Iterator[Path]:
         appended = len(stem) == 20 and stem.isdecimal()  # noqa: PLR2004 - the digits of an offset
         if not appended or int(stem) < layout.upto:
             yield folder / name
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from headrace.base.disk import sync_folder
 from headrace.base.errors import ChangeFailed, CorruptBatch, LogClosed, TopicDeleted, TopicExists, UnknownTopic
 from headrace.base.names import TOPIC, check_topic
 from headrace.base.schema import as_schema, to_ddl
@@ -18,7 +19,6 @@ from headrace.log import evolution, keyfile, writer
 from headrace.log import layout as layouts
 from headrace.log import meta as metas
 from headrace.log.head import BOOT, FILE_SIZE, Slot, fresh
-from headrace.log.layout import sync_folder
 from headrace.log.meta import SETTINGS, Meta
 from headrace.log.partition import HEAD_NAME, Partition
 from headrace.log.privacy import as_private

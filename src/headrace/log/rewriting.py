@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.base.disk import sync_folder
 from headrace.log import frame as framing
 from headrace.log import payload as payloads
 from headrace.log.frame import DELETED, END, HEADER_SIZE, HEADERS, NO_PRODUCER, TIMES, Frame
-from headrace.log.layout import Piece, sync_folder
+from headrace.log.layout import Piece
 from headrace.log.payload import MAX_BYTES, MAX_ROWS, SYSTEM
 from headrace.log.segment import INDEX, SEGMENT, Place, Segment, name_of
 

@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.base.disk import sync_folder
 from headrace.base.errors import AppendFailed
 from headrace.log import frame as framing
 from headrace.log import layout as layouts
 from headrace.log import recovery
 from headrace.log.frame import END, NO_PRODUCER, PRODUCED, Frame
 from headrace.log.head import BOOT, FILE_SIZE, NO_SEGMENT, Head, Slot
-from headrace.log.layout import sync_folder
 from headrace.log.partition import HEAD_NAME
 from headrace.log.producers import NEVER, Last, Overtaken, Producers
 from headrace.log.segment import index_path, segment_path

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.kernels.files import read_tables, sync_folder, write_tables
+from headrace.base.disk import sync_folder
+from headrace.kernels.files import read_tables, write_tables
 from headrace.log.rows import rows_to_table
 
 if TYPE_CHECKING:
