@@ -19,14 +19,14 @@ from headrace.base.errors import InternalError, PlanError
 from headrace.engine import private
 from headrace.engine.identity import check, check_returned, identity
 from headrace.engine.inputs import Inputs
-from headrace.engine.lower import lower
+from headrace.engine.lowering import lower
 from headrace.engine.pace import add_counts, most_rows, next_limit, total
 from headrace.engine.publish import Publisher
 from headrace.engine.reset import resume
 from headrace.engine.storage import Commit, SourceProgress, Storage
 from headrace.engine.topics import Topics
 from headrace.engine.watermarks import advance
-from headrace.kernels.level import Report, Task
+from headrace.kernels.task import Report, Task
 from headrace.plan.nodes import ViewSink
 from headrace.views.sqlite import SqliteViews
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.engine.engine import task
 from headrace.engine.level_zero import run_slices
 from headrace.kernels.duck import Duck
-from headrace.kernels.level import LevelRun, Report
+from headrace.kernels.level import LevelRun
 from headrace.plan.nodes import ReadSource
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from headrace.engine.engine import Engine, Work
     from headrace.engine.storage import Commit
-    from headrace.kernels.level import Outcome, Task
+    from headrace.kernels.task import Outcome, Report, Task
 
 CARRIER = "in process"
 

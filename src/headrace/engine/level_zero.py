@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from headrace.engine.publish import DEAD_SINK
 from headrace.kernels.grouped import Counts
-from headrace.kernels.level import LevelRun, stage
+from headrace.kernels.level import LevelRun
+from headrace.kernels.task import stage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from headrace.connect.embedded import Slice
     from headrace.engine.inputs import Inputs
     from headrace.kernels.duck import Duck
-    from headrace.kernels.level import Outcome, Report, Task
     from headrace.kernels.spec import Program
+    from headrace.kernels.task import Outcome, Report, Task
 
 
 def run_slices(duck: Duck, program: Program, here: Task, inputs: Inputs, slices: Sequence[Slice]) -> Outcome:

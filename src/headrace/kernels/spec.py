@@ -7,7 +7,7 @@ time, microseconds since 1970). A delta is known by its number.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +23,13 @@ class Op:
     """One operation; `step` is the plan's step that it works for."""
 
     step: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatefulOp(Op):
+    """An operation that keeps state; `timed`: a new watermark gives it work though no row comes."""
+
+    timed: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +177,7 @@ class Partial(Op):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Merge(Op):
+class Merge(StatefulOp):
     """Partial groups into the state; gives the table's delta, and of sessions the late rows."""
 
     inputs: tuple[int, ...]
@@ -190,7 +197,7 @@ class Judge(Op):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dedupe(Op):
+class Dedupe(StatefulOp):
     """The first row of each key, as long as the key is kept: until the watermark passes it by `within` microseconds."""
 
     input: int
@@ -226,7 +233,7 @@ class Best(Op):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Top(Op):
+class Top(StatefulOp):
     """Rows into the ranking that is kept; gives the delta of the first of each group. `counts`: `Best` did not."""
 
     input: int
@@ -267,8 +274,10 @@ class Arrival(Op):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upsert(Op):
+class Upsert(StatefulOp):
     """Upserts (`_weight` 1) and deletes (-1) by key into the state; gives the table's delta, each change its own."""
+
+    timed: ClassVar[bool] = False
 
     input: int
     output: int
@@ -303,10 +312,6 @@ class Stage(Op):
     net: bool
 
 
-Stateful = Merge | Dedupe | Top | Upsert
-"""The operations that keep state."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
     """All operations of one level, in order. `receives`: edge number to delta number."""
@@ -316,9 +321,9 @@ class Level:
     receives: tuple[tuple[int, int], ...]
 
     @property
-    def stateful(self) -> tuple[Stateful, ...]:
+    def stateful(self) -> tuple[StatefulOp, ...]:
         """The operations that keep state."""
-        return tuple(op for op in self.ops if isinstance(op, Stateful))
+        return tuple(op for op in self.ops if isinstance(op, StatefulOp))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

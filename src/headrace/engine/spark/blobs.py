@@ -14,7 +14,7 @@ from headrace.kernels.files import decode, encode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.kernels.level import Outcome, Report
+    from headrace.kernels.task import Outcome, Report
 
 SCHEMA = pa.schema([("shard", pa.int32()), ("edge", pa.int32()), ("rows", pa.binary())])
 DDL = "shard int, edge int, rows binary"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from headrace.engine.engine import Engine
     from headrace.engine.storage import Commit
-    from headrace.kernels.level import Report
+    from headrace.kernels.task import Report
 
 CARRIER = "spark"
 _SYSTEM = SystemClock()

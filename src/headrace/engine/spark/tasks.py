@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.connect.embedded import Slice
-    from headrace.kernels.level import Task
     from headrace.kernels.spec import Program
+    from headrace.kernels.task import Task
     from headrace.plan.nodes import ReadSource, TopicSource
 
 

@@ -1,0 +1,139 @@
+"""Steps with state: what is done before the exchange, and what after."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.base.names import quote
+from headrace.base.schema import duckdb_type
+from headrace.engine.lowering.grouping import called_by, grouping_of, read_by
+from headrace.engine.lowering.walk import DELTA, columns_of, lowered
+from headrace.kernels import spec
+from headrace.kernels.spec import Arrival, Best, Judge, Keeping, Merge, Partial, Query, Ranking, Upsert
+from headrace.plan.expressions import calls_of, drawn_apart
+from headrace.plan.nodes import Aggregate, Dedupe, Late, Latest, Top
+
+if TYPE_CHECKING:
+    from headrace.engine.lowering.walk import Lowering
+    from headrace.plan.expressions import Scalar
+
+
+@lowered.register(Aggregate)
+def _aggregate(node: Aggregate, to: Lowering) -> None:
+    grouping, step, here = grouping_of(node), to.plan.name(node), to.level(node.up)
+    keyed = 1 + len(grouping.values)
+    made = tuple(to.number() for _ in range(keyed + (grouping.session is not None)))
+    late = to.number() if any(isinstance(each, Late) and each.of is node for each in to.plan.nodes) else None
+    to.lates[id(node)] = late or 0
+    before, after = (None, late) if grouping.session else (late, None)
+    source = to.called(step, here, to.at(node.up, here), read_by(node), node.up.schema.names)
+    to.add(here, Partial(step=step, input=source, outputs=made, late=before, grouping=grouping))
+    there = to.level(node)
+    if to.plan.exchanged(node):
+        keys = tuple(f"k{i}" for i in range(len(node.keys)))
+        by = [keys] * keyed + [node.keys]  # rows that may be late go as they are
+        made = tuple(to.carried(number, step, here, there, of) for number, of in zip(made, by, strict=False))
+    output = to.deltas[id(node)] = to.number()
+    to.add(there, Merge(step=step, inputs=made, output=output, grouping=grouping, late=after))
+    if called_by(node):
+        _finish(node, output, to)
+
+
+def _finish(node: Aggregate, merged: int, to: Lowering) -> None:
+    """Make the results of the calls' values and keys, where the user's functions stand around aggregates."""
+    step, level = to.plan.name(node), to.level(node)
+    scalars = drawn_apart([made for _, made in node.aggregates.results])
+    keys = [name for name in node.schema.names if name not in dict(node.aggregates.results)]
+    given = [*keys, *(f"_a{i}" for i in range(len(node.aggregates.calls)))]
+    source = to.called(step, level, merged, scalars, given)
+    named = zip(scalars, node.aggregates.results, strict=True)
+    columns = [*map(quote, keys), *(f"{made.sql} AS {quote(name)}" for made, (name, _) in named), DELTA]
+    output = to.deltas[id(node)] = to.number()
+    before = f"SELECT {', '.join(columns)} FROM"
+    shared = to.uses.get(id(node), 0) > 1
+    to.add(level, Query(step=step, inputs=(source,), output=output, before=before, after="", shared=shared))
+
+
+@lowered.register(Dedupe)
+def _dedupe(node: Dedupe, to: Lowering) -> None:
+    step, here, there = to.plan.name(node), to.level(node.up), to.level(node)
+    late = to.lates[id(node)] = to.number()
+    rows = to.number()
+    to.add(here, Judge(step=step, input=to.at(node.up, here), output=rows, late=late, reach=node.within))
+    if to.plan.exchanged(node):
+        rows = to.carried(rows, step, here, there, node.keys)
+    output = to.deltas[id(node)] = to.number()
+    keys = tuple((key, duckdb_type(node.schema.field(key).type)) for key in node.keys)
+    columns = tuple(node.schema.names)
+    made = spec.Dedupe(step=step, input=rows, output=output, keys=keys, columns=columns, within=node.within)
+    to.add(there, made)
+
+
+@lowered.register(Top)
+def _top(node: Top, to: Lowering) -> None:
+    step, here, there = to.plan.name(node), to.level(node.up), to.level(node)
+    ranking, terms = _ranking(node)
+    source = to.called(step, here, to.at(node.up, here), terms, node.up.schema.names)
+    columns = [f"{quote(name)} AS c{i}" for i, (name, _) in enumerate(ranking.columns)]
+    columns += [f"{term.sql} AS o{i}" for i, term in enumerate(terms)]
+    before = f"SELECT {', '.join(columns)}, _weight::BIGINT AS _n, _time FROM"
+    rows, exchanged = to.number(), to.plan.exchanged(node)
+    to.add(here, Query(step=step, inputs=(source,), output=rows, before=before, after="", shared=False))
+    early = exchanged and ranking.insert_only
+    if early:
+        rows, every = to.number(), rows
+        to.add(here, Best(step=step, input=every, output=rows, ranking=ranking))
+    if exchanged:
+        rows = to.carried(rows, step, here, there, tuple(f"c{i}" for i in ranking.group))
+    output = to.deltas[id(node)] = to.number()
+    to.add(there, spec.Top(step=step, input=rows, output=output, ranking=ranking, counts=not early))
+
+
+@lowered.register(Latest)
+def _latest(node: Latest, to: Lowering) -> None:
+    step, here, there = to.plan.name(node), to.level(node.up), to.level(node)
+    keeping, arrived = _keeping(node), to.number()
+    to.add(here, Arrival(step=step, input=to.at(node.up, here), output=arrived, keeping=keeping))
+    if to.plan.exchanged(node):
+        arrived = to.carried(arrived, step, here, there, tuple(name for name, _, _ in keeping.inside_keys))
+    output = to.deltas[id(node)] = to.number()
+    to.add(there, Upsert(step=step, input=arrived, output=output, keeping=keeping))
+
+
+@lowered.register(Late)
+def _late(node: Late, to: Lowering) -> None:
+    if not isinstance(node.of, Aggregate) or not calls_of(read_by(node.of)):
+        to.deltas[id(node)] = to.lates[id(node.of)]
+    else:  # the rows as they came: without the columns of calls
+        to.query(node, f"SELECT {columns_of(node)}, {DELTA} FROM", inputs=(to.lates[id(node.of)],))
+
+
+def _ranking(node: Top) -> tuple[Ranking, list[Scalar]]:
+    """Return a ranking, and the terms of its order that are no columns as they stand."""
+    names = node.up.schema.names
+    bare = {quote(name): f"c{i}" for i, name in enumerate(names)}
+    made = drawn_apart([term.value for term in node.order if term.value.sql not in bare])
+    terms, order = iter(range(len(made))), []
+    for term in node.order:
+        column = bare[term.value.sql] if term.value.sql in bare else f"o{next(terms)}"
+        order.append(f"{column} {term.direction}")
+    ranking = Ranking(
+        columns=tuple((field.name, duckdb_type(field.type)) for field in node.up.schema),
+        group=tuple(names.index(key) for key in node.keys),
+        made=tuple(duckdb_type(term.type) for term in made),
+        order=tuple(order),
+        n=node.n,
+        rank=node.rank,
+        insert_only=node.up.appends,
+    )
+    return ranking, made
+
+
+def _keeping(node: Latest) -> Keeping:
+    columns = [(field.name, duckdb_type(field.type)) for field in node.schema]
+    kinds = dict(columns)
+    return Keeping(
+        keys=tuple((name, kinds[name]) for name in node.keys),
+        values=tuple((name, kind) for name, kind in columns if name not in node.keys),
+        by_time=node.by_time,
+    )

@@ -1,0 +1,96 @@
+"""Sources, stateless steps, and tables read as what happened to their rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.base.names import quote
+from headrace.engine.lowering.walk import DELTA, columns_of, lowered
+from headrace.kernels.spec import Apply, Intake, Query
+from headrace.plan.expressions import drawn_apart
+from headrace.plan.nodes import Changes, Explode, MapBatches, ReadSource, Select, TopicSource, Union, Where
+
+if TYPE_CHECKING:
+    from headrace.engine.lowering.walk import Lowering
+
+
+@lowered.register(TopicSource)
+@lowered.register(ReadSource)
+def _source(node: TopicSource | ReadSource, to: Lowering) -> None:
+    raw, to.deltas[id(node)] = to.number(), to.number()
+    step = to.plan.name(node)
+    to.intakes.append(Intake(source=step, output=raw, schema=node.schema))
+    weight = "_weight" if isinstance(node, TopicSource) and node.upserts else "1::INTEGER AS _weight"
+    before = f"SELECT {columns_of(node)}, {weight}, _time FROM"
+    output = to.deltas[id(node)]
+    to.add(0, Query(step=step, inputs=(raw,), output=output, before=before, after="", shared=False))
+
+
+@lowered.register(Select)
+def _select(node: Select, to: Lowering) -> None:
+    scalars = drawn_apart([made for _, made in node.columns])
+    needed = {column: None for made in scalars for column in made.columns}
+    kept = [name for name in node.up.schema.names if name in needed]
+    inputs = to.with_calls(node, scalars, kept)
+    columns = [f"{made.sql} AS {quote(name)}" for made, (name, _) in zip(scalars, node.columns, strict=True)]
+    to.query(node, f"SELECT {', '.join(columns)}, {DELTA} FROM", inputs=inputs)
+
+
+@lowered.register(Where)
+def _where(node: Where, to: Lowering) -> None:
+    inputs = to.with_calls(node, [node.condition], node.schema.names)
+    columns = f"{columns_of(node)}, {DELTA}" if node.condition.calls else "*"
+    to.query(node, f"SELECT {columns} FROM", f"WHERE {node.condition.sql}", inputs=inputs)
+
+
+@lowered.register(Explode)
+def _explode(node: Explode, to: Lowering) -> None:
+    kept = [quote(name) for name in node.up.schema.names if name not in node.into]
+    of_map = len(node.into) > 1
+    elements = f"unnest(map_entries({node.column.sql}))" if of_map else f"unnest({node.column.sql})"
+    inner = f"SELECT *, {elements} AS _element FROM"
+    made = ["_element.key", "_element.value"] if of_map else ["_element"]
+    named = dict(zip(node.into, made, strict=True))
+    columns = [f"{named[n]} AS {quote(n)}" if n in named else quote(n) for n in node.schema.names]
+    assert len(columns) == len(kept) + len(node.into)  # noqa: S101 -- what the verb made
+    inputs = to.with_calls(node, [node.column], node.up.schema.names)
+    to.query(node, f"SELECT {', '.join(columns)}, {DELTA} FROM ({inner}", ")", inputs=inputs)
+
+
+@lowered.register(MapBatches)
+def _map_batches(node: MapBatches, to: Lowering) -> None:
+    level = to.level(node)
+    output = to.deltas[id(node)] = to.number()
+    apply = Apply(
+        step=to.plan.name(node),
+        input=to.at(node.up, level),
+        output=output,
+        takes=node.up.schema,
+        gives=node.schema,
+        function=node.function,
+    )
+    to.add(level, apply)
+
+
+@lowered.register(Union)
+def _union(node: Union, to: Lowering) -> None:
+    to.query(node, f"SELECT {columns_of(node)}, {DELTA} FROM")
+
+
+@lowered.register(Changes)
+def _changes(node: Changes, to: Lowering) -> None:
+    columns, key = columns_of(node.up), [quote(name) for name in node.up.key or ()]
+    by = f"PARTITION BY {', '.join(key)}" if key else ""
+    net = f"SELECT {columns}, sum(_weight) AS _weight, max(_time) AS _time FROM"
+    netted = f"GROUP BY {columns} HAVING sum(_weight) <> 0"
+    lost, came = (f"count(*) FILTER (WHERE _weight {sign} 0) OVER ({by})" for sign in "<>")
+    kind = (
+        f"CASE WHEN _weight < 0 THEN CASE WHEN {came} > 0 THEN 'update_preimage' ELSE 'delete' END "
+        f"ELSE CASE WHEN {lost} > 0 THEN 'update_postimage' ELSE 'insert' END END AS _change_type"
+    )
+    order = ", ".join([*key, "_weight"])
+    to.query(
+        node,
+        f"SELECT {columns}, {kind}, 1::INTEGER AS _weight, _time FROM (SELECT * FROM ({net}",
+        f"{netted}) ) net ORDER BY {order.replace('_weight', 'net._weight')}",
+    )

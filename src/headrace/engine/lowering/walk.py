@@ -1,0 +1,146 @@
+"""The walk through a plan: each node becomes operations of its level, with numbered deltas and edges between them.
+
+What a node becomes is registered with `lowered`: stateless steps in `stateless`, those with state in `stateful`.
+"""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import TYPE_CHECKING
+
+from headrace.base.names import quote
+from headrace.engine.lowering.grouping import grouping_of
+from headrace.engine.lowering.staging import stage_of
+from headrace.kernels.spec import Call, FunctionCall, Intake, Level, Op, Program, Query, Send
+from headrace.plan.expressions import calls_of
+from headrace.plan.nodes import Aggregate, Node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from headrace.plan.expressions import Scalar
+    from headrace.plan.plan import Plan
+
+DELTA = "_weight, _time"
+
+
+@singledispatch
+def lowered(node: Node, to: Lowering) -> None:  # noqa: ARG001 -- what is registered for a node takes both
+    """Add a node's operations."""
+    raise TypeError(node)
+
+
+class Lowering:
+    """A plan on its way to operations: their numbers, edges and levels."""
+
+    def __init__(self, plan: Plan, shards: int) -> None:
+        self.plan = plan
+        self.shards = shards
+        self.ops: list[list[Op]] = [[] for _ in range(plan.depth + 1)]
+        self.receives: list[list[tuple[int, int]]] = [[] for _ in range(plan.depth + 1)]
+        self.intakes: list[Intake] = []
+        self.deltas: dict[int, int] = {}
+        self.lates: dict[int, int] = {}
+        self.uses = uses_of(plan)
+        self.numbers = 0
+        self.edges = 0
+
+    def program(self) -> Program:
+        """Return all levels."""
+        for node in self.plan.nodes:
+            lowered(node, self)
+        for sink in self.plan.sinks:
+            self.add(self.level(sink.up), stage_of(sink, self.deltas[id(sink.up)]))
+        levels = tuple(
+            Level(number=number, ops=tuple(ops), receives=tuple(self.receives[number]))
+            for number, ops in enumerate(self.ops)
+        )
+        return Program(app=self.plan.app, shards=self.shards, intakes=tuple(self.intakes), levels=levels)
+
+    # ---- small words ----
+
+    def level(self, node: Node) -> int:
+        """Return the level of a node."""
+        return self.plan.level(node)
+
+    def add(self, level: int, op: Op) -> None:
+        """Put an operation at the end of a level."""
+        self.ops[level].append(op)
+
+    def number(self) -> int:
+        """Return a number for a delta."""
+        self.numbers += 1
+        return self.numbers
+
+    def at(self, node: Node, level: int) -> int:
+        """Return the delta of a node's rows at a level: its own, or a copy carried to a later one."""
+        number = self.deltas[id(node)]
+        if self.level(node) == level:
+            return number
+        return self.carried(number, self.plan.name(node), self.level(node), level, None)
+
+    def carried(self, number: int, step: str, here: int, there: int, keys: tuple[str, ...] | None) -> int:
+        """Send a delta through an exchange and return its number on the other side."""
+        self.edges += 1
+        self.add(here, Send(step=step, input=number, edge=self.edges, level=there, keys=keys))
+        arrived = self.number()
+        self.receives[there].append((self.edges, arrived))
+        return arrived
+
+    def query(self, node: Node, before: str, after: str = "", *, inputs: tuple[int, ...] | None = None) -> None:
+        """Make a node's rows by SQL around those of its inputs."""
+        level = self.level(node)
+        if inputs is None:
+            inputs = self.inputs(node)
+        output = self.deltas[id(node)] = self.number()
+        shared = self.uses.get(id(node), 0) > 1
+        step = self.plan.name(node)
+        self.add(level, Query(step=step, inputs=inputs, output=output, before=before, after=after, shared=shared))
+
+    def inputs(self, node: Node) -> tuple[int, ...]:
+        """Return the deltas of the steps above, at the level of a node."""
+        return tuple(self.at(up, self.level(node)) for up in node.ups)
+
+    def called(self, step: str, level: int, input_: int, scalars: Sequence[Scalar], columns: Iterable[str]) -> int:
+        """Return a delta with those columns and one for each call of the user's functions in the expressions."""
+        calls = calls_of(scalars)
+        if not calls:
+            return input_
+        kept, output = self.number(), self.number()
+        pruned = f"SELECT {', '.join([*map(quote, columns), DELTA])} FROM"
+        self.add(level, Query(step=step, inputs=(input_,), output=kept, before=pruned, after="", shared=False))
+        made = tuple(
+            FunctionCall(
+                column=call.column,
+                name=call.function.name,
+                function=call.function.function,
+                arguments=tuple((argument.sql, argument.type) for argument in call.arguments),
+                returns=call.function.returns,
+            )
+            for call in calls
+        )
+        self.add(level, Call(step=step, input=kept, output=output, calls=made))
+        return output
+
+    def with_calls(self, node: Node, scalars: Sequence[Scalar], columns: Iterable[str]) -> tuple[int, ...]:
+        """Return the inputs of a stateless step over one delta, its calls made."""
+        (above,) = self.inputs(node)
+        return (self.called(self.plan.name(node), self.level(node), above, scalars, columns),)
+
+
+def uses_of(plan: Plan) -> dict[int, int]:
+    """Return how often each node's rows are read; a step that reads them twice counts twice."""
+    uses: dict[int, int] = {}
+    for node in plan.nodes:
+        for up in node.ups:
+            grouping = grouping_of(node) if isinstance(node, Aggregate) else None
+            twice = grouping is not None and bool(grouping.values or grouping.session)
+            uses[id(up)] = uses.get(id(up), 0) + (2 if twice else 1)
+    for sink in plan.sinks:
+        uses[id(sink.up)] = uses.get(id(sink.up), 0) + 1
+    return uses
+
+
+def columns_of(node: Node) -> str:
+    """Return the columns of a step as SQL."""
+    return ", ".join(quote(name) for name in node.schema.names)

@@ -1,0 +1,211 @@
+"""The operations of a level, each over the level's deltas and states.
+
+An operation is known by its class in `spec`: what it does is registered with `do`, what it keeps with `kept`.
+"""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import TYPE_CHECKING
+
+from headrace.kernels import dedupe, grouped, top
+from headrace.kernels.aggregate import Merging
+from headrace.kernels.apply import applied
+from headrace.kernels.call import called
+from headrace.kernels.duck import typed
+from headrace.kernels.exchange import split
+from headrace.kernels.grouped import Counts
+from headrace.kernels.latest import Upserting, arrived, kept_rows
+from headrace.kernels.partial import partial
+from headrace.kernels.sessions import Sessions
+from headrace.kernels.spec import (
+    Apply,
+    Arrival,
+    Best,
+    Call,
+    Dedupe,
+    Judge,
+    Merge,
+    Op,
+    Partial,
+    Query,
+    Send,
+    Stage,
+    StatefulOp,
+    Top,
+    Upsert,
+)
+from headrace.kernels.staging import as_they_are, staged, staged_schema
+from headrace.kernels.task import stage
+
+if TYPE_CHECKING:
+    from headrace.kernels.level import LevelRun
+    from headrace.kernels.state import TableSpec
+
+
+@singledispatch
+def do(op: Op, run: LevelRun) -> None:  # noqa: ARG001 -- what is registered for an operation takes both
+    """Run one operation of a level."""
+    raise TypeError(op)
+
+
+@do.register(Query)
+def _query(op: Query, run: LevelRun) -> None:
+    sources = [source for source in map(run.relation, op.inputs) if source is not None]
+    if not sources:
+        return
+    run.relations[op.output] = f"({' UNION ALL '.join(f'{op.before} {rows} {op.after}' for rows in sources)})"
+    if op.shared:
+        run.came(op.output, run.materialized(op.output))
+
+
+@do.register(Apply)
+def _apply(op: Apply, run: LevelRun) -> None:
+    made = [applied(op, part) for part in run.materialized(op.input)]
+    run.count(op.step, Counts(rows_out=sum(part.num_rows for part in made)))
+    run.came(op.output, [part for part in made if part.num_rows])
+
+
+@do.register(Call)
+def _call(op: Call, run: LevelRun) -> None:
+    run.came(op.output, [called(run.duck, op, part) for part in run.materialized(op.input)])
+
+
+@do.register(Partial)
+def _partial(op: Partial, run: LevelRun) -> None:
+    rows = run.relation(op.input)
+    if rows is None:
+        return
+    run.define([op])
+    watermark = run.task.watermarks.get(op.step)
+    judged = partial(run.duck, op.grouping, rows, watermark, want_late=op.late is not None)
+    run.count(op.step, judged.counts)
+    for number, table in zip(op.outputs, judged.tables, strict=True):
+        run.came(number, [table] if table.num_rows else [])
+    if op.late is not None and judged.late is not None:
+        run.came(op.late, [judged.late])
+
+
+@do.register(Merge)
+def _merge(op: Merge, run: LevelRun) -> None:
+    run.define([op])
+    merging = (Sessions if op.grouping.session else Merging)(
+        run.duck,
+        op.grouping,
+        run.states[op.step],
+        run.task.watermarks.get(op.step),
+        run.task.previous.get(op.step),
+    )
+    delta, counts = merging.run([run.materialized(number) for number in op.inputs])
+    run.count(op.step, counts)
+    run.came(op.output, [delta] if delta is not None else [])
+    if op.late is not None and merging.late is not None:
+        run.came(op.late, [merging.late])
+
+
+@do.register(Judge)
+def _judge(op: Judge, run: LevelRun) -> None:
+    taken, late, counts = dedupe.judged(run.materialized(op.input), op.reach, run.task.watermarks.get(op.step))
+    run.count(op.step, counts)
+    run.came(op.output, taken)
+    if op.late is not None:
+        run.came(op.late, late)
+
+
+@do.register(Dedupe)
+def _dedupe(op: Dedupe, run: LevelRun) -> None:
+    now, before = run.task.watermarks.get(op.step), run.task.previous.get(op.step)
+    deduping = dedupe.Deduping(run.duck, op, run.states[op.step], now, before)
+    delta, counts = deduping.run(run.materialized(op.input))
+    run.count(op.step, counts)
+    run.came(op.output, [delta] if delta is not None and delta.num_rows else [])
+
+
+@do.register(Best)
+def _best(op: Best, run: LevelRun) -> None:
+    parts = run.materialized(op.input)
+    run.count(op.step, top.counted(parts))
+    run.came(op.output, [top.best(run.duck, op.ranking, parts)] if parts else [])
+
+
+@do.register(Top)
+def _top(op: Top, run: LevelRun) -> None:
+    parts = run.materialized(op.input)
+    if op.counts:
+        run.count(op.step, top.counted(parts))
+    delta = top.Topping(run.duck, op.ranking, run.states[op.step]).run(parts) if parts else None
+    if delta is not None and delta.num_rows:
+        run.count(op.step, Counts(rows_out=delta.num_rows))
+        run.came(op.output, [delta])
+
+
+@do.register(Arrival)
+def _arrival(op: Arrival, run: LevelRun) -> None:
+    rows = run.relation(op.input)
+    if rows is not None:
+        table = arrived(run.duck, op.keeping, rows, task=run.task.shard)
+        run.count(op.step, Counts(rows_in=table.num_rows))
+        run.came(op.output, [table] if table.num_rows else [])
+
+
+@do.register(Upsert)
+def _upsert(op: Upsert, run: LevelRun) -> None:
+    parts = run.materialized(op.input)
+    if parts:
+        delta = Upserting(run.duck, op.keeping, run.states[op.step]).run(parts)
+        run.count(op.step, Counts(rows_out=delta.num_rows))
+        run.came(op.output, [delta] if delta.num_rows else [])
+
+
+@do.register(Send)
+def _send(op: Send, run: LevelRun) -> None:
+    for part in run.materialized(op.input):
+        shards = run.task.shards
+        here = {run.task.shard % shards: part}
+        parts = here if op.keys is None else split(part, op.keys, shards)
+        run.outcome.sent += [(op.edge, op.level, shard, rows) for shard, rows in parts.items()]
+
+
+@do.register(Stage)
+def _stage(op: Stage, run: LevelRun) -> None:
+    known = run.tables.get(op.input, [])
+    if as_they_are(op) and len(known) == 1:
+        table = typed(known[0], staged_schema(op))
+    else:
+        rows = run.relation(op.input)
+        if rows is None:
+            return
+        table = staged(run.duck, op, rows)
+    if table.num_rows:
+        run.task.fault("before_staging")
+        run.outcome.report.staged.append(stage(run.task, run.level.number, op.sink, table))
+        run.count(op.sink, Counts(rows_in=table.num_rows))
+
+
+# ---- what is kept ----
+
+
+@singledispatch
+def kept(op: StatefulOp) -> tuple[TableSpec, ...]:
+    """Return the tables that an operation keeps."""
+    raise TypeError(op)
+
+
+@kept.register(Merge)
+def _groups(op: Merge) -> tuple[TableSpec, ...]:
+    return grouped.tables(op.grouping)
+
+
+@kept.register(Upsert)
+def _rows(op: Upsert) -> tuple[TableSpec, ...]:
+    return kept_rows(op.keeping)
+
+
+@kept.register(Dedupe)
+def _seen(op: Dedupe) -> tuple[TableSpec, ...]:
+    return dedupe.tables(op)
+
+
+@kept.register(Top)
+def _ranked(op: Top) -> tuple[TableSpec, ...]:
+    return top.tables(op.ranking)

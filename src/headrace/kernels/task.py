@@ -1,0 +1,88 @@
+"""What a task is given and what it leaves behind: its part of an epoch, the files it staged, its report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from headrace.kernels.files import write_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from headrace.kernels.grouped import Counts
+    from headrace.kernels.state import Head
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Which part of which epoch is run: times are microseconds; a missing watermark is None.
+
+    `watermarks` and `previous` give, by step, the watermark that it works with in this epoch and in the one before.
+    """
+
+    epoch: int
+    shard: int
+    shards: int
+    attempt: str
+    storage: Path
+    sync: bool
+    watermarks: Mapping[str, int | None]
+    previous: Mapping[str, int | None]
+    heads: Mapping[str, Head]
+    fault: Callable[[str], None]
+
+    def state_folder(self, step: str) -> Path:
+        """Return where a step keeps the files of this shard."""
+        return self.storage / "state" / step / str(self.shard)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFile:
+    """Rows of a sink in a file that no one reads before the commit."""
+
+    sink: str
+    file: str
+    rows: int
+
+
+@dataclass
+class Report:
+    """What a task did: goes into the manifest.
+
+    `times`: by source and partition, the greatest event time it saw. `slices`: what it read; `began`: when its epoch
+    was planned (the clock's seconds). Both are the carrier's, opaque here.
+    """
+
+    slices: list[Any] = field(default_factory=list)
+    began: float = 0.0
+    shard: int | None = None
+    times: dict[str, dict[str, int]] = field(default_factory=dict)
+    staged: list[StagedFile] = field(default_factory=list)
+    heads: dict[str, Head] = field(default_factory=dict)
+    counts: dict[str, Counts] = field(default_factory=dict)
+
+
+@dataclass
+class Outcome:
+    """What a level gives: rows for later levels by (edge, level, shard), and the report."""
+
+    sent: list[tuple[int, int, int, pa.Table]] = field(default_factory=list)
+    report: Report = field(default_factory=Report)
+
+
+def stage(task: Task, level: int, sink: str, table: pa.Table) -> StagedFile:
+    """Write a sink's rows to a file of this attempt's own."""
+    plain = sink.replace(":", "-")
+    name = f"{plain}.{level}.{task.shard:05d}.{task.attempt}.rows"
+    folder = task.storage / "epochs" / f"{task.epoch:012d}"
+    write_tables(folder / name, {"rows": table}, {"sink": sink}, sync=task.sync)
+    return StagedFile(sink=sink, file=name, rows=table.num_rows)
+
+
+def at_shard(task: Task, shard: int, heads: Mapping[str, Head]) -> Task:
+    """Return the same epoch for another shard."""
+    return replace(task, shard=shard, heads=heads)
