@@ -39,7 +39,7 @@ PACKAGES = {
 }
 FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "helper", "core", "manager", "base", "misc"}
 # the words that describe a source or a topic: DESIGN.md fixes their parameters, all but two of them keywords
-MANY_PARAMETERS = {"App.stream", "App.table", "App.read", "Log.create_topic"}
+MANY_PARAMETERS = {"App.stream", "App.table", "App.read", "Stream.join", "Log.create_topic"}
 MAX_FILE, MAX_FUNCTION, MAX_PARAMETERS = 500, 60, 7
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -14,7 +14,7 @@ from headrace.dsl.stream import Stream
 from headrace.dsl.table import Table
 from headrace.plan import check
 from headrace.plan.explain import Explanation
-from headrace.plan.nodes import Latest, ReadSource, Sink, TopicSource
+from headrace.plan.nodes import Latest, ReadSource, TopicSource
 from headrace.plan.plan import Plan, check_sink, make_plan
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.plan.expressions import UserFunction
+    from headrace.plan.sinks import Sink
 
 ON_ERROR = ("dead_letter", "fail")
 

@@ -12,22 +12,11 @@ from headrace.base.errors import InvalidPlan, SealedColumn, WrongColumnType
 from headrace.base.names import check_identifier, check_topic, quote
 from headrace.base.schema import as_schema, to_ddl, type_name
 from headrace.base.time import duration
+from headrace.dsl.joins import Said, joined
 from headrace.plan import check
 from headrace.plan.expressions import Scalar, calls_of, condition, scalar
-from headrace.plan.nodes import (
-    CallSink,
-    Dedupe,
-    Explode,
-    Late,
-    Latest,
-    MapBatches,
-    Select,
-    Top,
-    TopicSink,
-    Union,
-    ViewSink,
-    Where,
-)
+from headrace.plan.nodes import Dedupe, Explode, Late, Latest, MapBatches, Select, Stateful, Top, Union, Where
+from headrace.plan.sinks import CallSink, TopicSink, ViewSink
 from headrace.plan.steps import step_name
 
 if TYPE_CHECKING:
@@ -36,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.dsl.app import App
     from headrace.dsl.grouped import Grouped
     from headrace.dsl.table import Table
+    from headrace.plan.joins import How
     from headrace.plan.nodes import Node
 
 _ALIAS = re.compile(r"(?is)^(.*\S)\s+as\s+(?:`(.+)`|([a-z_]\w*))\s*$")
@@ -321,20 +311,58 @@ class Stream(Handle):
             )
         return Stream(self._app, Dedupe(up=self._node, schema=self.schema, keys=named, within=horizon))
 
+    def join(  # noqa: PLR0913 -- the contract of DESIGN.md names these options
+        self,
+        other: Handle,
+        *,
+        on: str | Sequence[str] | Mapping[str, str],
+        how: How = "inner",
+        within: str | tuple[str, str] | None = None,
+        as_of: str | None = None,
+        grace: str | None = None,
+        where: str | None = None,
+        suffix: str = "_right",
+    ) -> Stream:
+        """Join with another stream, or look a table up.
+
+        With a stream, rows meet whose times are near: `within="1 hour"` either way, or
+        `within=("-10 seconds", "1 hour")` for right time - left time, bounds included; `how` is inner, left, right or
+        full. A row that meets none comes out once, when none can come any more: when the watermark of both sides has
+        passed its last possible partner by more than `grace`. A row more than `grace` behind the watermark is late.
+
+        With a table, each row meets the table as it is when the row arrives; changes of the table trigger nothing.
+        `as_of="at"` instead asks for the table's row that was valid at that time of the stream's row; the answer comes
+        when the watermark of both sides has passed it by more than `grace`, and is final. `how` is inner or left.
+
+        `on`, `where` and `suffix` are those of `Table.join`.
+
+        Raises:
+            UnknownColumn: a column is not there.
+            PlanError: the arguments do not fit the sides, or each other.
+
+        """
+        same_app(self, other, "join")
+        said = Said(on=on, how=how, within=within, as_of=as_of, grace=grace, where=where, suffix=suffix)
+        return Stream(self._app, joined(self._app, self._node, other._node, said))
+
     @property
     def late(self) -> Stream:
-        """The rows that came too late for `dedupe` to know whether they are the first of their key, untouched.
+        """The rows that came too late for this step, untouched.
+
+        For `dedupe`, to know whether they are the first of their key. For a join by time, to meet others: such a row
+        has the join's columns, null on the other side.
 
         Raises:
             PlanError: this step does not judge rows by their time.
 
         """
-        if not isinstance(self._node, Dedupe):
+        node = self._node
+        if not isinstance(node, Stateful) or not node.judges:
             raise InvalidPlan(
                 f'step "{self.name}" has no late rows',
-                hint="Steps with a window have, and dedupe has; take .late right after .agg(…) or .dedupe(…).",
+                hint="Steps with a window have, dedupe and joins by time have; take .late right after the verb.",
             )
-        return Stream(self._app, Late(of=self._node, schema=self.schema))
+        return Stream(self._app, Late(of=node, schema=node.late_schema))
 
     def branch(self, /, **conditions: str) -> Mapping[str | None, Stream]:
         """Split the rows: each goes to the first condition that it meets, and under `None` where it meets none."""
@@ -401,6 +429,15 @@ class Stream(Handle):
         keys = check.columns(key, self.schema, step=self.name)
         check.clear(keys, self._node.sealed, step=self.name, role="the key of a topic")
         self._app._add(TopicSink(up=self._node, name=f"topic:{topic}", topic=topic, location=None, record_key=keys))
+
+
+def same_app(handle: Handle, other: object, verb: str) -> None:
+    """Refuse what is no step of the same app."""
+    if not isinstance(other, Handle) or other._app is not handle._app:
+        raise InvalidPlan(
+            f'step "{handle.name}": {other!r} is no stream or table of this app, so it cannot {verb} it',
+            hint="Declare both with one app: app.stream(…), app.table(…).",
+        )
 
 
 def _exploded(made: Scalar, step: str, column: str) -> list[pa.DataType]:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 
 from headrace.base.errors import InvalidPlan
 from headrace.base.names import check_topic
-from headrace.dsl.stream import Handle, Stream
+from headrace.dsl.joins import Said, joined
+from headrace.dsl.stream import Handle, Stream, same_app
 from headrace.plan import check
-from headrace.plan.nodes import Aggregate, Changes, Late, Top, TopicSink
+from headrace.plan.nodes import Aggregate, Changes, Late, Top
+from headrace.plan.sinks import TopicSink
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from headrace.plan.joins import How
 
 CHANGE_TYPE = "_change_type"
 
@@ -64,6 +73,33 @@ class Table(Handle):
         check_topic(topic)
         key = self._keyed("to_topic")
         self._app._add(TopicSink(up=self._node, name=f"topic:{topic}", topic=topic, location=None, record_key=key))
+
+    def join(
+        self,
+        other: Table,
+        *,
+        on: str | Sequence[str] | Mapping[str, str],
+        how: How = "inner",
+        where: str | None = None,
+        suffix: str = "_right",
+    ) -> Table:
+        """Join with another table, kept up to date under every change of either side.
+
+        `on="k"` or `on=("a", "b")` for columns of equal names, which become one; `on={"buyer": "id"}` for others, where
+        both stay. `how`: inner, left, right, full, semi (rows that meet one, as they are) or anti (rows that meet
+        none). `where` is a condition over the columns of both, under their names in the result; other columns that
+        both have get `suffix` on the right side. Null meets nothing. Any columns will do, keys or not; the result's
+        key is the shared key where both sides are joined on their whole keys, the left one where the right side is
+        joined on its whole key and every row has a left side, and both otherwise.
+
+        Raises:
+            UnknownColumn: a column is not there.
+            PlanError: the arguments do not fit the sides, or each other.
+
+        """
+        same_app(self, other, "join")
+        said = Said(on=on, how=how, where=where, suffix=suffix)
+        return Table(self._app, joined(self._app, self._node, other._node, said))
 
     def _keyed(self, verb: str) -> tuple[str, ...]:
         if self._node.key is None:

@@ -27,7 +27,7 @@ from headrace.engine.storage import Commit, SourceProgress, Storage
 from headrace.engine.topics import Topics
 from headrace.engine.watermarks import advance
 from headrace.kernels.task import Report, Task
-from headrace.plan.nodes import ViewSink
+from headrace.plan.sinks import ViewSink
 from headrace.views.sqlite import SqliteViews
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from headrace.base.errors import PlanChanged
 from headrace.base.schema import type_name
 from headrace.base.time import show_duration
 from headrace.plan.expressions import described
+from headrace.plan.joins import Join, StreamJoin, VersionJoin
 from headrace.plan.nodes import Aggregate, Dedupe, Latest, Top
 
 if TYPE_CHECKING:
@@ -35,11 +36,19 @@ def identity(plan: Plan, shards: int) -> dict[str, Any]:
 def _step(plan: Plan, node: Stateful) -> dict[str, Any]:
     return {
         "verb": node.verb,
-        "keys": {key: type_name(node.up.schema.field(key).type) for key in node.keys},
+        "keys": _keys(node),
         **_own(node),
         "spread by": list(plan.partitions[id(node)] or ()),
         "sources": sorted(plan.name(up) for up in node.walk() if not up.ups),
     }
+
+
+def _keys(node: Stateful) -> Any:
+    sides = [
+        {key: type_name(up.schema.field(key).type) for key in keys}
+        for up, keys in zip(node.ups, node.spread, strict=True)
+    ]
+    return sides[0] if len(sides) == 1 else sides
 
 
 @singledispatch
@@ -78,6 +87,22 @@ def _top(node: Top) -> dict[str, Any]:
         "withdrawals": not node.up.appends,
         "columns": [f"{field.name} {type_name(field.type)}" for field in node.up.schema],
     }
+
+
+@_own.register
+def _join(node: Join) -> dict[str, Any]:
+    own: dict[str, Any] = {
+        "how": node.how,
+        "kind": type(node).__name__,
+        "columns": {column.name: type_name(column.type) for column in node.columns},
+        "where": None if node.where is None else described(node.where),
+        "withdrawals": [not up.appends for up in node.ups],
+    }
+    if isinstance(node, StreamJoin):
+        own |= {"within": [show_duration(node.low), show_duration(node.high)], "grace": show_duration(node.grace)}
+    if isinstance(node, VersionJoin):
+        own |= {"as of": node.at, "grace": show_duration(node.grace)}
+    return own
 
 
 def _call(call: AggregateCall) -> str:

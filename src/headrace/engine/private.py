@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from headrace.log.privacy import Origin, unseal_table
-from headrace.plan.nodes import ViewSink
+from headrace.plan.sinks import ViewSink
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

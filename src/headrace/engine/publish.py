@@ -10,7 +10,7 @@ import pyarrow as pa
 from headrace.connect.embedded import DEAD, append, keyed
 from headrace.engine.private import opened
 from headrace.kernels.files import read_tables
-from headrace.plan.nodes import CallSink, TopicSink, ViewSink
+from headrace.plan.sinks import CallSink, TopicSink, ViewSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

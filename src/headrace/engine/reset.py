@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.errors import HeadraceError, PlanError, did_you_mean
 from headrace.engine.storage import Commit, Storage
 from headrace.engine.watermarks import Promise, advance
-from headrace.plan.nodes import TopicSink, ViewSink
+from headrace.plan.sinks import TopicSink, ViewSink
 from headrace.views.sqlite import SqliteViews
 
 if TYPE_CHECKING:

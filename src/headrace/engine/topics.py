@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from headrace.connect.embedded import DEAD, ensure_topic, ordered_by_key
 from headrace.connect.private import hold, judge_source
 from headrace.log import Log, privacy
-from headrace.plan.nodes import TopicSink, TopicSource
+from headrace.plan.nodes import TopicSource
+from headrace.plan.sinks import TopicSink
 
 if TYPE_CHECKING:
     from headrace.base.time import Clock

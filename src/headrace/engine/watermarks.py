@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.base.time import END_OF_TIME
-from headrace.plan.nodes import Aggregate, Late, Node, ReadSource, Stateful, TopicSource
+from headrace.plan.nodes import Late, Node, ReadSource, Stateful, TopicSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,7 +98,7 @@ def _feeds(node: Node) -> tuple[Node, ...]:
 def _held(used: int | None, node: Stateful) -> int | None:
     if used is None or used >= END_OF_TIME:
         return used
-    return used - (node.window.hold if isinstance(node, Aggregate) and node.window else 0)
+    return used - node.hold
 
 
 def _later(one: int | None, other: int | None) -> int | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.base.schema import to_ddl
 from headrace.base.time import show_duration
+from headrace.plan.joins import Join, LookupJoin, StreamJoin, VersionJoin
 from headrace.plan.nodes import (
     Aggregate,
     Changes,
@@ -119,6 +120,8 @@ def _detail(node: Node) -> str:
 
 
 def _chosen(node: Node) -> str:
+    if isinstance(node, Join):
+        return _meeting(node)
     if isinstance(node, Dedupe):
         return f"first row per ({', '.join(node.keys)}) within {show_duration(node.within)}"
     if isinstance(node, Latest):
@@ -129,6 +132,16 @@ def _chosen(node: Node) -> str:
     if isinstance(node, Late):
         return "rows that came too late" if isinstance(node.of, Dedupe) else "rows after their windows closed"
     return "insert, update_preimage, update_postimage, delete" if isinstance(node, Changes) else ""
+
+
+def _meeting(node: Join) -> str:
+    on = " and ".join(f"{left} = {right}" if left != right else left for left, right in node.on)
+    where = f", where {node.where.text}" if node.where is not None else ""
+    if isinstance(node, StreamJoin):
+        return f"{node.how}, on {on}, right - left in [{show_duration(node.low)}, {show_duration(node.high)}]{where}"
+    if isinstance(node, VersionJoin):
+        return f"{node.how}, on {on}, as of {node.at}{where}"
+    return f"{node.how}, on {on}{', as it arrives' if isinstance(node, LookupJoin) else ''}{where}"
 
 
 def _timing(node: TopicSource | ReadSource) -> str:
@@ -145,6 +158,8 @@ def _state(node: Node) -> str | None:
         return f"the {every} per ({', '.join(node.keys) or 'one group'}), kept for ever"
     if isinstance(node, Latest):
         return f"a row per ({', '.join(node.keys)}), kept until it is deleted"
+    if isinstance(node, Join):
+        return _buffers(node)
     if not isinstance(node, Aggregate):
         return None
     group = ", ".join(node.keys) or "one group"
@@ -154,6 +169,16 @@ def _state(node: Node) -> str | None:
         return f"a row per ({group}, session), dropped when it closes"
     assert isinstance(node.window, AlignedWindow)  # noqa: S101 -- there is no other
     return f"a row per ({group}, pane of {show_duration(node.window.pane)}), dropped when its last window closes"
+
+
+def _buffers(node: Join) -> str:
+    if isinstance(node, StreamJoin):
+        return "the rows of both sides, dropped when no partner can come any more"
+    if isinstance(node, LookupJoin):
+        return "the rows of the right side, kept until they are deleted"
+    if isinstance(node, VersionJoin):
+        return "the rows that wait, and the versions of the table that they may still ask for"
+    return "the rows of both sides, kept until they are withdrawn"
 
 
 def _box(step: dict[str, Any]) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from headrace.plan.windows import SessionWindow
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -137,6 +139,49 @@ class _OneUp(Node):
         return self.up.is_table
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Stateful(Node):
+    """A step that keeps state, spread over the shards by columns of what it is given."""
+
+    stateful = True
+
+    @property
+    def spread(self) -> tuple[tuple[str, ...], ...]:
+        """For each step above, the columns by which its rows must be spread: rows that meet agree in them."""
+        raise NotImplementedError
+
+    def spread_after(self, at: tuple[int, ...]) -> tuple[str, ...] | None:
+        """Return the columns that its own rows are spread by, when those above are by the columns at these places."""
+        return tuple(self.spread[0][i] for i in at)
+
+    @property
+    def hold(self) -> int:
+        """How far behind its watermark a result may still carry its event time, in microseconds."""
+        return 0
+
+    @property
+    def late_schema(self) -> pa.Schema:
+        """The columns of its late rows: as they came."""
+        return self.ups[0].schema
+
+    @property
+    def judged_above(self) -> bool:
+        """Whether rows are found late before they are spread: where they still are what the step was given."""
+        return True
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Keyed(Stateful, _OneUp):
+    """A step over one other, spread by its keys."""
+
+    keys: tuple[str, ...]
+
+    @property
+    def spread(self) -> tuple[tuple[str, ...], ...]:
+        """By its keys."""
+        return (self.keys,)
+
+
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
@@ -230,22 +275,14 @@ class Union(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Aggregate(Node):
+class Aggregate(_Keyed):
     """One row for each group, or each group and window, kept up to date."""
 
     verb = "agg"
-    stateful = True
 
-    up: Node
-    keys: tuple[str, ...]
     window: Window | None
     emit: Emit
     aggregates: Aggregates
-
-    @property
-    def ups(self) -> tuple[Node, ...]:
-        """The one step above."""
-        return (self.up,)
 
     @property
     def key(self) -> tuple[str, ...] | None:
@@ -268,19 +305,27 @@ class Aggregate(Node):
         return self.window is not None
 
     @property
+    def judged_above(self) -> bool:
+        """All but sessions: which session a row would be in is known beside the state alone."""
+        return not isinstance(self.window, SessionWindow)
+
+    @property
+    def hold(self) -> int:
+        """As long as its windows are corrected."""
+        return self.window.hold if self.window else 0
+
+    @property
     def sealed(self) -> frozenset[str]:
         """Results that pass a private value on; a key is never sealed."""
         return self.aggregates.sealed
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Dedupe(_OneUp):
+class Dedupe(_Keyed):
     """The first row of each key; later ones are dropped while the key is kept: `within` microseconds, and longer."""
 
     verb = "dedupe"
-    stateful = True
 
-    keys: tuple[str, ...]
     within: int
 
     @property
@@ -290,16 +335,14 @@ class Dedupe(_OneUp):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Top(_OneUp):
+class Top(_Keyed):
     """The `n` first rows of each group; `rank` names the column of their positions.
 
     A `part` gives the first rows of each shard, of which a step below makes those of the whole.
     """
 
     verb = "top"
-    stateful = True
 
-    keys: tuple[str, ...]
     n: int
     order: tuple[Term, ...]
     rank: str | None
@@ -322,23 +365,15 @@ class Top(_OneUp):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Latest(Node):
+class Latest(_Keyed):
     """The last row of each key: a stream, or the upserts and deletes of a topic, read as a table.
 
     `by_time`: the last is the one of the greatest event time, of equal ones the later arrival; else the later arrival.
     """
 
     verb = "latest"
-    stateful = True
 
-    up: Node
-    keys: tuple[str, ...]
     by_time: bool
-
-    @property
-    def ups(self) -> tuple[Node, ...]:
-        """The one step above."""
-        return (self.up,)
 
     @property
     def key(self) -> tuple[str, ...] | None:
@@ -354,10 +389,6 @@ class Latest(Node):
     def appends(self) -> bool:
         """A row that is replaced is withdrawn."""
         return False
-
-
-Stateful = Aggregate | Dedupe | Top | Latest
-"""The steps that keep state; each says by which columns its rows are spread over the shards: `keys`."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -376,12 +407,13 @@ class Late(Node):
     @property
     def appends(self) -> bool:
         """As what that step was given."""
-        return self.of.up.appends
+        return all(up.appends for up in self.of.ups)
 
     @property
     def sealed(self) -> frozenset[str]:
         """As what that step was given."""
-        return self.of.up.sealed
+        above = frozenset[str]().union(*(up.sealed for up in self.of.ups))
+        return above & frozenset(self.schema.names)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -404,37 +436,3 @@ class Changes(_OneUp):
     def appends(self) -> bool:
         """What happened stays."""
         return True
-
-
-# ---- where rows go ----
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Sink:
-    """A place that a step's rows go to; `name` is unique in the app."""
-
-    up: Node
-    name: str
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class TopicSink(Sink):
-    """Appends to a topic: rows of a stream, or upserts and tombstones of a table."""
-
-    topic: str
-    location: str | None
-    record_key: tuple[str, ...]
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ViewSink(Sink):
-    """Keeps a view: the current rows."""
-
-    view: str
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class CallSink(Sink):
-    """Hands each epoch's rows to an object of the user's with `write(epoch, rows)`."""
-
-    target: Any

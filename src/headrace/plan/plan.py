@@ -12,28 +12,25 @@ from typing import TYPE_CHECKING
 from headrace.base.errors import InvalidPlan
 from headrace.base.names import quote
 from headrace.plan.nodes import (
-    Aggregate,
     Changes,
     Explode,
     Late,
     Node,
     ReadSource,
     Select,
-    Sink,
     Stateful,
     Top,
-    TopicSink,
     TopicSource,
-    ViewSink,
     Where,
 )
+from headrace.plan.sinks import Sink, TopicSink, ViewSink
 from headrace.plan.steps import names
-from headrace.plan.windows import SessionWindow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 Partition = tuple[str, ...] | None
+Spread = tuple[Partition, ...]
 
 
 @dataclass(frozen=True)
@@ -41,6 +38,8 @@ class Plan:
     """Steps (each before those that read it) with their names, levels and partitions, and the sinks.
 
     `partition` of a step: the columns whose values decide the shard of its rows; None: any row may be anywhere.
+    `moves` of a stateful step: for each step above, the columns by which its rows go through an exchange; None: they
+    are in their shards already.
     """
 
     app: str
@@ -49,6 +48,7 @@ class Plan:
     names: dict[int, str]
     levels: dict[int, int]
     partitions: dict[int, Partition]
+    moves: dict[int, Spread]
 
     def name(self, node: Node) -> str:
         """Return the step's name."""
@@ -59,8 +59,8 @@ class Plan:
         return self.levels[id(node)]
 
     def exchanged(self, node: Node) -> bool:
-        """Return whether the rows of a stateful step come to it through an exchange."""
-        return node.stateful and self.level(node) > self.level(node.ups[0])
+        """Return whether rows come to a step through an exchange."""
+        return any(columns is not None for columns in self.moves.get(id(node), ()))
 
     @property
     def depth(self) -> int:
@@ -92,9 +92,13 @@ def make_plan(app: str, sinks: Sequence[Sink]) -> Plan:
     nodes = _in_order(sinks)
     levels: dict[int, int] = {}
     partitions: dict[int, Partition] = {}
+    moves: dict[int, Spread] = {}
     for node in nodes:
-        levels[id(node)], partitions[id(node)] = _placed(node, levels, partitions)
-    return Plan(app, nodes, tuple(sinks), names(nodes), levels, partitions)
+        placing = _placed(node, levels, partitions)
+        levels[id(node)], partitions[id(node)] = placing.level, placing.partition
+        if isinstance(node, Stateful):
+            moves[id(node)] = placing.moves
+    return Plan(app, nodes, tuple(sinks), names(nodes), levels, partitions, moves)
 
 
 def check_sink(sinks: Sequence[Sink], new: Sink) -> None:
@@ -132,20 +136,55 @@ def _in_order(sinks: Sequence[Sink]) -> tuple[Node, ...]:
     return tuple(ordered.values())
 
 
-def _placed(node: Node, levels: dict[int, int], partitions: dict[int, Partition]) -> tuple[int, Partition]:
-    if isinstance(node, Late):  # the rows are judged where they still are what the step was given, but for sessions:
-        beside_state = isinstance(node.of, Aggregate) and isinstance(node.of.window, SessionWindow)
-        up = node.of if beside_state else node.of.up
-        return levels[id(up)], partitions[id(up)]
-    level = max((levels[id(up)] for up in node.ups), default=0)
-    above = partitions[id(node.ups[0])] if len(node.ups) == 1 else None
-    if isinstance(node, Top) and node.part and above is not None:
-        return level, above
+@dataclass(frozen=True, slots=True)
+class _Placing:
+    level: int
+    partition: Partition
+    moves: Spread = ()
+
+
+def _placed(node: Node, levels: dict[int, int], partitions: dict[int, Partition]) -> _Placing:
+    if isinstance(node, Late):
+        where = node.of.ups[0] if node.of.judged_above else node.of
+        return _Placing(levels[id(where)], partitions[id(where)])
+    above = [partitions[id(up)] for up in node.ups]
+    if isinstance(node, Top) and node.part and above[0] is not None:
+        return _Placing(levels[id(node.up)], above[0], (None,))
     if isinstance(node, Stateful):
-        if above is not None and set(above) <= set(node.keys):
-            return level, above
-        return level + 1, node.keys
-    return level, _carried(node, above)
+        return _gathered(node, [levels[id(up)] for up in node.ups], above)
+    level = max((levels[id(up)] for up in node.ups), default=0)
+    return _Placing(level, _carried(node, above[0]) if len(above) == 1 else None)
+
+
+def _gathered(node: Stateful, levels: Sequence[int], above: Sequence[Partition]) -> _Placing:
+    """Bring the rows that meet in a step into one shard with as few exchanges as can be.
+
+    Rows may be spread by any part of the columns in which those that meet agree: so one side's partition may do for
+    the other, and only that one is moved.
+    """
+    whole = tuple(range(len(node.spread[0])))
+    ways = [whole, *(at for columns, there in zip(node.spread, above, strict=True) if (at := _within(there, columns)))]
+    if len(above) == 1 and above[0] == ():
+        ways.append(())
+    return min(
+        (_moved(node, at, levels, above) for at in ways),
+        key=lambda way: (way.level, sum(by is not None for by in way.moves)),
+    )
+
+
+def _within(there: Partition, columns: tuple[str, ...]) -> tuple[int, ...] | None:
+    """Return which of the columns a partition consists of, if it does."""
+    if not there or not set(there) <= set(columns):
+        return None
+    return tuple(columns.index(name) for name in there)
+
+
+def _moved(node: Stateful, at: tuple[int, ...], levels: Sequence[int], above: Sequence[Partition]) -> _Placing:
+    """Return where a step stands if its rows are spread by the columns at those places."""
+    wanted = [tuple(columns[i] for i in at) for columns in node.spread]
+    moves = tuple(None if there == by else by for there, by in zip(above, wanted, strict=True))
+    level = max(before + (by is not None) for before, by in zip(levels, moves, strict=True))
+    return _Placing(level, node.spread_after(at), moves)
 
 
 def _carried(node: Node, above: Partition) -> Partition:

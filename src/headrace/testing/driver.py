@@ -11,8 +11,9 @@ from headrace.base.time import ManualClock, as_datetime
 from headrace.engine.engine import Engine, Settings, no_fault
 from headrace.engine.inprocess import InProcess
 from headrace.engine.private import open_view
-from headrace.plan.nodes import CallSink, Late
+from headrace.plan.nodes import Late
 from headrace.plan.plan import make_plan
+from headrace.plan.sinks import CallSink
 from headrace.testing.faults import Crash, Faults
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.dsl.app import App
-    from headrace.plan.nodes import Sink, Stateful
+    from headrace.plan.nodes import Stateful
+    from headrace.plan.sinks import Sink
 
 MOST_STEPS = 10_000
 
@@ -250,7 +252,7 @@ class _Lates:
 
 def _late_of(node: Stateful, nodes: tuple[Any, ...]) -> Late:
     known = [each for each in nodes if isinstance(each, Late) and each.of is node]
-    return known[0] if known else Late(of=node, schema=node.up.schema)
+    return known[0] if known else Late(of=node, schema=node.late_schema)
 
 
 class _Catch:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from headrace.engine.lowering.grouping import called_by
 from headrace.kernels.spec import Stage
-from headrace.plan.nodes import Aggregate, CallSink, Top, TopicSink
+from headrace.plan.nodes import Aggregate, Top
+from headrace.plan.sinks import CallSink, TopicSink
 
 if TYPE_CHECKING:
-    from headrace.plan.nodes import Sink
+    from headrace.plan.sinks import Sink
 
 
 def stage_of(sink: Sink, number: int) -> Stage:

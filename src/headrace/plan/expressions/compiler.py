@@ -31,7 +31,7 @@ class Compiler:
 
     A column is found by its exact name, else by its name in any case if only one fits, as in Spark. `calls` are
     parts that are already computed: aggregates that stand in a larger expression. `made` collects the calls of the
-    user's functions.
+    user's functions. `places` is the SQL of columns that do not stand under their names.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class Compiler:
         functions: Mapping[str, UserFunction],
         calls: Mapping[int, Value] | None = None,
         missing: Callable[[str], PlanError] | None = None,
+        places: Mapping[str, str] | None = None,
     ) -> None:
         self.schema = schema
         self.step = step
@@ -49,6 +50,7 @@ class Compiler:
         self.calls = calls or {}
         self.made = Calls()
         self.missing = missing
+        self.places = places or {}
         self._scopes: list[dict[str, Value]] = []
 
     @property
@@ -136,7 +138,8 @@ class Compiler:
         names = self.schema.names
         found = [name] if name in names else [known for known in names if known.lower() == name.lower()]
         if len(found) == 1:
-            return Value(found[0], quote(found[0]), self.schema.field(found[0]).type, frozenset(found))
+            sql = self.places.get(found[0]) or quote(found[0])
+            return Value(found[0], sql, self.schema.field(found[0]).type, frozenset(found))
         if found:
             raise InvalidExpression(
                 f'step "{self.step}": "{name}" may be any of the columns {", ".join(found)}',

@@ -1,0 +1,65 @@
+"""Joins: both sides brought to where they meet, under the names inside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.base.names import quote
+from headrace.base.schema import duckdb_type
+from headrace.engine.lowering.walk import DELTA
+from headrace.kernels.meeting import Meeting
+from headrace.kernels.spec import Query
+
+if TYPE_CHECKING:
+    from headrace.engine.lowering.walk import Lowering
+    from headrace.plan.joins import Join
+    from headrace.plan.nodes import Node
+
+
+def meeting_of(node: Join) -> Meeting:
+    """Return what a join is to the kernels."""
+    names = [_inside(letter, up) for letter, up in _sides(node)]
+    sides = list(zip(names, node.ups, strict=True))
+    left, right = ([(inside[f.name], duckdb_type(f.type)) for f in up.schema] for inside, up in sides)
+    keys = tuple(None if up.key is None else tuple(inside[name] for name in up.key) for inside, up in sides)
+    by_name = {column.name: column for column in node.columns}
+    return Meeting(
+        left=tuple(left),
+        right=tuple(right),
+        on=tuple((names[0][one], names[1][other]) for one, other in node.on),
+        where=None if node.where is None else node.where.sql,
+        keys=(keys[0], keys[1]),
+        appends=(node.left.appends, node.right.appends),
+        gives=tuple((f.name, node.inside(by_name[f.name]), duckdb_type(f.type)) for f in node.schema),
+        how=node.how,
+    )
+
+
+def brought(node: Join, to: Lowering) -> tuple[int, int]:
+    """Return the deltas of both sides at the join's level, their columns under the names inside.
+
+    Each keeps the order of its rows as far as an exchange does: of rows that came from one task.
+    """
+    step, there = to.plan.name(node), to.level(node)
+    made = []
+    for (letter, up), by in zip(_sides(node), to.plan.moves[id(node)], strict=True):
+        here = to.level(up)
+        inside = _inside(letter, up)
+        columns = ", ".join(f"{quote(name)} AS {short}" for name, short in inside.items())
+        number = to.number()
+        before = f"SELECT {columns}, {DELTA} FROM"
+        to.add(here, Query(step=step, inputs=(to.at(up, here),), output=number, before=before, after="", shared=False))
+        if here < there:
+            keys = None if by is None else tuple(inside[name] for name in by)
+            number = to.carried(number, step, here, there, keys)
+        made.append(number)
+    return made[0], made[1]
+
+
+def _sides(node: Join) -> tuple[tuple[str, Node], tuple[str, Node]]:
+    return ("l", node.left), ("r", node.right)
+
+
+def _inside(letter: str, up: Node) -> dict[str, str]:
+    """Return for each column of a side its name inside."""
+    return {name: f"{letter}{i}" for i, name in enumerate(up.schema.names)}
