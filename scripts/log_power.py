@@ -26,7 +26,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from headrace.base.schema import to_ddl
-from headrace.log import Log, head, writer
+from headrace.log import Log
+from headrace.log.appending import writer
+from headrace.log.segments import head
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.base.errors import ArchiveMissing, CleaningFailed, InvalidTopic
-from headrace.log import archive
+from headrace.log.cleaning import archive
 
 DAY = 86_400
 

@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.base.errors import CorruptBatch, InvalidRows, InvalidTopic
-from headrace.log import latest, payload
+from headrace.log.cleaning import latest
+from headrace.log.segments import payload
 
 HOUR = 3_600
 

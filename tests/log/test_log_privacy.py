@@ -16,8 +16,9 @@ from headrace.base.errors import (
     TopicDeleted,
     UnknownSubject,
 )
-from headrace.log import Log, keyfile, sealing
-from headrace.log.keyfile import SLOT, KeyFile
+from headrace.log import Log
+from headrace.log.privacy import keyfile, sealing
+from headrace.log.privacy.keyfile import SLOT, KeyFile
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["headrace.log", "numpy", "pyarrow.compute"])
@@ -262,7 +263,7 @@ def test_a_schema_evolves_around_private_columns(log):
 
 def test_a_crash_between_key_and_record_leaves_both_whole(topic, again, monkeypatch):
     """The key is there before the record; without the record it is a key that nothing needs."""
-    monkeypatch.setattr("headrace.log.writer.Writer.append", lambda *_: 1 / 0)
+    monkeypatch.setattr("headrace.log.appending.writer.Writer.append", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         topic.append([user("ann")])
     monkeypatch.undo()
@@ -432,7 +433,7 @@ def test_nobody_appends_with_a_key_that_was_destroyed_before(tmp_path):
 
 
 def test_keys_of_a_log_that_is_not_there_are_missing_not_forgotten(topic, tmp_path):
-    from headrace.log.privacy import Origin, secrets_of
+    from headrace.log.privacy.subjects import Origin, secrets_of
 
     topic.append([user("ann")])
     batch = next(topic.batches(0, 0, 1, sealed=True))

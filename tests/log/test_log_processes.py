@@ -5,8 +5,9 @@ import os
 
 import pytest
 
-from headrace.log import Log, writer
-from headrace.log.recovery import is_complete
+from headrace.log import Log
+from headrace.log.appending import writer
+from headrace.log.segments.recovery import is_complete
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["headrace.log", "numpy", "pyarrow.compute"])

@@ -6,9 +6,10 @@ import pyarrow as pa
 import pytest
 
 from headrace.base.errors import AppendFailed, InvalidRows
-from headrace.log import Log, writer
-from headrace.log.payload import encode
-from headrace.log.producers import identity
+from headrace.log import Log
+from headrace.log.appending import writer
+from headrace.log.appending.producers import identity
+from headrace.log.segments.payload import encode
 
 
 def append(topic, n, sequence, producer="app"):

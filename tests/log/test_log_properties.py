@@ -21,8 +21,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from headrace.base.errors import OffsetOutOfRange
 from headrace.base.time import ManualClock
 from headrace.log import Log
-from headrace.log import head as heads
-from headrace.log import layout as layouts
+from headrace.log.segments import head as heads
+from headrace.log.segments import layout as layouts
 
 KEYS = "abcde"
 HOUR = 3_600 * 1_000_000

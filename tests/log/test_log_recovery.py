@@ -8,9 +8,10 @@ import pytest
 
 from headrace.base.errors import CorruptBatch, NewerFormat
 from headrace.base.time import ManualClock
-from headrace.log import Log, rows_to_table, writer
-from headrace.log.payload import encode
-from headrace.log.recovery import is_complete
+from headrace.log import Log, rows_to_table
+from headrace.log.appending import writer
+from headrace.log.segments.payload import encode
+from headrace.log.segments.recovery import is_complete
 
 
 def folder(log, topic="a"):

@@ -19,7 +19,8 @@ from headrace.base.errors import (
     TopicDeleted,
     UnknownTopic,
 )
-from headrace.log import Log, writer
+from headrace.log import Log
+from headrace.log.appending import writer
 
 HOUR = "1 hour"  # longer than any test: only a flush, a full batch or the end writes
 

@@ -2,8 +2,8 @@
 
 import threading
 
-from headrace.log import shared
-from headrace.log.shared import Shared
+from headrace.log.segments import shared
+from headrace.log.segments.shared import Shared
 
 
 def test_equal_columns_are_one_and_others_are_made_anew():

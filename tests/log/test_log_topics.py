@@ -21,7 +21,8 @@ from headrace.base.errors import (
     UnknownColumn,
     UnknownTopic,
 )
-from headrace.log import Log, writer
+from headrace.log import Log
+from headrace.log.appending import writer
 
 AT = datetime(2024, 1, 31, 10, 0, tzinfo=UTC)
 NOW = datetime(2025, 1, 1, tzinfo=UTC)

@@ -5,7 +5,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from headrace.log import Log, verify
+from headrace.log import Log
+from headrace.log.cleaning import verify
 
 
 def damage(path, at, bit=1):
@@ -127,7 +128,7 @@ def test_an_absent_archive_is_found(again, tmp_path):
 
 
 def test_a_key_that_compaction_left_twice_is_found(monkeypatch, again):
-    monkeypatch.setattr("headrace.log.compaction.latest", lambda _, rows, __: np.ones(rows, dtype=np.bool_))
+    monkeypatch.setattr("headrace.log.cleaning.compaction.latest", lambda _, rows, __: np.ones(rows, dtype=np.bool_))
     other = again(segment_bytes=3_000).create_topic("b", "k string", key="k", cleanup="compact")
     other.append([{"k": "x"}, {"k": "y"}])
     other.append([{"k": "x"}])

@@ -11,7 +11,7 @@ from headrace.base.time import as_datetime
 from headrace.cli.output import example, json_option, say, say_json, say_rows
 from headrace.cli.places import find, log_options, open_log
 from headrace.cli.values import as_duration, counted, sized
-from headrace.log.privacy import held, origins
+from headrace.log.privacy.subjects import held, origins
 
 if TYPE_CHECKING:
     from pathlib import Path

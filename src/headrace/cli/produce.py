@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from headrace.base.errors import InvalidRows, PlanError, did_you_mean
 from headrace.base.time import SystemClock
 from headrace.cli.values import counted, from_json, from_text
-from headrace.log.payload import SYSTEM
 from headrace.log.rows import GIVEN, rows_to_table
+from headrace.log.segments.payload import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

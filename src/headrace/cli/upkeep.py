@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.log import Log, Topic
-    from headrace.log.cleaning import Cleaned
+    from headrace.log.cleaning.rules import Cleaned
 
 
 class Damaged(OutsideError):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import TopicDiffers
-from headrace.log import changes, privacy
+from headrace.log import changes
+from headrace.log.privacy import subjects as privacy
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from headrace.log import Topic
-    from headrace.log.privacy import Origin
+    from headrace.log.privacy.subjects import Origin
 
 
 def judge_source(topic: Topic, columns: Sequence[str], declared: Mapping[str, str | None]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from headrace.log.privacy import Origin, unseal_table
+from headrace.log.privacy.subjects import Origin, unseal_table
 from headrace.plan.sinks import ViewSink
 
 if TYPE_CHECKING:

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 from headrace.connect.embedded import DEAD, ensure_topic, ordered_by_key
 from headrace.connect.private import hold, judge_source
-from headrace.log import Log, privacy
+from headrace.log import Log
+from headrace.log.privacy import subjects as privacy
 from headrace.plan.nodes import TopicSource
 from headrace.plan.sinks import TopicSink
 
 if TYPE_CHECKING:
     from headrace.base.time import Clock
     from headrace.log import Topic
-    from headrace.log.privacy import Origin
+    from headrace.log.privacy.subjects import Origin
     from headrace.plan.plan import Plan
 
 

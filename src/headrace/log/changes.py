@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from headrace.base import schema as schemas
 from headrace.base.disk import sync_folder
 from headrace.base.errors import ChangeFailed, InvalidTopic, did_you_mean
-from headrace.log import evolution, privacy
+from headrace.log import evolution
 from headrace.log import meta as metas
-from headrace.log.head import BOOT, FILE_SIZE, Slot, fresh
 from headrace.log.meta import SETTINGS, Meta, MetaFile
-from headrace.log.partition import HEAD_NAME
+from headrace.log.privacy import subjects as privacy
+from headrace.log.segments.head import BOOT, FILE_SIZE, Slot, fresh
+from headrace.log.segments.partition import HEAD_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.log.privacy import Origin
+    from headrace.log.privacy.subjects import Origin
     from headrace.log.topic import Topic
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from headrace.base.errors import InvalidRows, did_you_mean
 from headrace.base.schema import type_name
-from headrace.log.payload import SYSTEM
+from headrace.log.segments.payload import SYSTEM
 
 _GIVEN = ("_time", "_deleted", "_headers")
 

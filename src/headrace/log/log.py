@@ -14,16 +14,18 @@ from headrace.base.errors import ChangeFailed, CorruptBatch, LogClosed, TopicDel
 from headrace.base.names import TOPIC, check_topic
 from headrace.base.schema import as_schema, to_ddl
 from headrace.base.time import Clock, SystemClock
-from headrace.log import archive as archives
-from headrace.log import evolution, keyfile, writer
-from headrace.log import layout as layouts
+from headrace.log import evolution
 from headrace.log import meta as metas
-from headrace.log.head import BOOT, FILE_SIZE, Slot, fresh
+from headrace.log.appending import writer
+from headrace.log.appending.sending import Producer
+from headrace.log.cleaning import archive as archives
 from headrace.log.meta import SETTINGS, Meta
-from headrace.log.partition import HEAD_NAME, Partition
-from headrace.log.privacy import as_private
-from headrace.log.segment import Place
-from headrace.log.sending import Producer
+from headrace.log.privacy import keyfile
+from headrace.log.privacy.subjects import as_private
+from headrace.log.segments import layout as layouts
+from headrace.log.segments.head import BOOT, FILE_SIZE, Slot, fresh
+from headrace.log.segments.partition import HEAD_NAME, Partition
+from headrace.log.segments.segment import Place
 from headrace.log.topic import Topic
 
 if TYPE_CHECKING:

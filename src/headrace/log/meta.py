@@ -15,7 +15,7 @@ from headrace.base import schema as schemas
 from headrace.base.errors import CorruptBatch, InvalidTopic, NewerFormat, TopicDeleted, did_you_mean
 from headrace.base.schema import TIMESTAMP, TIMESTAMP_NTZ
 from headrace.base.time import MICROS, duration
-from headrace.log import archive as archives
+from headrace.log.cleaning import archive as archives
 
 if TYPE_CHECKING:
     from collections.abc import Callable

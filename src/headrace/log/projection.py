@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.log import evolution, shared
-from headrace.log import payload as payloads
-from headrace.log.payload import SYSTEM
+from headrace.log import evolution
+from headrace.log.segments import payload as payloads
+from headrace.log.segments import shared
+from headrace.log.segments.payload import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.log.frame import Frame
     from headrace.log.meta import Meta
+    from headrace.log.segments.frame import Frame
 
     Maker = Callable[[pa.RecordBatch, Frame], pa.Array]
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from headrace.base.errors import InvalidRows
 from headrace.base.hashing import hash_columns
 from headrace.base.schema import TIMESTAMP
-from headrace.log.privacy import refuse_without_subject
+from headrace.log.privacy.subjects import refuse_without_subject
 from headrace.log.rows import Rows, rows_to_table
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from headrace.base.errors import HeadraceError, InvalidRows, InvalidTime, did_yo
 from headrace.base.schema import type_name
 from headrace.base.time import MICROS, instant
 from headrace.log.columns import fit_table
-from headrace.log.payload import SYSTEM
+from headrace.log.segments.payload import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,29 +11,30 @@ import pyarrow as pa
 
 from headrace.base.errors import HeadraceError, InvalidTopic, LogClosed, UnknownColumn
 from headrace.base.time import instant
-from headrace.log import changes, records, times
-from headrace.log import payload as payloads
-from headrace.log.cleaning import Cleaned, Cleaner
+from headrace.log import changes, records
+from headrace.log.appending.producers import identity
+from headrace.log.appending.requests import check_arguments, check_partition, request_for
+from headrace.log.appending.together import each
+from headrace.log.appending.writer import Writer
+from headrace.log.cleaning.rules import Cleaned, Cleaner
+from headrace.log.cleaning.verify import Finding, verify, verify_keys
 from headrace.log.meta import SETTINGS, Meta, MetaFile
-from headrace.log.partition import Partition
-from headrace.log.payload import SYSTEM
-from headrace.log.privacy import Privacy
-from headrace.log.producers import identity
+from headrace.log.privacy.subjects import Privacy
 from headrace.log.projection import Projection
-from headrace.log.requests import check_arguments, check_partition, request_for
-from headrace.log.segment import Place
-from headrace.log.together import each
-from headrace.log.verify import Finding, verify, verify_keys
-from headrace.log.writer import Writer
+from headrace.log.segments import payload as payloads
+from headrace.log.segments import times
+from headrace.log.segments.partition import Partition
+from headrace.log.segments.payload import SYSTEM
+from headrace.log.segments.segment import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from headrace.log.frame import Frame
     from headrace.log.log import Log
     from headrace.log.rows import Rows
-    from headrace.log.segment import Segment
+    from headrace.log.segments.frame import Frame
+    from headrace.log.segments.segment import Segment
 
 _LOGGER = logging.getLogger("headrace.log")
 _READ = ("_offset", "_time", "_deleted")

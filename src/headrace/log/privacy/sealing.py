@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
-    from headrace.log.keyfile import Key, KeyFile, Subject
+    from headrace.log.privacy.keyfile import Key, KeyFile, Subject
 
     Secrets = Callable[[str], Mapping[bytes, bytes | None] | None]
     """The keys of a topic by its id; None where the topic was deleted, and its keys with it."""

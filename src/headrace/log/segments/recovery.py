@@ -11,16 +11,16 @@ from __future__ import annotations
 import mmap
 from typing import TYPE_CHECKING
 
-from headrace.log import frame as framing
-from headrace.log import layout as layouts
-from headrace.log.frame import END
-from headrace.log.head import BOOT, NO_SEGMENT, Slot
-from headrace.log.segment import segment_path
+from headrace.log.segments import frame as framing
+from headrace.log.segments import layout as layouts
+from headrace.log.segments.frame import END
+from headrace.log.segments.head import BOOT, NO_SEGMENT, Slot
+from headrace.log.segments.segment import segment_path
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.log.layout import Layout
+    from headrace.log.segments.layout import Layout
 
 
 def survey(folder: Path, slot: Slot | None) -> Slot:

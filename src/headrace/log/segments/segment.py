@@ -15,8 +15,8 @@ from zlib import crc32
 import pyarrow as pa
 
 from headrace.base.errors import CorruptBatch
-from headrace.log import frame as framing
-from headrace.log.frame import HEADER_SIZE, HOLE
+from headrace.log.segments import frame as framing
+from headrace.log.segments.frame import HEADER_SIZE, HOLE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from headrace.log.frame import Frame
+    from headrace.log.segments.frame import Frame
 
 _MAGIC = b"HRINDEX\x01"
 _PREFIX = len(_MAGIC) + 8 + 4

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headrace.base.errors import InvalidRows, ProducerClosed
 from headrace.base.time import MICROS, SystemClock, duration, show_duration
-from headrace.log.delivery import Numbering, Piece, deliver
-from headrace.log.producers import is_sequence
-from headrace.log.sent import Sent, fail
+from headrace.log.appending.delivery import Numbering, Piece, deliver
+from headrace.log.appending.producers import is_sequence
+from headrace.log.appending.sent import Sent, fail
 
 if TYPE_CHECKING:
     from datetime import timedelta

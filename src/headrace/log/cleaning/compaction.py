@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.log import payload as payloads
-from headrace.log.frame import DELETED, HOLE
-from headrace.log.latest import latest
-from headrace.log.rewriting import Rewriter
+from headrace.log.cleaning.latest import latest
+from headrace.log.cleaning.rewriting import Rewriter
+from headrace.log.segments import payload as payloads
+from headrace.log.segments.frame import DELETED, HOLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from headrace.log.frame import Frame
-    from headrace.log.layout import Piece
     from headrace.log.meta import Meta
-    from headrace.log.segment import Segment
+    from headrace.log.segments.frame import Frame
+    from headrace.log.segments.layout import Piece
+    from headrace.log.segments.segment import Segment
 
     Kept = NDArray[np.bool_]
 

@@ -15,7 +15,7 @@ from zlib import crc32
 
 from headrace.base.disk import sync_folder
 from headrace.base.errors import CorruptBatch
-from headrace.log.segment import INDEX, SEGMENT, bases
+from headrace.log.segments.segment import INDEX, SEGMENT, bases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,15 +21,15 @@ from headrace.base.errors import (
 )
 from headrace.base.schema import to_ddl, type_name
 from headrace.log import meta as metas
-from headrace.log import sealing
-from headrace.log.keyfile import KeyFile
+from headrace.log.privacy import sealing
+from headrace.log.privacy.keyfile import KeyFile
 from headrace.log.rows import to_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from headrace.log.keyfile import Subject
     from headrace.log.meta import Meta
+    from headrace.log.privacy.keyfile import Subject
     from headrace.log.topic import Topic
 
 _MISFITS = (pa.ArrowException, ArithmeticError, ValueError, TypeError, HeadraceError)

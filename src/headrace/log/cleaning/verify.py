@@ -15,25 +15,27 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.base.errors import CorruptBatch, HeadraceError
-from headrace.log import compaction, keyfile, producers
-from headrace.log import frame as framing
-from headrace.log import layout as layouts
-from headrace.log import payload as payloads
-from headrace.log.cleaning import LOCK_NAME, cleaners_kept_out
-from headrace.log.frame import DELETED, END, HEADER_SIZE, HOLE, OFFSETS, Frame
-from headrace.log.head import Head
-from headrace.log.latest import latest
-from headrace.log.partition import HEAD_NAME, Partition
-from headrace.log.segment import INDEX, SEGMENT, Place
+from headrace.log.appending import producers
+from headrace.log.cleaning import compaction
+from headrace.log.cleaning.latest import latest
+from headrace.log.cleaning.rules import LOCK_NAME, cleaners_kept_out
+from headrace.log.privacy import keyfile
+from headrace.log.segments import frame as framing
+from headrace.log.segments import layout as layouts
+from headrace.log.segments import payload as payloads
+from headrace.log.segments.frame import DELETED, END, HEADER_SIZE, HOLE, OFFSETS, Frame
+from headrace.log.segments.head import Head
+from headrace.log.segments.partition import HEAD_NAME, Partition
+from headrace.log.segments.segment import INDEX, SEGMENT, Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from headrace.log.head import Slot
     from headrace.log.meta import Meta
-    from headrace.log.partition import Span
-    from headrace.log.segment import Segment
+    from headrace.log.segments.head import Slot
+    from headrace.log.segments.partition import Span
+    from headrace.log.segments.segment import Segment
 
 _OWN = {HEAD_NAME, layouts.FILE_NAME, LOCK_NAME}
 

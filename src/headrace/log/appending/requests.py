@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import InvalidRows, InvalidTopic
-from headrace.log import payload as payloads
-from headrace.log.producers import is_sequence
-from headrace.log.writer import Request
+from headrace.log.appending.producers import is_sequence
+from headrace.log.appending.writer import Request
+from headrace.log.segments import payload as payloads
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.schema import TIMESTAMP
-from headrace.log import frame as framing
-from headrace.log import shared
-from headrace.log.frame import ALIGN, DELETED, HEADERS, NO_MAX, NO_MIN, OFFSETS, TIMES
+from headrace.log.segments import frame as framing
+from headrace.log.segments import shared
+from headrace.log.segments.frame import ALIGN, DELETED, HEADERS, NO_MAX, NO_MIN, OFFSETS, TIMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.log.frame import Frame
+    from headrace.log.segments.frame import Frame
 
 MAX_ROWS = 65_536
 MAX_BYTES = 16 << 20

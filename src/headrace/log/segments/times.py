@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from headrace.log import payload as payloads
-from headrace.log.frame import HOLE, NO_MAX, NO_MIN
+from headrace.log.segments import payload as payloads
+from headrace.log.segments.frame import HOLE, NO_MAX, NO_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from headrace.log.partition import Partition
-    from headrace.log.segment import Segment
+    from headrace.log.segments.partition import Partition
+    from headrace.log.segments.segment import Segment
 
     Decode = Callable[[Segment, int], pa.RecordBatch]
 

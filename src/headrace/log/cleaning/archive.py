@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from headrace.base.disk import sync_folder
 from headrace.base.errors import ArchiveMissing, InvalidTopic
-from headrace.log.layout import DRAFT
+from headrace.log.segments.layout import DRAFT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headrace.log.layout import Layout, Piece
     from headrace.log.meta import Meta
+    from headrace.log.segments.layout import Layout, Piece
 
 
 def check(folder: str | os.PathLike[str]) -> str:

@@ -14,17 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.disk import sync_folder
-from headrace.log import frame as framing
-from headrace.log import payload as payloads
-from headrace.log.frame import DELETED, END, HEADER_SIZE, HEADERS, NO_PRODUCER, TIMES, Frame
-from headrace.log.layout import Piece
-from headrace.log.payload import MAX_BYTES, MAX_ROWS, SYSTEM
-from headrace.log.segment import INDEX, SEGMENT, Place, Segment, name_of
+from headrace.log.segments import frame as framing
+from headrace.log.segments import payload as payloads
+from headrace.log.segments.frame import DELETED, END, HEADER_SIZE, HEADERS, NO_PRODUCER, TIMES, Frame
+from headrace.log.segments.layout import Piece
+from headrace.log.segments.payload import MAX_BYTES, MAX_ROWS, SYSTEM
+from headrace.log.segments.segment import INDEX, SEGMENT, Place, Segment, name_of
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from headrace.log.compaction import Job
+    from headrace.log.cleaning.compaction import Job
 
 
 class _Part(NamedTuple):

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from headrace.base.errors import ArchiveMissing, CorruptBatch, OffsetOutOfRange, TopicDeleted
-from headrace.log import layout as layouts
-from headrace.log import recovery
-from headrace.log.head import NO_SEGMENT, Head, Reading, Slot
-from headrace.log.segment import SEGMENT, Place, Segment, index_path, segment_path
+from headrace.log.segments import layout as layouts
+from headrace.log.segments import recovery
+from headrace.log.segments.head import NO_SEGMENT, Head, Reading, Slot
+from headrace.log.segments.segment import SEGMENT, Place, Segment, index_path, segment_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from headrace.log.layout import Layout, Piece
+    from headrace.log.segments.layout import Layout, Piece
 
 HEAD_NAME = "head"
 

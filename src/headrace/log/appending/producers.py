@@ -15,14 +15,14 @@ from zlib import crc32
 
 import numpy as np
 
-from headrace.log import layout as layouts
-from headrace.log.frame import END, PRODUCED
+from headrace.log.segments import layout as layouts
+from headrace.log.segments.frame import END, PRODUCED
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.log.head import Slot
-    from headrace.log.partition import Partition
+    from headrace.log.segments.head import Slot
+    from headrace.log.segments.partition import Partition
 
 NEVER = -(1 << 63)  # less than every sequence: the producer has appended nothing
 SUFFIX = ".producers"

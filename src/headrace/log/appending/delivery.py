@@ -9,11 +9,11 @@ import numpy as np
 
 from headrace.base.errors import HeadraceError, InvalidRows
 from headrace.log import records
-from headrace.log.frame import NO_PRODUCER
-from headrace.log.producers import NEVER, Overtaken, identity
-from headrace.log.requests import check_partition, request_for
-from headrace.log.sent import Sent, fail, finish
-from headrace.log.together import each
+from headrace.log.appending.producers import NEVER, Overtaken, identity
+from headrace.log.appending.requests import check_partition, request_for
+from headrace.log.appending.sent import Sent, fail, finish
+from headrace.log.appending.together import each
+from headrace.log.segments.frame import NO_PRODUCER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

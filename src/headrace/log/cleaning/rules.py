@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from headrace.base.errors import CleaningFailed
-from headrace.log import archive, compaction
-from headrace.log import layout as layouts
-from headrace.log.head import NO_SEGMENT, Slot
-from headrace.log.layout import Layout, Piece
-from headrace.log.producers import Producers
-from headrace.log.segment import name_of
+from headrace.log.appending.producers import Producers
+from headrace.log.cleaning import archive, compaction
+from headrace.log.segments import layout as layouts
+from headrace.log.segments.head import NO_SEGMENT, Slot
+from headrace.log.segments.layout import Layout, Piece
+from headrace.log.segments.segment import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headrace.base.errors import HeadraceError
+    from headrace.log.appending.writer import Writer
     from headrace.log.meta import Meta
-    from headrace.log.partition import Partition, Span
-    from headrace.log.writer import Writer
+    from headrace.log.segments.partition import Partition, Span
 
 LOCK_NAME = "cleaning"
 DIRTY = 0.5  # the part of the closed bytes that is not compacted yet, from which on compacting is worth its cost

@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING
 
 from headrace.base.disk import sync_folder
 from headrace.base.errors import AppendFailed
-from headrace.log import frame as framing
-from headrace.log import layout as layouts
-from headrace.log import recovery
-from headrace.log.frame import END, NO_PRODUCER, PRODUCED, Frame
-from headrace.log.head import BOOT, FILE_SIZE, NO_SEGMENT, Head, Slot
-from headrace.log.partition import HEAD_NAME
-from headrace.log.producers import NEVER, Last, Overtaken, Producers
-from headrace.log.segment import index_path, segment_path
+from headrace.log.appending.producers import NEVER, Last, Overtaken, Producers
+from headrace.log.segments import frame as framing
+from headrace.log.segments import layout as layouts
+from headrace.log.segments import recovery
+from headrace.log.segments.frame import END, NO_PRODUCER, PRODUCED, Frame
+from headrace.log.segments.head import BOOT, FILE_SIZE, NO_SEGMENT, Head, Slot
+from headrace.log.segments.partition import HEAD_NAME
+from headrace.log.segments.segment import index_path, segment_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from headrace.log.layout import Layout
-    from headrace.log.partition import Partition
-    from headrace.log.payload import Payload
+    from headrace.log.segments.layout import Layout
+    from headrace.log.segments.partition import Partition
+    from headrace.log.segments.payload import Payload
 
 SEGMENT_BYTES = 128 << 20
 SEGMENT_FRAMES = 8_192  # so that a segment's headers are read in some 20 ms

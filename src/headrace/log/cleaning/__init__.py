@@ -1,0 +1,1 @@
+"""What becomes of old records: retention, compaction, archives; and whether what is there is whole."""

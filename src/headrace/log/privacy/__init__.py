@@ -1,0 +1,1 @@
+"""Private columns: sealed with a key for each subject, forgotten with it."""
