@@ -156,7 +156,33 @@ REFUSED = {
         "rows of its input are withdrawn, and a session cannot lose a row",
         'emit="final"',
     ),
-    "a month": (lambda _: hr.tumbling("1 month", grace="0 s"), "[INVALID_TIME] '1 month'", "A number and a unit"),
+    "a result of a window's bounds": (
+        lambda s: s.group_by("user").window(WINDOW).agg(day="date_trunc('day', window_start)"),
+        "day is computed of window_start, which the window makes",
+        ".agg(…).with_columns(day=\"date_trunc('day', window_start)\")",
+    ),
+    "a month of grace": (
+        lambda _: hr.tumbling("1 h", grace="1 month"),
+        "[INVALID_TIME] '1 month'",
+        "A number and a unit",
+    ),
+    "a zone": (
+        lambda _: hr.tumbling("1 day", grace="0 s", timezone="Paris"),
+        "'Paris' is no time zone that is known",
+        '"Europe/Paris"',
+    ),
+    "minutes of a calendar": (
+        lambda _: hr.tumbling("10 minutes", grace="0 s", timezone="Europe/Paris"),
+        "[INVALID_WINDOW] 10 minutes is no period of a calendar",
+        "Leave timezone out",
+    ),
+    "months and weeks": (
+        lambda _: hr.hopping("1 year", "1 week", grace="0 s"),
+        "[INVALID_WINDOW] 1 year, 1 week and an offset of 0 seconds do not go together",
+        "in months, or all in weeks",
+    ),
+    "a month by days": (lambda _: hr.cumulating("1 month", "1 day", grace="0 s"), "do not go together", "in months"),
+    "no months": (lambda _: hr.tumbling("0 months", grace="0 s"), "a size and a hop above zero", '"10 minutes"'),
     "an emit": (
         lambda s: s.group_by().window(WINDOW, emit="end"),
         "emit='end' is not known",

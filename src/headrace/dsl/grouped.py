@@ -81,6 +81,7 @@ class Grouped:
         made = aggregates(named, above.schema, plain, step=step, functions=self._app._functions, sealed=above.sealed)
         check.aggregation(made, step=step, withdrawn=not self._node.appends, corrected=not node.appends)
         check.sessions(self._window, step=step, withdrawn=not self._node.appends)
+        check.bounds(made, self._keys, step=step)
         results = [(name, result.type) for name, result in made.results]
         schema = pa.schema([*((field.name, field.type) for field in keys), *results])
         return Table(self._app, replace(node, schema=schema, aggregates=made))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.base.names import quote
 from headrace.kernels.grouped import COUNT, GROUPS, Counts, by_position, tables
 from headrace.kernels.panes import PaneSql
+from headrace.kernels.periods import dated
 from headrace.kernels.singles import SinglesSql, pairs
 from headrace.kernels.state import alike, with_nulls
 
@@ -52,6 +53,8 @@ class Merging:
         if self.grouping.panes and self.watermark is not None and self.watermark != self.previous:
             outputs.append(self._closed(PaneSql(self.grouping.panes), self.watermark))
         delta = together(outputs)
+        if delta is not None and self.grouping.panes and self.grouping.panes.calendar:
+            delta = dated(delta, self.grouping.panes.calendar)
         return delta, Counts(rows_out=delta.num_rows if delta else 0)
 
     # -- putting partial groups together

@@ -2,13 +2,16 @@
 
 A pane is the longest piece that windows share: every window is a whole number of panes. `pane` below is SQL that
 gives a pane's start. A window is known by its end: windows that cumulate share their starts. All divisions round
-towards minus infinity, so times before 1970 are right too.
+towards minus infinity, so times before 1970 are right too. Windows of a calendar are the same over the numbers of its
+periods: a row's is in a column of its own, and the watermark's is asked for here.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from headrace.kernels.periods import PERIOD
 
 if TYPE_CHECKING:
     from headrace.kernels.spec import Panes
@@ -19,6 +22,11 @@ class PaneSql:
     """SQL about the panes and windows of one step."""
 
     panes: Panes
+
+    @property
+    def time(self) -> str:
+        """The column of a row that says where it is among the panes."""
+        return "_time" if self.panes.calendar is None else PERIOD
 
     def of(self, time: str) -> str:
         """Return the start of the pane that an instant is in."""
@@ -55,7 +63,8 @@ class PaneSql:
 
     def closed_end(self, watermark: int) -> int:
         """Return the greatest end that a window closed at a watermark may have."""
-        return watermark - self.panes.grace
+        closed = watermark - self.panes.grace
+        return closed if self.panes.calendar is None else self.panes.calendar.number(closed)
 
     def gone(self, pane: str, watermark: int) -> str:
         """Return whether all windows of the pane are closed at a watermark."""

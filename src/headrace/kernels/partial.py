@@ -10,10 +10,13 @@ import pyarrow as pa
 from headrace.kernels.gaps import CHUNK, SessionSql
 from headrace.kernels.grouped import COUNT, Counts, by_position
 from headrace.kernels.panes import PaneSql
+from headrace.kernels.periods import PERIOD, numbered
 
 if TYPE_CHECKING:
     from headrace.kernels.duck import Duck
-    from headrace.kernels.spec import Grouping
+    from headrace.kernels.spec import Grouping, Panes
+
+_NTH = "_headrace_nth"
 
 
 @dataclass
@@ -29,8 +32,11 @@ def partial(duck: Duck, grouping: Grouping, rows: str, watermark: int | None, *,
     """Group the rows of relation `rows`; rows whose windows are all closed at the watermark are late."""
     if grouping.session is not None:
         return _chunks(duck, grouping, rows, watermark)
-    made = [duck.arrow(partial_groups(grouping, rows))]
-    made += [duck.arrow(partial_values(grouping, number, rows)) for number in range(len(grouping.values))]
+    placed = rows
+    if grouping.panes is not None and grouping.panes.calendar is not None:
+        placed = numbered(duck, grouping.panes.calendar, rows)
+    made = [duck.arrow(partial_groups(grouping, placed))]
+    made += [duck.arrow(partial_values(grouping, number, placed)) for number in range(len(grouping.values))]
     judged = Judged(made, None)
     if grouping.panes is None or watermark is None:
         judged.counts.rows_in = _total(made[0])
@@ -57,14 +63,18 @@ def _chunks(duck: Duck, grouping: Grouping, rows: str, watermark: int | None) ->
 def _group_columns(grouping: Grouping) -> list[str]:
     columns = [f"{sql} AS k{i}" for i, (_, sql, _) in enumerate(grouping.keys)]
     if grouping.panes:
-        columns.append(f"{PaneSql(grouping.panes).of('_time')} AS _pane")
+        sql = PaneSql(grouping.panes)
+        columns.append(f"{sql.of(sql.time)} AS _pane")
     if grouping.session:
         columns.append(f"{CHUNK} AS _pane")
     return columns
 
 
 def _only_inside(grouping: Grouping) -> str:
-    return PaneSql(grouping.panes).inside("_time") if grouping.panes else "true"
+    if grouping.panes is None:
+        return "true"
+    sql = PaneSql(grouping.panes)
+    return sql.inside(sql.time)
 
 
 def partial_groups(grouping: Grouping, rows: str) -> str:
@@ -105,10 +115,19 @@ def _without_late(
         names = [groups, *(duck.register(table) for table in judged.tables[1:])]
         judged.tables = [duck.arrow(f"SELECT * FROM {name} WHERE NOT {gone}") for name in names]
         if want_late:
-            judged.late = duck.arrow(
-                f"SELECT * FROM {rows} WHERE {sql.gone('_time', watermark)} AND {_only_inside(grouping)}"
-            )
+            judged.late = late_rows(duck, grouping.panes, rows, watermark)
     return judged
+
+
+def late_rows(duck: Duck, panes: Panes, rows: str, watermark: int) -> pa.Table:
+    """Return the rows whose windows are all closed at the watermark, as they are and in their order."""
+    sql = PaneSql(panes)
+    late = f"{sql.gone(sql.time, watermark)} AND {sql.inside(sql.time)}"
+    if panes.calendar is None:
+        return duck.arrow(f"SELECT * FROM {rows} WHERE {late}")
+    ordered = f"(SELECT *, row_number() OVER () AS {_NTH} FROM {rows})"  # to be joined keeps no order
+    placed = numbered(duck, panes.calendar, ordered)
+    return duck.arrow(f"SELECT * EXCLUDE ({PERIOD}, {_NTH}) FROM {placed} WHERE {late} ORDER BY {_NTH}")
 
 
 def _total(groups: pa.Table) -> int:

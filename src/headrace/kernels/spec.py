@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headrace.base.calendar import Calendar
+
 Column = tuple[str, str]
 """A column's name and its type in DuckDB."""
 
@@ -117,7 +119,8 @@ class Values:
 class Panes:
     """Windows `[start, start + size)` every `every`, made of panes; all in microseconds.
 
-    Where they are `cumulating`, a window ends at every `every` and begins where the last `size` began.
+    Where they are `cumulating`, a window ends at every `every` and begins where the last `size` began. With a
+    `calendar` all but `grace` are counted in its periods.
     """
 
     size: int
@@ -126,6 +129,7 @@ class Panes:
     grace: int
     offset: int
     cumulating: bool = False
+    calendar: Calendar | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +160,11 @@ class Grouping:
     results: tuple[tuple[str, str, str], ...]  # name, SQL, type
     users: tuple[UserAggregate, ...] = ()
     session: Session | None = None
+
+    @property
+    def reads_twice(self) -> bool:
+        """Whether its rows are gone through more than once."""
+        return bool(self.values or self.session or (self.panes and self.panes.calendar))
 
     @property
     def simple(self) -> bool:

@@ -225,5 +225,21 @@ def sessions(window: object, *, step: str, withdrawn: bool) -> None:
         )
 
 
+def bounds(made: Aggregates, keys: Collection[str], *, step: str) -> None:
+    """Refuse results that are computed of their window's bounds, which stand beside them.
+
+    Raises:
+        InvalidPlan: one is.
+
+    """
+    for name, result in made.results:
+        used = sorted((result.columns & {"window_start", "window_end"}) - set(keys))
+        if used:
+            raise InvalidPlan(
+                f'step "{step}": {name} is computed of {used[0]}, which the window makes',
+                hint=f'Compute it of the result: .agg(…).with_columns({name}="{result.text}").',
+            )
+
+
 def _drawn(made: Scalar) -> str:
     return ", ".join(dict.fromkeys(call.function.name for call in made.calls if not call.function.deterministic))

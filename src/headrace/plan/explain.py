@@ -168,7 +168,7 @@ def _state(node: Node) -> str | None:
     if isinstance(node.window, SessionWindow):
         return f"a row per ({group}, session), dropped when it closes"
     assert isinstance(node.window, AlignedWindow)  # noqa: S101 -- there is no other
-    return f"a row per ({group}, pane of {show_duration(node.window.pane)}), dropped when its last window closes"
+    return f"a row per ({group}, pane of {node.window.shown_pane}), dropped when its last window closes"
 
 
 def _buffers(node: Join) -> str:

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Literal
 
+from headrace.base.calendar import DAY, HOUR, MONDAY, Calendar, Length, check_zone, common, length, show_length
 from headrace.base.errors import PlanError
 from headrace.base.time import duration, show_duration
+
+Kind = Literal["tumbling", "hopping", "cumulating"]
 
 
 class InvalidWindow(PlanError):
@@ -33,24 +36,37 @@ class AlignedWindow(Window):
     """Windows `[start, start + size)` that start every `every`, aligned to 1970-01-01 UTC plus `offset`.
 
     Cumulating ones start every `size`, and one ends at every `every`. A window is open until the watermark reaches
-    `end + grace`.
+    `end + grace`. With a `calendar`, `size`, `every` and `offset` count its periods; `said` is how long they are.
     """
 
-    kind: Literal["tumbling", "hopping", "cumulating"]
+    kind: Kind
     size: int
     every: int
     offset: int
+    calendar: Calendar | None = None
+    said: tuple[str, str, str] = ("", "", "")
 
     @property
     def pane(self) -> int:
         """The length of the pieces that the windows share: state is kept once a pane, not once a window."""
         return gcd(self.size, self.every)
 
+    @property
+    def shown_pane(self) -> str:
+        """The length of a pane, as people write it."""
+        if self.calendar is None:
+            return show_duration(self.pane)
+        return show_length(Length(self.calendar.months * self.pane, self.calendar.micros * self.pane))
+
     def __str__(self) -> str:
         between = {"tumbling": "", "hopping": " every ", "cumulating": " by "}[self.kind]
-        every = between and between + show_duration(self.every)
-        offset = f", offset {show_duration(self.offset)}" if self.offset else ""
-        return f"{self.kind} {show_duration(self.size)}{every}, grace {show_duration(self.grace)}{offset}"
+        size, every, offset = show_duration(self.size), show_duration(self.every), show_duration(self.offset)
+        if self.calendar is not None:
+            size, every, offset = self.said
+        every = between and between + every
+        zone = f" in {self.calendar.zone}" if self.calendar is not None else ""
+        moved = f", offset {offset}" if offset != show_duration(0) else ""
+        return f"{self.kind} {size}{every}{zone}, grace {show_duration(self.grace)}{moved}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,50 +87,57 @@ class SessionWindow(Window):
         return f"session, gap {show_duration(self.gap)}, grace {show_duration(self.grace)}"
 
 
-def tumbling(size: str, *, grace: str, offset: str = "0 seconds") -> Window:
+def tumbling(size: str, *, grace: str, offset: str = "0 seconds", timezone: str | None = None) -> Window:
     """Windows that touch and never overlap: `[0, size)`, `[size, 2 size)`, …, aligned to 1970-01-01 UTC.
 
     `grace` is how long a window is still corrected after the watermark has passed its end; it has no default,
     since it decides which rows come too late.
 
+    With a `timezone` (`"Europe/Paris"`), and for months, quarters and years always (UTC where none is said), windows
+    are those of the calendar: a size is whole months, weeks (from Monday), days, or hours that divide a day, and a
+    window begins when the clock of the zone first shows its start, so that a day has 23 hours in March and 25 in
+    October. `offset` moves the start on that clock: `"6 hours"`, `"-1 day"`, of years `"3 months"`. Trap: an hour that
+    the clock shows twice is in one window, of two hours. `window_start` and `window_end` are instants, as ever.
+
     Raises:
-        InvalidTime: a text is no duration.
-        InvalidWindow: the size is not above zero, or the grace is below it.
+        InvalidTime: a text is no duration, or no time zone.
+        InvalidWindow: the size is not above zero, or no period of a calendar; or the grace is below zero.
 
     """
-    width = duration(size, what="window size")
-    return _window("tumbling", width, width, grace, offset)
+    return _window("tumbling", (size, size, offset), grace, timezone)
 
 
-def hopping(size: str, every: str, *, grace: str, offset: str = "0 seconds") -> Window:
+def hopping(size: str, every: str, *, grace: str, offset: str = "0 seconds", timezone: str | None = None) -> Window:
     """Windows of length `size` that start `every` so often: they overlap where `every` is shorter than `size`.
 
-    Where `every` is longer than `size`, rows between two windows belong to none and are counted as such.
+    Where `every` is longer than `size`, rows between two windows belong to none and are counted as such. With a
+    `timezone` they are of the calendar, as those of `tumbling`: a year every month, a week every day.
 
     Raises:
-        InvalidTime: a text is no duration.
-        InvalidWindow: a length is not above zero, or the grace is below it.
+        InvalidTime: a text is no duration, or no time zone.
+        InvalidWindow: a length is not above zero, or no period of a calendar; or the grace is below zero.
 
     """
-    return _window("hopping", duration(size, what="window size"), duration(every, what="hop"), grace, offset)
+    return _window("hopping", (size, every, offset), grace, timezone)
 
 
-def cumulating(size: str, step: str, *, grace: str, offset: str = "0 seconds") -> Window:
+def cumulating(size: str, step: str, *, grace: str, offset: str = "0 seconds", timezone: str | None = None) -> Window:
     """Windows that grow: `[start, start + step)`, `[start, start + 2 step)`, … up to the whole of a period of `size`.
 
     A row is in every window of its period that ends after it, so the whole day by the hour is
     `hr.cumulating("1 day", "1 hour", grace=…)`: at most 24 rows a day and group, each with all that was there by then.
+    With a `timezone` they are of the calendar, as those of `tumbling`.
 
     Raises:
-        InvalidTime: a text is no duration.
-        InvalidWindow: a length is not above zero, the size is no multiple of the step, or the grace is below zero.
+        InvalidTime: a text is no duration, or no time zone.
+        InvalidWindow: a length is not above zero, or no period of a calendar; the size is no multiple of the step, or
+            the grace is below zero.
 
     """
-    width, every = duration(size, what="window size"), duration(step, what="step")
-    made = _window("cumulating", width, every, grace, offset)
-    if width % every:
+    made = _window("cumulating", (size, step, offset), grace, timezone)
+    if made.size % made.every:
         raise InvalidWindow(
-            f"a window of {show_duration(width)} cannot grow by {show_duration(every)}",
+            f"a window of {show_length(length(size))} cannot grow by {show_length(length(step))}",
             detail="The last step would end after the window.",
             hint='The size is a whole number of steps: hr.cumulating("1 hour", "10 minutes", grace=…).',
         )
@@ -140,15 +163,48 @@ def session(gap: str, *, grace: str) -> Window:
     return SessionWindow(gap=width, grace=_grace(grace))
 
 
-def _window(
-    kind: Literal["tumbling", "hopping", "cumulating"], size: int, every: int, grace: str, offset: str
-) -> AlignedWindow:
+def _window(kind: Kind, said: tuple[str, str, str], grace: str, timezone: str | None) -> AlignedWindow:
+    """Return windows of a size, a hop or step, and an offset, as they were said."""
     allowed = _grace(grace)
-    if size <= 0 or every <= 0:
+    size, every = length(said[0], what="window size"), length(said[1], what="step" if kind == "cumulating" else "hop")
+    offset = length(said[2], what="offset")
+    if min(size.months, size.micros, every.months, every.micros) < 0 or Length(0, 0) in (size, every):
         between = "step" if kind == "cumulating" else "hop"
         raise InvalidWindow(f"a window needs a size and a {between} above zero", hint='For example "10 minutes".')
-    shift = duration(offset, what="offset") % (size if kind == "cumulating" else every)
-    return AlignedWindow(kind=kind, size=size, every=every, grace=allowed, offset=shift)
+    if timezone is not None or size.months or every.months or offset.months:
+        return _of_calendar(kind, (size, every, offset), allowed, timezone)
+    shift = offset.micros % (size.micros if kind == "cumulating" else every.micros)
+    return AlignedWindow(kind=kind, size=size.micros, every=every.micros, grace=allowed, offset=shift)
+
+
+def _of_calendar(kind: Kind, lengths: tuple[Length, Length, Length], grace: int, timezone: str | None) -> AlignedWindow:
+    """Return windows made of the periods of a zone's calendar: the longest that size, hop and offset are made of."""
+    size, every, offset = lengths
+    said = show_length(size), show_length(every), show_length(offset)
+    months = Length(offset.months, 0)
+    unit = common((size, every, months))
+    if unit is None:
+        raise InvalidWindow(
+            f"{said[0]}, {said[1]} and an offset of {said[2]} do not go together",
+            detail="Months have no fixed number of days.",
+            hint="Give size, hop and offset in months, or all in weeks, days or hours.",
+        )
+    if not unit.months and unit.micros % DAY and (unit.micros % HOUR or DAY % unit.micros):
+        raise InvalidWindow(
+            f"{said[0]} is no period of a calendar"
+            if size == every
+            else f"{said[0]} and {said[1]} are no periods of a calendar",
+            detail="These are whole months, weeks, days, and hours that divide a day.",
+            hint="Leave timezone out: windows of a fixed length need none.",
+        )
+    parts = unit.months or unit.micros
+    made, hop, moved = (each.months // parts if unit.months else each.micros // parts for each in (size, every, months))
+    whole, weekly = (made, size.weekly) if kind == "cumulating" else (hop, every.weekly)
+    anchor = offset.micros + (MONDAY if weekly else 0)
+    calendar = Calendar(check_zone(timezone or "UTC"), unit.months, unit.micros, anchor)
+    return AlignedWindow(
+        kind=kind, size=made, every=hop, grace=grace, offset=moved % whole, calendar=calendar, said=said
+    )
 
 
 def _grace(text: str) -> int:

@@ -70,8 +70,15 @@ def _results(node: Aggregate) -> tuple[tuple[str, str, str], ...]:
 
 
 def _panes(w: AlignedWindow) -> Panes:
-    cumulating = w.kind == "cumulating"
-    return Panes(size=w.size, every=w.every, pane=w.pane, grace=w.grace, offset=w.offset, cumulating=cumulating)
+    return Panes(
+        size=w.size,
+        every=w.every,
+        pane=w.pane,
+        grace=w.grace,
+        offset=w.offset,
+        cumulating=w.kind == "cumulating",
+        calendar=w.calendar,
+    )
 
 
 def _user(call: AggregateCall) -> UserAggregate:

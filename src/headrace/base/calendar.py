@@ -1,0 +1,175 @@
+"""Months, days and hours as people in a zone count them: periods of a zone's calendar, numbered without a gap.
+
+A period begins when the zone's clock first shows its start, and ends when the clock first shows its end. So a day in
+March may have 23 hours and one in October 25; midnight that the clock skips is the instant at which it skips it; of two
+midnights the first counts; and a day that a zone left out (Samoa, 2011-12-30) is a period without length. Instants and
+lengths are microseconds; what a clock shows is counted as if the zone were UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from math import gcd
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo, available_timezones
+
+import numpy as np
+
+from headrace.base.errors import InvalidTime
+from headrace.base.time import END_OF_TIME, MICROS, duration, show_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+HOUR, DAY, WEEK = 3_600 * MICROS, 86_400 * MICROS, 7 * 86_400 * MICROS
+MONDAY = -3 * DAY
+"""1970-01-01 was a Thursday: where a week begins."""
+
+_START_OF_TIME = -62_135_596_800 * MICROS  # 0001-01-01, the first instant of Python's calendar and of Spark's
+_LAST_DAY = END_OF_TIME - DAY  # a zone's clock must not show the year 10000, nor the year 0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MONTHS = {"month": 1, "quarter": 3, "year": 12}
+_IN_MONTHS = re.compile(r"(?<![\d.])([+-]?\d+)\s*(month|quarter|year)s?\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """So many months and so many microseconds; `weekly`: it was said in weeks, which begin on Mondays."""
+
+    months: int
+    micros: int
+    weekly: bool = False
+
+
+def length(value: str | timedelta, *, what: str = "length") -> Length:
+    """Return a length that may have months, quarters and years: `"1 month"`, `"1 year 6 months"`, `"2 weeks"`.
+
+    Raises:
+        InvalidTime: the text is no length; `what` names it.
+
+    """
+    if not isinstance(value, str):
+        return Length(0, duration(value, what=what))
+    months = sum(int(count) * _MONTHS[unit.lower()] for count, unit in _IN_MONTHS.findall(value))
+    rest = _IN_MONTHS.sub(" ", value)
+    micros = 0 if rest != value and not rest.strip() else duration(rest if rest != value else value, what=what)
+    weekly = "week" in rest.lower() and micros % WEEK == 0
+    return Length(months, micros, weekly)
+
+
+def show_length(value: Length) -> str:
+    """Return a length as people write it: `1 year 6 months`, `7 days`."""
+    years, months = divmod(value.months, 12) if value.months >= 0 else (0, value.months)
+    said = [
+        f"{count} {unit}{'s' if abs(count) != 1 else ''}"
+        for count, unit in ((years, "year"), (months, "month"))
+        if count
+    ]
+    if value.micros % DAY == 0 and value.micros and not value.weekly:
+        days = value.micros // DAY
+        said.append(f"{days} day{'s' if abs(days) != 1 else ''}")
+    elif value.micros or not said:
+        said.append(show_duration(value.micros))
+    return " ".join(said)
+
+
+def check_zone(name: str) -> str:
+    """Return the name of a zone that is known.
+
+    Raises:
+        InvalidTime: it is not.
+
+    """
+    if isinstance(name, str) and name in available_timezones():
+        return name
+    raise InvalidTime(f"{name!r} is no time zone that is known", hint='For example "Europe/Paris" or "UTC".')
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """Periods of `months` months or, where that is 0, of `micros`; period 0 begins where the clock shows `anchor`.
+
+    The rules of zones are those of the machine's time zone database.
+    """
+
+    zone: str
+    months: int
+    micros: int
+    anchor: int
+
+    def start(self, number: int) -> int:
+        """Return the instant at which a period begins, which is where the one before it ends."""
+        return _start(self, number)
+
+    def starts(self, numbers: Iterable[int]) -> list[int]:
+        """Return the instants at which periods begin."""
+        return [_start(self, number) for number in numbers]
+
+    def number(self, instant: int) -> int:
+        """Return the period that an instant is in."""
+        found = self._shown(instant + _offset(self.zone, instant))
+        while _start(self, found + 1) <= instant:
+            found += 1
+        while _start(self, found) > instant:
+            found -= 1
+        return found
+
+    def reading(self, number: int) -> int:
+        """Return what the clock shows where a period begins."""
+        if not self.months:
+            return number * self.micros + self.anchor
+        return int(np.datetime64(number * self.months, "M").astype("datetime64[us]").astype(np.int64)) + self.anchor
+
+    def _shown(self, reading: int) -> int:
+        """Return the period whose days, by name, a clock shows."""
+        if not self.months:
+            return (reading - self.anchor) // self.micros
+        month = np.datetime64(reading - self.anchor, "us").astype("datetime64[M]").astype(np.int64)
+        return int(month) // self.months
+
+
+@lru_cache(maxsize=1 << 16)
+def _start(calendar: Calendar, number: int) -> int:
+    return _first(calendar.zone, calendar.reading(number))
+
+
+def _first(zone: str, reading: int) -> int:
+    """Return the first instant at which a zone's clock shows a reading, or jumps past it."""
+    if not _START_OF_TIME + DAY <= reading <= _LAST_DAY:
+        return reading - _offset(zone, reading)
+    shown = datetime(1970, 1, 1) + timedelta(microseconds=reading)  # noqa: DTZ001 -- what a clock shows
+    before, after = (_micros(shown.replace(tzinfo=ZoneInfo(zone), fold=fold).utcoffset()) for fold in (0, 1))
+    found = reading - before
+    if _offset(zone, found) == before:
+        return found
+    return _jump(zone, reading - after, found)  # the reading is skipped
+
+
+def _jump(zone: str, low: int, high: int) -> int:
+    """Return the instant in (low, high], a whole second, at which the zone's clock is set forward."""
+    before, least, most = _offset(zone, low), low // MICROS, -(-high // MICROS)
+    while most - least > 1:
+        middle = (least + most) // 2
+        least, most = (middle, most) if _offset(zone, middle * MICROS) == before else (least, middle)
+    return most * MICROS
+
+
+def _offset(zone: str, instant: int) -> int:
+    """Return how far a zone's clock is ahead of UTC."""
+    within = min(max(instant, _START_OF_TIME + DAY), _LAST_DAY)
+    return _micros((_EPOCH + timedelta(microseconds=within)).astimezone(ZoneInfo(zone)).utcoffset())
+
+
+def _micros(offset: Any) -> int:
+    made: int = offset // timedelta(microseconds=1)
+    return made
+
+
+def common(lengths: Iterable[Length]) -> Length | None:
+    """Return the longest length of which all are multiples, or None where months meet days."""
+    listed = list(lengths)
+    months, micros = gcd(*(each.months for each in listed)), gcd(*(each.micros for each in listed))
+    return None if months and micros else Length(months, micros)
