@@ -443,7 +443,7 @@ def stream():
         (lambda s: s.group_by("k").top(1, "v", rank="_time"), InvalidPlan, "Headrace uses itself"),
         (lambda s: s.group_by("k").top(1, "v", rank="no name"), InvalidName, "no name"),
         (lambda s: s.group_by("k").top(1, "v").to_topic("o"), InvalidPlan, 'rank="position"'),
-        (lambda s: s.group_by().window(hr.tumbling("1 s", grace="0 s")).top(1, "v"), InvalidPlan, "not there yet"),
+        (lambda s: s.group_by().window(hr.session("1 s", grace="0 s")).top(1, "v"), InvalidPlan, "cannot be ranked"),
         (lambda s: s.group_by("k").top(1, "v").late, InvalidPlan, "no late rows"),
     ],
 )

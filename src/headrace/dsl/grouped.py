@@ -95,29 +95,31 @@ class Grouped:
         that moves is withdrawn and comes again. Without it only rows that enter and leave are given out. Over a table
         all rows of each group are kept, so that the next one can take the place of one that goes.
 
+        After `.window(…)` the first rows of each window of each group, with `window_start` and `window_end` behind the
+        columns and before the rank; they are dropped from the state when the window closes.
+
         Raises:
-            PlanError: `n` is no positive integer, `by` no order, `rank` a column that is there, or there is a window.
+            PlanError: `n` is no positive integer, `by` no order, `rank` a column that is there, or the window no
+                tumbling, hopping or cumulating one.
 
         """
         node = Top(up=self._node, schema=self._node.schema, keys=self._keys, n=n, order=(), rank=rank)
         step = step_name(node)
-        if self._window is not None:
-            raise InvalidPlan(
-                f'step "{step}": top of windows is not there yet',
-                hint='Rank the table of an aggregate: .window(…).agg(…), then .group_by("window_end").top(…).',
-            )
+        window = check.ranked_window(self._window, step=step)
         if not isinstance(n, int) or isinstance(n, bool) or n < 1:
             raise InvalidPlan(f'step "{step}": top({n!r}, …) needs a positive number of rows')
-        fields = list(self._node.schema)
+        fields = [*self._node.schema, *(_WINDOW if window else [])]
         if rank is not None:
-            check_identifier(rank, what="column")
-            check.no_repeats([*self._node.schema.names, rank], step=step)
-            fields.append(pa.field(rank, pa.int32()))
+            fields.append(pa.field(check_identifier(rank, what="column"), pa.int32()))
+        check.no_repeats([field.name for field in fields], step=step)
         terms = order(by, self._node.schema, step=step, functions=self._app._functions)
         for term in terms:
             check.clear(term.value.columns, self._node.sealed, step=step, role="what rows are ordered by")
             check.steady(term.value, step=step, withdrawn=not self._node.appends)
         up = self._node
-        if not self._keys and not up.appends:  # each shard ranks its rows, so that few of them meet in one place
+        if (
+            not self._keys and not up.appends and window is None
+        ):  # each shard ranks its rows, so that few of them meet in one place
             up = replace(node, order=terms, rank=None, part=True)
-        return Table(self._app, replace(node, up=up, schema=pa.schema(fields), order=terms))
+        made = replace(node, up=up, schema=pa.schema(fields), order=terms, window=window, emit=self._emit)
+        return Table(self._app, made)

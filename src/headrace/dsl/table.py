@@ -38,10 +38,10 @@ class Table(Handle):
             PlanError: this step has no windows, so nothing can be late for it.
 
         """
-        if not isinstance(self._node, Aggregate) or self._node.window is None:
+        if not isinstance(self._node, Aggregate | Top) or self._node.window is None:
             raise InvalidPlan(
                 f'step "{self.name}" has no late rows',
-                hint="Only steps with a window do; take .late right after .agg(…).",
+                hint="Only steps with a window do; take .late right after .agg(…) or .top(…).",
             )
         return Stream(self._app, Late(of=self._node, schema=self._node.up.schema))
 

@@ -80,7 +80,9 @@ def _dedupe(node: Dedupe) -> dict[str, Any]:
 
 @_own.register
 def _top(node: Top) -> dict[str, Any]:
+    windows = {} if node.window is None else {"window": str(node.window), "emit": node.emit}
     return {
+        **windows,
         "n": node.n,
         "order": [f"{_typed(term.value)} {term.direction}" for term in node.order],
         "rank": node.rank,

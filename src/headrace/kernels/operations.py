@@ -28,6 +28,7 @@ from headrace.kernels.spec import (
     Merge,
     Op,
     Partial,
+    Place,
     Query,
     Send,
     Stage,
@@ -37,6 +38,7 @@ from headrace.kernels.spec import (
 )
 from headrace.kernels.staging import as_they_are, staged, staged_schema
 from headrace.kernels.task import stage
+from headrace.kernels.window_top import WindowTopping, placed
 
 if TYPE_CHECKING:
     from headrace.kernels.level import LevelRun
@@ -121,10 +123,24 @@ def _dedupe(op: Dedupe, run: LevelRun) -> None:
     run.came(op.output, [delta] if delta is not None and delta.num_rows else [])
 
 
+@do.register(Place)
+def _place(op: Place, run: LevelRun) -> None:
+    rows = run.relation(op.input)
+    if rows is None:
+        return
+    watermark = run.task.watermarks.get(op.step)
+    made = placed(run.duck, op.panes, rows, watermark, want_late=op.late is not None)
+    run.count(op.step, made.counts)
+    run.relations[op.output] = made.rows
+    if op.late is not None and made.late is not None:
+        run.came(op.late, [made.late])
+
+
 @do.register(Best)
 def _best(op: Best, run: LevelRun) -> None:
     parts = run.materialized(op.input)
-    run.count(op.step, top.counted(parts))
+    if op.ranking.panes is None:
+        run.count(op.step, top.counted(parts))
     run.came(op.output, [top.best(run.duck, op.ranking, parts)] if parts else [])
 
 
@@ -133,10 +149,18 @@ def _top(op: Top, run: LevelRun) -> None:
     parts = run.materialized(op.input)
     if op.counts:
         run.count(op.step, top.counted(parts))
-    delta = top.Topping(run.duck, op.ranking, run.states[op.step]).run(parts) if parts else None
+    delta = _topping(op, run).run(parts)
     if delta is not None and delta.num_rows:
         run.count(op.step, Counts(rows_out=delta.num_rows))
         run.came(op.output, [delta])
+
+
+def _topping(op: Top, run: LevelRun) -> top.Topping:
+    state = run.states[op.step]
+    if op.ranking.panes is None:
+        return top.Topping(run.duck, op.ranking, state)
+    now, before = run.task.watermarks.get(op.step), run.task.previous.get(op.step)
+    return WindowTopping(run.duck, op.ranking, state, now, before)
 
 
 @do.register(Arrival)

@@ -220,7 +220,8 @@ class Dedupe(StatefulOp):
 class Ranking:
     """The `n` first rows of each group. Inside, columns are `c0…`, and what order terms computed is `o0…`.
 
-    `group` are numbers of columns, `made` the types of `o0…`, `order` SQL terms over both.
+    `group` are numbers of columns, `made` the types of `o0…`, `order` SQL terms over both. With `panes` the last column
+    (it is the last of the group too) says in which window a row is.
     """
 
     columns: tuple[Column, ...]
@@ -230,6 +231,18 @@ class Ranking:
     n: int
     rank: str | None
     insert_only: bool
+    panes: Panes | None = None
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place(Op):
+    """Rows with the pane that each is in; those whose windows are all closed are late."""
+
+    input: int
+    output: int
+    late: int | None
+    panes: Panes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

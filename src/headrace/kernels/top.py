@@ -38,7 +38,7 @@ def tables(ranking: Ranking) -> tuple[TableSpec, ...]:
 
 def best(duck: Duck, ranking: Ranking, parts: list[pa.Table]) -> pa.Table:
     """Return the n first of each group among rows that only come: no other row of theirs can matter."""
-    columns = [*_columns(ranking), *_made(ranking)]
+    columns = [*columns_of(ranking), *made_of(ranking)]
     rows = " UNION ALL ".join(f"SELECT * FROM {duck.register(part)}" for part in parts)
     nth = f"row_number() OVER ({_window(ranking)})"
     return duck.arrow(f"SELECT {', '.join(columns)}, {COUNT}, _time FROM ({rows}) QUALIFY {nth} <= {ranking.n}")
@@ -56,8 +56,8 @@ class Topping:
 
     def run(self, parts: list[pa.Table]) -> pa.Table | None:
         """Take in rows (columns, order terms, `_n` and `_time`) and return the delta of the first n of each group."""
-        delta = self._netted(parts)
-        if not delta.num_rows:
+        delta = self._netted(parts) if parts else None
+        if delta is None or not delta.num_rows:
             return None
         self._nulls = with_nulls([delta])
         changed = self.duck.register(delta)
@@ -72,8 +72,8 @@ class Topping:
     def _netted(self, parts: list[pa.Table]) -> pa.Table:
         """Return each row that came or went once, with its count; what cancels out is gone."""
         rows = " UNION ALL ".join(f"SELECT * FROM {self.duck.register(part)}" for part in parts)
-        columns = _columns(self.ranking)
-        made = [f"any_value({name}) AS {name}" for name in _made(self.ranking)]
+        columns = columns_of(self.ranking)
+        made = [f"any_value({name}) AS {name}" for name in made_of(self.ranking)]
         net = f"sum({COUNT})::BIGINT AS {COUNT}, max(_time) AS _time"
         return self.duck.arrow(
             f"SELECT {', '.join([*columns, *made, net])} FROM ({rows}) {by_position(columns)} HAVING sum({COUNT}) <> 0"
@@ -81,7 +81,7 @@ class Topping:
 
     def _keep(self, changed: str) -> None:
         """Bring the multiset of all rows up to date."""
-        columns = [f"d.{name}" for name in [*_columns(self.ranking), *_made(self.ranking)]]
+        columns = [f"d.{name}" for name in [*columns_of(self.ranking), *made_of(self.ranking)]]
         count = f"(coalesce(s.{COUNT}, 0) + d.{COUNT})::BIGINT AS {COUNT}"
         same = self.state.matching(ROWS, "d", "s", nulls=self._nulls)
         rows = self.duck.arrow(
@@ -92,47 +92,47 @@ class Topping:
 
     def _before(self, changed: str) -> None:
         """Make `top_before`: what was given out of the touched groups, each row with how many stand before it."""
-        names = [*_columns(self.ranking), COUNT, *_made(self.ranking)]
+        names = [*columns_of(self.ranking), COUNT, *made_of(self.ranking)]
         columns = [*(f"s.{name}" for name in names), "s.rowid AS o_row"]
-        touched = f"(SELECT DISTINCT {', '.join(_group(self.ranking)) or '1'} FROM {changed})"
+        touched = f"(SELECT DISTINCT {', '.join(group_of(self.ranking)) or '1'} FROM {changed})"
         kept = (
             f"SELECT {', '.join(columns)} FROM {self.state.name(BEST)} s "
-            f"SEMI JOIN {touched} t ON {alike('s', 't', _group(self.ranking))}"
+            f"SEMI JOIN {touched} t ON {alike('s', 't', group_of(self.ranking))}"
         )
         self._make("top_before", f"SELECT *, {self._ahead()} AS _ahead FROM ({kept})")
 
     def _shrunk(self, changed: str) -> None:
         """Make `top_shrunk`: the groups of which a row that was given out is withdrawn."""
-        group = [f"b.{name}" for name in _group(self.ranking)]
+        group = [f"b.{name}" for name in group_of(self.ranking)]
         went = f"SELECT * FROM {changed} WHERE {COUNT} < 0"
-        same = alike("b", "d", _columns(self.ranking))
+        same = alike("b", "d", columns_of(self.ranking))
         self._make(
             "top_shrunk", f"SELECT DISTINCT {', '.join(group) or '1'} FROM top_before b JOIN ({went}) d ON {same}"
         )
 
     def _candidates(self, changed: str) -> str:
         """Return SQL for rows among which are the first n of the touched groups."""
-        names = [*_columns(self.ranking), *_made(self.ranking)]
+        names = [*columns_of(self.ranking), *made_of(self.ranking)]
         near = f"SELECT * FROM (SELECT {', '.join([*names, COUNT])} FROM top_before UNION ALL "
         near += f"SELECT {', '.join([*names, COUNT])} FROM {changed} WHERE {COUNT} > 0) x"
         if not self.ranking.insert_only:
-            near += f" ANTI JOIN top_shrunk t ON {alike('x', 't', _group(self.ranking))}"
-        made = [f"any_value({name}) AS {name}" for name in _made(self.ranking)]
-        columns = _columns(self.ranking)
+            near += f" ANTI JOIN top_shrunk t ON {alike('x', 't', group_of(self.ranking))}"
+        made = [f"any_value({name}) AS {name}" for name in made_of(self.ranking)]
+        columns = columns_of(self.ranking)
         once = f"SELECT {', '.join([*columns, *made, f'sum({COUNT})::BIGINT AS {COUNT}'])} FROM ({near}) "
         once += by_position(columns)
         if self.ranking.insert_only:
             return once
         every = (
             f"SELECT {', '.join(f's.{name}' for name in [*names, COUNT])} FROM {self.state.name(ROWS)} s "
-            f"SEMI JOIN top_shrunk t ON {alike('s', 't', _group(self.ranking))} "
+            f"SEMI JOIN top_shrunk t ON {alike('s', 't', group_of(self.ranking))} "
             f"WHERE s.{COUNT} > 0"  # after a reset rows may go that were never seen to come
         )
         return f"{once} UNION ALL {every}"
 
     def _compare(self, changed: str) -> None:
         """Make `top_changes`: rows that enter, leave or, where positions are given out, move."""
-        n, names = self.ranking.n, [*_columns(self.ranking), *_made(self.ranking)]
+        n, names = self.ranking.n, [*columns_of(self.ranking), *made_of(self.ranking)]
         ranked = f"SELECT *, {self._ahead()} AS _ahead FROM ({self._candidates(changed)})"
         after = (
             f"SELECT {', '.join(names)}, _ahead, least({COUNT}, {n} - _ahead) AS {COUNT} FROM ({ranked}) "
@@ -146,20 +146,22 @@ class Topping:
         self._make(
             "top_changes",
             f"SELECT {', '.join([*either, counts])}, a._ahead, b._ahead AS b_ahead, b.o_row FROM top_before b "
-            f"FULL JOIN ({after}) a ON {alike('a', 'b', _columns(self.ranking))} WHERE {differs}",
+            f"FULL JOIN ({after}) a ON {alike('a', 'b', columns_of(self.ranking))} WHERE {differs}",
         )
 
     def _keep_best(self) -> None:
-        names = ", ".join([*_columns(self.ranking), COUNT, *_made(self.ranking), "o_row"])
+        names = ", ".join([*columns_of(self.ranking), COUNT, *made_of(self.ranking), "o_row"])
         rows = self.duck.arrow(f"SELECT {names} FROM top_changes WHERE {COUNT} <> b_n")
         self.state.replace(BEST, rows, at="o_row")
 
-    def _given(self, changed: str) -> pa.Table:
+    def _named(self) -> list[str]:
+        """Return the step's columns, of rows `x`."""
+        columns = zip(columns_of(self.ranking), self.ranking.columns, strict=True)
+        return [f"x.{inner} AS {quote(name)}" for inner, (name, _) in columns]
+
+    def _given(self, changed: str) -> pa.Table | None:
         """Return the step's delta: what went, then what came, each at the time of the rows that made the change."""
-        columns = [
-            f"x.{inner} AS {quote(name)}"
-            for inner, (name, _) in zip(_columns(self.ranking), self.ranking.columns, strict=True)
-        ]
+        columns = self._named()
         went, came = self._positions("b_ahead", "b_n"), self._positions("_ahead", COUNT)
         if self.ranking.rank is None:
             went = f"SELECT *, unnest(range(b_n - {COUNT})) AS _position FROM top_changes WHERE b_n > {COUNT}"
@@ -169,10 +171,10 @@ class Topping:
             went += f" WHERE ({COUNT} > 0 AND _position > _ahead AND _position <= _ahead + {COUNT}) IS NOT TRUE"
             came += " WHERE (b_n > 0 AND _position > b_ahead AND _position <= b_ahead + b_n) IS NOT TRUE"
         rows = f"SELECT *, -1::INTEGER AS _weight FROM ({went}) UNION ALL SELECT *, 1::INTEGER AS _weight FROM ({came})"
-        order = ", ".join(["x._weight", *(f"x.{name}" for name in _group(self.ranking)), "x._ahead", "x._position"])
+        order = ", ".join(["x._weight", *(f"x.{name}" for name in group_of(self.ranking)), "x._ahead", "x._position"])
         return self.duck.arrow(
             f"SELECT {', '.join(columns)}, x._weight, t._time FROM ({rows}) x JOIN ({self._times(changed)}) t "
-            f"ON {alike('x', 't', _group(self.ranking))} ORDER BY {order}"
+            f"ON {alike('x', 't', group_of(self.ranking))} ORDER BY {order}"
         )
 
     @staticmethod
@@ -183,12 +185,12 @@ class Topping:
 
     def _times(self, changed: str) -> str:
         """Return SQL for the event time of each group's change: the greatest of the rows that made it."""
-        group = [f"d.{name}" for name in _group(self.ranking)]
+        group = [f"d.{name}" for name in group_of(self.ranking)]
         made_it = f"(d.{COUNT} > 0 AND x.{COUNT} > x.b_n) OR (d.{COUNT} < 0 AND x.{COUNT} < x.b_n)"
         time = f"coalesce(max(d._time) FILTER ({made_it}), max(d._time)) AS _time"
         return (
             f"SELECT {', '.join([*group, time])} FROM {changed} d LEFT JOIN top_changes x "
-            f"ON {alike('d', 'x', _columns(self.ranking))} {by_position(group)}"
+            f"ON {alike('d', 'x', columns_of(self.ranking))} {by_position(group)}"
         )
 
     def _ahead(self) -> str:
@@ -204,20 +206,23 @@ def counted(parts: Iterable[pa.Table]) -> Counts:
     return Counts(rows_in=sum(part.num_rows for part in parts))
 
 
-def _columns(ranking: Ranking) -> list[str]:
+def columns_of(ranking: Ranking) -> list[str]:
+    """Return the names inside of a ranking's columns."""
     return [f"c{i}" for i in range(len(ranking.columns))]
 
 
-def _made(ranking: Ranking) -> list[str]:
+def made_of(ranking: Ranking) -> list[str]:
+    """Return the names inside of what order terms computed."""
     return [f"o{i}" for i in range(len(ranking.made))]
 
 
-def _group(ranking: Ranking) -> list[str]:
+def group_of(ranking: Ranking) -> list[str]:
+    """Return the names inside of the columns that make a group."""
     return [f"c{i}" for i in ranking.group]
 
 
 def _window(ranking: Ranking) -> str:
     """Return the inside of OVER (…): the order of the user's, then the whole row, ascending, so that it is one."""
-    group = ", ".join(_group(ranking))
-    order = [*ranking.order, *(f"{name} ASC NULLS FIRST" for name in _columns(ranking))]
+    group = ", ".join(group_of(ranking))
+    order = [*ranking.order, *(f"{name} ASC NULLS FIRST" for name in columns_of(ranking))]
     return f"{f'PARTITION BY {group} ' if group else ''}ORDER BY {', '.join(order)}"

@@ -17,12 +17,13 @@ from headrace.base.errors import (
 )
 from headrace.base.names import IDENTIFIER
 from headrace.base.schema import RESERVED, type_name
-from headrace.plan.windows import SessionWindow
+from headrace.plan.windows import AlignedWindow, SessionWindow
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from headrace.plan.expressions import Aggregates, Scalar
+    from headrace.plan.windows import Window
 
 
 def has_column(column: str, schema: pa.Schema, *, step: str) -> str:
@@ -223,6 +224,23 @@ def sessions(window: object, *, step: str, withdrawn: bool) -> None:
             detail="Its input is a table: a row that changes is withdrawn, and the session may fall apart without.",
             hint='Group results that are final (emit="final"), or the stream of what happened: .changes().',
         )
+
+
+def ranked_window(window: Window | None, *, step: str) -> AlignedWindow | None:
+    """Return the window of a ranking, if it is one whose bounds are known before its rows are.
+
+    Raises:
+        InvalidPlan: it is not.
+
+    """
+    if window is None or isinstance(window, AlignedWindow):
+        return window
+    raise InvalidPlan(
+        f'step "{step}": rows cannot be ranked in such windows ({window})',
+        detail="Their bounds follow from the rows, and change as rows come.",
+        hint="Rank in tumbling, hopping or cumulating windows; or aggregate first, "
+        '.window(…).agg(…), and rank the result: .group_by("window_end").top(…).',
+    )
 
 
 def bounds(made: Aggregates, keys: Collection[str], *, step: str) -> None:

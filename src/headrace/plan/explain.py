@@ -92,8 +92,8 @@ class Explanation:
             "exchange": self.plan.exchanged(node),
             "detail": _detail(node),
             "key": list(node.key) if node.key is not None else None,
-            "window": str(node.window) if isinstance(node, Aggregate) and node.window else None,
-            "emit": node.emit if isinstance(node, Aggregate) else None,
+            "window": str(node.window) if isinstance(node, Aggregate | Top) and node.window else None,
+            "emit": node.emit if isinstance(node, Aggregate) or (isinstance(node, Top) and node.window) else None,
             "state": _state(node),
             "schema": to_ddl(node.schema),
         }
@@ -155,7 +155,10 @@ def _state(node: Node) -> str | None:
         return f"a row per ({', '.join(node.keys)}), kept {kept}"
     if isinstance(node, Top):
         every = f"first {node.n} rows" if node.up.appends else f"rows, and the first {node.n} of them"
-        return f"the {every} per ({', '.join(node.keys) or 'one group'}), kept for ever"
+        group = ", ".join(node.keys) or "one group"
+        if node.window is not None:
+            return f"the {every} per ({group}, window), dropped when it closes"
+        return f"the {every} per ({group}), kept for ever"
     if isinstance(node, Latest):
         return f"a row per ({', '.join(node.keys)}), kept until it is deleted"
     if isinstance(node, Join):

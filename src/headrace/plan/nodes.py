@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.plan.expressions import Aggregates, Scalar, Term
-    from headrace.plan.windows import Window
+    from headrace.plan.windows import AlignedWindow, Window
 
 Emit = Literal["changes", "final"]
 
@@ -338,7 +338,8 @@ class Dedupe(_Keyed):
 class Top(_Keyed):
     """The `n` first rows of each group; `rank` names the column of their positions.
 
-    A `part` gives the first rows of each shard, of which a step below makes those of the whole.
+    A `part` gives the first rows of each shard, of which a step below makes those of the whole. With a `window`, those
+    of each window of each group.
     """
 
     verb = "top"
@@ -347,11 +348,17 @@ class Top(_Keyed):
     order: tuple[Term, ...]
     rank: str | None
     part: bool = False
+    window: AlignedWindow | None = None
+    emit: Emit = "changes"
 
     @property
     def key(self) -> tuple[str, ...] | None:
-        """Group and position; without positions the key of the step above, which a stream does not have."""
-        return (*self.keys, self.rank) if self.rank is not None else self.up.key
+        """Group, window and position; without positions the key of the step above, which a stream does not have."""
+        above = self.keys if self.rank is not None else self.up.key
+        if above is None:
+            return None
+        bounds = () if self.window is None else ("window_start", "window_end")
+        return (*above, *bounds, *(() if self.rank is None else (self.rank,)))
 
     @property
     def is_table(self) -> bool:
@@ -360,8 +367,18 @@ class Top(_Keyed):
 
     @property
     def appends(self) -> bool:
-        """A row that comes later may take another's place."""
-        return False
+        """A row that comes later may take another's place, but for places that are given once, at the end."""
+        return self.emit == "final"
+
+    @property
+    def judges(self) -> bool:
+        """With windows: they close."""
+        return self.window is not None
+
+    @property
+    def hold(self) -> int:
+        """As long as its windows are corrected."""
+        return self.window.hold if self.window else 0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

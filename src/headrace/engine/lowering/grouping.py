@@ -39,7 +39,7 @@ def grouping_of(node: Aggregate) -> Grouping:
     fields = [node.up.schema.field(key) for key in node.keys]
     return Grouping(
         keys=tuple((field.name, quote(field.name), duckdb_type(field.type)) for field in fields),
-        panes=_panes(w) if isinstance(w, AlignedWindow) else None,
+        panes=panes_of(w) if isinstance(w, AlignedWindow) else None,
         session=Session(gap=w.gap, grace=w.grace) if isinstance(w, SessionWindow) else None,
         final=node.emit == "final",
         insert_only=node.up.appends,
@@ -69,7 +69,8 @@ def _results(node: Aggregate) -> tuple[tuple[str, str, str], ...]:
     return tuple((name, made.sql, duckdb_type(made.type)) for name, made in node.aggregates.results)
 
 
-def _panes(w: AlignedWindow) -> Panes:
+def panes_of(w: AlignedWindow) -> Panes:
+    """Return what windows are to the kernels."""
     return Panes(
         size=w.size,
         every=w.every,

@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
 from headrace.base.schema import duckdb_type
-from headrace.engine.lowering.grouping import called_by, grouping_of, read_by
+from headrace.engine.lowering.grouping import called_by, grouping_of, panes_of, read_by
 from headrace.engine.lowering.walk import DELTA, columns_of, lowered
 from headrace.kernels import spec
-from headrace.kernels.spec import Arrival, Best, Judge, Keeping, Merge, Partial, Query, Ranking, Upsert
+from headrace.kernels.spec import Arrival, Best, Judge, Keeping, Merge, Partial, Place, Query, Ranking, Upsert
+from headrace.kernels.window_top import PANE
 from headrace.plan.expressions import calls_of, drawn_apart
 from headrace.plan.nodes import Aggregate, Dedupe, Late, Latest, Top
 
 if TYPE_CHECKING:
     from headrace.engine.lowering.walk import Lowering
+    from headrace.kernels.spec import Panes
     from headrace.plan.expressions import Scalar
 
 
@@ -73,8 +75,11 @@ def _dedupe(node: Dedupe, to: Lowering) -> None:
 def _top(node: Top, to: Lowering) -> None:
     step, here, there = to.plan.name(node), to.level(node.up), to.level(node)
     ranking, terms = _ranking(node)
-    source = to.called(step, here, to.at(node.up, here), terms, node.up.schema.names)
-    columns = [f"{quote(name)} AS c{i}" for i, (name, _) in enumerate(ranking.columns)]
+    source, names = to.at(node.up, here), list(node.up.schema.names)
+    if ranking.panes is not None:
+        source, names = _place(node, ranking.panes, to), [*names, PANE]
+    source = to.called(step, here, source, terms, names)
+    columns = [f"{quote(name)} AS c{i}" for i, name in enumerate(names)]
     columns += [f"{term.sql} AS o{i}" for i, term in enumerate(terms)]
     before = f"SELECT {', '.join(columns)}, _weight::BIGINT AS _n, _time FROM"
     rows, exchanged = to.number(), to.plan.exchanged(node)
@@ -84,9 +89,18 @@ def _top(node: Top, to: Lowering) -> None:
         rows, every = to.number(), rows
         to.add(here, Best(step=step, input=every, output=rows, ranking=ranking))
     if exchanged:
-        rows = to.carried(rows, step, here, there, tuple(f"c{i}" for i in ranking.group))
+        rows = to.carried(rows, step, here, there, tuple(f"c{names.index(key)}" for key in node.keys))
     output = to.deltas[id(node)] = to.number()
-    to.add(there, spec.Top(step=step, input=rows, output=output, ranking=ranking, counts=not early))
+    to.add(there, spec.Top(step=step, input=rows, output=output, ranking=ranking, counts=not (early or ranking.panes)))
+
+
+def _place(node: Top, panes: Panes, to: Lowering) -> int:
+    """Give rows their panes, and set aside the late ones."""
+    late = to.number() if any(isinstance(each, Late) and each.of is node for each in to.plan.nodes) else None
+    to.lates[id(node)] = late or 0
+    here, output = to.level(node.up), to.number()
+    to.add(here, Place(step=to.plan.name(node), input=to.at(node.up, here), output=output, late=late, panes=panes))
+    return output
 
 
 @lowered.register(Latest)
@@ -117,14 +131,20 @@ def _ranking(node: Top) -> tuple[Ranking, list[Scalar]]:
     for term in node.order:
         column = bare[term.value.sql] if term.value.sql in bare else f"o{next(terms)}"
         order.append(f"{column} {term.direction}")
+    columns = [(field.name, duckdb_type(field.type)) for field in node.up.schema]
+    group = [names.index(key) for key in node.keys]
+    if node.window is not None:
+        columns, group = [*columns, ("", "BIGINT")], [*group, len(columns)]
     ranking = Ranking(
-        columns=tuple((field.name, duckdb_type(field.type)) for field in node.up.schema),
-        group=tuple(names.index(key) for key in node.keys),
+        columns=tuple(columns),
+        group=tuple(group),
         made=tuple(duckdb_type(term.type) for term in made),
         order=tuple(order),
         n=node.n,
         rank=node.rank,
         insert_only=node.up.appends,
+        panes=None if node.window is None else panes_of(node.window),
+        final=node.emit == "final",
     )
     return ranking, made
 

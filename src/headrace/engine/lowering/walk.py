@@ -13,7 +13,7 @@ from headrace.engine.lowering.grouping import grouping_of
 from headrace.engine.lowering.staging import stage_of
 from headrace.kernels.spec import Call, FunctionCall, Intake, Level, Op, Program, Query, Send
 from headrace.plan.expressions import calls_of
-from headrace.plan.nodes import Aggregate, Node
+from headrace.plan.nodes import Aggregate, Node, Top
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -134,7 +134,7 @@ def uses_of(plan: Plan) -> dict[int, int]:
     for node in plan.nodes:
         for up in node.ups:
             grouping = grouping_of(node) if isinstance(node, Aggregate) else None
-            twice = grouping is not None and grouping.reads_twice
+            twice = grouping.reads_twice if grouping is not None else isinstance(node, Top) and node.judges
             uses[id(up)] = uses.get(id(up), 0) + (2 if twice else 1)
     for sink in plan.sinks:
         uses[id(sink.up)] = uses.get(id(sink.up), 0) + 1

@@ -1,0 +1,143 @@
+"""The n first rows of each window of a group: a ranking whose last column says in which window a row is.
+
+Before the exchange that column has the row's pane, so that a row travels once, and only the first rows of each pane do;
+beside the state a row enters the windows of its pane that are still open, each known by its end. What a window keeps is
+dropped when it closes; final results are given then, and nothing before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.base.names import quote
+from headrace.kernels.aggregate import together
+from headrace.kernels.grouped import Counts
+from headrace.kernels.panes import PaneSql
+from headrace.kernels.partial import late_rows
+from headrace.kernels.periods import dated, numbered
+from headrace.kernels.state import COUNT
+from headrace.kernels.top import BEST, Topping, columns_of, group_of, made_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.kernels.duck import Duck
+    from headrace.kernels.spec import Panes
+
+PANE = "_headrace_pane"
+"""The column that a row's pane is in, beside the user's own."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Rows in time with their panes, as a relation; the late ones, where they are wanted; and their counts."""
+
+    rows: str
+    late: pa.Table | None
+    counts: Counts
+
+
+def placed(duck: Duck, panes: Panes, rows: str, watermark: int | None, *, want_late: bool) -> Placed:
+    """Give the rows of a relation their panes; rows whose windows are all closed at the watermark are late."""
+    sql = PaneSql(panes)
+    source = rows if panes.calendar is None else numbered(duck, panes.calendar, rows)
+    inside = f"(SELECT *, {sql.of(sql.time)} AS {PANE} FROM {source} WHERE {sql.inside(sql.time)})"
+    total = "coalesce(sum(abs(_weight)), 0)"
+    if watermark is None:
+        return Placed(inside, None, Counts(rows_in=int(duck.rows(f"SELECT {total} FROM {inside}")[0][0])))
+    gone, begun = sql.gone(PANE, watermark), sql.closed(sql.first_end(PANE), watermark)
+    every, late, partly = duck.rows(
+        f"SELECT {total}, coalesce(sum(abs(_weight)) FILTER ({gone}), 0), "
+        f"coalesce(sum(abs(_weight)) FILTER ({begun} AND NOT {gone}), 0) FROM {inside}"
+    )[0]
+    counts = Counts(rows_in=int(every), late=int(late), partly_late=int(partly))
+    if not late:
+        return Placed(inside, None, counts)
+    came_late = late_rows(duck, panes, rows, watermark) if want_late else None
+    return Placed(f"(SELECT * FROM {inside} WHERE NOT {gone})", came_late, counts)
+
+
+@dataclass
+class WindowTopping(Topping):
+    """One epoch of one ranking in windows in one shard."""
+
+    watermark: int | None
+    previous: int | None
+
+    def run(self, parts: list[pa.Table]) -> pa.Table | None:
+        """Take in rows with their panes; return the delta of the first n of each window, or what is final."""
+        made = [super().run([self._entered(parts)])] if parts else []
+        if self._final:
+            made = []
+        if self.watermark is not None and self.watermark != self.previous:
+            made.append(self._close(self.watermark))
+        delta = together(made)
+        if delta is not None and self._panes.calendar is not None:
+            return dated(delta, self._panes.calendar)
+        return delta
+
+    @property
+    def _panes(self) -> Panes:
+        assert self.ranking.panes is not None  # noqa: S101 -- this class is for windows
+        return self.ranking.panes
+
+    @property
+    def _final(self) -> bool:
+        return self.ranking.final
+
+    @property
+    def _window(self) -> str:
+        """The column that says in which window a row is: its end."""
+        return columns_of(self.ranking)[-1]
+
+    def _entered(self, parts: list[pa.Table]) -> pa.Table:
+        """Return the rows once for each window of theirs that is open."""
+        sql = PaneSql(self._panes)
+        after = None if self.watermark is None else sql.closed_end(self.watermark)
+        rows = " UNION ALL ".join(f"SELECT * FROM {self.duck.register(part)}" for part in parts)
+        others = [*columns_of(self.ranking)[:-1], *made_of(self.ranking), COUNT, "_time"]
+        ends = f"unnest({sql.ends('_pane', after=after)}) AS {self._window}"
+        named = f"SELECT {', '.join(others)}, {self._window} AS _pane FROM ({rows})"
+        return self.duck.arrow(f"SELECT {', '.join([*others, ends])} FROM ({named})")
+
+    # ---- what comes out ----
+
+    def _given(self, changed: str) -> pa.Table | None:
+        return None if self._final else super()._given(changed)
+
+    def _named(self) -> list[str]:
+        columns = zip(columns_of(self.ranking)[:-1], self.ranking.columns[:-1], strict=True)
+        return [*(f"x.{inner} AS {quote(name)}" for inner, (name, _) in columns), *self._bounds()]
+
+    def _bounds(self) -> list[str]:
+        end = f"x.{self._window}"
+        start = PaneSql(self._panes).start(end)
+        return [f"make_timestamp({start}) AS window_start", f"make_timestamp({end}) AS window_end"]
+
+    def _times(self, changed: str) -> str:
+        group = group_of(self.ranking)
+        return f"SELECT DISTINCT {', '.join(group)}, {self._window} - 1 AS _time FROM {changed}"
+
+    def _close(self, watermark: int) -> pa.Table | None:
+        """Give what is final of the windows that closed, and drop them."""
+        gone = f"{self._window} <= {PaneSql(self._panes).closed_end(watermark)}"
+        kept = [table for table in self.state.tables if self._has(table, gone)]
+        made = self._closing(gone) if self._final and BEST in kept else None
+        for table in kept:
+            self.state.evict(table, gone)
+        return made
+
+    def _has(self, table: str, where: str) -> bool:
+        return bool(self.duck.rows(f"SELECT EXISTS (FROM {self.state.name(table)} WHERE {where})")[0][0])
+
+    def _closing(self, gone: str) -> pa.Table:
+        ranked = f"SELECT *, {self._ahead()} AS _ahead FROM {self.state.name(BEST)} WHERE {gone}"
+        rows = f"SELECT *, unnest(range(_ahead + 1, _ahead + {COUNT} + 1)) AS _position FROM ({ranked})"
+        columns = self._named()
+        if self.ranking.rank is not None:
+            columns.append(f"x._position::INTEGER AS {quote(self.ranking.rank)}")
+        groups = [f"x.{name}" for name in group_of(self.ranking)[:-1]]
+        order = ", ".join([f"x.{self._window}", *groups, "x._position"])
+        columns += ["1::INTEGER AS _weight", f"x.{self._window} - 1 AS _time"]
+        return self.duck.arrow(f"SELECT {', '.join(columns)} FROM ({rows}) x ORDER BY {order}")
