@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from headrace.kernels import dedupe, grouped, top
+from headrace.kernels import dedupe, grouped, stream_join, top
 from headrace.kernels.aggregate import Merging
 from headrace.kernels.apply import applied
 from headrace.kernels.call import called
@@ -33,6 +33,7 @@ from headrace.kernels.spec import (
     Send,
     Stage,
     StatefulOp,
+    StreamJoin,
     Top,
     Upsert,
 )
@@ -181,6 +182,17 @@ def _upsert(op: Upsert, run: LevelRun) -> None:
         run.came(op.output, [delta] if delta.num_rows else [])
 
 
+@do.register(StreamJoin)
+def _stream_join(op: StreamJoin, run: LevelRun) -> None:
+    now, before = run.task.watermarks.get(op.step), run.task.previous.get(op.step)
+    joining = stream_join.Joining(run.duck, op, run.states[op.step], run.task.epoch, now, before)
+    left, right = (run.materialized(number) for number in op.inputs)
+    joining.run(left, right)
+    run.count(op.step, joining.counts)
+    run.came(op.output, joining.out)
+    run.came(op.late, joining.late)
+
+
 @do.register(Send)
 def _send(op: Send, run: LevelRun) -> None:
     for part in run.materialized(op.input):
@@ -233,3 +245,8 @@ def _seen(op: Dedupe) -> tuple[TableSpec, ...]:
 @kept.register(Top)
 def _ranked(op: Top) -> tuple[TableSpec, ...]:
     return top.tables(op.ranking)
+
+
+@kept.register(StreamJoin)
+def _buffers(op: StreamJoin) -> tuple[TableSpec, ...]:
+    return stream_join.tables(op)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.base.calendar import Calendar
+    from headrace.kernels.meeting import Meeting
 
 Column = tuple[str, str]
 """A column's name and its type in DuckDB."""
@@ -304,6 +305,22 @@ class Upsert(StatefulOp):
     input: int
     output: int
     keeping: Keeping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamJoin(StatefulOp):
+    """Rows of two streams whose times are near: right - left is in `[low, high]`; gives pairs, and who is left alone.
+
+    `late`: the rows more than `grace` behind the watermark, as rows of the join. All in microseconds.
+    """
+
+    inputs: tuple[int, int]
+    output: int
+    late: int
+    meeting: Meeting
+    low: int
+    high: int
+    grace: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.engine.lowering import stateful, stateless
+from headrace.engine.lowering import joins, stateful, stateless
 from headrace.engine.lowering.walk import Lowering
 
 if TYPE_CHECKING:
     from headrace.kernels.spec import Program
     from headrace.plan.plan import Plan
 
-__all__ = ["lower", "stateful", "stateless"]
+__all__ = ["joins", "lower", "stateful", "stateless"]
 
 
 def lower(plan: Plan, shards: int) -> Program:

@@ -6,14 +6,34 @@ from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
 from headrace.base.schema import duckdb_type
-from headrace.engine.lowering.walk import DELTA
+from headrace.engine.lowering.walk import DELTA, lowered
+from headrace.kernels import spec
 from headrace.kernels.meeting import Meeting
 from headrace.kernels.spec import Query
+from headrace.plan.joins import StreamJoin
 
 if TYPE_CHECKING:
     from headrace.engine.lowering.walk import Lowering
     from headrace.plan.joins import Join
     from headrace.plan.nodes import Node
+
+
+@lowered.register(StreamJoin)
+def _stream_join(node: StreamJoin, to: Lowering) -> None:
+    inputs = brought(node, to)
+    late = to.lates[id(node)] = to.number()
+    output = to.deltas[id(node)] = to.number()
+    op = spec.StreamJoin(
+        step=to.plan.name(node),
+        inputs=inputs,
+        output=output,
+        late=late,
+        meeting=meeting_of(node),
+        low=node.low,
+        high=node.high,
+        grace=node.grace,
+    )
+    to.add(to.level(node), op)
 
 
 def meeting_of(node: Join) -> Meeting:
