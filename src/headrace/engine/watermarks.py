@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.base.time import END_OF_TIME
+from headrace.plan.joins import LookupJoin
 from headrace.plan.nodes import Late, Node, ReadSource, Stateful, TopicSource
 
 if TYPE_CHECKING:
@@ -92,6 +93,9 @@ def advance(
 
 
 def _feeds(node: Node) -> tuple[Node, ...]:
+    """Return the steps whose promises a step rests on; the rows of a lookup are those of its stream alone."""
+    if isinstance(node, LookupJoin):
+        return (node.left,)
     return node.of.ups if isinstance(node, Late) else node.ups
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from headrace.kernels import dedupe, grouped, stream_join, top
+from headrace.kernels import dedupe, grouped, lookup_join, stream_join, top
 from headrace.kernels.aggregate import Merging
 from headrace.kernels.apply import applied
 from headrace.kernels.call import called
@@ -25,6 +25,7 @@ from headrace.kernels.spec import (
     Call,
     Dedupe,
     Judge,
+    LookupJoin,
     Merge,
     Op,
     Partial,
@@ -193,6 +194,15 @@ def _stream_join(op: StreamJoin, run: LevelRun) -> None:
     run.came(op.late, joining.late)
 
 
+@do.register(LookupJoin)
+def _lookup(op: LookupJoin, run: LevelRun) -> None:
+    left, right = run.materialized(op.left), run.materialized(op.right)
+    delta = lookup_join.LookingUp(run.duck, op, run.states[op.step]).run(left, right) if left or right else None
+    came = 0 if delta is None else delta.num_rows
+    run.count(op.step, Counts(rows_in=sum(part.num_rows for part in left), rows_out=came))
+    run.came(op.output, [delta] if delta is not None and came else [])
+
+
 @do.register(Send)
 def _send(op: Send, run: LevelRun) -> None:
     for part in run.materialized(op.input):
@@ -235,6 +245,11 @@ def _groups(op: Merge) -> tuple[TableSpec, ...]:
 @kept.register(Upsert)
 def _rows(op: Upsert) -> tuple[TableSpec, ...]:
     return kept_rows(op.keeping)
+
+
+@kept.register(LookupJoin)
+def _looked_up(op: LookupJoin) -> tuple[TableSpec, ...]:
+    return lookup_join.tables(op)
 
 
 @kept.register(Dedupe)

@@ -324,6 +324,22 @@ class StreamJoin(StatefulOp):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LookupJoin(StatefulOp):
+    """Rows of a stream beside the rows of a table that they meet when they arrive.
+
+    `ordered`: the table has a key, and the changes of a key come in the order in which they were made.
+    """
+
+    timed: ClassVar[bool] = False
+
+    left: int
+    right: int
+    output: int
+    meeting: Meeting
+    ordered: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Send(Op):
     """Rows into an exchange: to level `level`, to the shard that the columns `keys` hash to.
 

@@ -10,7 +10,7 @@ from headrace.engine.lowering.walk import DELTA, lowered
 from headrace.kernels import spec
 from headrace.kernels.meeting import Meeting
 from headrace.kernels.spec import Query
-from headrace.plan.joins import StreamJoin
+from headrace.plan.joins import LookupJoin, StreamJoin
 
 if TYPE_CHECKING:
     from headrace.engine.lowering.walk import Lowering
@@ -34,6 +34,19 @@ def _stream_join(node: StreamJoin, to: Lowering) -> None:
         grace=node.grace,
     )
     to.add(to.level(node), op)
+
+
+@lowered.register(LookupJoin)
+def _lookup(node: LookupJoin, to: Lowering) -> None:
+    left, right = brought(node, to)
+    output = to.deltas[id(node)] = to.number()
+    at, key = to.plan.partitions[id(node.right)], node.right.key
+    ordered = at is not None and key is not None and set(at) <= set(key)
+    meeting = meeting_of(node)
+    made = spec.LookupJoin(
+        step=to.plan.name(node), left=left, right=right, output=output, meeting=meeting, ordered=ordered
+    )
+    to.add(to.level(node), made)
 
 
 def meeting_of(node: Join) -> Meeting:

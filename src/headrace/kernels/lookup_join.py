@@ -1,0 +1,167 @@
+"""Rows of a stream, each beside the rows of a table that it meets when it arrives; changes of the table trigger nothing.
+
+State is the table's rows as they were after the epoch before. Inside an epoch both inputs are merged by event time, of
+equal times the table's change first: a row of the stream meets the table as the earlier epochs left it, changed by
+those changes of its own epoch whose time is not above the row's. So a replay of the epoch gives the same answer.
+
+The changes of one key take effect in the order in which the table made them, none before an earlier one: where times go
+back, at the greatest time so far. So of two changes whose offsets and times disagree the one of the greater offset is
+in force from the greater time on, and in every later epoch; before that time rows meet what was there before both.
+
+Where the table's changes come in no order that is known (it has no key, or a key that does not decide its shard), each
+row is counted by itself: it is met from the time at which it came till that at which it went.
+
+Rows come out in the order of the stream's, each at its own event time: what is looked up does not move it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.base.names import quote
+from headrace.kernels.state import COUNT, TableSpec, with_nulls
+
+if TYPE_CHECKING:
+    from headrace.kernels.duck import Duck
+    from headrace.kernels.spec import LookupJoin
+    from headrace.kernels.state import StepState
+
+ROWS = "rows"
+PLACE = "_place"
+ALWAYS, NEVER = -(1 << 63), (1 << 63) - 1
+
+
+def tables(op: LookupJoin) -> tuple[TableSpec]:
+    """Return the table that is kept: a row a key, or, where the table has none to go by, the whole row."""
+    columns, key = op.meeting.right, _identity(op)
+    keys = tuple((name, kind) for name, kind in columns if name in key)
+    values = tuple((name, kind) for name, kind in columns if name not in key)
+    return (TableSpec(name=ROWS, keys=keys, values=values),)
+
+
+def _identity(op: LookupJoin) -> tuple[str, ...]:
+    """Return the columns that tell a row of the table from another."""
+    key = op.meeting.keys[1]
+    return key if op.ordered and key is not None else tuple(name for name, _ in op.meeting.right)
+
+
+@dataclass
+class LookingUp:
+    """One epoch of one lookup in one shard."""
+
+    duck: Duck
+    op: LookupJoin
+    state: StepState
+
+    def run(self, left: list[pa.Table], right: list[pa.Table]) -> pa.Table | None:
+        """Return the stream's rows with what they meet; then the table's changes are in the state."""
+        changes = self._changes(right) if right else None
+        known = None if changes is None else self.duck.register(changes)
+        made = self._met(left, known) if left else None
+        if changes is not None:
+            self._keep(changes)
+        return made
+
+    # -- the table's changes
+
+    def _changes(self, right: list[pa.Table]) -> pa.Table:
+        """Return the changes with how the state stood (`o_row`, `o_n`) and what each leaves, till the next one.
+
+        `n` rows are there from `_from` on, until `_until` (null: no later change of the same in this epoch); `nth`
+        is a change's place among those of the same.
+        """
+        keys = [there for _, there in self.op.meeting.on]
+        parts = [part.filter(_all_known(part, keys)) for part in placed(right)]
+        rows = " UNION ALL ".join(f"SELECT * FROM {self.duck.register(part)}" for part in parts)
+        same = self.state.matching(ROWS, "d", "s", nulls=with_nulls(parts))
+        beside = (
+            f"SELECT d.*, s.rowid AS o_row, s.{COUNT} AS o_n FROM ({rows}) d "
+            f"LEFT JOIN {self.state.name(ROWS)} s ON {same}"
+        )
+        if self.op.ordered and all(pc.min(part.column("_weight")).as_py() == 1 for part in parts if part.num_rows):
+            return self.duck.arrow(
+                f"SELECT *, 1 AS n, _time AS _from, NULL::BIGINT AS _until, 1 AS nth FROM ({beside})"
+            )
+        by = ", ".join(_identity(self.op))
+        order = PLACE if self.op.ordered else f"_time, {PLACE}"
+        over = f"(PARTITION BY {by} ORDER BY {order} ROWS UNBOUNDED PRECEDING)"
+        left = (
+            "CASE WHEN _weight > 0 THEN 1 ELSE 0 END" if self.op.ordered else "coalesce(o_n, 0) + sum(_weight) OVER w"
+        )
+        timed = (
+            f"SELECT *, max(_time) OVER w AS _from, row_number() OVER w AS nth, ({left})::BIGINT AS n "
+            f"FROM ({beside}) WINDOW w AS {over}"
+        )
+        following = f"lead(_from) OVER (PARTITION BY {by} ORDER BY nth) AS _until"
+        return self.duck.arrow(f"SELECT *, {following} FROM ({timed})")
+
+    def _keep(self, changes: pa.Table) -> None:
+        """Put what the last change of each leaves into the state."""
+        names = [name for name in self.state.tables[ROWS].columns if name != COUNT]
+        last = changes.filter(pc.is_null(changes.column("_until")))
+        counts = pc.max_element_wise(last.column("n"), 0)
+        rows = last.select([*names, "o_row"]).append_column(COUNT, counts.cast(pa.int64()))
+        there = pc.or_(pc.greater(counts, 0), pc.is_valid(last.column("o_row")))
+        self.state.replace(ROWS, rows.filter(there), at="o_row")
+
+    # -- what the stream meets
+
+    def _met(self, left: list[pa.Table], changes: str | None) -> pa.Table:
+        """Return the step's delta."""
+        rows = " UNION ALL ".join(f"SELECT * FROM {self.duck.register(part)}" for part in placed(left))
+        gives = [f"{sql}::{kind} AS {quote(name)}" for name, sql, kind in self.op.meeting.gives]
+        agree = self.op.meeting.agree()
+        if changes is not None:
+            agree += " AND l._time >= r._from AND l._time < r._until"
+        columns = [*gives, "l._weight", "l._time", f"l.{PLACE}"]
+        if not self.op.ordered:
+            columns.append(f"unnest(range(greatest(coalesce(r.{COUNT}, 1), 1)))")
+        how = "LEFT JOIN" if self.op.meeting.how == "left" else "JOIN"
+        made = self.duck.arrow(f"SELECT {', '.join(columns)} FROM ({rows}) l {how} {self._table(changes)} r ON {agree}")
+        return in_place(made, len(gives) + 2)
+
+    def _table(self, changes: str | None) -> str:
+        """Return SQL for the table's rows, where some change in this epoch with the times between which they stand."""
+        state = self.state.name(ROWS)
+        if changes is None:
+            return state
+        names = ", ".join(name for name, _ in self.op.meeting.right)
+        touched = f"SELECT o_row FROM {changes} WHERE o_row IS NOT NULL"
+        went = " AND _weight < 0" if self.op.ordered else ""  # of a key the first to go is the row that is kept
+        return (
+            f"(SELECT {names}, {COUNT}, {ALWAYS} AS _from, {NEVER} AS _until FROM {state} s "
+            f"WHERE s.rowid NOT IN ({touched}) UNION ALL "
+            f"SELECT {names}, o_n, {ALWAYS}, _from FROM {changes} WHERE nth = 1 AND o_row IS NOT NULL{went} UNION ALL "
+            f"SELECT {names}, n, _from, coalesce(_until, {NEVER}) FROM {changes} "
+            f"WHERE n > 0 AND _from IS DISTINCT FROM _until)"
+        )
+
+
+def placed(parts: list[pa.Table]) -> list[pa.Table]:
+    """Return rows with their places in the order in which they stand."""
+    made, before = [], 0
+    for part in parts:
+        places = np.arange(before, before + part.num_rows, dtype=np.int64)
+        made.append(part.append_column(PLACE, pa.array(places)))
+        before += part.num_rows
+    return made
+
+
+def in_place(made: pa.Table, count: int) -> pa.Table:
+    """Return the first columns of rows, in the order of their places, the column after those: a join may lose it."""
+    places = made.column(count).to_numpy()
+    first = made.select(list(range(count)))
+    return first if np.all(places[:-1] <= places[1:]) else first.take(pa.array(np.argsort(places, kind="stable")))
+
+
+def _all_known(part: pa.Table, columns: list[str]) -> pa.Array:
+    """Return which rows have no null in the columns: the others meet nothing."""
+    known = pc.is_valid(part.column(columns[0]))
+    for name in columns[1:]:
+        known = pc.and_(known, pc.is_valid(part.column(name)))
+    return known
