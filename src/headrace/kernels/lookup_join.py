@@ -1,4 +1,4 @@
-"""Rows of a stream, each beside the rows of a table that it meets when it arrives; changes of the table trigger nothing.
+"""Rows of a stream, each beside the table's rows that it meets when it arrives; what the table does triggers nothing.
 
 State is the table's rows as they were after the epoch before. Inside an epoch both inputs are merged by event time, of
 equal times the table's change first: a row of the stream meets the table as the earlier epochs left it, changed by
