@@ -58,13 +58,13 @@ def of(how, rows):
 
 
 @pytest.mark.parametrize("how", ["inner", "left"])
-def test_the_vector_one_epoch_an_input(drive, how):
+def test_the_vector_one_epoch_an_input(how):
     """SEMANTICS.md, the vector of a stream and a table."""
-    driver = drive(app_of(how))
-    for second, side, text, expected in VECTOR:
-        side(driver, text, second)
-        driver.step()
-        assert met(driver) == of(how, expected)
+    with Driver(app_of(how)) as driver:
+        for second, side, text, expected in VECTOR:
+            side(driver, text, second)
+            driver.step()
+            assert met(driver) == of(how, expected)
 
 
 @pytest.mark.parametrize("how", ["inner", "left"])
