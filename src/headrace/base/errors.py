@@ -409,6 +409,17 @@ class ViewOutOfStep(InternalError):
         )
 
 
+class WrongDelta(InternalError):
+    """A step's delta is impossible, or gives something out twice: a checker of the tests looked."""
+
+    condition = "WRONG_DELTA"
+
+    def __init__(self, step: str, epoch: int, what: str, row: object = None) -> None:
+        super().__init__(
+            f'the delta of step "{step}" in epoch {epoch} {what}', detail="" if row is None else f"The row: {row!r}."
+        )
+
+
 class ViewsFailed(OutsideError):
     """The store of views cannot be read or written."""
 

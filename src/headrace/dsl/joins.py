@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.plan.nodes import Node
 
 
-_TO_COME = (VersionJoin, TableJoin)
+_TO_COME = (VersionJoin,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

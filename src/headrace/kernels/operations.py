@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from headrace.kernels import dedupe, grouped, lookup_join, stream_join, top
+from headrace.kernels import dedupe, grouped, lookup_join, stream_join, table_join, top
 from headrace.kernels.aggregate import Merging
 from headrace.kernels.apply import applied
 from headrace.kernels.call import called
@@ -35,6 +35,7 @@ from headrace.kernels.spec import (
     Stage,
     StatefulOp,
     StreamJoin,
+    TableJoin,
     Top,
     Upsert,
 )
@@ -203,6 +204,15 @@ def _lookup(op: LookupJoin, run: LevelRun) -> None:
     run.came(op.output, [delta] if delta is not None and came else [])
 
 
+@do.register(TableJoin)
+def _table_join(op: TableJoin, run: LevelRun) -> None:
+    left, right = (run.materialized(number) for number in op.inputs)
+    if left or right:
+        delta = table_join.TableJoining(run.duck, op.meeting, run.states[op.step]).run(left, right)
+        run.count(op.step, Counts(rows_in=sum(part.num_rows for part in (*left, *right)), rows_out=delta.num_rows))
+        run.came(op.output, [delta] if delta.num_rows else [])
+
+
 @do.register(Send)
 def _send(op: Send, run: LevelRun) -> None:
     for part in run.materialized(op.input):
@@ -265,3 +275,8 @@ def _ranked(op: Top) -> tuple[TableSpec, ...]:
 @kept.register(StreamJoin)
 def _buffers(op: StreamJoin) -> tuple[TableSpec, ...]:
     return stream_join.tables(op)
+
+
+@kept.register(TableJoin)
+def _sides(op: TableJoin) -> tuple[TableSpec, ...]:
+    return table_join.tables(op.meeting)

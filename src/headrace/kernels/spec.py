@@ -340,6 +340,17 @@ class LookupJoin(StatefulOp):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableJoin(StatefulOp):
+    """Deltas of two tables into their rows, which are kept; gives the delta of the rows that meet."""
+
+    timed: ClassVar[bool] = False
+
+    inputs: tuple[int, int]
+    output: int
+    meeting: Meeting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Send(Op):
     """Rows into an exchange: to level `level`, to the shard that the columns `keys` hash to.
 

@@ -1,6 +1,7 @@
-"""For tests: the `Driver` and the points at which it can crash."""
+"""For tests: the `Driver`, the points at which it can crash, and a checker of what steps give out."""
 
+from headrace.testing.deltas import Deltas, check_deltas
 from headrace.testing.driver import Driver
 from headrace.testing.faults import POINTS, Crash
 
-__all__ = ["POINTS", "Crash", "Driver"]
+__all__ = ["POINTS", "Crash", "Deltas", "Driver", "check_deltas"]

@@ -10,7 +10,7 @@ from headrace.engine.lowering.walk import DELTA, lowered
 from headrace.kernels import spec
 from headrace.kernels.meeting import Meeting
 from headrace.kernels.spec import Query
-from headrace.plan.joins import LookupJoin, StreamJoin
+from headrace.plan.joins import LookupJoin, StreamJoin, TableJoin
 
 if TYPE_CHECKING:
     from headrace.engine.lowering.walk import Lowering
@@ -47,6 +47,14 @@ def _lookup(node: LookupJoin, to: Lowering) -> None:
         step=to.plan.name(node), left=left, right=right, output=output, meeting=meeting, ordered=ordered
     )
     to.add(to.level(node), made)
+
+
+@lowered.register(TableJoin)
+def _table_join(node: TableJoin, to: Lowering) -> None:
+    inputs = brought(node, to)
+    output = to.deltas[id(node)] = to.number()
+    op = spec.TableJoin(step=to.plan.name(node), inputs=inputs, output=output, meeting=meeting_of(node))
+    to.add(to.level(node), op)
 
 
 def meeting_of(node: Join) -> Meeting:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.engine.lowering.grouping import called_by
 from headrace.kernels.spec import Stage
+from headrace.plan.joins import TableJoin
 from headrace.plan.nodes import Aggregate, Top
 from headrace.plan.sinks import CallSink, TopicSink
 
@@ -18,7 +19,7 @@ def stage_of(sink: Sink, number: int) -> Stage:
     node = sink.up
     changelog = isinstance(sink, TopicSink) and node.is_table
     form = "changelog" if changelog else "rows" if isinstance(sink, TopicSink) else "delta"
-    whole = isinstance(node, Top) or (isinstance(node, Aggregate) and not called_by(node))
+    whole = isinstance(node, Top | TableJoin) or (isinstance(node, Aggregate) and not called_by(node))
     plain = whole or not node.is_table  # nothing in it can cancel out
     if isinstance(sink, CallSink):
         plain = True
