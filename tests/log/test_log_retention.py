@@ -138,7 +138,8 @@ def test_retention_that_fails_does_not_fail_the_append(small, clock, monkeypatch
     topic = small.create_topic("a", "id bigint, text string", retention="1 day")
     fill(topic, 2)
     clock.advance(2 * DAY)
-    monkeypatch.setattr("headrace.log.segments.layout.write", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "no space")))
+    no_space = OSError(28, "no space")
+    monkeypatch.setattr("headrace.log.segments.layout.write", lambda *_, **__: (_ for _ in ()).throw(no_space))
     fill(topic, 2)
     assert "retention failed" in caplog.text
     monkeypatch.undo()

@@ -20,6 +20,7 @@ from headrace.engine import private
 from headrace.engine.identity import check, check_returned, identity
 from headrace.engine.inputs import Inputs
 from headrace.engine.lowering import lower
+from headrace.engine.marks import Marker
 from headrace.engine.pace import add_counts, most_rows, next_limit, total
 from headrace.engine.publish import Publisher
 from headrace.engine.reset import resume
@@ -27,7 +28,7 @@ from headrace.engine.storage import Commit, SourceProgress, Storage
 from headrace.engine.topics import Topics
 from headrace.engine.watermarks import advance
 from headrace.kernels.task import Report, Task
-from headrace.plan.sinks import ViewSink
+from headrace.plan.sinks import TopicSink, ViewSink
 from headrace.views.sqlite import SqliteViews
 
 if TYPE_CHECKING:
@@ -105,7 +106,10 @@ class Engine:
         for sink in self.plan.sinks:
             if isinstance(sink, ViewSink):
                 self.views.declare(sink.view, sink.up.schema, sink.up.key if sink.up.is_table else None)
-        self.publisher = Publisher(self.plan, self.storage, self.views, self.topics.of_sink, self.topics.dead, s.fault)
+        marker = Marker(self.topics.log, f"{self.plan.app}/{self.storage.about()['id']}")
+        marker.declare(self.topics.of_sink(sink) for sink in self.plan.sinks if isinstance(sink, TopicSink))
+        made, dead = self.topics.of_sink, self.topics.dead
+        self.publisher = Publisher(self.plan, self.storage, self.views, made, dead, marker, s.fault)
         self._recover(last)
 
     def _agreed_shards(self) -> int:

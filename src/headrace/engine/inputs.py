@@ -5,11 +5,12 @@ This is all that the planner of an epoch needs, so that it can run in another pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import RecordsGone, UnreadableRecord
 from headrace.connect.embedded import Slice, take, take_changes
+from headrace.engine.marks import Cuts
 from headrace.engine.pace import share
 from headrace.engine.storage import SourceProgress
 from headrace.engine.watermarks import Backlog, Promise, of_source
@@ -27,12 +28,17 @@ if TYPE_CHECKING:
 NOTHING_READ = SourceProgress()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Inputs:
     """The sources of a plan by their steps' names, and the log that topics are in."""
 
     sources: Mapping[str, TopicSource | ReadSource]
     log: Log
+    cuts: Cuts = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Read other apps' marks in the same log."""
+        self.cuts = Cuts(self.log)
 
     def backlog(self, source: str) -> Backlog | None:
         """Return where a source's topic starts and ends now; None for a source that is no topic."""
@@ -46,13 +52,21 @@ class Inputs:
     def unread(self, commit: Commit, limit: int) -> list[Slice]:
         """Return slices of what a commit has not read, of all sources and partitions in equal parts.
 
+        What other apps published together is taken together, even where that is more than `limit` (`marks.Cuts`).
+
         Raises:
             RecordsGone: retention took some of it, and the source says to fail.
 
         """
         whole = [piece for name in self.sources for piece in self._behind(name, commit.sources.get(name, NOTHING_READ))]
         taken = share([piece.rows for piece in whole], limit)
-        return [replace(piece, last=piece.first + rows) for piece, rows in zip(whole, taken, strict=True) if rows]
+        ends = self.cuts.ends(
+            [(piece.topic, piece.partition) for piece in whole],
+            [piece.first for piece in whole],
+            [piece.first + rows for piece, rows in zip(whole, taken, strict=True)],
+            [piece.last for piece in whole],
+        )
+        return [replace(piece, last=end) for piece, end in zip(whole, ends, strict=True) if end > piece.first]
 
     def _behind(self, source: str, progress: SourceProgress) -> list[Slice]:
         backlog, node = self.backlog(source), self.sources[source]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from headrace.engine.marks import Marker
     from headrace.engine.storage import Commit, Storage
     from headrace.log import Topic
     from headrace.plan.plan import Plan
@@ -33,6 +34,7 @@ class Publisher:
     views: SqliteViews
     topic: Callable[[TopicSink], Topic]
     dead_topic: Callable[[str], Topic]
+    marker: Marker
     fault: Callable[[str], None]
 
     def publish(self, commit: Commit) -> None:
@@ -63,29 +65,32 @@ class Publisher:
         return pa.concat_tables([read_tables(path)[0]["rows"] for path in paths])
 
     def _publish_topics(self, epoch: int, files: Mapping[str, list[Path]]) -> None:
-        published = 0
+        given: dict[str, Mapping[int, range]] = {}
         for sink in self.plan.sinks:
             if isinstance(sink, TopicSink) and sink.name in files:
-                if published:
+                if given:
                     self.fault("between_topics")
-                self._publish_topic(sink, self._rows(files[sink.name]), epoch)
-                published += 1
+                given[sink.topic] = self._publish_topic(sink, self._rows(files[sink.name]), epoch)
+        if given:
+            self.fault("before_mark")
+            self.marker.mark(epoch, given)
         for name in files:
             if name.startswith(DEAD_SINK):
                 topic = self.dead_topic(name.removeprefix(DEAD_SINK))
                 rows = self._rows(files[name]).select(DEAD.names)
                 topic.append(rows, producer=self._producer(name), sequence=epoch)
 
-    def _publish_topic(self, sink: TopicSink, rows: pa.Table, epoch: int) -> None:
+    def _publish_topic(self, sink: TopicSink, rows: pa.Table, epoch: int) -> Mapping[int, range]:
         """Append rows to a sink's topic; rows without a key, which a compacted topic refuses, to its dead letters."""
         topic, producer = self.topic(sink), self._producer(sink.name)
         rows, dead = keyed(topic, rows)
-        append(topic, rows, producer=producer, sequence=epoch)
+        given = append(topic, rows, producer=producer, sequence=epoch)
         if dead is not None:
             self.dead_topic(topic.name).append(dead, producer=producer, sequence=epoch)
+        return given
 
     def _producer(self, sink: str) -> str:
-        return f"{self.storage.app}/{self.storage.about()['id']}/{sink}"
+        return f"{self.marker.app}/{sink}"
 
     def _views(self) -> list[ViewSink]:
         return [sink for sink in self.plan.sinks if isinstance(sink, ViewSink)]

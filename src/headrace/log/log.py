@@ -164,13 +164,13 @@ class Log:
         return self._topics.setdefault(name, Topic(self, self._folder(name)))
 
     def topics(self) -> list[str]:
-        """Return the names of all topics, sorted."""
+        """Return the names of all topics, sorted; without those that begin with `__`, which are Headrace's own."""
         self._check_open()
         try:
             names = os.listdir(self.path / _TOPICS)  # noqa: PTH208 - names are all that is wanted
         except FileNotFoundError:
             return []
-        return sorted(name for name in names if not name.startswith("."))
+        return sorted(name for name in names if not name.startswith((".", "__")))
 
     def has_topic(self, name: str) -> bool:
         """Tell whether there is a topic of this name."""

@@ -6,18 +6,34 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headrace.base.errors import UnknownColumn
 from headrace.log import evolution
 from headrace.log.segments import payload as payloads
 from headrace.log.segments import shared
 from headrace.log.segments.payload import SYSTEM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from headrace.log.meta import Meta
     from headrace.log.segments.frame import Frame
 
     Maker = Callable[[pa.RecordBatch, Frame], pa.Array]
+
+
+def result_schema(meta: Meta, columns: Sequence[str]) -> pa.Schema:
+    """Return the schema of some of a topic's columns, system columns among them.
+
+    Raises:
+        UnknownColumn: there is no such column.
+
+    """
+    fields = []
+    for name in columns:
+        if name not in SYSTEM and name not in meta.schema.names:
+            raise UnknownColumn(name, step=meta.name, columns=[*meta.schema.names, *SYSTEM])
+        fields.append(pa.field(name, SYSTEM[name]) if name in SYSTEM else meta.schema.field(name))
+    return pa.schema(fields)
 
 
 class Projection:

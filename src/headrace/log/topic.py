@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.base.errors import HeadraceError, InvalidTopic, LogClosed, UnknownColumn
+from headrace.base.errors import HeadraceError, InvalidTopic, LogClosed
 from headrace.base.time import instant
 from headrace.log import changes, records
-from headrace.log.appending.producers import identity
+from headrace.log.appending.producers import first_of, identity
 from headrace.log.appending.requests import check_arguments, check_partition, request_for
 from headrace.log.appending.together import each
 from headrace.log.appending.writer import Writer
@@ -20,15 +20,14 @@ from headrace.log.cleaning.rules import Cleaned, Cleaner
 from headrace.log.cleaning.verify import Finding, verify, verify_keys
 from headrace.log.meta import SETTINGS, Meta, MetaFile
 from headrace.log.privacy.subjects import Privacy
-from headrace.log.projection import Projection
+from headrace.log.projection import Projection, result_schema
 from headrace.log.segments import payload as payloads
 from headrace.log.segments import times
 from headrace.log.segments.partition import Partition
-from headrace.log.segments.payload import SYSTEM
 from headrace.log.segments.segment import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from headrace.log.log import Log
@@ -258,7 +257,7 @@ class Topic:
             if left <= 0:
                 break
         rows = found if sealed else self._privacy.unseal(iter(found), self._meta(), columns)
-        return pa.Table.from_batches(rows, schema=self._result_schema(columns))
+        return pa.Table.from_batches(rows, schema=result_schema(self._meta(), columns))
 
     def batches(
         self, partition: int, start: int, end: int, *, columns: Sequence[str] | None = None, sealed: bool = False
@@ -277,7 +276,7 @@ class Topic:
 
         """
         state = self._partition(partition).check(start, end)  # before the schema: no frame is newer than that
-        schema = self._result_schema(self.schema.names if columns is None else columns)
+        schema = result_schema(self._meta(), self.schema.names if columns is None else columns)
         found = self._batches(self._partition(partition).between(start, end, state), end, schema)
         return found if sealed else self._privacy.unseal(found, self._meta(), schema.names)
 
@@ -305,15 +304,6 @@ class Topic:
             self._stored[frame.schema, frame.flags] = stored
         return stored
 
-    def _result_schema(self, columns: Sequence[str]) -> pa.Schema:
-        schema = self.schema
-        fields = []
-        for name in columns:
-            if name not in SYSTEM and name not in schema.names:
-                raise UnknownColumn(name, step=self.name, columns=[*schema.names, *SYSTEM])
-            fields.append(pa.field(name, SYSTEM[name]) if name in SYSTEM else schema.field(name))
-        return pa.schema(fields)
-
     # ---- offsets and times -----------------------------------------------------------------------------
 
     def start_offsets(self) -> dict[int, int]:
@@ -323,6 +313,10 @@ class Topic:
     def end_offsets(self) -> dict[int, int]:
         """Return the offset behind the last acknowledged record of each partition; costs microseconds."""
         return {number: self._partition(number).state().end for number in range(self.partitions)}
+
+    def first_of(self, producers: Collection[str], partition: int, start: int, end: int) -> int | None:
+        """Return the first offset in [start, end) that one of those producers appended with a number, or None."""
+        return first_of(self._partition(partition), (start, end), producers)
 
     def offsets_at(self, time: object) -> dict[int, int]:
         """Return for each partition the first offset whose event time is `time` or later, else its end.

@@ -16,6 +16,7 @@ POINTS = (
     "during_commit",  # the commit is written aside, and not yet there
     "after_commit",  # the epoch has happened, and nobody sees it
     "between_topics",  # one topic has it, the next does not
+    "before_mark",  # the topics have it, and no other app may read it yet
     "before_views",  # the topics have it, the views do not
 )
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headrace.engine.inputs import Inputs
+
 FEW_ROWS = 20_000
 """An epoch of fewer rows is read by one task: a second one costs more than it saves."""
 
@@ -96,6 +98,11 @@ class EpochReader(DataSourceStreamReader):
     def __init__(self, job: tasks.Job) -> None:
         self.job = job
         self.storage = Storage(job.storage, job.program.app)
+        self._inputs: Inputs | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what tasks need: what is open here stays here."""
+        return vars(self) | {"_inputs": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's name
         """Return where the last commit is."""
@@ -109,7 +116,8 @@ class EpochReader(DataSourceStreamReader):
         if gate.until is not None and epoch >= gate.until:
             return start
         commit = self._commit(epoch)
-        inputs, clock = self.job.inputs(), SystemClock()
+        inputs, clock = self._inputs or self.job.inputs(), SystemClock()
+        self._inputs = inputs
         slices = inputs.unread(commit, gate.limit if gate.limit is not None else commit.limit)
         if not slices and not gate.force and not commit.unsettled and not inputs.wakes(commit, clock.now()):
             return start

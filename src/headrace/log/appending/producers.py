@@ -19,6 +19,7 @@ from headrace.log.segments import layout as layouts
 from headrace.log.segments.frame import END, PRODUCED
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from headrace.log.segments.head import Slot
@@ -53,6 +54,19 @@ def is_sequence(value: object) -> TypeGuard[int]:
 def identity(producer: str) -> bytes:
     """Return the 16 bytes that stand for a producer's name in frames."""
     return blake2b(producer.encode(), digest_size=16).digest()
+
+
+def first_of(partition: Partition, bounds: tuple[int, int], producers: Collection[str]) -> int | None:
+    """Return the first offset inside the bounds that one of the producers appended with a number, from the index."""
+    wanted, state = {identity(name) for name in producers}, partition.state()
+    start, end = max(bounds[0], state.start), min(bounds[1], state.end)
+    for segment, index, _ in partition.indexed(start, end, state):
+        numbered = (index["flags"] & PRODUCED == PRODUCED) & (index["next"] > start) & (index["base"] < end)
+        for number in np.flatnonzero(numbered):
+            frame = segment.frame(int(number))
+            if frame.producer in wanted:
+                return max(frame.base, start)
+    return None
 
 
 class Producers:

@@ -1,0 +1,225 @@
+"""What an app published together is read together: across topics, partitions, crashes, and other producers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headrace as hr
+from headrace.base.time import ManualClock
+from headrace.engine.engine import Engine, Settings, no_fault
+from headrace.engine.inprocess import InProcess
+from headrace.engine.marks import TOPIC, Cuts, Marker, producer
+from headrace.testing.faults import Crash, Faults
+
+SCHEMA = "id bigint, source int, target int, amount int"
+
+
+class Runs:
+    """An app on a log that it shares, epoch by epoch."""
+
+    def __init__(self, app, tmp_path, *, fault=no_fault, shards=2):
+        self.made = lambda: Engine(
+            app.plan(),
+            Settings(
+                storage=tmp_path / app.name,
+                topics=f"log:{tmp_path / 'log'}",
+                shards=shards,
+                clock=ManualClock(),
+                sync=False,
+                fault=fault,
+            ),
+        )
+        self.start()
+
+    def start(self):
+        """Start, as a new process would."""
+        self.engine = self.made()
+        self.carrier = InProcess(self.engine)
+
+    def step(self, limit=None):
+        """Run an epoch of at most so many rows."""
+        return self.carrier.step(limit=limit)
+
+    def stop(self):
+        """Let go of everything."""
+        self.carrier.close()
+        self.engine.close()
+
+
+def banks(name="bank"):
+    """The app that makes two topics of one: what goes away, and what comes."""
+    app = hr.App(name, storage="unused")
+    transfers = app.stream("transfers", SCHEMA, partitions=2)
+    transfers.select("id", account="source", amount="-amount").to_topic("debits", key="account")
+    transfers.select("id", account="target", amount="amount").to_topic("credits", key="account")
+    return app
+
+
+class Totals:
+    """A sink that keeps the sum, epoch by epoch."""
+
+    def __init__(self):
+        self.rows = self.total = 0
+        self.seen = []
+
+    def write(self, epoch, rows):  # noqa: ARG002 -- a sink's words
+        """Take an epoch in."""
+        for row in rows.to_pylist():
+            self.rows += row["_weight"] * row["n"]
+            self.total += row["_weight"] * row["total"]
+        self.seen.append(self.total)
+
+
+def balances(sink):
+    """The app that reads both again."""
+    app = hr.App("balances", storage="unused")
+    both = [app.stream(topic, "account int, amount int") for topic in ("debits", "credits")]
+    both[0].union(both[1]).group_by("account").agg(n="count(*)", total="sum(amount)").to(sink)
+    return app
+
+
+def moves(count, seed=0):
+    drawn = np.random.default_rng(seed).integers(0, 10, (count, 2)).tolist()
+    return [{"id": i, "source": one, "target": other, "amount": 1} for i, (one, other) in enumerate(drawn)]
+
+
+def pour(tmp_path, rows):
+    with hr.Log(tmp_path / "log") as log:
+        log.topic("transfers").append(rows)
+
+
+@pytest.mark.parametrize("limit", [1, 7, 100, None])
+def test_an_epoch_of_another_app_is_never_cut(tmp_path, limit):
+    """Whatever the reader's own bound: at every epoch of its own the sum over both topics is 0."""
+    upper, sink = Runs(banks(), tmp_path), Totals()
+    lower = Runs(balances(sink), tmp_path)
+    for number in range(12):
+        pour(tmp_path, moves(number * 3 + 1, seed=number))
+        upper.step()
+        if number % 3 == 0:
+            lower.step(limit)
+    for _ in range(100):
+        lower.step(limit)
+    assert lower.engine.settled
+    assert sink.seen == [0] * len(sink.seen)
+    assert sink.rows == 2 * sum(number * 3 + 1 for number in range(12))
+    assert len(sink.seen) > (5 if limit == 1 else 0)
+    upper.stop()
+    lower.stop()
+
+
+@pytest.mark.parametrize("point", ["between_topics", "before_mark"])
+def test_what_a_crash_left_unfinished_is_not_read(tmp_path, point):
+    faults, sink = Faults(), Totals()
+    upper, lower = Runs(banks(), tmp_path, fault=faults), Runs(balances(sink), tmp_path)
+    pour(tmp_path, moves(20))
+    upper.step()
+    pour(tmp_path, moves(30, seed=1))
+    faults.arm(point)
+    with pytest.raises(Crash):
+        upper.step()
+    upper.stop()
+    lower.step()
+    lower.step()
+    assert (sink.rows, sink.total) == (40, 0)
+    assert lower.engine.settled
+    upper.start()
+    lower.step()
+    assert (sink.rows, sink.total) == (100, 0)
+    upper.stop()
+    lower.stop()
+
+
+def test_other_producers_are_read_as_they_come(tmp_path):
+    """Their records stand among the app's, and wait for nobody once the app's are whole."""
+    upper, sink = Runs(banks(), tmp_path), Totals()
+    lower = Runs(balances(sink), tmp_path)
+    pour(tmp_path, moves(5))
+    upper.step()
+    with hr.Log(tmp_path / "log") as log:
+        log.topic("credits").append([{"id": 0, "account": 1, "amount": 100}])
+    lower.step()
+    assert (sink.rows, sink.total) == (11, 100)
+    upper.stop()
+    lower.stop()
+
+
+def test_marks_are_not_listed_and_written_once(tmp_path):
+    upper = Runs(banks(), tmp_path)
+    pour(tmp_path, moves(5))
+    upper.step()
+    upper.engine.publisher.marker.mark(0, {"credits": {0: range(5)}})
+    with hr.Log(tmp_path / "log") as log:
+        assert log.topics() == ["credits", "debits", "transfers"]
+        rows = log.topic(TOPIC).read(0, 0, 100).to_pylist()
+    assert [row["epoch"] for row in rows if row["epoch"] >= 0] == [0] * len([r for r in rows if r["epoch"] >= 0])
+    assert sum(row["last"] - row["first"] for row in rows) == 10
+    upper.stop()
+    upper.start()
+    with hr.Log(tmp_path / "log") as log:
+        assert log.topic(TOPIC).end_offsets()[0] == len(rows), "declared once"
+    upper.stop()
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_every_cut_is_between_epochs(tmp_path_factory, data):
+    """Several apps append to the same partitions, one of them is in the middle of it; the reader's bounds are any."""
+    with hr.Log(tmp_path_factory.mktemp("cuts"), fsync=False) as log:
+        topics = [log.create_topic(name, "app int, epoch int, part int", partitions=2) for name in "ab"]
+        apps = [Marker(log, f"app{number}/id") for number in range(3)]
+        for app in apps:
+            app.declare(topics)
+        everything = {}
+        for epoch in range(data.draw(st.integers(0, 8))):
+            for number, app in enumerate(apps):
+                shape = data.draw(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 1)), unique=True))
+                written = [_append(log, app, number, epoch, *place, data.draw(st.integers(1, 3))) for place in shape]
+                given_: dict[str, dict[int, range]] = {}
+                for topic, partition, offsets in written:
+                    given_.setdefault(topic, {})[partition] = offsets
+                everything[number, epoch] = sum(len(offsets) for *_, offsets in written)
+                app.mark(epoch, given_)
+        unfinished = data.draw(st.sampled_from([None, "a", "b"]))
+        if unfinished is not None:
+            _append(log, apps[0], 0, 99, unfinished, 0, 2)
+            everything[0, 99] = 3  # never whole
+        _read_all(log, Cuts(log), everything, data)
+
+
+def _append(log, app, number, epoch, topic, partition, rows):
+    table = pa.Table.from_pylist([{"app": number, "epoch": epoch, "part": partition}] * rows)
+    offsets = log.topic(topic).append(table, partition=partition, producer=producer(app.app, topic), sequence=epoch)
+    return topic, partition, offsets[partition]
+
+
+def _read_all(log, cuts, everything, data):
+    """Read on until nothing comes; after each cut every epoch was read whole or not at all."""
+    places = [(topic, partition) for topic in "ab" for partition in range(2)]
+    read: dict[tuple[str, int], int] = dict.fromkeys(places, 0)
+    seen: dict[tuple[int, int], int] = {}
+    while True:
+        limits = [log.topic(topic).end_offsets()[partition] for topic, partition in places]
+        open_ = [at for at, place in enumerate(places) if limits[at] > read[place]]
+        chosen = [places[at] for at in open_]
+        floors, tops = [read[place] for place in chosen], [limits[at] for at in open_]
+        wanted = [data.draw(st.integers(floor, top)) for floor, top in zip(floors, tops, strict=True)]
+        if chosen and wanted == floors:
+            wanted[0] += 1
+        ends = cuts.ends(chosen, floors, wanted, tops)
+        assert all(floor <= end <= top for floor, end, top in zip(floors, ends, tops, strict=True))
+        if not chosen or (ends == floors and cuts.ends(chosen, floors, tops, tops) == floors):
+            break
+        for place, floor, end in zip(chosen, floors, ends, strict=True):
+            if end > floor:
+                for row in log.topic(place[0]).read(place[1], floor, end - floor).to_pylist():
+                    seen[row["app"], row["epoch"]] = seen.get((row["app"], row["epoch"]), 0) + 1
+            read[place] = end
+        assert all(everything[epoch] == rows for epoch, rows in seen.items())
+    behind = {key: rows for key, rows in everything.items() if rows and seen.get(key, 0) != rows}
+    assert set(behind) <= {key for key in everything if (0, 99) in everything}
+    assert (0, 99) in everything or not behind
