@@ -65,4 +65,29 @@ BENCHES = {
         "the same in Spark SQL, code generated and warm, noop sink",
         ">= 1.5",
     ),
+    "table_churn": Bench(
+        "an epoch that changes 0.1 % of a table of 20 M rows, and with it an aggregate of 100 k groups",
+        "Spark computes the aggregate anew from Parquet of the same state",
+        ">= 10",
+    ),
+    "table_growth": Bench(
+        "an epoch of 20 000 upserts into a table of 20 M rows, and an aggregate of 100 k groups",
+        "the same into 2 M rows",
+        "<= 1.3",
+    ),
+    "session": Bench(
+        "session windows of 30 s, final results, 2 M rows from a topic",
+        "Spark's `session_window` over Parquet of the same rows, RocksDB state, append mode",
+        ">= 5",
+    ),
+    "dedupe": Bench(
+        "the first row of each key, 2 M rows with 1 M keys from a topic",
+        "Spark's `dropDuplicatesWithinWatermark` over Parquet of the same rows, RocksDB state",
+        ">= 6",
+    ),
+    "top_n": Bench(
+        "an epoch that changes 20 000 rows of 2 M: the 10 greatest of each of 100 k groups",
+        "Spark's `applyInPandasWithState` that keeps the rows of each group, RocksDB state",
+        ">= 20",
+    ),
 }

@@ -74,17 +74,10 @@ def _truth(data: Rows, every: int) -> tuple[int, ...]:
             'CREATE TABLE panes AS SELECT k, epoch_us("at") // 10000000 * 10000000 AS pane, count(*) AS n, '
             f"sum(v) AS total FROM '{data.parquet}/*.parquet' GROUP BY ALL"
         )
-        latest = _least_of_partitions(data)
+        latest = rows.watermark_base(data)
         spread = f"unnest(range(pane // {hop} * {hop} - {SIZE} + {hop}, pane + 1, {hop})) AS w"
         groups = (
             f"(SELECT k, w, sum(n)::BIGINT AS n, sum(total)::BIGINT AS total FROM (SELECT k, n, total, pane, {spread} "
             f"FROM panes) WHERE pane < w + {SIZE} AND w + {SIZE} <= {latest - _STILL_OPEN} GROUP BY ALL)"
         )
         return (*sums.fingerprint(con, groups), 0)
-
-
-def _least_of_partitions(data: Rows) -> int:
-    """Return what the watermark is taken from: the least, over the partitions, of their greatest event time."""
-    with hr.Log(data.log) as log:
-        topic = log.topic(rows.TOPIC)
-        return min(topic.max_time(p, 0, end) or 0 for p, end in topic.end_offsets().items() if end)

@@ -11,30 +11,31 @@ from bench.progress import Took, processing
 from bench.rows import OUT_OF_ORDER, SCHEMA, TOPIC
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
     from bench.rows import Rows
     from bench.setting import Setting
     from bench.sums import Sums
+    from headrace.dsl.stream import Stream
+    from headrace.dsl.table import Table
     from headrace.engine.running import Running
     from headrace.plan.nodes import Emit
 
 AGGREGATES = {"n": "count(*)", "total": "sum(v)"}
 
 
-def app(rows: Rows, storage: Path, window: hr.Window, sink: Sums, *, emit: Emit = "changes") -> hr.App:
-    """Return the app that counts and sums by key and window."""
-    made = hr.App("bench", storage=storage, topics=f"log:{rows.log}", shards=2)
-    source = made.stream(TOPIC, SCHEMA, event_time="at", out_of_order=OUT_OF_ORDER)
-    source.group_by("k").window(window, emit=emit).agg(**AGGREGATES).to(sink)
-    return made
-
-
 def catch_up(setting: Setting, rows: Rows, window: hr.Window, sink: Sums, *, emit: Emit = "changes") -> Took:
-    """Run the app on a new storage until all rows of the topic are processed."""
+    """Count and sum by key and window, on a new storage, until all rows of the topic are processed."""
+    return process(setting, rows, sink, lambda s: s.group_by("k").window(window, emit=emit).agg(**AGGREGATES))
+
+
+def process(setting: Setting, rows: Rows, sink: Sums, steps: Callable[[Stream], Stream | Table]) -> Took:
+    """Run an app of these steps over the rows, on a new storage, until all rows of the topic are processed."""
     storage = setting.fresh("ours")
     began = time.perf_counter()
-    running = app(rows, storage, window, sink, emit=emit).start(setting.spark)
+    made = hr.App("bench", storage=storage, topics=f"log:{rows.log}", shards=2)
+    steps(made.stream(TOPIC, SCHEMA, event_time="at", out_of_order=OUT_OF_ORDER)).to(sink)
+    running = made.start(setting.spark)
     try:
         running.await_caught_up(timeout=600)
         whole = time.perf_counter() - began

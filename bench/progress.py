@@ -18,6 +18,9 @@ class Took:
     processing: float
     batches: int
 
+    def __str__(self) -> str:
+        return f"{self.processing:.2f} s in {self.batches} batches ({self.whole:.2f} s with the query's start)"
+
 
 def processing(progress: Sequence[Any]) -> tuple[float, int]:
     """Return the seconds from the first batch's start to the last batch's end, and how many batches there were.

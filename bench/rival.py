@@ -44,35 +44,49 @@ WAYS = (
 
 def catch_up(setting: Setting, rows: Rows, way: Way, *, size: str, grace: str, groups: int) -> Took:
     """Run the query on a new checkpoint until all files are processed."""
-    spark = setting.rival(way.settings)
+    query = _query(setting.rival(way.settings), rows, way, size=size, grace=grace)
+    took, batches = process(setting, query, rows, mode="update")
+    same("groups the rival holds", batches[-1]["stateOperators"][0]["numRowsTotal"], groups)
+    return took
+
+
+def process(setting: Setting, frame: Any, rows: Rows, *, mode: str) -> tuple[Took, list[Any]]:
+    """Run a streaming query over the rows on a new checkpoint, to a noop sink; return its account of the batches too."""
     checkpoint = setting.fresh("theirs")
-    writer = _query(spark, rows, way, size=size, grace=grace).writeStream.format("noop").outputMode("update")
+    writer = frame.writeStream.format("noop").outputMode(mode)
     began = time.perf_counter()
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
     whole = time.perf_counter() - began
     batches = list(query.recentProgress)
     same("rows the rival read", sum(batch["numInputRows"] for batch in batches), rows.rows)
-    same("groups the rival holds", batches[-1]["stateOperators"][0]["numRowsTotal"], groups)
-    seconds, count = processing(batches)
     shutil.rmtree(checkpoint, ignore_errors=True)
-    return Took(whole, seconds, count)
+    return Took(whole, *processing(batches)), batches
 
 
 def updates(setting: Setting, rows: Rows, *, size: str, grace: str) -> Path:
     """Run the query once with its updates kept as Parquet, for the comparison of the answers."""
+    return kept(setting, _query(setting.rival(WAYS[0].settings), rows, WAYS[0], size=size, grace=grace), mode="update")
+
+
+def kept(setting: Setting, frame: Any, *, mode: str) -> Path:
+    """Run a streaming query over files once and return the folder with what it gave, by `batch`, as Parquet."""
     from pyspark.sql import functions as f
 
-    way = WAYS[0]
-    folder, checkpoint = setting.fresh("updates"), setting.fresh("theirs")
+    folder, checkpoint = setting.fresh("kept"), setting.fresh("theirs")
 
     def keep(batch: Any, number: int) -> None:
         batch.withColumn("batch", f.lit(number)).write.parquet(str(folder / str(number)))
 
-    table = _query(setting.rival(way.settings), rows, way, size=size, grace=grace)
-    writer = table.writeStream.foreachBatch(keep).outputMode("update").option("checkpointLocation", str(checkpoint))
+    writer = frame.writeStream.foreachBatch(keep).outputMode(mode).option("checkpointLocation", str(checkpoint))
     writer.trigger(availableNow=True).start().awaitTermination()
     return folder
+
+
+def read(setting: Setting, rows: Rows, way: Way) -> Any:
+    """Return the rows as a stream of the rival's."""
+    stream = setting.rival(way.settings).readStream.schema(SCHEMA).option("maxFilesPerTrigger", way.files)
+    return stream.parquet(str(rows.parquet))
 
 
 def _query(spark: Any, rows: Rows, way: Way, *, size: str, grace: str) -> Any:

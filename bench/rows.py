@@ -60,6 +60,13 @@ def make(setting: Setting, *, rows: int, keys: int) -> Rows:
     return made
 
 
+def watermark_base(data: Rows) -> int:
+    """Return what our watermark is taken from: the least, over the partitions, of their greatest event time."""
+    with hr.Log(data.log) as log:
+        topic = log.topic(TOPIC)
+        return min(topic.max_time(p, 0, end) or 0 for p, end in topic.end_offsets().items() if end)
+
+
 def _table(rows: int, keys: int) -> pa.Table:
     random = np.random.default_rng(SEED)
     at = FIRST + np.arange(rows, dtype=np.int64) * 1_000 - random.integers(0, 2_000_000, rows)

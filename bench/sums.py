@@ -50,16 +50,16 @@ class Kept(Sums):
         super().write(epoch, rows)
         self.deltas.append(rows)
 
-    def fingerprint(self) -> tuple[int, ...]:
-        """Return a checksum over every row of the table that the deltas add up to."""
+    def fingerprint(self, *, at: str = "epoch_us(window_start)") -> tuple[int, ...]:
+        """Return a checksum over every row of what the deltas add up to; `at` is SQL for the time of a row."""
         deltas = pa.concat_tables(self.deltas)
         with duckdb.connect() as con:
             con.execute("SET TimeZone = 'UTC'")
             con.register("deltas", deltas)
             summed = (
-                "(SELECT k, epoch_us(window_start) AS w, n, total FROM deltas GROUP BY ALL HAVING sum(_weight) <> 0)"
+                f"(SELECT k, {at} AS w, n, total FROM deltas GROUP BY ALL HAVING sum(_weight) <> 0)"
             )
-            weights = con.execute("SELECT count(*) FROM (SELECT 1 FROM deltas GROUP BY k, window_start, n, total "
+            weights = con.execute(f"SELECT count(*) FROM (SELECT 1 FROM deltas GROUP BY k, {at}, n, total "
                                   "HAVING sum(_weight) NOT IN (0, 1))").fetchall()  # fmt: skip
             return (*fingerprint(con, summed), int(weights[0][0]))
 
@@ -84,6 +84,13 @@ def of_rows(parquet: Path, *, size: int) -> tuple[int, ...]:
             f"FROM '{parquet}/*.parquet' GROUP BY ALL)"
         )
         return (*fingerprint(con, groups), 0)
+
+
+def of_rows_given(folder: Path, *, at: str) -> tuple[int, ...]:
+    """Return the same checksum of rows in Parquet that were given once each."""
+    with duckdb.connect() as con:
+        con.execute("SET TimeZone = 'UTC'")
+        return (*fingerprint(con, f"(SELECT k, {at} AS w, n, total FROM '{folder}/**/*.parquet')"), 0)
 
 
 def fingerprint(con: duckdb.DuckDBPyConnection, source: str) -> tuple[int, ...]:

@@ -42,7 +42,7 @@ def measure(setting: Setting, case: Case) -> Figure:
     for number in range(setting.runs(case.runs, 3)):
         mine.append(_ours(setting, case, data, answer))
         theirs.append(rival.catch_up(setting, data, way, size=case.size, grace=GRACE, groups=answer["groups"]))
-        setting.say(f"run {number + 1}: ours {_shown(mine[-1])}; theirs {_shown(theirs[-1])}")
+        setting.say(f"run {number + 1}: ours {mine[-1]}; theirs {theirs[-1]}")
     ratio, spread = paired([t.processing for t in theirs], [t.processing for t in mine])
     return Figure(
         bench=case.bench,
@@ -76,7 +76,7 @@ def _best(setting: Setting, case: Case, data: Rows, groups: int) -> Way:
     for way in rival.WAYS if setting.scale >= 1 else rival.WAYS[:2]:
         took = rival.catch_up(setting, data, way, size=case.size, grace=GRACE, groups=groups)
         found[took.processing] = way
-        setting.say(f"trial: theirs, {way.name}: {_shown(took)}")
+        setting.say(f"trial: theirs, {way.name}: {took}")
     _ours(setting, case, data, None)
     return found[min(found)]
 
@@ -91,7 +91,3 @@ def _ours(setting: Setting, case: Case, data: Rows, answer: dict[str, int] | Non
 
 def _window(case: Case) -> hr.Window:
     return hr.tumbling(case.size, grace=GRACE)
-
-
-def _shown(took: Took) -> str:
-    return f"{took.processing:.2f} s in {took.batches} batches ({took.whole:.2f} s with the query's start)"

@@ -46,6 +46,11 @@ def test_every_bench_of_the_issue_is_listed(bench):
         "log_replay_spark",
         "state_growth",
         "expressions",
+        "table_churn",
+        "table_growth",
+        "session",
+        "dedupe",
+        "top_n",
     }
     assert listed["windowed_heavy"]["must"] == ">= 6"
 
