@@ -1,4 +1,4 @@
-"""What `session` and `dedupe` share: rows that are added once and never corrected, both sides in turn, the same answer."""
+"""What `session` and `dedupe` share: rows that come once and are never corrected, both sides in turn, one answer."""
 
 from __future__ import annotations
 

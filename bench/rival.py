@@ -51,7 +51,7 @@ def catch_up(setting: Setting, rows: Rows, way: Way, *, size: str, grace: str, g
 
 
 def process(setting: Setting, frame: Any, rows: Rows, *, mode: str) -> tuple[Took, list[Any]]:
-    """Run a streaming query over the rows on a new checkpoint, to a noop sink; return its account of the batches too."""
+    """Run a streaming query over the rows on a new checkpoint, to a noop sink; return its batches too."""
     checkpoint = setting.fresh("theirs")
     writer = frame.writeStream.format("noop").outputMode(mode)
     began = time.perf_counter()

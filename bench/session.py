@@ -40,9 +40,11 @@ def run(setting: Setting) -> list[Figure]:
         rival="Spark's session_window, RocksDB, append mode",
         must=">= 5",
         at="epoch_us(window_start)",
-        steps=lambda stream: stream.group_by("k")
-        .window(hr.session("30 seconds", grace="0 seconds"), emit="final")
-        .agg(**ours.AGGREGATES),
+        steps=lambda stream: (
+            stream.group_by("k")
+            .window(hr.session("30 seconds", grace="0 seconds"), emit="final")
+            .agg(**ours.AGGREGATES)
+        ),
         query=_query,
         ways=(*ways, merged),
         mine=mine,
@@ -65,7 +67,8 @@ def _query(stream: Any) -> Any:
 def _truth(data: Rows) -> tuple[float, tuple[int, ...], tuple[int, ...]]:
     """Return the seconds up to which there are rows, and the closed sessions of a plain batch query.
 
-    Our watermark is the least of the partitions' own, Spark's follows the latest row of all.
+    Our watermark is the least of the partitions' own and closes what ends before it. Spark's follows the latest row of
+    all, in whole milliseconds, and closes what ends with it too.
     """
     with duckdb.connect() as con:
         source = f"(SELECT k, v, epoch_us(\"at\") AS t FROM '{data.parquet}/*.parquet')"
@@ -81,4 +84,4 @@ def _truth(data: Rows) -> tuple[float, tuple[int, ...], tuple[int, ...]]:
             gone = f"(SELECT k, w, n, total FROM sessions WHERE last + {GAP} < {until - _DELAY})"
             return (*sums.fingerprint(con, gone), 0)
 
-        return (latest - rows.FIRST) / 1_000_000, closed(rows.watermark_base(data)), closed(latest)
+        return (latest - rows.FIRST) / 1_000_000, closed(rows.watermark_base(data)), closed(latest // 1_000 * 1_000 + 1)

@@ -56,9 +56,7 @@ class Kept(Sums):
         with duckdb.connect() as con:
             con.execute("SET TimeZone = 'UTC'")
             con.register("deltas", deltas)
-            summed = (
-                f"(SELECT k, {at} AS w, n, total FROM deltas GROUP BY ALL HAVING sum(_weight) <> 0)"
-            )
+            summed = f"(SELECT k, {at} AS w, n, total FROM deltas GROUP BY ALL HAVING sum(_weight) <> 0)"
             weights = con.execute(f"SELECT count(*) FROM (SELECT 1 FROM deltas GROUP BY k, {at}, n, total "
                                   "HAVING sum(_weight) NOT IN (0, 1))").fetchall()  # fmt: skip
             return (*fingerprint(con, summed), int(weights[0][0]))

@@ -11,7 +11,8 @@ from __future__ import annotations
 import shutil
 import statistics
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
 import numpy as np
@@ -46,7 +47,7 @@ def run(setting: Setting) -> list[Figure]:
     with _Theirs(setting, rows) as rank, Side(setting, rows, sink, lambda t: t.group_by("g").top(N, "v")) as side:
         for number in range(WARM + setting.runs(15, 5)):
             changes: list[pa.Table] = []
-            took = side.epoch(lambda made=changes: _made(rows, count, made)), rank.epoch(changes)
+            took = side.epoch(partial(_made, rows, count, changes)), rank.epoch(changes)
             if number >= WARM:
                 mine.append(took[0])
                 theirs.append(took[1])
@@ -127,7 +128,7 @@ class _Theirs:
         self.query.processAllAvailable()
         setting.say(f"theirs: {len(rows):,} rows taken in {epochs_ms(self.query.recentProgress)[0] / 1000:.1f} s")
 
-    def __enter__(self) -> _Theirs:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -165,7 +166,7 @@ def _rank(key: tuple[int], parts: Iterator[Any], state: Any) -> Iterator[Any]:
     import numpy as np
     import pandas as pd
 
-    ids, vs = ([np.frombuffer(side, np.int64) for side in state.get] if state.exists else [np.zeros(0, np.int64)] * 2)
+    ids, vs = [np.frombuffer(side, np.int64) for side in state.get] if state.exists else [np.zeros(0, np.int64)] * 2
     before = _ten(ids, vs)
     for part in parts:
         came, last = np.unique(part["id"].to_numpy()[::-1], return_index=True)

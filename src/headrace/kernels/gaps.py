@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 CHUNK = "_headrace_chunk"
 """The column that a row's chunk is in, beside the user's own."""
+FIRST = "_first"
+"""The column that says where the session of a span begins."""
 _BEGINS = "_headrace_begins"
 
 
@@ -40,7 +42,7 @@ class SessionSql:
     def islands(self, spans: str, keys: Sequence[str]) -> str:
         """Return spans from `_pane` to `_last` with `_first`, the start of the session that they make together."""
         frame = " ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-        return self._runs(f"({spans})", keys, at="_pane", reached="max(_last)", frame=frame, name="_first")
+        return self._runs(f"({spans})", keys, at="_pane", reached="max(_last)", frame=frame, name=FIRST)
 
     def _runs(self, rows: str, keys: Sequence[str], *, at: str, reached: str, frame: str, name: str) -> str:
         """Return rows with the `at` where their run begins: one that is more than the gap behind all before it.

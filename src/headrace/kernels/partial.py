@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headrace.kernels.chunks import chunked
 from headrace.kernels.gaps import CHUNK, SessionSql
 from headrace.kernels.grouped import COUNT, Counts, by_position
 from headrace.kernels.panes import PaneSql
@@ -51,11 +52,9 @@ def _chunks(duck: Duck, grouping: Grouping, rows: str, watermark: int | None) ->
     if watermark is not None:
         doubtful = duck.arrow(f"SELECT * FROM {rows} WHERE {sql.closed('_time', watermark)}")
         rows = f"(SELECT * FROM {rows} WHERE NOT {sql.closed('_time', watermark)})" if doubtful.num_rows else rows
-    chunked = sql.chunked(rows, [key for _, key, _ in grouping.keys])
-    if grouping.values:
-        chunked = duck.register(duck.arrow(f"SELECT * FROM {chunked}"))
-    made = [duck.arrow(partial_groups(grouping, chunked))]
-    made += [duck.arrow(partial_values(grouping, number, chunked)) for number in range(len(grouping.values))]
+    marked = chunked(duck, grouping.session, rows, [name for name, _, _ in grouping.keys])
+    made = [duck.arrow(partial_groups(grouping, marked))]
+    made += [duck.arrow(partial_values(grouping, number, marked)) for number in range(len(grouping.values))]
     counts = Counts(rows_in=_total(made[0]) + doubtful.num_rows)
     return Judged([*made, doubtful], None, counts)
 

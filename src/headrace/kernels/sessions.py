@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
 from headrace.kernels.aggregate import Merging, together
+from headrace.kernels.chunks import chunked, islands
 from headrace.kernels.gaps import CHUNK, SessionSql
 from headrace.kernels.grouped import COUNT, GROUPS, Counts, by_position
 from headrace.kernels.partial import partial_groups, partial_values
@@ -123,8 +124,8 @@ class Sessions(Merging):
     def _chunked(self, doubtful: list[pa.Table]) -> str:
         """Return the rows that may be late with their chunks."""
         parts = " UNION ALL ".join(f"SELECT * FROM {self.duck.register(part)}" for part in doubtful)
-        chunked = self._sql.chunked(f"({parts})", [sql for _, sql, _ in self.grouping.keys])
-        return self.duck.register(self.duck.arrow(f"SELECT * FROM {chunked}"))
+        keys = [name for name, _, _ in self.grouping.keys]
+        return chunked(self.duck, self._sql.session, f"({parts})", keys)
 
     def _place(self, fresh: list[pa.Table], doubtful: str | None) -> None:
         """Make `placed`, the chunks and the kept sessions near them, and `islands`, the open sessions they make."""
@@ -135,7 +136,7 @@ class Sessions(Merging):
             sources.append(f"SELECT {columns} FROM ({partial_groups(self.grouping, doubtful)})")
         self._make("chunks", f"* FROM ({' UNION ALL '.join(sources)})")
         spans = f"SELECT * FROM chunks UNION ALL {self._near()}"
-        self._make("placed", f"* FROM ({self._sql.islands(spans, self._keys)})")
+        self._make("placed", f"* FROM {islands(self.duck, self._sql.session, spans, self._keys)}")
         keys = [*self._keys, "_first AS _pane"]
         folds = [
             f"({piece.finish.format(f=f'{piece.fold}(p{i})')})::{piece.type} AS p{i}"

@@ -91,7 +91,10 @@ class Topping:
         self.state.replace(ROWS, rows, at="o_row")
 
     def _before(self, changed: str) -> None:
-        """Make `top_before`: what was given out of the touched groups, each row with how many stand before it."""
+        """Make `top_before`: what was given out of the touched groups.
+
+        Each row with how many stand before it, where positions are given out.
+        """
         names = [*columns_of(self.ranking), COUNT, *made_of(self.ranking)]
         columns = [*(f"s.{name}" for name in names), "s.rowid AS o_row"]
         touched = f"(SELECT DISTINCT {', '.join(group_of(self.ranking)) or '1'} FROM {changed})"
@@ -99,7 +102,8 @@ class Topping:
             f"SELECT {', '.join(columns)} FROM {self.state.name(BEST)} s "
             f"SEMI JOIN {touched} t ON {alike('s', 't', group_of(self.ranking))}"
         )
-        self._make("top_before", f"SELECT *, {self._ahead()} AS _ahead FROM ({kept})")
+        ahead = "NULL::BIGINT" if self.ranking.rank is None else self._ahead()
+        self._make("top_before", f"SELECT *, {ahead} AS _ahead FROM ({kept})")
 
     def _shrunk(self, changed: str) -> None:
         """Make `top_shrunk`: the groups of which a row that was given out is withdrawn."""

@@ -1,0 +1,91 @@
+"""Chunks and islands by whole columns: sorted once by key and time, where windows in SQL sort twice and carry rows.
+
+What numpy cannot tell apart as SQL does (floating-point keys, keys with an inside) is left to SQL.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.base.names import quote
+from headrace.kernels.call import whole
+from headrace.kernels.gaps import CHUNK, FIRST, SessionSql
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.kernels.duck import Duck
+    from headrace.kernels.spec import Session
+
+    Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+_MOST = 1 << 62
+_DENSE = 1 << 31
+
+
+def chunked(duck: Duck, session: Session, rows: str, keys: Sequence[str]) -> str:
+    """Return a relation of rows with their chunks: `_time` no more than the gap behind the row before."""
+    table = duck.arrow(f"SELECT * FROM {rows}")
+    begins = _begins(table, keys, first="_time", last="_time", gap=session.gap)
+    if begins is None:
+        quoted = [quote(name) for name in keys]
+        table = duck.arrow(f"SELECT * FROM {SessionSql(session).chunked(duck.register(table), quoted)}")
+    else:
+        table = table.append_column(CHUNK, pa.array(begins))
+    return duck.register(table)
+
+
+def islands(duck: Duck, session: Session, spans: str, keys: Sequence[str]) -> str:
+    """Return spans from `_pane` to `_last` with `_first`, the start of the session that they make together."""
+    table = duck.arrow(spans)
+    begins = _begins(table, keys, first="_pane", last="_last", gap=session.gap)
+    if begins is None:
+        return f"({SessionSql(session).islands(f'SELECT * FROM {duck.register(table)}', keys)})"
+    return duck.register(table.append_column(FIRST, pa.array(begins)))
+
+
+def _begins(table: pa.Table, keys: Sequence[str], *, first: str, last: str, gap: int) -> Numbers | None:
+    """Return for each row where its run begins: a row that is more than the gap behind the reach of all before it.
+
+    None where the rows are such that only SQL can say.
+    """
+    codes = _codes([table.column(name) for name in keys], table.num_rows)
+    if codes is None or not len(codes):
+        return codes
+    starts, ends = (whole(table.column(name)).to_numpy(zero_copy_only=False) for name in (first, last))
+    earliest = int(starts.min())
+    span = int(ends.max()) - earliest + 1
+    if span * (int(codes.max()) + 1) > _MOST:
+        return None
+    base = codes * span - earliest  # one number for key and time: in its order, a later key is beyond all earlier ones
+    at = base + starts
+    order = np.argsort(at)
+    sorted_, reached = at[order], np.maximum.accumulate((base + ends)[order])
+    codes = codes[order]
+    fresh = np.ones(len(order), bool)
+    fresh[1:] = (codes[1:] != codes[:-1]) | (sorted_[1:] - reached[:-1] > gap)
+    made: Numbers = np.empty_like(at)
+    made[order] = starts[order[fresh]][np.cumsum(fresh) - 1]
+    return made
+
+
+def _codes(columns: Sequence[pa.ChunkedArray], rows: int) -> Numbers | None:
+    """Return a number for each row, the same for equal keys, or None where that is not to be had; null is a key."""
+    codes, count = np.zeros(rows, np.int64), 1
+    for column in columns:
+        kind, values = column.type, whole(column)
+        if pa.types.is_floating(kind) or kind.num_fields or isinstance(values, pa.ChunkedArray):
+            return None
+        try:
+            encoded = values.dictionary_encode(null_encoding="encode")
+        except pa.ArrowNotImplementedError:
+            return None
+        codes = codes * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy(zero_copy_only=False)
+        count *= max(len(encoded.dictionary), 1)
+        if count > _DENSE:
+            found, codes = np.unique(codes, return_inverse=True)
+            count = len(found)
+    return codes
