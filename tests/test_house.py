@@ -33,7 +33,7 @@ PACKAGES = {
     "base": {"pyarrow", "numpy"},
     "log": {"pyarrow", "numpy", "cryptography"},
     "plan": {"pyarrow", "sqlglot"},
-    "dsl": {"pyarrow"},
+    "dsl": {"pyarrow", "sqlglot"},  # queries are read by the grammar of expressions
     "kernels": {"pyarrow", "duckdb", "numpy"},
     "views": {"pyarrow"},
 }

@@ -223,7 +223,7 @@ REFUSED = {
     ),
     "a union of different columns": (
         lambda s: s.union(s.drop("qty")),
-        "the streams have different columns",
+        "what it puts together has different columns",
         ".select(…)",
     ),
     "a union with another app": (lambda s: s.union(shop()), "is no stream of this app", ""),

@@ -271,8 +271,40 @@ class DuplicateStep(PlanError):
         super().__init__(
             f'two stateful steps are called "{name}"',
             detail="State belongs to names, so each stateful step needs its own.",
-            hint='Name one of them: .named("another_name") right after the verb.',
+            hint='Name one of them: .named("another_name") right after the verb, or app.sql(text, name="another").',
         )
+
+
+# ---- plan: queries ---------------------------------------------------------------------------------------
+
+
+class InvalidQuery(PlanError):
+    """A text is no query of SQL, or a name in it may mean several things."""
+
+    condition = "INVALID_QUERY"
+
+
+class UnknownRelation(PlanError):
+    """A query reads from a name that is neither given to it nor a source of the app."""
+
+    condition = "UNKNOWN_RELATION"
+
+    def __init__(self, name: str, *, known: Sequence[str]) -> None:
+        near = did_you_mean(name, known)
+        super().__init__(
+            f'the query reads from "{name}", which is neither given nor a source of the app',
+            detail=f"Known are: {', '.join(known)}." if known else "The app has no sources yet.",
+            hint=f"{near} Declare it with app.stream or app.table, or give it: app.sql(text, {name}=handle).".strip(),
+        )
+
+
+class UnsupportedQuery(PlanError):
+    """A part of a query cannot be kept up to date as rows come and go, or is not known."""
+
+    condition = "UNSUPPORTED_QUERY"
+
+    def __init__(self, part: str, why: str, *, hint: str = "") -> None:
+        super().__init__(f'"{part}" cannot be kept: {why}', hint=hint)
 
 
 # ---- kernels -------------------------------------------------------------------------------------------

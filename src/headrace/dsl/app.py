@@ -9,7 +9,7 @@ from headrace.base.errors import InvalidPlan
 from headrace.base.names import check_identifier, check_topic
 from headrace.base.schema import as_schema
 from headrace.base.time import duration
-from headrace.dsl import functions
+from headrace.dsl import functions, sql
 from headrace.dsl.stream import Stream
 from headrace.dsl.table import Table
 from headrace.plan import check
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headrace.dsl.stream import Handle
     from headrace.plan.expressions import UserFunction
+    from headrace.plan.nodes import Emit
     from headrace.plan.sinks import Sink
 
 ON_ERROR = ("dead_letter", "fail")
@@ -52,6 +54,7 @@ class App:
         self.shards = shards
         self._sinks: list[Sink] = []
         self._functions: dict[str, UserFunction] = {}
+        self._sources: dict[str, list[Handle]] = {}  # by topic, for queries
 
     def __repr__(self) -> str:
         return f"<App {self.name}: {len(self._sinks)} sinks, storage {self.storage}>"
@@ -84,20 +87,20 @@ class App:
 
         """
         _no_format(format)
-        return Stream(
-            self,
-            self._topic(
-                topic,
-                schema,
-                key=key,
-                event_time=event_time,
-                out_of_order=out_of_order,
-                idle_after=idle_after,
-                on_error=on_error,
-                partitions=partitions,
-                private=private,
-            ),
+        node = self._topic(
+            topic,
+            schema,
+            key=key,
+            event_time=event_time,
+            out_of_order=out_of_order,
+            idle_after=idle_after,
+            on_error=on_error,
+            partitions=partitions,
+            private=private,
         )
+        made = Stream(self, node)
+        self._sources.setdefault(topic, []).append(made)
+        return made
 
     def table(  # noqa: PLR0913 -- the contract of DESIGN.md names these options
         self,
@@ -147,7 +150,9 @@ class App:
                 detail="Old versions of rows are for joins with as_of, which come in a later release.",
                 hint="Leave history out.",
             )
-        return Table(self, Latest(up=node, schema=node.schema, keys=node.record_key, by_time=False))
+        made = Table(self, Latest(up=node, schema=node.schema, keys=node.record_key, by_time=False))
+        self._sources.setdefault(topic, []).append(made)
+        return made
 
     def _topic(
         self,
@@ -261,6 +266,34 @@ class App:
         read = functions.aggregate_function if functions.is_aggregate(fn) else functions.scalar_function
         made = functions.declared(name, read(name, fn, returns, takes), deterministic=deterministic, version=version)
         self._functions[name.lower()] = made
+
+    def sql(
+        self,
+        text: str,
+        /,
+        *,
+        grace: str | None = None,
+        emit: Emit = "changes",
+        name: str | None = None,
+        **relations: Handle,
+    ) -> Stream | Table:
+        """Return what a Spark SQL query gives, kept up to date: the steps that the verbs would make.
+
+        A name in `from` is a step given here (`app.sql("select … from paid", paid=orders.where(…))`), else a source
+        of the app by its topic. A table is a table of the query's rows; a stream stays one while rows only pass. What
+        cannot be kept up to date, or is not known, is refused with the part of the text; docs/sql.md has the lists.
+        `grace` is how long windows are corrected, and has no default where there are any; `emit` is that of `window`.
+        `name` stands before the names of the steps that keep state. Trap: a topic that is declared twice is two
+        sources, so give the one that is meant.
+
+        Raises:
+            InvalidQuery: the text cannot be read, or a name in it may mean several things.
+            UnknownRelation: a name in `from` is neither given nor a source.
+            UnsupportedQuery: a part of it cannot be kept, or is not known.
+            PlanError: as the verbs that it becomes.
+
+        """
+        return sql.query(self, text, relations, grace=grace, emit=emit, name=name)
 
     def plan(self) -> Plan:
         """Return the whole plan as it stands.

@@ -266,13 +266,10 @@ class Stream(Handle):
             PlanError: the columns or their types differ.
 
         """
-        step = self._step("union")
-        nodes = [self._node]
         for other in others:
             if not isinstance(other, Stream) or other._app is not self._app:
-                raise InvalidPlan(f'step "{step}": {other!r} is no stream of this app')
-            nodes.append(_matched(self, other, step)._node)
-        return Stream(self._app, Union(streams=tuple(nodes), schema=self.schema))
+                raise InvalidPlan(f'step "{self._step("union")}": {other!r} is no stream of this app')
+        return Stream(self._app, united(self, others))
 
     def dedupe(self, *keys: str, within: str) -> Stream:
         """Let the first row of each key pass and drop the others, while the key is kept.
@@ -448,20 +445,36 @@ def _exploded(made: Scalar, step: str, column: str) -> list[pa.DataType]:
     raise WrongColumnType(column, step=step, is_type=type_name(made.type), needs="an array or a map", role="exploded")
 
 
-def _matched(first: Stream, other: Stream, step: str) -> Stream:
+def united(first: Handle, others: Sequence[Handle]) -> Union:
+    """Return the step of all rows of several.
+
+    Raises:
+        InvalidPlan: one is of another app, or has other columns.
+        SealedColumn: a column is private in one of them alone.
+
+    """
+    step = first._step("union")
+    nodes = [first._node]
+    for other in others:
+        same_app(first, other, "unite with")
+        nodes.append(_matched(first, other, step)._node)
+    return Union(streams=tuple(nodes), schema=first.schema)
+
+
+def _matched(first: Handle, other: Handle, step: str) -> Handle:
     """Bring `other` to the columns of `first`, or say how they differ."""
     ours = {field.name: field.type for field in first.schema}
     theirs = {field.name: field.type for field in other.schema}
     if ours != theirs:
         raise InvalidPlan(
-            f'step "{step}": the streams have different columns',
+            f'step "{step}": what it puts together has different columns',
             detail=f"{to_ddl(first.schema)}  against  {to_ddl(other.schema)}",
             hint="Bring them to the same names and types with .select(…) first.",
         )
     if first._node.sealed != other._node.sealed:
         only = ", ".join(sorted(first._node.sealed ^ other._node.sealed))
         raise SealedColumn(
-            f'step "{step}": {only} is private in one of the streams, and clear in the other',
+            f'step "{step}": {only} is private in one of them, and clear in the other',
             hint="Declare it private in both topics, or give one of the columns another name.",
         )
     return other if first.columns == other.columns else other.select(*first.columns)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from headrace.base.errors import InvalidPlan
 from headrace.base.names import check_topic
 from headrace.dsl.joins import Said, joined
-from headrace.dsl.stream import Handle, Stream, same_app
+from headrace.dsl.stream import Handle, Stream, same_app, united
 from headrace.plan import check
 from headrace.plan.nodes import Aggregate, Changes, Late, Top
 from headrace.plan.sinks import TopicSink
@@ -100,6 +100,18 @@ class Table(Handle):
         same_app(self, other, "join")
         said = Said(on=on, how=how, where=where, suffix=suffix)
         return Table(self._app, joined(self._app, self._node, other._node, said))
+
+    def union(self, *others: Handle) -> Table:
+        """Put the rows of tables and streams of the same columns together; columns are matched by name.
+
+        What leaves one of them leaves the whole. Rows are not told apart by their table, so there is no key: a row that
+        is in two of them is there twice.
+
+        Raises:
+            PlanError: the columns or their types differ.
+
+        """
+        return Table(self._app, united(self, others))
 
     def _keyed(self, verb: str) -> tuple[str, ...]:
         if self._node.key is None:

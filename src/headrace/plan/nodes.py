@@ -262,7 +262,7 @@ class MapBatches(_OneUp):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Union(Node):
-    """All rows of several streams of one schema."""
+    """All rows of several steps of one schema."""
 
     verb = "union"
 
@@ -270,8 +270,13 @@ class Union(Node):
 
     @property
     def ups(self) -> tuple[Node, ...]:
-        """The streams."""
+        """The steps."""
         return self.streams
+
+    @property
+    def is_table(self) -> bool:
+        """Where one of them is: its rows leave the whole too."""
+        return any(up.is_table for up in self.streams)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

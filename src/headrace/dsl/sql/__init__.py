@@ -1,0 +1,55 @@
+"""SQL: a query over an app's streams and tables becomes the steps that the verbs would make."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, get_args
+
+from headrace.base.errors import InvalidPlan, InvalidQuery
+from headrace.base.names import check_identifier
+from headrace.base.time import duration
+from headrace.dsl.sql.context import Context
+from headrace.dsl.sql.query import Queries
+from headrace.dsl.sql.reading import read
+from headrace.dsl.stream import Handle, Stream
+from headrace.dsl.table import Table
+from headrace.plan.nodes import Emit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.dsl.app import App
+
+__all__ = ["query"]
+
+
+def query(
+    app: App, text: str, relations: Mapping[str, Handle], *, grace: str | None, emit: Emit, name: str | None
+) -> Stream | Table:
+    """Return the stream or table that a query is.
+
+    Raises:
+        InvalidQuery: the text cannot be read, or a name in it may mean several things.
+        UnknownRelation: a name in `from` is neither given nor a declared source.
+        UnsupportedQuery: a part of it cannot be kept up to date, or is not known.
+        PlanError: as the verbs that it becomes.
+
+    """
+    for given, handle in relations.items():
+        if not isinstance(handle, Handle) or handle._app is not app:
+            raise InvalidPlan(f"{given}={handle!r} is no stream or table of this app, so it cannot be queried")
+    if emit not in get_args(Emit):
+        raise InvalidPlan(f"emit={emit!r} is not known", hint='Say emit="changes" or emit="final".')
+    if grace is not None:
+        duration(grace, what="grace")
+    if name is not None:
+        check_identifier(name, what="query")
+    context = Context(app, relations, grace, emit, name)
+    made = Queries(context).whole(read(text), {})
+    if grace is not None and not context.timed:
+        raise InvalidQuery(
+            f"grace={grace!r} says nothing here",
+            detail="Nothing in the query has windows or waits.",
+            hint="Leave grace out.",
+        )
+    assert isinstance(made, Stream | Table)  # noqa: S101 -- a step is one of the two
+    return made

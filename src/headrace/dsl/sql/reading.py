@@ -1,0 +1,180 @@
+"""A query's text becomes a tree of Spark's grammar, with nothing in it that nobody knows."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.tokens import TokenType
+
+from headrace.base.errors import InvalidQuery, UnsupportedQuery
+from headrace.base.names import IDENTIFIER
+from headrace.plan.expressions.grammar import Grammar
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+_PARTS = {
+    "hint": "A hint says how Spark should compute, and Spark does not compute it.",
+    "offset": "A page that moves with every row before it is withdrawn and written again as a whole.",
+    "sort": "Rows of a table have no order.",
+    "cluster": "Rows of a table have no order.",
+    "distribute": "Rows of a table have no order.",
+    "windows": "Write the window where it is used.",
+    "sample": "A sample would be another one each time.",
+}
+_KNOWN = {
+    exp.Select: {"expressions", "distinct", "from_", "joins", "where", "group", "having", "order", "limit", "with_"},
+    exp.Union: {"this", "expression", "distinct", "order", "limit", "with_"},
+    exp.Subquery: {"this", "alias", "order", "limit", "with_"},
+    exp.Table: {"this", "db", "catalog", "alias", "version"},
+    exp.Join: {"this", "on", "using", "side", "kind", "method"},
+    exp.Group: {"expressions", "all"},
+}
+_Generator: Any = Grammar.generator_class
+_Tokenizer: Any = Grammar.tokenizer_class
+_NEGATED = (exp.Is, exp.In, exp.Like, exp.ILike, exp.RegexpLike, exp.Between)
+_WORDS = {f"{unit}{s}" for unit in ("YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND") for s in ("", "S")}
+_WORDS |= {"CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "POSITION", "LOCATE", "SHIFTLEFT", "SHIFTRIGHT"}
+"""What sqlglot writes in upper case though its tokens tell nothing of it."""
+_AS_WRITTEN = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.VAR, TokenType.RAW_STRING)
+
+
+class _Queries(Grammar):
+    """The grammar of expressions, in which `window(…)` is a call and `x is not null` is written as people do."""
+
+    class Tokenizer(_Tokenizer):  # type: ignore[misc]
+        """No windows are named, so the word is a name."""
+
+        KEYWORDS: ClassVar[dict[str, Any]] = {word: t for word, t in _Tokenizer.KEYWORDS.items() if word != "WINDOW"}
+
+    class Generator(_Generator):  # type: ignore[misc]
+        """Negations stand where people write them."""
+
+        def not_sql(self, expression: exp.Not) -> str:
+            """Return a negation as text."""
+            inner = expression.this
+            if not isinstance(inner, _NEGATED):
+                return str(super().not_sql(expression))
+            whole, left = self.sql(inner), self.sql(inner.this)
+            word = whole.removeprefix(left).strip()
+            return f"{left} IS NOT {word.removeprefix('IS ')}" if isinstance(inner, exp.Is) else f"{left} NOT {word}"
+
+
+def read(text: str) -> exp.Query:
+    """Return the tree of one query.
+
+    Raises:
+        InvalidQuery: the text is no query; the error shows the place.
+        UnsupportedQuery: it is another statement than a query.
+
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidQuery(
+            f"{text!r} is no query", hint='For example "select user, count(*) as n from clicks group by user".'
+        )
+    try:
+        trees = [tree for tree in sqlglot.parse(text, dialect=_Queries) if tree is not None]
+    except ParseError as error:
+        raise _syntax(text, error) from None
+    except (SqlglotError, RecursionError) as error:
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise InvalidQuery(f"cannot read the query: {lines[0]}") from None
+    if len(trees) != 1:
+        raise InvalidQuery(f"one query is expected, not {len(trees)}", hint="Call app.sql once for each.")
+    tree = trees[0]
+    if not isinstance(tree, exp.Query):
+        raise UnsupportedQuery(
+            shown(tree),
+            "only queries are kept: select … from …",
+            hint="Where rows go is said by .to_view(name) and .to_topic(name).",
+        )
+    return tree
+
+
+def whole(tree: exp.Query) -> exp.Query:
+    """Return a query without the parentheses around it.
+
+    Raises:
+        UnsupportedQuery: a part of it is not kept.
+
+    """
+    check_parts(tree)
+    while isinstance(tree, exp.Subquery) and not said(tree) - {"this", "alias"}:
+        tree = tree.this
+        check_parts(tree)
+    return tree
+
+
+def said(tree: exp.Expression) -> set[str]:
+    """Return the names of the parts that a query or a table has."""
+    return {name for name, part in tree.args.items() if part}
+
+
+def check_parts(tree: exp.Expression) -> None:
+    """Refuse a part that nobody knows: what is not understood is never left out in silence.
+
+    Raises:
+        UnsupportedQuery: there is one.
+
+    """
+    known: Collection[str] = next((parts for kind, parts in _KNOWN.items() if type(tree) is kind), ())
+    if isinstance(tree, exp.Intersect | exp.Except):
+        way = "exists" if isinstance(tree, exp.Intersect) else "not exists"
+        raise UnsupportedQuery(
+            shown(tree), "of sets, only unions are kept", hint=f"Say {way} (select 1 from … where a.x = b.x)."
+        )
+    if not known:
+        raise UnsupportedQuery(shown(tree), "this is not kept")
+    for name in sorted(said(tree) - set(known)):
+        part = tree.args[name]
+        first = part[0] if isinstance(part, list) else part
+        text = shown(first) if isinstance(first, exp.Expression) else f"{name} in {shown(tree)}"
+        raise UnsupportedQuery(text, _PARTS.get(name, "this is not kept"))
+
+
+def shown(tree: exp.Expression) -> str:
+    """Return a part of a query as text: keywords in lower case, all else as it was written."""
+    text: str = tree.sql(dialect=_Queries, normalize_functions=False, comments=False)
+    made, at = [], 0
+    for token in _Queries().tokenize(text):
+        made.append(text[at : token.start])
+        word = text[token.start : token.end + 1]
+        made.append(word if token.token_type in _AS_WRITTEN and word not in _WORDS else word.lower())
+        at = token.end + 1
+    return "".join(made) + text[at:]
+
+
+def identifier(name: str) -> exp.Identifier:
+    """Return a name as it stands in SQL: in backquotes where it would be read as something else."""
+    return exp.to_identifier(name, quoted=not _is_plain(name))
+
+
+@cache
+def _is_plain(name: str) -> bool:
+    if not IDENTIFIER.fullmatch(name):
+        return False
+    try:
+        tree = sqlglot.parse_one(f"f({name}, 1) + {name} + {name}.{name}", dialect=Grammar)
+    except SqlglotError:
+        return False
+    columns = [column for column in tree.find_all(exp.Column) if column.parts[0].name == name]
+    return len(columns) == 3 and shown(tree) == f"f({name}, 1) + {name} + {name}.{name}"  # noqa: PLR2004 -- as written
+
+
+def _syntax(text: str, error: ParseError) -> InvalidQuery:
+    first = error.errors[0] if error.errors else {}
+    line, column, here = first.get("line") or 1, first.get("col") or 1, first.get("highlight") or ""
+    column = max(1, column - len(here) + 1)
+    lines = text.splitlines()
+    row = lines[line - 1] if line <= len(lines) else ""
+    why = str(first.get("description") or "it cannot be read").rstrip(".")
+    if why.startswith(("Invalid expression", "Required keyword")) and here:
+        why = f'"{here}" was not expected'
+    return InvalidQuery(
+        f"cannot read the query: {why[:1].lower()}{why[1:]} at line {line}, character {column}",
+        detail=f"{row}\n{' ' * (len('Detail: ') + column - 1)}^",
+    )

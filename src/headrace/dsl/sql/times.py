@@ -1,0 +1,80 @@
+"""Where the event time of a step's rows stands, and lengths of time in a query."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from headrace.base.errors import InvalidTime, UnsupportedQuery
+from headrace.base.names import quote
+from headrace.base.time import duration
+from headrace.dsl.sql.reading import shown
+from headrace.dsl.sql.relation import name_of
+from headrace.plan.joins import StreamJoin
+from headrace.plan.nodes import Dedupe, ReadSource, Select, TopicSource, Union, Where
+
+if TYPE_CHECKING:
+    from headrace.plan.nodes import Node
+
+
+def times(node: Node) -> frozenset[str]:
+    """Return the columns whose greatest is a row's event time; none where no columns say it."""
+    if isinstance(node, TopicSource | ReadSource):
+        return frozenset([node.event_time] if node.event_time is not None else [])
+    if isinstance(node, Where | Dedupe):
+        return times(node.up)
+    if isinstance(node, Select):
+        kept = {made.sql: name for name, made in reversed(node.columns)}
+        above = [kept.get(quote(name)) for name in times(node.up)]
+        return frozenset() if None in above else frozenset(name for name in above if name is not None)
+    if isinstance(node, Union):
+        each = {times(up) for up in node.ups}
+        return each.pop() if len(each) == 1 else frozenset()
+    if isinstance(node, StreamJoin):
+        return _joined(node)
+    return frozenset()
+
+
+def _joined(node: StreamJoin) -> frozenset[str]:
+    left, right = times(node.left), times(node.right)
+    if not left or not right:
+        return frozenset()
+    return frozenset([*(node.named(left=name) for name in left), *(node.named(right=name) for name in right)])
+
+
+def is_time(tree: exp.Expression, node: Node) -> bool:
+    """Return whether a resolved expression is the event time of a step's rows: a column, or the greatest of several."""
+    known = times(node)
+    if isinstance(tree, exp.Anonymous) and tree.name.lower() == "greatest":
+        return bool(known) and {name_of(each) for each in tree.expressions} == known
+    return len(known) == 1 and name_of(tree) in known
+
+
+def length(tree: exp.Expression) -> int:
+    """Return a constant length of time in microseconds: `interval 1 hour`, `'30 minutes'`, or a sum of them.
+
+    Raises:
+        UnsupportedQuery: it is none, or months or years are in it.
+
+    """
+    if isinstance(tree, exp.Paren):
+        return length(tree.this)
+    if isinstance(tree, exp.Neg):
+        return -length(tree.this)
+    if isinstance(tree, exp.Add):
+        return length(tree.this) + length(tree.expression)
+    if isinstance(tree, exp.Sub):
+        return length(tree.this) - length(tree.expression)
+    text = ""
+    if isinstance(tree, exp.Interval) and isinstance(tree.this, exp.Literal):
+        unit = tree.args.get("unit")
+        text = f"{tree.this.this} {unit.name.lower()}" if isinstance(unit, exp.Var) else str(tree.this.this)
+    elif isinstance(tree, exp.Literal) and tree.is_string:
+        text = str(tree.this)
+    try:
+        return duration(text.removeprefix("interval "), what="length of time")
+    except InvalidTime as no:
+        raise UnsupportedQuery(
+            shown(tree), "this is no constant length of time", hint="For example interval 1 hour, or '30 minutes'."
+        ) from no

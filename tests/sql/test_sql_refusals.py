@@ -1,0 +1,154 @@
+"""What a query may not say, and what it is told: the part of the text, the reason, and the next move."""
+
+from __future__ import annotations
+
+import pytest
+
+import headrace as hr
+
+REFUSED = [
+    # names
+    ("select usr from clicks", "UNKNOWN_COLUMN", ['has no column "usr"', 'Did you mean "user"?']),
+    ("select c.usr from clicks c", "UNKNOWN_COLUMN", ['"c.usr"', 'Did you mean "c.user"?']),
+    ("select clicks.user from clicks c", "UNKNOWN_COLUMN", ['"clicks.user"']),
+    ("select user from click", "UNKNOWN_RELATION", ['"click"', 'Did you mean "clicks"?', "app.sql(text, click="]),
+    (
+        "select user from searches s join clicks c on s.search_id = c.search_id and c.at = s.at",
+        "INVALID_QUERY",
+        ['"user" may be any of s.user, c.user'],
+    ),
+    ("select u.id from users u, orders u where u.id = u.id", "INVALID_QUERY", ['two relations are called "u"']),
+    ("select user, url as user from clicks", "INVALID_QUERY", ['two columns "user"']),
+    ("select x.* from clicks c", "INVALID_QUERY", ['no relation "x"']),
+    ("select upper(url) from clicks", "INVALID_QUERY", ['"upper(url)" has no name', "upper(url) as x"]),
+    ("select a from (select user from clicks) as t(a, b)", "INVALID_QUERY", ["names 2 columns of 1"]),
+    ("select user from clicks group by 2", "INVALID_QUERY", ["position 2 is none of the 1 columns"]),
+    ("select o.id from orders o join users using (id, city)", "INVALID_QUERY", ['"city" is not one column']),
+    # syntax
+    ("select user frm clicks where", "INVALID_QUERY", ["line 1, character 17", "^"]),
+    ("select user\nfrom clicks\nwhere (url = 'a'", "INVALID_QUERY", ["line 3"]),
+    ("select user from clicks; select url from clicks", "INVALID_QUERY", ["one query is expected, not 2"]),
+    ("", "INVALID_QUERY", ["is no query"]),
+    ("insert into clicks select 1", "UNSUPPORTED_QUERY", ["only queries are kept", ".to_view"]),
+    ("select 1 as one", "UNSUPPORTED_QUERY", ["without from"]),
+    # expressions: as in the verbs
+    ("select nosuch(url) as x from clicks", "UNKNOWN_FUNCTION", ["nosuch"]),
+    ("select user, url from clicks group by user", "UNGROUPED_COLUMN", ["url"]),
+    ("select url + 1 as x, sum(1 as y from clicks", "INVALID_QUERY", ["cannot read"]),
+    ("select user from clicks where url", "WRONG_TYPE", ["not boolean"]),
+    # order
+    ("select user from clicks order by user", "UNSUPPORTED_QUERY", ["have no order"]),
+    ("select user from clicks limit 3", "UNSUPPORTED_QUERY", ["without order by"]),
+    ("select user from clicks order by user limit 3 offset 2", "UNSUPPORTED_QUERY", ["offset 2"]),
+    ("select user from clicks order by user limit 1 + 1", "UNSUPPORTED_QUERY", ["whole number"]),
+    ("select user from clicks sort by user", "UNSUPPORTED_QUERY", ["sort by"]),
+    # windows
+    ("select count(*) as n from clicks group by window(at, '1 minute')", "INVALID_QUERY", ["a grace", 'grace="30']),
+    ("select count(*) as n from clicks group by window(url, '1 minute')", "UNSUPPORTED_QUERY", ["event time is at"]),
+    ("select count(*) as n from orders group by window(at, '1 day')", "UNSUPPORTED_QUERY", ["date_trunc('hour', at)"]),
+    ("select window, count(*) as n from clicks group by window(at, '1 day')", "UNSUPPORTED_QUERY", ["window.start"]),
+    ("select count(*) as n from clicks group by window(at, '1 month')", "UNSUPPORTED_QUERY", ["no constant length"]),
+    (
+        "select count(*) as n from clicks group by window(at, '1 day'), session_window(at, '1 hour')",
+        "UNSUPPORTED_QUERY",
+        ["a group has one window"],
+    ),
+    ("select user, row_number() over (order by at) as n from clicks", "UNSUPPORTED_QUERY", ["where rn <= 10"]),
+    (
+        "select * from (select user, rank() over (order by at) as n from clicks) where n < 3",
+        "UNSUPPORTED_QUERY",
+        ["rank()", "row_number()"],
+    ),
+    (
+        "select * from (select user, sum(1) over (partition by user order by at) as n from clicks) where n < 3",
+        "UNSUPPORTED_QUERY",
+        ["row_number() alone"],
+    ),
+    (
+        "select * from (select user, row_number() over (order by at) as n from clicks) where n > 3",
+        "UNSUPPORTED_QUERY",
+        ["number all rows"],
+    ),
+    (
+        "select * from (select user, row_number() over (partition by user) as n from clicks) where n < 3",
+        "UNSUPPORTED_QUERY",
+        ["without order by"],
+    ),
+    # joins
+    ("select o.id from orders o, users u", "UNSUPPORTED_QUERY", ['"users as u"', "all would meet all"]),
+    ("select o.id from orders o join users u on o.price < u.id", "UNSUPPORTED_QUERY", ["an equality"]),
+    (
+        "select s.query from searches s join clicks c on s.search_id = c.search_id",
+        "UNSUPPORTED_QUERY",
+        ["within a time", "interval 1 hour"],
+    ),
+    (
+        "select s.query from searches s join clicks c on s.search_id = c.search_id and c.at > s.at",
+        "UNSUPPORTED_QUERY",
+        ["on both sides"],
+    ),
+    ("select c.url from clicks c join users u on c.user = u.name", "UNSUPPORTED_QUERY", ["for system_time as of"]),
+    (
+        "select c.url from clicks c join users for system_time as of c.user u on c.user = u.name",
+        "UNSUPPORTED_QUERY",
+        ["the event time of the stream's rows"],
+    ),
+    ("select u.id from users u join lateral (select 1) l", "UNSUPPORTED_QUERY", ["lateral"]),
+    # subqueries
+    ("select url from clicks where user in (select name from users)", "UNSUPPORTED_QUERY", ["stream's rows stay"]),
+    ("select id from orders where buyer not in (select id from users)", "UNSUPPORTED_QUERY", ["not exists"]),
+    ("select id from orders where id not in (select buyer from orders)", "UNSUPPORTED_QUERY", ["null"]),
+    (
+        "select id from orders where price > 3 or id in (select id from users)",
+        "UNSUPPORTED_QUERY",
+        ["stand alone, joined by and"],
+    ),
+    ("select id from orders where price = (select price from orders)", "UNSUPPORTED_QUERY", ["must be one row"]),
+    ("select id from orders where price > all (select price from orders)", "UNSUPPORTED_QUERY", ["a subquery"]),
+    (
+        "select id from orders o where price > (select avg(p.price) from orders p where p.buyer < o.buyer)",
+        "UNSUPPORTED_QUERY",
+        ["by equality alone"],
+    ),
+    ("select id from orders where (id, buyer) in (select id from users)", "UNSUPPORTED_QUERY", ["2 values"]),
+    # others
+    ("select user from clicks union all select user, url from clicks", "INVALID_QUERY", ["1 columns with 2"]),
+    ("select user from clicks union all select at from clicks", "INVALID_PLAN", ["different columns"]),
+    ("select user from clicks intersect select user from searches", "UNSUPPORTED_QUERY", ["intersect", "exists"]),
+    ("select user from clicks except select user from searches", "UNSUPPORTED_QUERY", ["except", "not exists"]),
+    ("select user, count(*) as n from clicks group by rollup(user)", "UNSUPPORTED_QUERY", ["one query for each"]),
+    ("select * except (url) from clicks", "UNSUPPORTED_QUERY", ["Name the columns"]),
+    ("select /*+ broadcast(c) */ user from clicks c", "UNSUPPORTED_QUERY", ["broadcast"]),
+    ("select user from clicks tablesample (10 percent)", "UNSUPPORTED_QUERY", ["another one each time"]),
+    ("with recursive t as (select id from users) select id from t", "UNSUPPORTED_QUERY", ["reads itself"]),
+    ("select a from values (1) as t(a)", "UNSUPPORTED_QUERY", ["values"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "condition", "parts"), REFUSED, ids=[text[:90] for text, _, _ in REFUSED])
+def test_what_cannot_be_is_refused_with_its_part_and_the_next_move(app, text, condition, parts):
+    with pytest.raises(hr.HeadraceError) as no:
+        app.sql(text)
+    assert no.value.condition == condition, str(no.value)
+    for part in parts:
+        assert part in str(no.value)
+
+
+def test_a_topic_that_is_declared_twice_is_asked_for(app):
+    again = app.stream("clicks", "user string")
+    with pytest.raises(hr.HeadraceError, match="any of the 2 sources"):
+        app.sql("select user from clicks")
+    assert app.sql("select * from clicks", clicks=again).columns == ["user"]
+
+
+def test_a_grace_that_nothing_waits_for_is_refused(app):
+    with pytest.raises(hr.HeadraceError, match="says nothing here"):
+        app.sql("select user from clicks", grace="1 hour")
+
+
+def test_a_step_of_another_app_is_refused(app):
+    other = hr.App("other").stream("clicks", "user string")
+    with pytest.raises(hr.HeadraceError, match="of this app"):
+        app.sql("select user from c", c=other)
+    with pytest.raises(hr.HeadraceError, match="of this app"):
+        app.sql("select user from c", c="clicks")
