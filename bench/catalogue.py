@@ -28,6 +28,11 @@ BENCHES = {
         "the same every 5 minutes (2 overlap)",
         "<= 2",
     ),
+    "join_interval": Bench(
+        "two streams of 1 M rows over an hour meet within 10 minutes, inner and left: time to catch up",
+        "Spark's own stream-stream join over Parquet of the same rows, append mode, the best of both stores",
+        ">= 8",
+    ),
     "tiny_epoch": Bench(
         "an epoch of 100 rows on Spark, one level",
         "Spark's own stateful aggregate, 100 rows: as installed; with our quiet checkpoint files",

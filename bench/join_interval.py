@@ -1,0 +1,271 @@
+"""`join_interval`: two streams of 1 M rows over an hour meet within ten minutes, inner and left.
+
+Expected: 8 times the speed of Spark's own stream-stream join: ours is one hash join of columns in each shard and an
+append to its state; Spark gets and puts each row, and each row's matches, a key at a time. Every tenth of the left rows
+has a key that the right side never has. A last row far in the future lets all unmatched rows out on both sides.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+import headrace as hr
+from bench.figure import Figure, Wrong, paired, same
+from bench.ours import progress
+from bench.progress import Took, processing
+from bench.rival import CHANGELOG, ROCKSDB, Way
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bench.setting import Setting
+    from headrace.plan.joins import How
+
+ROWS = 1_000_000
+KEYS = 100_000
+HOUR = 3_600_000_000
+FIRST = 1_767_225_600_000_000
+SEED = 20260131
+OUT_OF_ORDER = "5 seconds"
+WITHIN = "10 minutes"
+SCHEMA = "k bigint, v bigint, at timestamp"
+MUST = ">= 8"
+_PARTITIONS, _CHUNKS, _FILES = 2, 20, 10
+
+WAYS = (
+    Way("default store, all files in one batch", 1_000_000, {}),
+    Way("default store, half of the files a batch", _FILES // 2, {}),
+    Way("RocksDB, all files in one batch", 1_000_000, ROCKSDB),
+    Way("RocksDB, all files in one batch, changelog checkpoints", 1_000_000, CHANGELOG),
+    Way("RocksDB, half of the files a batch, changelog checkpoints", _FILES // 2, CHANGELOG),
+)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Where both sides' rows are."""
+
+    rows: int
+    log: Path
+    parquet: Path
+
+
+@dataclass
+class Sums:
+    """A sink that keeps nothing but what must be equal on both sides."""
+
+    name: str = "sums"
+    rows: int = 0
+    alone: int = 0
+    total: int = 0
+
+    def write(self, epoch: int, rows: pa.Table) -> None:  # noqa: ARG002 -- what a sink is given
+        """Take an epoch's rows."""
+        right = rows.column("v_right")
+        self.rows += rows.num_rows
+        self.alone += right.null_count
+        self.total += _sum(pc.multiply(rows.column("v"), pc.fill_null(right, 1_000)))
+
+    @property
+    def answer(self) -> tuple[int, int, int]:
+        """Rows, how many of them unmatched, and a sum over both sides' values."""
+        return self.rows, self.alone, self.total
+
+
+def run(setting: Setting) -> list[Figure]:
+    """Measure it, inner and left."""
+    if not setting.spark_allowed:
+        return []
+    sides = make(setting, setting.rows(ROWS))
+    hows: tuple[How, ...] = ("inner", "left")
+    return [_measure(setting, sides, how) for how in hows]
+
+
+def _measure(setting: Setting, sides: Sides, how: How) -> Figure:
+    answer = expected(sides, how)
+    way = _best(setting, sides, how, answer)
+    mine, theirs = [], []
+    for number in range(setting.runs(3, 2)):
+        mine.append(ours(setting, sides, how, answer))
+        theirs.append(rival(setting, sides, how, way))
+        setting.say(f"{how}, run {number + 1}: ours {_shown(mine[-1])}; theirs {_shown(theirs[-1])}")
+    ratio, spread = paired([t.processing for t in theirs], [t.processing for t in mine])
+    return Figure(
+        bench="join_interval",
+        what=f"{how}, 2 x {sides.rows:,} rows, {answer[0]:,} out: processing time, theirs over ours",
+        rival=f"Spark's own stream-stream join, append mode, {way.name}",
+        ratio=ratio,
+        spread=spread,
+        must=MUST,
+        ours=statistics.median(t.processing for t in mine),
+        theirs=statistics.median(t.processing for t in theirs),
+        unit="s",
+        runs=len(mine),
+    )
+
+
+def _best(setting: Setting, sides: Sides, how: How, answer: tuple[int, int, int]) -> Way:
+    """Return the rival's fastest way; the trials are its warm-up, and one run is ours."""
+    same(f"their {how} join", theirs_kept(setting, sides, how), answer)
+    ours(setting, sides, how, answer)
+    found = {}
+    for way in WAYS if setting.scale >= 1 else WAYS[1:4:2]:
+        took = rival(setting, sides, how, way)
+        found[took.processing] = way
+        setting.say(f"{how}, trial: theirs, {way.name}: {_shown(took)}")
+    return found[min(found)]
+
+
+# ---- the rows ----
+
+
+def make(setting: Setting, rows: int) -> Sides:
+    """Write both sides to topics of an embedded log and to Parquet files, and after them a row far in the future."""
+    setting.say(f"writing 2 x {rows:,} rows to topics and to Parquet")
+    made = Sides(rows, setting.fresh("log"), setting.fresh("parquet"))
+    with hr.Log(made.log) as log:
+        for side in ("l", "r"):
+            table, last = _table(side, rows), _last()
+            topic = log.create_topic(side, SCHEMA, partitions=_PARTITIONS, event_time="at")
+            chunk = -(-rows // _CHUNKS)
+            for number, first in enumerate(range(0, rows, chunk)):
+                topic.append(table.slice(first, chunk), partition=number % _PARTITIONS)
+            for partition in range(_PARTITIONS):
+                topic.append(last, partition=partition)
+            _write_parquet(made.parquet / side, pa.concat_tables([table, *[last] * _PARTITIONS]))
+    return made
+
+
+def _table(side: str, rows: int) -> pa.Table:
+    random = np.random.default_rng([SEED, side == "l"])
+    at = FIRST + np.arange(rows, dtype=np.int64) * HOUR // rows - random.integers(0, 2_000_000, rows)
+    keys = random.integers(0, KEYS, rows)
+    if side == "l":
+        keys[::10] += KEYS
+    return _rows(keys, random.integers(0, 100, rows), at)
+
+
+def _last() -> pa.Table:
+    return _rows(np.array([-1]), np.array([0]), np.array([FIRST + 3 * HOUR]))
+
+
+def _rows(keys: Any, values: Any, at: Any) -> pa.Table:
+    return pa.table({"k": keys, "v": values, "at": pa.array(at, pa.timestamp("us", "UTC"))})
+
+
+def _write_parquet(folder: Path, table: pa.Table) -> None:
+    folder.mkdir(parents=True)
+    part = -(-table.num_rows // _FILES)
+    for number, first in enumerate(range(0, table.num_rows, part)):
+        path = folder / f"{number:05d}.parquet"
+        pq.write_table(table.slice(first, part), path)
+        os.utime(path, (FIRST // 1_000_000 + number,) * 2)  # Spark reads files in the order of their times
+
+
+def expected(sides: Sides, how: How) -> tuple[int, int, int]:
+    """Return the answer, from DuckDB over the whole; the last rows meet each other, and wait if they met none."""
+    with duckdb.connect() as con:
+        con.execute("SET TimeZone = 'UTC'")
+        near = f"r.at BETWEEN l.at AND l.at + INTERVAL {WITHIN}"
+        left, right = (f"'{sides.parquet}/{side}/*.parquet'" for side in "lr")
+        made = con.execute(
+            f"SELECT count(*), count(*) - count(r.v), sum(l.v * coalesce(r.v, 1000)) "
+            f"FROM {left} l {how} JOIN {right} r ON l.k = r.k AND {near}"
+        ).fetchall()
+    count, alone, total = made[0]
+    return int(count), int(alone), int(total)
+
+
+# ---- ours ----
+
+
+def ours(setting: Setting, sides: Sides, how: How, answer: tuple[int, int, int]) -> Took:
+    """Run the app on a new storage until all rows of both topics are processed."""
+    storage, sink = setting.fresh("ours"), Sums()
+    app = hr.App("bench", storage=storage, topics=f"log:{sides.log}", shards=2)
+    left, right = (app.stream(side, SCHEMA, event_time="at", out_of_order=OUT_OF_ORDER) for side in ("l", "r"))
+    left.join(right, on="k", within=("0 seconds", WITHIN), how=how).to(sink)
+    began = time.perf_counter()
+    running = app.start(setting.spark)
+    try:
+        running.await_caught_up(timeout=600)
+        whole = time.perf_counter() - began
+    finally:
+        running.stop()
+        shutil.rmtree(storage, ignore_errors=True)
+    same(f"our {how} join", sink.answer, answer)
+    return Took(whole, *processing(progress(running)))
+
+
+# ---- theirs ----
+
+
+def rival(setting: Setting, sides: Sides, how: How, way: Way) -> Took:
+    """Run Spark's join on a new checkpoint until all files are processed."""
+    checkpoint = setting.fresh("theirs")
+    joined = _joined(setting.rival(way.settings), sides, how, way)
+    writer = joined.writeStream.format("noop").outputMode("append").option("checkpointLocation", str(checkpoint))
+    began = time.perf_counter()
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    whole = time.perf_counter() - began
+    batches = list(query.recentProgress)
+    read = sum(batch["numInputRows"] for batch in batches)
+    same("rows the rival read", read, 2 * (sides.rows + _PARTITIONS))
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    return Took(whole, *processing(batches))
+
+
+def theirs_kept(setting: Setting, sides: Sides, how: How) -> tuple[int, int, int]:
+    """Run Spark's join once with its rows kept as Parquet, and return their answer."""
+    folder, checkpoint, way = setting.fresh("rows"), setting.fresh("theirs"), WAYS[1]
+
+    def keep(batch: Any, number: int) -> None:
+        batch.select("l_v", "r_v").write.parquet(str(folder / str(number)))
+
+    writer = _joined(setting.rival(way.settings), sides, how, way).writeStream.foreachBatch(keep).outputMode("append")
+    writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+    with duckdb.connect() as con:
+        made = con.execute(
+            "SELECT count(*), count(*) - count(r_v), sum(l_v * coalesce(r_v, 1000)) "
+            f"FROM read_parquet('{folder}/**/*.parquet')"
+        ).fetchall()
+    shutil.rmtree(folder, ignore_errors=True)
+    count, alone, total = made[0]
+    return int(count), int(alone), int(total)
+
+
+def _joined(spark: Any, sides: Sides, how: How, way: Way) -> Any:
+    from pyspark.sql import functions as f
+
+    def read(side: str) -> Any:
+        source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", way.files)
+        rows = source.parquet(str(sides.parquet / side)).withWatermark("at", OUT_OF_ORDER)
+        return rows.select(*(f.col(name).alias(f"{side}_{name}") for name in ("k", "v", "at")))
+
+    near = f"l_k = r_k AND r_at >= l_at AND r_at <= l_at + INTERVAL {WITHIN}"
+    return read("l").join(read("r"), f.expr(near), how)
+
+
+def _sum(values: Any) -> int:
+    made = pc.sum(values).as_py()
+    if made is None:
+        return 0
+    if not isinstance(made, int):
+        raise Wrong(f"a sum of whole numbers is {made!r}")
+    return made
+
+
+def _shown(took: Took) -> str:
+    return f"{took.processing:.2f} s in {took.batches} batches ({took.whole:.2f} s with the query's start)"
