@@ -46,6 +46,7 @@ def test_every_bench_of_the_issue_is_listed(bench):
         "log_replay_spark",
         "state_growth",
         "expressions",
+        "join_interval",
         "table_churn",
         "table_growth",
         "session",
