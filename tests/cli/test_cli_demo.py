@@ -42,12 +42,44 @@ def test_the_history_of_a_repository_comes_out_as_git_counts_it(headrace, late):
     assert said.code == 0, said.out + said.err
     assert "✔ commits: 7, as git rev-list --count says" in said.out
     assert "✔ file changes: 14 in" in said.out
+    assert "✔ files: 11, each as git ls-tree says" in said.out
     assert "✘" not in said.out
     assert "2 file changes of 1 commit:" in said.out
     assert "Look further:" in said.out
     for line in said.out.splitlines():
         if line.startswith("  headrace "):
             assert headrace(*line.split()[1:]).code == 0, line
+
+
+def test_the_table_of_files_is_what_git_has_at_the_head(headrace, git):
+    """Files that change, are deleted, come again, change kind, and a folder that becomes empty."""
+    git("a", "src/b", "old/c", "-dash", written="2026-01-05T10:00:00")
+    git.run("rm", "-q", "old/c", "src/b")
+    ann = {"GIT_AUTHOR_EMAIL": "ann@example.org"}
+    git.run("commit", "-q", "-m", "gone", GIT_AUTHOR_DATE="2026-01-06T10:00:00Z", **ann)
+    git("src/b", written="2026-01-07T10:00:00")
+    (git.repo / "a").chmod(0o755)
+    (git.repo / "-dash").unlink()
+    (git.repo / "-dash").symlink_to("a")
+    git.run("add", "-A")
+    git.run("commit", "-q", "-m", "kinds", GIT_AUTHOR_DATE="2026-01-04T10:00:00Z", **ann)
+    said = headrace("demo", "git", "--carrier", "in-process", "--repo", git.repo)
+    assert said.code == 0, said.out + said.err
+    assert "✔ files: 3, each as git ls-tree says" in said.out
+    assert "✔ folders: 2, each with as many files as git ls-tree has" in said.out
+    assert "✔ owners: the first 2 of 2" in said.out
+    lines = [line.split() for line in said.out.splitlines()]
+    assert [".", "2", "1", "2026-01-04"] in lines
+    assert ["1", "ann@example.org", "2", "2026-01-04"] in lines
+    assert ["2", "zoë@example.org", "1", "2026-01-07"] in lines
+
+
+def test_a_file_that_git_does_not_have_fails_the_check(headrace, late, monkeypatch):
+    tree = History.tree
+    monkeypatch.setattr(History, "tree", lambda self: {**tree(self), "src/a.py": "0" * 40})
+    said = headrace("demo", "git", "--carrier", "in-process", "--repo", late.repo)
+    assert said.code == 1
+    assert "✘ files: 11, each as git ls-tree says\n  src/a.py: " in said.out
 
 
 def test_a_second_run_forgets_the_first(headrace, late):
@@ -116,7 +148,8 @@ def test_merges_count_against_their_first_parent(git):
     history = History.of(git.repo)
     assert [commit["paths"] for commit in history.commits()] == [["a"], ["d"], ["b", "c"]]
     assert history.count() == 3
-    assert sorted(path for _, path in history.changes()) == ["a", "b", "c", "d"]
+    assert sorted(path for _, _, path in history.changes()) == ["a", "b", "c", "d"]
+    assert sorted(history.tree()) == ["a", "b", "c", "d"]
 
 
 def test_a_shallow_clone_is_said_to_be_one(headrace, late, folder):

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from headrace.base.errors import PlanError, did_you_mean
-from headrace.cli import bids, git_report
+from headrace.cli import bids, git_files, git_report
 from headrace.cli.demo_feed import feed, make_room, part_size, start
-from headrace.cli.git_log import History, NoHistory
+from headrace.cli.git_log import History, NoHistory, by_topic
 from headrace.cli.output import console, example, json_option, note, on_terminal, say, say_json, say_rows
 from headrace.cli.programs import load_app
 from headrace.cli.values import counted
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.views.sqlite import SqliteSnapshot
 
 DEMOS = {
-    "git": "the history of a git repository: weekly activity, corrected by commits that come late",
+    "git": "the history of a git repository: weeks, corrected by commits that come late; the files, and their owners",
     "auctions": "generated bids: the highest of each minute, although some arrive late",
 }
 
@@ -42,7 +42,7 @@ class Demo:
 
     name: str
     program: Path
-    topic: str
+    by_topic: Callable[[list[dict[str, Any]]], dict[str, list[dict[str, Any]]]]
     unit: str
     total: int
     rows: Callable[[], Iterable[dict[str, Any]]]
@@ -117,21 +117,26 @@ def _git(repo: Path | None) -> Demo:
     return Demo(
         name="git",
         program=Path(__file__).with_name("demo_git.py"),
-        topic="commits",
+        by_topic=by_topic,
         unit="commits",
         total=total,
         rows=history.commits,
-        report=git_report.report,
-        check=lambda now: git_report.check(now, history),
+        report=_git_report,
+        check=lambda now: [*git_report.check(now, history), *git_files.check(now, history)],
         look=("weekly", "weekly_changes"),
     )
+
+
+def _git_report(now: SqliteSnapshot, log: Log) -> None:
+    git_report.report(now, log)
+    git_files.report(now)
 
 
 def _auctions() -> Demo:
     return Demo(
         name="auctions",
         program=Path(__file__).with_name("demo_auctions.py"),
-        topic="bids",
+        by_topic=lambda part: {"bids": part},
         unit="bids",
         total=bids.BIDS,
         rows=bids.bids,
@@ -149,7 +154,7 @@ def _run(demo: Demo, app: App, carrier: str, *, as_json: bool) -> tuple[dict[str
         note(f"Forgot an earlier run in {app.storage}.")
     running = start(app, carrier)
     try:
-        seconds = feed(app, running, topic=demo.topic, rows=demo.rows(), total=demo.total)
+        seconds = feed(app, running, rows=demo.rows(), by_topic=demo.by_topic, total=demo.total)
         status = running.status()
     finally:
         running.stop()

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     from headrace.app import App
 
+    Row = dict[str, Any]
+    ByTopic = Callable[[list[Row]], dict[str, list[Row]]]
+
 PARTS = 16
 """The input comes in so many parts: a watermark moves between epochs, so within one part nothing is late."""
 
@@ -116,15 +119,18 @@ def part_size(total: int) -> int:
     return max(1, -(-total // PARTS))
 
 
-def feed(app: App, running: Carried, *, topic: str, rows: Iterable[dict[str, Any]], total: int) -> float:
-    """Append the rows to a topic in parts, each processed before the next comes; return the seconds that it took."""
+def feed(app: App, running: Carried, *, rows: Iterable[Row], by_topic: ByTopic, total: int) -> float:
+    """Append the rows to topics in parts, each processed before the next comes; return the seconds that it took."""
     clock = SystemClock()
     began = clock.monotonic()
     size = part_size(total)
     source, sent = iter(rows), 0
-    with Log(log_path(app.storage, app.topics)) as log, progress(topic, total) as tell:
+    what = next(iter(by_topic([])))
+    with Log(log_path(app.storage, app.topics)) as log, progress(what, total) as tell:
         while part := list(islice(source, size)):
-            log.topic(topic).append(part)
+            for topic, records in by_topic(part).items():
+                if records:
+                    log.topic(topic).append(records)
             running.await_caught_up()
             sent += len(part)
             tell(sent, running.status())

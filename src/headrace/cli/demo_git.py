@@ -1,4 +1,6 @@
-"""The history of a git repository as a stream: what was worked on, week by week, although commits come late.
+"""The history of a git repository, as a stream of commits and as a table of files.
+
+What was worked on, week by week, although commits come late; and what is there now, and whose it is.
 
 `headrace demo git` feeds the topic and runs this program; `headrace explain` and `headrace status` take it as FILE.
 """
@@ -57,6 +59,21 @@ changes.group_by("folder").agg(changes="count(*)").named("folders").to_view("fol
 commits.group_by().agg(
     commits="count(*)", people="count(distinct author)", first="min(written)", last="max(written)"
 ).named("totals").to_view("totals")
+
+# The same history as a table: a change of a file replaces what was there, a deletion (a record without a value) takes
+# it away. What is made of a table follows: a file that goes from one owner to another leaves the count of the first.
+files = app.table("files", "path string, blob string, owner string, changed timestamp", key="path", partitions=1)
+files.to_view("files")
+
+# The owner of a file is who changed it last.
+by_folder = files.with_columns(folder="CASE WHEN instr(path, '/') > 0 THEN split_part(path, '/', 1) ELSE '.' END")
+by_folder.group_by("folder").agg(files="count(*)", owners="count(distinct owner)", last="max(changed)").named(
+    "tree"
+).to_view("tree")
+
+# A table of a table: the ten who own most. Only who enters, leaves or moves comes out.
+owners = files.group_by("owner").agg(files="count(*)", last="max(changed)").named("owners")
+owners.group_by().top(10, "files DESC, owner ASC", rank="place").named("top_owners").to_view("top_owners")
 
 if __name__ == "__main__":
     app.run()

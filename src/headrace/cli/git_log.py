@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 LATEST = 253_402_300_799  # the last second that a timestamp can be; git takes any
 _CHUNK = 1 << 16
 _PLAIN = ("-c", "log.showSignature=false", "-c", "log.diffMerges=first-parent", "-c", "log.showRoot=true")
-_MAINLINE = ("--first-parent", "-m", "--root", "--no-renames", "--no-ext-diff", "--no-color", "-z")
+_MAINLINE = ("--first-parent", "-m", "--root", "--no-renames", "--no-ext-diff", "--no-color", "-z", "--no-abbrev")
+Rows = list[dict[str, Any]]
 
 
 class NoHistory(OutsideError):
@@ -46,18 +47,24 @@ class History:
         return History(root=type(path)(top), head=head, shallow=shallow)
 
     def commits(self) -> Iterator[dict[str, Any]]:
-        """Yield the commits of the main line in the order in which they entered it, with the paths each changed."""
+        """Yield the commits of the main line in the order in which they entered it, with the paths each changed.
+
+        Of `files` each path has the blob that the commit left there, or None where it deleted the file.
+        """
         form = "--format=%H %at %ct %ae"
         tokens = self._tokens("log", *_MAINLINE, "--reverse", "--raw", form, self.head)
         commit: dict[str, Any] | None = None
         for token in tokens:
             if token.startswith(b":"):
                 assert commit is not None  # noqa: S101 -- git names the commit first
-                commit["paths"].append(next(tokens, b"").decode(errors="replace"))
+                path = _text(next(tokens, b""))
+                _, _, _, blob, status = token.decode().split(" ")
+                commit["paths"].append(path)
+                commit["files"].append((path, None if status == "D" else blob))
             elif token:
                 if commit is not None:
                     yield commit
-                commit = _commit(token.decode(errors="replace"))
+                commit = _commit(_text(token))
         if commit is not None:
             yield commit
 
@@ -65,33 +72,65 @@ class History:
         """Return how many commits the main line has."""
         return int(_asked(self.root, "rev-list", "--count", "--first-parent", self.head))
 
-    def changes(self) -> Iterator[tuple[int, str]]:
-        """Yield (author's time, path) of every change, from another output of git than `commits` reads."""
-        tokens = self._tokens("log", *_MAINLINE, "--name-status", "--format=> %at", self.head)
-        at = 0
+    def tree(self) -> dict[str, str]:
+        """Return which blob is at each path after the last commit."""
+        entries = (entry.split(b"\t", 1) for entry in self._printed("ls-tree", "-r", "-z", "--full-tree", self.head))
+        return {_text(path): about.split(b" ")[2].decode() for about, path in entries}
+
+    def changes(self) -> Iterator[tuple[int, str, str]]:
+        """Yield (author's time, author, path) of every change, the newest commit first.
+
+        From another output of git than `commits` reads.
+        """
+        tokens = self._tokens("log", *_MAINLINE, "--name-status", "--format=> %at %ae", self.head)
+        at, author = 0, ""
         for token in tokens:
             if token.startswith(b"> "):
-                at = _seconds(token[2:].decode())
+                seconds, author = _text(token[2:]).split(" ", 1)
+                at = _seconds(seconds)
             elif token:
-                yield at, next(tokens, b"").decode(errors="replace")
+                yield at, author, _text(next(tokens, b""))
 
     def _tokens(self, *arguments: str) -> Iterator[bytes]:
         """Yield what git prints, cut at NUL, without the newline that may stand before a list of changes.
 
         A path is taken by position, right after what announces it: whatever letters it has, it is no announcement.
         """
+        announced = False
+        for token in self._printed(*arguments):
+            made = token if announced else token.removeprefix(b"\n")
+            announced = not announced and made[:1] != b">" and (made[:1] == b":" or len(made) == 1)
+            yield made
+
+    def _printed(self, *arguments: str) -> Iterator[bytes]:
+        """Yield what git prints, cut at NUL."""
         command = ["git", "-C", str(self.root), *_PLAIN, *arguments]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as git:  # noqa: S603 -- git
             assert git.stdout is not None  # noqa: S101 -- it is a pipe
-            rest, announced = b"", False
+            rest = b""
             while chunk := git.stdout.read(_CHUNK):
                 *whole, rest = (rest + chunk).split(b"\0")
-                for token in whole:
-                    made = token if announced else token.removeprefix(b"\n")
-                    announced = not announced and made[:1] != b">" and (made[:1] == b":" or len(made) == 1)
-                    yield made
+                yield from whole
         if git.returncode:
             raise NoHistory(f"git failed in {self.root} with code {git.returncode}: git {' '.join(arguments[:2])} …")
+
+
+def by_topic(commits: Rows) -> dict[str, Rows]:
+    """Return what the demo's topics get of commits: themselves, and the files as upserts and tombstones."""
+    files = [
+        {"path": path, "_deleted": True}
+        if blob is None
+        else {"path": path, "blob": blob, "owner": commit["author"], "changed": commit["written"]}
+        for commit in commits
+        for path, blob in commit["files"]
+    ]
+    plain = [{name: value for name, value in commit.items() if name != "files"} for commit in commits]
+    return {"commits": plain, "files": files}
+
+
+def _text(name: bytes) -> str:
+    """Return a name as text; bytes that are none stay apart from each other."""
+    return name.decode(errors="backslashreplace")
 
 
 def _commit(header: str) -> dict[str, Any]:
@@ -100,6 +139,7 @@ def _commit(header: str) -> dict[str, Any]:
         "commit": commit,
         "author": mail,
         "paths": [],
+        "files": [],
         "written": _seconds(written) * 1_000,
         "committed": _seconds(committed) * 1_000,
     }

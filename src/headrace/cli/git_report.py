@@ -135,9 +135,9 @@ def check(now: SqliteSnapshot, history: History) -> list[Check]:
     """Compare the views with what git itself counts."""
     folders: Counter[str] = Counter()
     cells: Counter[Cell] = Counter()
-    for at, path in history.changes():
-        folders[_folder(path)] += 1
-        cells[_week(at), _folder(path)] += 1
+    for at, _, path in history.changes():
+        folders[folder_of(path)] += 1
+        cells[_week(at), folder_of(path)] += 1
     totals: list[Row] = now.read("totals").to_pylist()
     ours: list[Row] = now.read("folders").to_pylist()
     weekly, final = _cells(now, "weekly"), _cells(now, "weekly_final")
@@ -163,7 +163,8 @@ def _late_cells(late: Iterable[Row]) -> Counter[Cell]:
     return Counter((_week(int(row["written"].timestamp())), row["folder"]) for row in late)
 
 
-def _folder(path: str) -> str:
+def folder_of(path: str) -> str:
+    """Return the top-level folder of a path, as the program says it."""
     return path.split("/", 1)[0] if "/" in path else "."
 
 

@@ -1,0 +1,64 @@
+"""What `headrace demo git` shows of the files that are there at the end, and the check against `git ls-tree`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from headrace.cli.demo_check import Check, same
+from headrace.cli.git_report import folder_of
+from headrace.cli.output import say, say_rows
+
+if TYPE_CHECKING:
+    from headrace.cli.git_log import History
+    from headrace.views.sqlite import SqliteSnapshot
+
+FOLDERS, OWNERS = 5, 10
+
+Row = dict[str, Any]
+
+
+def report(now: SqliteSnapshot) -> None:
+    """Show the folders with most files, and who changed most files last."""
+    folders: list[Row] = now.read("tree").to_pylist()
+    rows = [
+        {"folder": row["folder"], "files": row["files"], "owners": row["owners"], "last change": row["last"].date()}
+        for row in sorted(folders, key=lambda row: (-row["files"], row["folder"]))[:FOLDERS]
+    ]
+    say()
+    say_rows(rows, ["folder", "files", "owners", "last change"], title="The files that are there now, by folder")
+    say(f"{sum(row['files'] for row in folders):,} files in {len(folders):,} folders.")
+    say()
+    owners = sorted(now.read("top_owners").to_pylist(), key=lambda row: int(row["place"]))
+    rows = [
+        {"place": row["place"], "owner": row["owner"], "files": row["files"], "last change": row["last"].date()}
+        for row in owners
+    ]
+    say_rows(rows, ["place", "owner", "files", "last change"], title="Who changed most of them last")
+
+
+def check(now: SqliteSnapshot, history: History) -> list[Check]:
+    """Compare the table of files, and what was made of it, with what git itself says is there."""
+    files: list[Row] = now.read("files").to_pylist()
+    tree: list[Row] = now.read("tree").to_pylist()
+    top: list[Row] = now.read("top_owners").to_pylist()
+    there = history.tree()
+    last: dict[str, str] = {}
+    for _, author, path in history.changes():
+        last.setdefault(path, author)  # the newest comes first
+    folders = Counter(map(folder_of, there))
+    owned = Counter(last.get(path, "") for path in there)
+    most = sorted(owned.items(), key=lambda each: (-each[1], each[0].encode()))[:OWNERS]
+    return [
+        same(f"files: {len(files):,}, each as git ls-tree says", {row["path"]: row["blob"] for row in files}, there),
+        same(
+            f"folders: {len(tree):,}, each with as many files as git ls-tree has",
+            {row["folder"]: row["files"] for row in tree},
+            folders,
+        ),
+        same(
+            f"owners: the first {len(top):,} of {len(owned):,}, as the last authors in git log --name-status say",
+            {row["place"]: (row["owner"], row["files"]) for row in top},
+            dict(enumerate(most, 1)),
+        ),
+    ]
