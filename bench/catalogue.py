@@ -95,4 +95,9 @@ BENCHES = {
         "Spark's `applyInPandasWithState` that keeps the rows of each group, RocksDB state",
         ">= 20",
     ),
+    "timeline": Bench(
+        "10 k tweets to their authors' followers: 100 k users, 2 M follows, 500 k tweets before",
+        "Spark joins all tweets with the follows anew, from Parquet",
+        ">= 15",
+    ),
 }
