@@ -90,6 +90,18 @@ def test_a_condition_must_be_boolean():
         ("stddev(distinct i)", ["does not take distinct"]),
         ("sum(i) filter (where i)", ["the filter is int, not boolean"]),
         ("max(counts)", ["cannot compare a map"]),
+        ("median(p)", ["median does not take (boolean)"]),
+        ("percentile(i)", ["percentile takes 2, not 1 arguments"]),
+        ("percentile(i, 0.5, 2)", ["percentile takes 2, not 3", "several rows"]),
+        ("percentile(i, i)", ["must be a constant"]),
+        ("percentile(i, array(0.5, 1.5))", ["between 0 and 1, not 1.5"]),
+        ("percentile_cont(i, 0.5)", ["percentile_cont wants the order", "within group (order by"]),
+        ("percentile_cont(0.5) within group (order by i, j)", ["ordered by one value"]),
+        ("sum(i) within group (order by i)", ["sum does not take within group"]),
+        ("mode(distinct i)", ["mode does not take distinct"]),
+        ("mode(counts)", ["cannot compare a map"]),
+        ("median(median(i))", ["cannot stand inside median"]),
+        ("skewness(i)", ["[UNSUPPORTED_FUNCTION]", "not yet"]),
     ],
 )
 def test_an_aggregation_that_cannot_be_is_refused(text, parts):

@@ -64,6 +64,13 @@ def test_an_expression_has_the_type_that_spark_gives_it(text, kind):
         ("bool_and(p)", "boolean"),
         ("stddev(i)", "double"),
         ("collect_list(i)", "array<int>"),
+        ("median(i)", "double"),
+        ("percentile(m, 0.5)", "double"),
+        ("percentile(i, array(0.1, 1))", "array<double>"),
+        ("percentile_cont(0.25) within group (order by d desc)", "double"),
+        ("percentile_disc(0.25) within group (order by i)", "double"),
+        ("mode(s)", "string"),
+        ("mode() within group (order by m)", "decimal(10,2)"),
         ("sum(m) / count(*)", "decimal(38,20)"),
         ("sum(i) / count(*)", "double"),
         ("round(avg(d), 2)", "double"),
@@ -77,6 +84,8 @@ def test_an_aggregate_has_the_type_that_spark_gives_it(text, kind):
 @pytest.mark.spark
 def test_spark_agrees_on_the_types_of_aggregates(spark):
     texts = ["sum(i)", "sum(m)", "sum(w)", "sum(f)", "avg(m)", "avg(w)", "avg(i)", "min(day)", "max_by(s, at)"]
+    texts += ["median(m)", "percentile(i, array(0.5))", "percentile_disc(0.5) within group (order by w)", "mode(day)"]
+    texts += ["percentile_cont(0.5) within group (order by i)", "mode() within group (order by s desc)"]
     texts += ["count_if(p)", "any(p)", "stddev(m)", "var_pop(i)", "collect_set(s)", "sum(m) / count(*)", "sum(s)"]
     frame = spark.createDataFrame([], ", ".join(f"`{f.name}` {type_name(f.type)}" for f in SCHEMA))
     theirs = [field.dataType.simpleString() for field in frame.selectExpr(*texts).schema.fields]

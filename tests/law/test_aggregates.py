@@ -37,6 +37,13 @@ EVERY = {
     "share": "round(sum(v) / count(*), 6)",
     "all_s": "sort_array(collect_list(s))",
     "set_s": "sort_array(collect_set(s))",
+    "middle": "median(v)",
+    "parts": "percentile(x, array(0.0, 0.1, 0.5, 1.0))",
+    "above": "percentile_cont(0.3) within group (order by d desc)",
+    "one_of": "percentile_disc(0.4) within group (order by v)",
+    "one_above": "percentile_disc(0.4) within group (order by d desc)",
+    "often": "mode() within group (order by s)",
+    "often_v": "mode() within group (order by v desc) filter (where v <> 2)",
 }
 APPROXIMATE = {"mean", "sd", "vp", "sx", "share"}
 

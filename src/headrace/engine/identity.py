@@ -109,7 +109,7 @@ def _join(node: Join) -> dict[str, Any]:
 
 def _call(call: AggregateCall) -> str:
     function = call.function if call.user is None else call.user.identity()
-    arguments = ", ".join(map(_typed, call.arguments))
+    arguments = ", ".join([*map(_typed, call.arguments), *(f"at {fraction!r}" for fraction in call.at)])
     where = f" where {described(call.where)}" if call.where else ""
     return f"{function}({'distinct ' if call.distinct else ''}{arguments}){where}"
 

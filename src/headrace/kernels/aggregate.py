@@ -184,11 +184,16 @@ class Merging:
     def _results(self, windows: str) -> str:
         """Return SQL for the results of groups and windows, from the state as it is now."""
         keys = self._of_window()
-        folds = [f"{p.finish.format(f=f'{p.fold}(s.p{i})')} AS p{i}" for i, p in enumerate(self.grouping.pieces)]
+        folds = [f"{p.finish.format(f=self._fold(p, i))} AS p{i}" for i, p in enumerate(self.grouping.pieces)]
         columns = [*keys, "any_value(w._time) AS _time", f"sum(s.{COUNT})::BIGINT AS {COUNT}", *folds]
         joined = f"{windows} w JOIN {self.state.name(GROUPS)} s ON {self._in_window()}"
         main = f"SELECT {', '.join(columns)} FROM {joined} {by_position(keys)} HAVING sum(s.{COUNT}) > 0"
         return self._rendered(main, windows)
+
+    def _fold(self, piece: Piece, number: int) -> str:
+        """Return SQL that folds a piece over panes: in their order, so that what comes out can be withdrawn again."""
+        order = " ORDER BY s._pane" if piece.fold == "list" and self.grouping.panes else ""
+        return f"{piece.fold}(s.p{number}{order})"
 
     def _of_window(self) -> list[str]:
         """Return the columns of a group and window `w`."""
@@ -238,6 +243,8 @@ class Merging:
             if source == number
         ]
         keys = [name.removeprefix("w.") for name in mine]
+        if number in self.grouping.placed:
+            counted = _with_places(counted, keys, values)
         return f"SELECT {', '.join([*keys, *calls])} FROM ({counted}) {by_position(keys) or 'HAVING count(*) > 0'}"
 
     # -- windows that close
@@ -311,6 +318,13 @@ class Merging:
         made = [*keys, "_window", "0::BIGINT AS _time", f"(sum({COUNT}) OVER frame_)::BIGINT AS {COUNT}", *folds]
         slid = f"SELECT {', '.join(made)} FROM ({rows}) {frame}"
         return f"SELECT * FROM ({slid}) WHERE _window IS NOT NULL AND {COUNT} > 0"
+
+
+def _with_places(counted: str, keys: list[str], values: list[str]) -> str:
+    """Return SQL that gives each value of a multiset its place among those of its group."""
+    by = f"PARTITION BY {', '.join(keys)} " if keys else ""
+    upto = f"(sum({COUNT}) OVER ({by}ORDER BY {', '.join(values)}))::BIGINT AS _upto"
+    return f"SELECT *, {upto}, (sum({COUNT}) OVER ({by}))::BIGINT AS _all FROM ({counted})"
 
 
 def _no_nulls(piece: Piece, number: int) -> str:

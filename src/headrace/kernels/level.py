@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from headrace.base.errors import HeadraceError, InternalError, StepFailed
+from headrace.kernels import superaccumulator
 from headrace.kernels.grouped import Counts
 from headrace.kernels.operations import do, kept
 from headrace.kernels.spec import Merge, Partial, Query
@@ -95,10 +96,12 @@ class LevelRun:
         return StepFailed(self._culprit(op), _said(error))
 
     def define(self, ops: Iterable[Op]) -> None:
-        """Make the user's aggregates callable; when the last op defined one, failures are of its step."""
+        """Make callable what aggregates call; when the last op defined a user's one, failures are of its step."""
         for op in ops:
-            if isinstance(op, Partial | Merge) and op.grouping.users:
+            if isinstance(op, Partial | Merge):
                 define(self.duck, op.step, op.grouping.users)
+                if op.grouping.exact:
+                    superaccumulator.define(self.duck)
 
     def _culprit(self, failed: Op) -> str:
         """Return the step whose expression failed: stateless steps are computed only where their rows are used."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.kernels.chunks import chunked
+from headrace.kernels.exact import layered
 from headrace.kernels.gaps import CHUNK, SessionSql
 from headrace.kernels.grouped import COUNT, Counts, by_position
 from headrace.kernels.panes import PaneSql
@@ -82,7 +83,7 @@ def partial_groups(grouping: Grouping, rows: str) -> str:
     count = "count(*)" if grouping.insert_only else "sum(_weight)::BIGINT"
     made = [f"{piece.partial} AS p{i}" for i, piece in enumerate(grouping.pieces)]
     columns = [*groups, f"{count} AS {COUNT}", *made, "max(_time) AS _time"]
-    source = f"{rows} WHERE {_only_inside(grouping)}"
+    source = f"{layered(rows, grouping.layers)} WHERE {_only_inside(grouping)}"
     return f"SELECT {', '.join(columns)} FROM {source} {by_position(groups)} HAVING count(*) > 0"
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Column = tuple[str, str]
 """A column's name and its type in DuckDB."""
+Layers = tuple[tuple[tuple[str, str], ...], ...]
+"""Columns as names and SQL; those of a layer are made of those that the layers before it left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +150,8 @@ class Grouping:
     Inside, keys are `k0…`, pieces `p0…`. `calls[i]` is SQL for `_a{i}`: over the pieces' names, or, where
     `from_values[i]` is a number, an aggregate over that multiset's columns `v0…` and count `_n`.
     `results` are SQL over `_a{i}` and the keys' own names. `users` are the user's aggregates that the SQL calls.
+    `layers` are columns that pieces read beside those of the rows; `exact`: the SQL calls the functions of exact sums.
+    The values of the multisets `placed` have places: `_upto`, how many are not above, and `_all`, how many there are.
     """
 
     keys: tuple[tuple[str, str, str], ...]  # name, SQL over the input's columns, type
@@ -161,6 +165,9 @@ class Grouping:
     results: tuple[tuple[str, str, str], ...]  # name, SQL, type
     users: tuple[UserAggregate, ...] = ()
     session: Session | None = None
+    layers: Layers = ()
+    exact: bool = False
+    placed: frozenset[int] = frozenset()
 
     @property
     def reads_twice(self) -> bool:

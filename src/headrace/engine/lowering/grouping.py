@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
 from headrace.base.schema import duckdb_type
-from headrace.kernels import accumulators
 from headrace.kernels.accumulators import Accumulators
+from headrace.kernels.asked import Asked
 from headrace.kernels.spec import Grouping, Panes, Session, UserAggregate
 from headrace.plan.expressions import calls_of, drawn_apart
 from headrace.plan.windows import AlignedWindow, SessionWindow
@@ -25,12 +25,13 @@ def grouping_of(node: Aggregate) -> Grouping:
     for call, given in zip(node.aggregates.calls, arguments, strict=True):
         where = next(read).sql if call.where else None
         kept.add(
-            accumulators.Call(
+            Asked(
                 function=call.function,
                 arguments=tuple(made.sql for made in given),
                 argument_types=tuple(duckdb_type(made.type) for made in given),
                 distinct=call.distinct,
                 type=duckdb_type(call.type),
+                at=call.at,
                 user=None if call.user is None else _user(call),
                 where=where,
             )
@@ -49,6 +50,9 @@ def grouping_of(node: Aggregate) -> Grouping:
         from_values=tuple(kept.from_values),
         results=_results(node),
         users=tuple(kept.users),
+        layers=kept.layers,
+        exact=kept.exact,
+        placed=frozenset(kept.placed),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from sqlglot import exp
 
 from headrace.base.errors import (
@@ -19,6 +20,7 @@ from headrace.plan.expressions import kinds as k
 from headrace.plan.expressions.compiler import Compiler, check
 from headrace.plan.expressions.grammar import parse, shown
 from headrace.plan.expressions.mismatch import Mismatch
+from headrace.plan.expressions.places import call_of, places
 from headrace.plan.expressions.resolve import arguments
 from headrace.plan.expressions.sealed import gives_sealed, refuse_computing
 from headrace.plan.expressions.table import AGGREGATES
@@ -27,8 +29,6 @@ from headrace.plan.expressions.values import AggregateCall, Aggregates, Scalar, 
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
-
-    import pyarrow as pa
 
     from headrace.plan.expressions.user import UserFunction
 
@@ -98,7 +98,8 @@ class _Collector:
         if isinstance(node, exp.Filter):
             condition = self._condition(node.expression.this)
             node = node.this
-        name, trees = node.name.lower(), list(node.expressions)
+        name, asked = call_of(node).name.lower(), places(node)
+        trees = asked.values
         if name not in AGGREGATES:
             return self._users(self.functions[name], trees, condition)
         aggregate = AGGREGATES[name]
@@ -112,13 +113,14 @@ class _Collector:
         if len(trees) == 1 and isinstance(trees[0], exp.Star):
             return self._count_all(name, condition, distinct=distinct)
         values = arguments(name, aggregate.takes, self.inside.all(trees))
-        kind = aggregate.gives(values)
+        kind = pa.list_(aggregate.gives(values)) if asked.many else aggregate.gives(values)
         values = _reduced(name, values, distinct=distinct)
         if condition is not None:
             values = [_chosen(condition, value) for value in values]
         scalars = tuple(self._argument(value) for value in values)
         matters = aggregate.name not in ("min", "max", "collect_set")
-        return AggregateCall(aggregate.name, scalars, distinct and matters, kind)
+        named = f"{aggregate.name}_desc" if asked.descending else aggregate.name
+        return AggregateCall(named, scalars, distinct and matters, kind, at=asked.at)
 
     def _users(self, function: UserFunction, trees: list[exp.Expression], condition: Value | None) -> AggregateCall:
         """Type a call of the user's own aggregate."""
@@ -175,8 +177,8 @@ def _outermost(tree: exp.Expression, known: Collection[str]) -> Iterator[exp.Exp
     """Yield the calls of known aggregates that stand in no other one, each with its filter."""
     if isinstance(tree, exp.Window):
         return
-    if isinstance(tree, exp.Filter) or (isinstance(tree, exp.Anonymous) and tree.name.lower() in known):
-        inner = tree.this if isinstance(tree, exp.Filter) else tree
+    if isinstance(tree, exp.Filter | exp.WithinGroup | exp.Anonymous):
+        inner = call_of(tree.this if isinstance(tree, exp.Filter) else tree)
         if isinstance(inner, exp.Anonymous) and inner.name.lower() in known:
             yield tree
             return
@@ -205,4 +207,4 @@ def _chosen(condition: Value, value: Value) -> Value:
 
 def _identity(call: AggregateCall) -> tuple[object, ...]:
     where = call.where.sql if call.where else None
-    return call.function, tuple(scalar.sql for scalar in call.arguments), call.distinct, call.type, where
+    return call.function, tuple(scalar.sql for scalar in call.arguments), call.distinct, call.type, where, call.at

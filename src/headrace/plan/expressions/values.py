@@ -45,7 +45,8 @@ class AggregateCall:
     """One aggregate over the rows of a group, under its canonical name (`mean` is `avg`); Spark's meaning.
 
     A `FILTER` is already inside the arguments, as null where the row does not count. `count(*)` has no arguments.
-    `user` is the user's own aggregate, to which null is a value: its `FILTER` is `where`.
+    `at` are the fractions that a percentile is asked at. `user` is the user's own aggregate, to which null is a value:
+    its `FILTER` is `where`.
     """
 
     function: str
@@ -54,6 +55,7 @@ class AggregateCall:
     type: pa.DataType
     user: UserFunction | None = None
     where: Scalar | None = None
+    at: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

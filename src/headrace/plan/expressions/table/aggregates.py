@@ -65,6 +65,11 @@ def _set(values: list[Value]) -> pa.DataType:
     return pa.list_(values[0].type)
 
 
+def _mode(values: list[Value]) -> pa.DataType:
+    comparable(values[0], "mode")
+    return values[0].type
+
+
 def _count(_: list[Value]) -> pa.DataType:
     return k.BIGINT
 
@@ -98,6 +103,27 @@ ALL: tuple[Aggregate, ...] = (
     Aggregate(("stddev_pop",), ("double",), _double),
     Aggregate(("var_samp", "variance"), ("double",), _double),
     Aggregate(("var_pop",), ("double",), _double),
+    Aggregate(("median",), ("number",), _double, becomes="percentile", notes="`percentile(x, 0.5)`"),
+    Aggregate(
+        ("percentile",),
+        ("number",),
+        _double,
+        notes="exact, interpolated; the fraction, or an array of them, stands second: `percentile(x, array(0.5, 0.9))`",
+    ),
+    Aggregate(
+        ("percentile_cont",),
+        ("number",),
+        _double,
+        becomes="percentile",
+        notes="`percentile_cont(0.5) within group (order by x)`, ascending or descending",
+    ),
+    Aggregate(
+        ("percentile_disc",),
+        ("number",),
+        _double,
+        notes="one of the values: `percentile_disc(0.5) within group (order by x)`",
+    ),
+    Aggregate(("mode",), ("any",), _mode, notes="of values that are there equally often the least"),
     Aggregate(("collect_list", "array_agg"), ("any",), _listed, notes="nulls are skipped; the order is not defined"),
     Aggregate(("collect_set",), ("any",), _set, notes="nulls are skipped; the order is not defined"),
 )

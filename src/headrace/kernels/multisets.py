@@ -1,0 +1,97 @@
+"""Aggregates made from a multiset of values: SQL aggregates over `v0…` and `_n`, how often a value is there.
+
+Where a function asks for it, the values have places: `_upto`, how many values of the group are not above this one, and
+`_all`, how many there are.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.kernels import exact
+from headrace.kernels.asked import decimal_mean, held, scale
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.kernels.asked import Asked
+
+_DOUBLES = ("FLOAT", "DOUBLE")
+
+
+def plain(argument: str, kind: str) -> str:
+    """Return SQL for a value as a multiset keeps it: 0.0 and -0.0 are one value, and it is 0.0."""
+    return f"(({argument}) + 0::{kind})" if kind in _DOUBLES else argument
+
+
+def _sum(call: Asked) -> str:
+    if call.argument_types[0] in _DOUBLES:
+        return _double_total()
+    return held("sum(v0)", call.type)
+
+
+def _double_total() -> str:
+    """Return SQL for the exact sum of the values: that of another order could not be withdrawn."""
+    return exact.total(exact.listed("v0::DOUBLE"))
+
+
+def _avg(call: Asked) -> str:
+    if call.type.startswith("DECIMAL"):
+        total = f"sum(v0)::DECIMAL(38,{scale(call.argument_types[0])})"
+        return f"CASE WHEN count(*) > 0 THEN {decimal_mean(total, 'count(*)', call.type)} END"
+    total = _double_total() if call.argument_types[0] in _DOUBLES else "sum(v0)::DOUBLE"
+    return f"({total}) / count(*)"
+
+
+def _interpolated(call: Asked, *, descending: bool) -> str:
+    """Interpolate between the two values that a place lies between, as Spark does."""
+
+    def made(at: float) -> str:
+        place = f"((_all - 1) * {at!r}::DOUBLE)"
+        low, high = (_least(f"> {rounded}({place})", descending=descending) for rounded in ("floor", "ceil"))
+        whole = f"any_value({place})"
+        between = f"(ceil({whole}) - {whole}) * {low} + ({whole} - floor({whole})) * {high}"
+        return f"CASE WHEN {low} = {high} THEN {low} ELSE {between} END"
+
+    return _each(call, made)
+
+
+def _discrete(call: Asked, *, descending: bool) -> str:
+    """Give the first value that, with those before it, makes up this part of all."""
+    return _each(call, lambda at: _least(f">= _all * {at!r}::DOUBLE", descending=descending))
+
+
+def _least(reaches: str, *, descending: bool) -> str:
+    """Return SQL for the first value whose place meets a condition."""
+    place, first = ("(_all - _upto + _n)", "max") if descending else ("_upto", "min")
+    return f"({first}(v0) FILTER (WHERE {place} {reaches}))::DOUBLE"
+
+
+def _each(call: Asked, made: Callable[[float], str]) -> str:
+    if not call.type.endswith("[]"):
+        return made(call.at[0])
+    return f"[{', '.join(f'({made(at)})' for at in call.at)}]::DOUBLE[]"
+
+
+FROM_VALUES: dict[str, Callable[[Asked], str]] = {
+    "count": lambda _: "count(*)",
+    "sum": _sum,
+    "avg": _avg,
+    "min": lambda _: "min(v0)",
+    "max": lambda _: "max(v0)",
+    "min_by": lambda _: "min(struct_pack(y := v1, x := v0)).x",
+    "max_by": lambda _: "max(struct_pack(y := v1, x := v0)).x",
+    "collect_set": lambda _: "coalesce(list(v0 ORDER BY v0), [])",
+    "collect_list": lambda _: "coalesce(flatten(list(list_resize([v0], _n, v0) ORDER BY v0)), [])",
+    "mode": lambda _: "min(struct_pack(n := -_n, v := v0)).v",
+    "mode_desc": lambda _: "max(struct_pack(n := _n, v := v0)).v",
+    "percentile": partial(_interpolated, descending=False),
+    "percentile_desc": partial(_interpolated, descending=True),
+    "percentile_disc": partial(_discrete, descending=False),
+    "percentile_disc_desc": partial(_discrete, descending=True),
+}
+EXTREMES = frozenset({"min", "max", "min_by", "max_by"})
+"""What is made of a multiset where rows are withdrawn; everything else that has no pieces always is."""
+PLACED = frozenset({"percentile", "percentile_desc", "percentile_disc", "percentile_disc_desc"})
+"""What asks for the places of values."""
