@@ -90,7 +90,7 @@ REFUSED = {
         "app.function(name, fn, returns=…)",
     ),
     "an aggregate of Spark's": (
-        lambda s: s.group_by().agg(x="percentile(price, 0.5)"),
+        lambda s: s.group_by().agg(x="skewness(price)"),
         "[UNSUPPORTED_FUNCTION]",
         ".map_batches(fn, schema)",
     ),

@@ -360,11 +360,6 @@ def test_what_makes_no_table_is_refused_where_it_is_said():
     assert "as_of" in refused(lambda app: app.table("t", USERS, key="id", history="1 day"))
     assert 'latest("id")' in refused(lambda app: app.stream("t", USERS).latest())
 
-    def late(app):
-        grouped = app.table("t", USERS, key="id").group_by("city").window(hr.tumbling("1 minute", grace="0 seconds"))
-        return grouped.agg(n="count(*)").late
-
-    assert "are withdrawn" in refused(lambda app: late(app).latest("id"))
     app = hr.App("refused")
     with pytest.raises(UnknownColumn, match='Did you mean "id"'):
         app.table("t", USERS, key="idd")

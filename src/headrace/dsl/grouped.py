@@ -81,6 +81,7 @@ class Grouped:
         made = aggregates(named, above.schema, plain, step=step, functions=self._app._functions, sealed=above.sealed)
         check.aggregation(made, step=step, withdrawn=not self._node.appends, corrected=not node.appends)
         check.sessions(self._window, step=step, withdrawn=not self._node.appends)
+        check.row_times(self._window, self._node, step=step)
         check.bounds(made, self._keys, step=step)
         results = [(name, result.type) for name, result in made.results]
         schema = pa.schema([*((field.name, field.type) for field in keys), *results])
@@ -106,6 +107,7 @@ class Grouped:
         node = Top(up=self._node, schema=self._node.schema, keys=self._keys, n=n, order=(), rank=rank)
         step = step_name(node)
         window = check.ranked_window(self._window, step=step)
+        check.row_times(window, self._node, step=step)
         if not isinstance(n, int) or isinstance(n, bool) or n < 1:
             raise InvalidPlan(f'step "{step}": top({n!r}, …) needs a positive number of rows')
         fields = [*self._node.schema, *(_WINDOW if window else [])]

@@ -11,15 +11,13 @@ from headrace.base.names import check_topic
 from headrace.dsl.joins import Said, joined
 from headrace.dsl.stream import Handle, Stream, same_app, united
 from headrace.plan import check
-from headrace.plan.nodes import Aggregate, Changes, Late, Top
+from headrace.plan.nodes import CHANGE_TYPE, Aggregate, Changes, Late, Top
 from headrace.plan.sinks import TopicSink
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from headrace.plan.joins import How
-
-CHANGE_TYPE = "_change_type"
 
 
 class Table(Handle):
@@ -34,6 +32,8 @@ class Table(Handle):
     def late(self) -> Stream:
         """The rows that came after all their windows had closed, untouched.
 
+        Over a table they have `_change_type`: insert, or delete where a row went too late.
+
         Raises:
             PlanError: this step has no windows, so nothing can be late for it.
 
@@ -43,7 +43,9 @@ class Table(Handle):
                 f'step "{self.name}" has no late rows',
                 hint="Only steps with a window do; take .late right after .agg(…) or .top(…).",
             )
-        return Stream(self._app, Late(of=self._node, schema=self._node.up.schema))
+        schema = self._node.late_schema
+        check.no_repeats(schema.names, step=self._step("late"))
+        return Stream(self._app, Late(of=self._node, schema=schema))
 
     def changes(self) -> Stream:
         """Read the table as a stream of what happened to its rows.

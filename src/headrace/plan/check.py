@@ -17,12 +17,14 @@ from headrace.base.errors import (
 )
 from headrace.base.names import IDENTIFIER
 from headrace.base.schema import RESERVED, type_name
+from headrace.plan.row_times import row_time
 from headrace.plan.windows import AlignedWindow, SessionWindow
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from headrace.plan.expressions import Aggregates, Scalar
+    from headrace.plan.nodes import Node
     from headrace.plan.windows import Window
 
 
@@ -223,6 +225,23 @@ def sessions(window: object, *, step: str, withdrawn: bool) -> None:
             f'step "{step}": rows of its input are withdrawn, and a session cannot lose a row',
             detail="Its input is a table: a row that changes is withdrawn, and the session may fall apart without.",
             hint='Group results that are final (emit="final"), or the stream of what happened: .changes().',
+        )
+
+
+def row_times(window: Window | None, up: Node, *, step: str) -> None:
+    """Refuse windows over rows that may be withdrawn, where nobody knows from which window.
+
+    Raises:
+        InvalidPlan: the rows do not carry the event time of their source any more.
+
+    """
+    if window is not None and row_time(up) is None:
+        raise InvalidPlan(
+            f'step "{step}": rows of its input are withdrawn, and nobody knows from which window',
+            detail="A row that changes leaves the window that it was in; the change says when it changed, not when the "
+            "row happened.",
+            hint='Say event_time="…" where the table is made, and keep that column up to here; or group the stream of '
+            "what happened: .changes().",
         )
 
 

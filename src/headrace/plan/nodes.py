@@ -8,17 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import pyarrow as pa
+
 from headrace.plan.windows import SessionWindow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import pyarrow as pa
-
     from headrace.plan.expressions import Aggregates, Scalar, Term
     from headrace.plan.windows import AlignedWindow, Window
 
 Emit = Literal["changes", "final"]
+CHANGE_TYPE = "_change_type"
+"""The column that says what happened to a row of a table."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -161,8 +163,9 @@ class Stateful(Node):
 
     @property
     def late_schema(self) -> pa.Schema:
-        """The columns of its late rows: as they came."""
-        return self.ups[0].schema
+        """The columns of its late rows: as they came, and of a table's rows also what happened to them."""
+        up = self.ups[0]
+        return up.schema if up.appends else up.schema.append(pa.field(CHANGE_TYPE, pa.string()))
 
     @property
     def judged_above(self) -> bool:
@@ -428,8 +431,8 @@ class Late(Node):
 
     @property
     def appends(self) -> bool:
-        """As what that step was given."""
-        return all(up.appends for up in self.of.ups)
+        """They are facts: that a row came, or went, too late."""
+        return True
 
     @property
     def sealed(self) -> frozenset[str]:

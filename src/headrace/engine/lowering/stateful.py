@@ -12,7 +12,9 @@ from headrace.kernels import spec
 from headrace.kernels.spec import Arrival, Best, Judge, Keeping, Merge, Partial, Place, Query, Ranking, Upsert
 from headrace.kernels.window_top import PANE
 from headrace.plan.expressions import calls_of, drawn_apart
-from headrace.plan.nodes import Aggregate, Dedupe, Late, Latest, Top
+from headrace.plan.joins import Join
+from headrace.plan.nodes import CHANGE_TYPE, Aggregate, Dedupe, Late, Latest, Top
+from headrace.plan.row_times import STAMP, row_time
 
 if TYPE_CHECKING:
     from headrace.engine.lowering.walk import Lowering
@@ -28,7 +30,7 @@ def _aggregate(node: Aggregate, to: Lowering) -> None:
     late = to.number() if any(isinstance(each, Late) and each.of is node for each in to.plan.nodes) else None
     to.lates[id(node)] = late or 0
     before, after = (None, late) if grouping.session else (late, None)
-    source = to.called(step, here, to.at(node.up, here), read_by(node), node.up.schema.names)
+    source = to.called(step, here, _in_time(node, to), read_by(node), node.up.schema.names)
     to.add(here, Partial(step=step, input=source, outputs=made, late=before, grouping=grouping))
     there = to.level(node)
     if to.plan.exchanged(node):
@@ -99,7 +101,19 @@ def _place(node: Top, panes: Panes, to: Lowering) -> int:
     late = to.number() if any(isinstance(each, Late) and each.of is node for each in to.plan.nodes) else None
     to.lates[id(node)] = late or 0
     here, output = to.level(node.up), to.number()
-    to.add(here, Place(step=to.plan.name(node), input=to.at(node.up, here), output=output, late=late, panes=panes))
+    to.add(here, Place(step=to.plan.name(node), input=_in_time(node, to), output=output, late=late, panes=panes))
+    return output
+
+
+def _in_time(node: Aggregate | Top, to: Lowering) -> int:
+    """Return the rows above; for windows each with its own time, also where a change withdraws it."""
+    here = to.level(node.up)
+    rows, time = to.at(node.up, here), STAMP if node.window is None else row_time(node.up)
+    if time == STAMP:
+        return rows
+    output = to.number()
+    before = f"SELECT {columns_of(node.up)}, _weight, epoch_us({quote(str(time))}) AS _time FROM"
+    to.add(here, Query(step=to.plan.name(node), inputs=(rows,), output=output, before=before, after="", shared=False))
     return output
 
 
@@ -116,10 +130,14 @@ def _latest(node: Latest, to: Lowering) -> None:
 
 @lowered.register(Late)
 def _late(node: Late, to: Lowering) -> None:
-    if not isinstance(node.of, Aggregate) or not calls_of(read_by(node.of)):
-        to.deltas[id(node)] = to.lates[id(node.of)]
+    up, rows = node.of.ups[0], to.lates[id(node.of)]
+    if not up.appends and not isinstance(node.of, Join):
+        kind = f"CASE WHEN _weight < 0 THEN 'delete' ELSE 'insert' END AS {CHANGE_TYPE}"
+        to.query(node, f"SELECT {columns_of(up)}, {kind}, abs(_weight)::INTEGER AS _weight, _time FROM", inputs=(rows,))
+    elif not isinstance(node.of, Aggregate) or not calls_of(read_by(node.of)):
+        to.deltas[id(node)] = rows
     else:  # the rows as they came: without the columns of calls
-        to.query(node, f"SELECT {columns_of(node)}, {DELTA} FROM", inputs=(to.lates[id(node.of)],))
+        to.query(node, f"SELECT {columns_of(node)}, {DELTA} FROM", inputs=(rows,))
 
 
 def _ranking(node: Top) -> tuple[Ranking, list[Scalar]]:
