@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import headrace as hr
-from headrace.testing import Driver
+from headrace.testing import Driver, check_deltas
 
 SCHEMA = "k string, v int, at timestamp"
 START = 1_767_225_600_000
@@ -113,6 +113,7 @@ def app(case):
     within = tuple(f"{end} s" for end in case.within)
     both = left.join(right, on="k", within=within, how=case.how, grace=f"{case.grace} s", where=where).named("j")
     both.to_topic("out")
+    check_deltas(both)
     return made
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stream_rules import KEYS, SCHEMA, START, Case, play, random_case
 
 import headrace as hr
-from headrace.testing import Driver
+from headrace.testing import Driver, check_deltas
 
 HOWS = ["inner", "left", "right", "full"]
 QUIET = list(HealthCheck)
@@ -63,6 +63,7 @@ def streamed(how, within, left, right, cuts):
     low, high = (f"{end} s" for end in within)
     both = ups[0].join(ups[1], on={"k": "k"}, within=(low, high), how=how, where="v + v_right < 9").named("j")
     both.to_topic("out")
+    check_deltas(both)
     made, ats = [], [0, 0]
     with Driver(app, shards=2) as driver:
         for size in [*cuts, left.num_rows + right.num_rows]:
