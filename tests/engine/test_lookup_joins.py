@@ -59,7 +59,7 @@ def of(how, rows):
 
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_the_vector_one_epoch_an_input(how):
-    """SEMANTICS.md, the vector of a stream and a table."""
+    """The vector of a stream and a table."""
     with Driver(app_of(how)) as driver:
         for second, side, text, expected in VECTOR:
             side(driver, text, second)

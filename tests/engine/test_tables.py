@@ -357,7 +357,6 @@ def refused(make):
 
 def test_what_makes_no_table_is_refused_where_it_is_said():
     assert "needs a key" in refused(lambda app: app.table("t", USERS, key=()))
-    assert "as_of" in refused(lambda app: app.table("t", USERS, key="id", history="1 day"))
     assert 'latest("id")' in refused(lambda app: app.stream("t", USERS).latest())
 
     app = hr.App("refused")

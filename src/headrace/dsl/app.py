@@ -122,7 +122,8 @@ class App:
         The last record of a key is the one of the greatest offset, whatever its event time. A topic that does not
         exist is created, compacted by the key. Records with a null in the key go to `<topic>.dead`, or stop the app
         with `on_error="fail"`; the other options are those of `stream`. A delete without an event time has that of
-        the row it deletes. `history` is refused until there are joins that need it.
+        the row it deletes. `history` is how long joins with `as_of` keep old versions of
+        its rows beyond what their grace needs, for rows of the stream that ask for times long past.
 
         Raises:
             PlanError: a name, type, duration or option is wrong, or there is no key.
@@ -144,13 +145,9 @@ class App:
         if not node.record_key:
             raise InvalidPlan(f'the table "{topic}" needs a key', hint='Name the columns that tell its rows: key="id".')
         check.groupable(node.record_key, node.schema, step=topic)
-        if _length(history, "history") is not None:
-            raise InvalidPlan(
-                f'the table "{topic}" cannot keep a history of {history} yet',
-                detail="Old versions of rows are for joins with as_of, which come in a later release.",
-                hint="Leave history out.",
-            )
-        made = Table(self, Latest(up=node, schema=node.schema, keys=node.record_key, by_time=False))
+        kept = _length(history, "history") or 0
+        latest = Latest(up=node, schema=node.schema, keys=node.record_key, by_time=False, history=kept)
+        made = Table(self, latest)
         self._sources.setdefault(topic, []).append(made)
         return made
 

@@ -14,6 +14,7 @@ from headrace.base.time import duration
 from headrace.plan import check
 from headrace.plan.expressions import Scalar, condition
 from headrace.plan.joins import How, Join, JoinColumn, LookupJoin, StreamJoin, TableJoin, VersionJoin
+from headrace.plan.nodes import Ending, Latest, Select, Where
 from headrace.plan.steps import step_name
 
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 
     from headrace.dsl.app import App
     from headrace.plan.nodes import Node
-
-
-_TO_COME = (VersionJoin,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +47,6 @@ def joined(app: App, left: Node, right: Node, said: Said) -> Join:
     """
     node = _chosen(left, right, said)
     step = step_name(node)
-    if type(node) in _TO_COME:
-        raise InvalidPlan(f'step "{step}": this join is not there yet')
     _allowed(node, said.how, step)
     for name_left, name_right in node.on:
         _agree(name_left, name_right, node, step)
@@ -89,11 +85,49 @@ def _chosen(left: Node, right: Node, said: Said) -> Join:
         if said.as_of is None:
             _unsaid(said, ("grace",), "A row is joined when it arrives; grace is for as_of, which waits.")
             return LookupJoin(**common)
-        return VersionJoin(**common, at=_time(said.as_of, left), grace=_grace(said.grace))
+        return _versioned(common, right, at=_time(said.as_of, left), grace=_grace(said.grace))
     _appends(right)
     _unsaid(said, ("as_of",), "as_of looks a table up; make the right side one: stream.latest(key).")
     low, high = _interval(said.within)
     return StreamJoin(**common, low=low, high=high, grace=_grace(said.grace or "0 seconds"))
+
+
+def _versioned(common: dict[str, Any], table: Node, *, at: str, grace: int) -> VersionJoin:
+    """Return the join with the versions of a table: with the records that it is made of."""
+    records, latest = _records(table), table
+    while isinstance(latest, Select | Where):
+        latest = latest.up
+    if records is None or not isinstance(latest, Latest):
+        raise InvalidPlan(
+            f'the rows of "{step_name(table)}" have no versions: they are computed, and known only as they are now',
+            detail="as_of takes a topic's table or the latest of a stream, and .select(…) and .where(…) of them.",
+            hint="Leave as_of out to join rows as they arrive, or write the table to a topic that another app reads.",
+        )
+    if table.key is None:
+        raise InvalidPlan(
+            f'the table "{step_name(table)}" has lost its key, so its rows have no versions',
+            hint="Keep the key's columns in .select(…).",
+        )
+    outside = [other for _, other in common["on"] if other not in table.key]
+    if outside:
+        raise InvalidPlan(
+            f"as_of needs columns of the table's key in on: {', '.join(outside)} is none of them",
+            detail=f"The versions of a row agree in its key ({', '.join(table.key)}), and in nothing else.",
+            hint='Join on the key, and ask for the rest in where="…".',
+        )
+    return VersionJoin(**{**common, "right": records}, at=at, identity=table.key, grace=grace, history=latest.history)
+
+
+def _records(table: Node) -> Node | None:
+    """Return the records that a table is made of, with what was done to its rows done to them."""
+    if isinstance(table, Latest):
+        return table.up
+    if isinstance(table, Select | Where):
+        above = _records(table.up)
+        if above is None or isinstance(table, Select):
+            return None if above is None else replace(table, up=above)
+        return Ending(up=above, schema=table.schema, name=table.name, condition=table.condition)
+    return None
 
 
 def _pairs(on: object, left: Node, right: Node) -> tuple[tuple[str, str], ...]:

@@ -194,14 +194,14 @@ class Engine:
         sources = self._advanced_sources(work, reports, ended=ended)
         used = work.before.watermarks
         promises = self.inputs.promises(sources, work.before.outputs, self._now())
-        outputs, watermarks = advance(self.plan, promises, used)
+        heads = _heads(work.before.heads, reports)
+        outputs, watermarks = advance(self.plan, promises, used, _waiting(heads))
         counts = _counts(reports)
         for piece in work.slices:
             kept = counts.setdefault(piece.source, {})
             kept["rows_out"] = kept.get("rows_out", 0) + piece.rows
         for name, lost in self.inputs.lost(work.before, work.slices).items():
             counts.setdefault(name, {})["lost"] = lost
-        heads = _heads(work.before.heads, reports)
         for step, by_shard in heads.items():
             counts.setdefault(step, {})["state_rows"] = sum(head.rows for head in by_shard.values())
         seconds = self.settings.clock.monotonic() - work.began
@@ -303,6 +303,14 @@ def _saw(progress: SourceProgress, partition: str, time: int | None, now: int) -
     progress.active[partition] = now
     if time is not None:
         progress.times[partition] = max(time, progress.times.get(partition, time))
+
+
+def _waiting(heads: Mapping[str, Mapping[str, Head]]) -> dict[str, int]:
+    """Return the least event time of the rows that wait in each step where some do."""
+    times = {
+        step: [head.oldest for head in by_shard.values() if head.oldest is not None] for step, by_shard in heads.items()
+    }
+    return {step: min(known) for step, known in times.items() if known}
 
 
 def _counts(reports: Sequence[Report]) -> dict[str, dict[str, int]]:

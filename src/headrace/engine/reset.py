@@ -193,7 +193,7 @@ def _watermarks(plan: Plan, storage: Storage, steps: list[str]) -> dict[str, int
     stateful = [plan.name(node) for node in plan.stateful()]
     used = {name: None if name in steps else commit.watermarks.get(name) for name in stateful}
     for _ in stateful:  # each round brings a promise one step further down
-        used = advance(plan, promises, used)[1]
+        used = advance(plan, promises, used, {})[1]
     return {name: used[name] for name in stateful if name in steps}
 
 

@@ -61,7 +61,9 @@ def _source(name: str, commit: Commit, inputs: Inputs) -> dict[str, Any]:
 
 def _step(name: str, commit: Commit) -> dict[str, Any]:
     totals = commit.totals.get(name, {})
-    counts = {what: totals.get(what, 0) for what in ("rows_in", "rows_out", "late", "partly_late", "state_rows")}
+    counts = {
+        what: totals.get(what, 0) for what in ("rows_in", "rows_out", "late", "partly_late", "too_old", "state_rows")
+    }
     return {**counts, "watermark": _when(commit.watermarks.get(name))}
 
 

@@ -70,11 +70,12 @@ def _rests(node: TopicSource | ReadSource, progress: SourceProgress, partition: 
 
 
 def advance(
-    plan: Plan, sources: Mapping[str, Promise], used: Mapping[str, int | None]
+    plan: Plan, sources: Mapping[str, Promise], used: Mapping[str, int | None], waiting: Mapping[str, int]
 ) -> tuple[dict[str, int | None], dict[str, int | None]]:
     """Return what each step promises after an epoch, and what each stateful step works with in the next.
 
-    `used` is what the stateful steps worked with in the epoch.
+    `used` is what the stateful steps worked with in the epoch, `waiting` the least event time of the rows that wait in
+    a step, where some do.
     """
     promises: dict[int, Promise] = {}
     watermarks: dict[str, int | None] = {}
@@ -86,7 +87,7 @@ def advance(
         incoming = _least([promises[id(up)] for up in _feeds(node)])
         if isinstance(node, Stateful):
             watermarks[name] = _later(used.get(name), incoming.before)
-            promises[id(node)] = Promise(_held(used.get(name), node), incoming.idle)
+            promises[id(node)] = Promise(_held(used.get(name), waiting.get(name), node), incoming.idle)
         else:
             promises[id(node)] = incoming
     return {plan.name(node): promises[id(node)].before for node in plan.nodes}, watermarks
@@ -99,10 +100,11 @@ def _feeds(node: Node) -> tuple[Node, ...]:
     return node.of.ups if isinstance(node, Late) else node.ups
 
 
-def _held(used: int | None, node: Stateful) -> int | None:
+def _held(used: int | None, waiting: int | None, node: Stateful) -> int | None:
     if used is None or used >= END_OF_TIME:
         return used
-    return used - node.hold
+    held = used - node.hold
+    return held if waiting is None else min(held, waiting)
 
 
 def _later(one: int | None, other: int | None) -> int | None:

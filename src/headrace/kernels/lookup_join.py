@@ -76,7 +76,7 @@ class LookingUp:
         is a change's place among those of the same.
         """
         keys = [there for _, there in self.op.meeting.on]
-        parts = [part.filter(_all_known(part, keys)) for part in placed(right)]
+        parts = [part.filter(all_known(part, keys)) for part in placed(right)]
         rows = " UNION ALL ".join(f"SELECT * FROM {self.duck.register(part)}" for part in parts)
         same = self.state.matching(ROWS, "d", "s", nulls=with_nulls(parts))
         beside = (
@@ -159,7 +159,7 @@ def in_place(made: pa.Table, count: int) -> pa.Table:
     return first if np.all(places[:-1] <= places[1:]) else first.take(pa.array(np.argsort(places, kind="stable")))
 
 
-def _all_known(part: pa.Table, columns: list[str]) -> pa.Array:
+def all_known(part: pa.Table, columns: list[str]) -> pa.Array:
     """Return which rows have no null in the columns: the others meet nothing."""
     known = pc.is_valid(part.column(columns[0]))
     for name in columns[1:]:

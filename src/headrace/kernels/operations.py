@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from headrace.kernels import dedupe, grouped, lookup_join, stream_join, table_join, top
+from headrace.kernels import dedupe, grouped, lookup_join, stream_join, table_join, top, version_join
 from headrace.kernels.aggregate import Merging
 from headrace.kernels.apply import applied
 from headrace.kernels.call import called
@@ -27,6 +27,7 @@ from headrace.kernels.spec import (
     Judge,
     LookupJoin,
     Merge,
+    Number,
     Op,
     Partial,
     Place,
@@ -38,6 +39,7 @@ from headrace.kernels.spec import (
     TableJoin,
     Top,
     Upsert,
+    VersionJoin,
 )
 from headrace.kernels.staging import as_they_are, staged, staged_schema
 from headrace.kernels.task import stage
@@ -213,6 +215,21 @@ def _table_join(op: TableJoin, run: LevelRun) -> None:
         run.came(op.output, [delta] if delta.num_rows else [])
 
 
+@do.register(Number)
+def _number(op: Number, run: LevelRun) -> None:
+    run.came(op.output, version_join.numbered(run.materialized(op.input), task=run.task.shard))
+
+
+@do.register(VersionJoin)
+def _version(op: VersionJoin, run: LevelRun) -> None:
+    now, before = run.task.watermarks.get(op.step), run.task.previous.get(op.step)
+    dating = version_join.Dating(run.duck, op, run.states[op.step], run.task.epoch, now, before)
+    dating.run(run.materialized(op.left), run.materialized(op.right))
+    run.count(op.step, dating.counts)
+    run.came(op.output, dating.out)
+    run.came(op.late, dating.late)
+
+
 @do.register(Send)
 def _send(op: Send, run: LevelRun) -> None:
     for part in run.materialized(op.input):
@@ -260,6 +277,11 @@ def _rows(op: Upsert) -> tuple[TableSpec, ...]:
 @kept.register(LookupJoin)
 def _looked_up(op: LookupJoin) -> tuple[TableSpec, ...]:
     return lookup_join.tables(op)
+
+
+@kept.register(VersionJoin)
+def _dated(op: VersionJoin) -> tuple[TableSpec, ...]:
+    return version_join.tables(op)
 
 
 @kept.register(Dedupe)

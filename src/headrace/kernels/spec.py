@@ -358,6 +358,34 @@ class TableJoin(StatefulOp):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Number(Op):
+    """Rows with `_order`: how they arrived, whatever an exchange does to them."""
+
+    input: int
+    output: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionJoin(StatefulOp):
+    """Rows of a stream beside the version of a table's row that was valid at `at`, known `grace` later.
+
+    On the right side come the table's records: upserts (`_weight` 1) and deletes (-1) with `_order`; `identity` are the
+    columns of the table's key. Versions are kept `grace` and `history` behind the watermark. `late`: the rows more than
+    `grace` behind the watermark, as rows of the join. All in microseconds.
+    """
+
+    left: int
+    right: int
+    output: int
+    late: int
+    meeting: Meeting
+    at: str
+    identity: tuple[str, ...]
+    grace: int
+    history: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Send(Op):
     """Rows into an exchange: to level `level`, to the shard that the columns `keys` hash to.
 

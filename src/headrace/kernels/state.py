@@ -33,13 +33,17 @@ FEW = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """Where a step's state in a shard stands: the file that holds its last change, and the chain behind it."""
+    """Where a step's state in a shard stands: the file that holds its last change, and the chain behind it.
+
+    `oldest` is the least event time of the rows that wait in it.
+    """
 
     file: str
     chain: int
     chain_bytes: int
     full_bytes: int
     rows: int = 0
+    oldest: int | None = None
 
     @property
     def due(self) -> bool:
@@ -72,6 +76,8 @@ class StepState:
         self._changes: dict[str, list[pa.Table]] = {}
         self._evicted: dict[str, list[str]] = {}
         self._count = head.rows if head else 0
+        self.oldest: int | None = None
+        """The least event time of the rows that wait in it, where some do; set by the step, before `save`."""
 
     def name(self, table: str) -> str:
         """Return a table's name in SQL."""
@@ -137,7 +143,7 @@ class StepState:
         if full:
             tables = {table: self._all(table) for table in self.tables}
             size = write_tables(folder / name, tables, {"previous": None, "evicted": {}}, sync=sync)
-            self.head = Head(file=name, chain=0, chain_bytes=0, full_bytes=size, rows=self._count)
+            self.head = Head(file=name, chain=0, chain_bytes=0, full_bytes=size, rows=self._count, oldest=self.oldest)
         else:
             tables = {table: _concat(parts) for table, parts in self._changes.items()}
             before = self.head
@@ -145,7 +151,12 @@ class StepState:
             metadata = {"previous": before.file, "evicted": self._evicted}
             size = write_tables(folder / name, tables, metadata, sync=sync)
             self.head = replace(
-                before, file=name, chain=before.chain + 1, chain_bytes=before.chain_bytes + size, rows=self._count
+                before,
+                file=name,
+                chain=before.chain + 1,
+                chain_bytes=before.chain_bytes + size,
+                rows=self._count,
+                oldest=self.oldest,
             )
         self.duck.set_stamp(self.step, self.head.file)
         return self.head

@@ -12,6 +12,7 @@ from headrace.plan.nodes import (
     Aggregate,
     Changes,
     Dedupe,
+    Ending,
     Explode,
     Late,
     Latest,
@@ -108,8 +109,8 @@ def _detail(node: Node) -> str:
         return f"Spark source {node.label}" + _timing(node)
     if isinstance(node, Select):
         return ", ".join(n if n == made.text else f"{made.text} AS {n}" for n, made in node.columns)
-    if isinstance(node, Where):
-        return node.condition.text
+    if isinstance(node, Where | Ending):
+        return node.condition.text + (", else deleted" if isinstance(node, Ending) else "")
     if isinstance(node, Explode):
         return f"{node.column.text} AS {', '.join(node.into)}"
     if isinstance(node, MapBatches):

@@ -133,10 +133,16 @@ class LookupJoin(Join):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class VersionJoin(Join):
-    """Rows of a stream, each with the row of a table that was valid at the row's time `at`, known `grace` later."""
+    """Rows of a stream, each with the row of a table that was valid at the row's time `at`, known `grace` later.
+
+    Its right side are the records that the table is made of, upserts and deletes of rows by `identity`: the table
+    itself does not tell what was written late and had been valid before. Old versions stay for `history` longer.
+    """
 
     at: str
+    identity: tuple[str, ...]
     grace: int
+    history: int
 
     @property
     def appends(self) -> bool:

@@ -224,6 +224,15 @@ class Where(_OneUp):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Ending(_OneUp):
+    """A `where` over the records of a table: what does not meet the condition is a delete, for its key is not there."""
+
+    verb = "where"
+
+    condition: Scalar
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Explode(_OneUp):
     """One row for each element of an array, or each entry of a map; rows with nothing in it disappear."""
 
@@ -394,11 +403,13 @@ class Latest(_Keyed):
     """The last row of each key: a stream, or the upserts and deletes of a topic, read as a table.
 
     `by_time`: the last is the one of the greatest event time, of equal ones the later arrival; else the later arrival.
+    `history`: how long joins with `as_of` keep its old versions beyond what their grace needs, in microseconds.
     """
 
     verb = "latest"
 
     by_time: bool
+    history: int = 0
 
     @property
     def key(self) -> tuple[str, ...] | None:

@@ -13,6 +13,7 @@ from headrace.base.errors import InvalidPlan
 from headrace.base.names import quote
 from headrace.plan.nodes import (
     Changes,
+    Ending,
     Explode,
     Late,
     Node,
@@ -189,7 +190,7 @@ def _moved(node: Stateful, at: tuple[int, ...], levels: Sequence[int], above: Se
 
 def _carried(node: Node, above: Partition) -> Partition:
     """Return the partition that a stateless step leaves of the one above it."""
-    if above is None or isinstance(node, Where | Changes):
+    if above is None or isinstance(node, Where | Ending | Changes):
         return above
     if isinstance(node, Explode):
         return None if set(node.into) & set(above) else above

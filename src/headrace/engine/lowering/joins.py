@@ -9,8 +9,8 @@ from headrace.base.schema import duckdb_type
 from headrace.engine.lowering.walk import DELTA, lowered
 from headrace.kernels import spec
 from headrace.kernels.meeting import Meeting
-from headrace.kernels.spec import Query
-from headrace.plan.joins import LookupJoin, StreamJoin, TableJoin
+from headrace.kernels.spec import Number, Query
+from headrace.plan.joins import LookupJoin, StreamJoin, TableJoin, VersionJoin
 
 if TYPE_CHECKING:
     from headrace.engine.lowering.walk import Lowering
@@ -57,6 +57,27 @@ def _table_join(node: TableJoin, to: Lowering) -> None:
     to.add(to.level(node), op)
 
 
+@lowered.register(VersionJoin)
+def _version(node: VersionJoin, to: Lowering) -> None:
+    left, right = brought(node, to)
+    late = to.lates[id(node)] = to.number()
+    output = to.deltas[id(node)] = to.number()
+    inside = _inside("r", node.right)
+    op = spec.VersionJoin(
+        step=to.plan.name(node),
+        left=left,
+        right=right,
+        output=output,
+        late=late,
+        meeting=meeting_of(node),
+        at=_inside("l", node.left)[node.at],
+        identity=tuple(inside[name] for name in node.identity),
+        grace=node.grace,
+        history=node.history,
+    )
+    to.add(to.level(node), op)
+
+
 def meeting_of(node: Join) -> Meeting:
     """Return what a join is to the kernels."""
     names = [_inside(letter, up) for letter, up in _sides(node)]
@@ -79,7 +100,8 @@ def meeting_of(node: Join) -> Meeting:
 def brought(node: Join, to: Lowering) -> tuple[int, int]:
     """Return the deltas of both sides at the join's level, their columns under the names inside.
 
-    Each keeps the order of its rows as far as an exchange does: of rows that came from one task.
+    Each keeps the order of its rows as far as an exchange does: of rows that came from one task. The records that a
+    join of versions takes have theirs in a column.
     """
     step, there = to.plan.name(node), to.level(node)
     made = []
@@ -90,6 +112,9 @@ def brought(node: Join, to: Lowering) -> tuple[int, int]:
         number = to.number()
         before = f"SELECT {columns}, {DELTA} FROM"
         to.add(here, Query(step=step, inputs=(to.at(up, here),), output=number, before=before, after="", shared=False))
+        if isinstance(node, VersionJoin) and letter == "r":
+            arrived, number = number, to.number()
+            to.add(here, Number(step=step, input=arrived, output=number))
         if here < there:
             keys = None if by is None else tuple(inside[name] for name in by)
             number = to.carried(number, step, here, there, keys)

@@ -8,7 +8,7 @@ from headrace.base.names import quote
 from headrace.engine.lowering.walk import DELTA, columns_of, lowered
 from headrace.kernels.spec import Apply, Intake, Query
 from headrace.plan.expressions import drawn_apart
-from headrace.plan.nodes import Changes, Explode, MapBatches, ReadSource, Select, TopicSource, Union, Where
+from headrace.plan.nodes import Changes, Ending, Explode, MapBatches, ReadSource, Select, TopicSource, Union, Where
 
 if TYPE_CHECKING:
     from headrace.engine.lowering.walk import Lowering
@@ -41,6 +41,13 @@ def _where(node: Where, to: Lowering) -> None:
     inputs = to.with_calls(node, [node.condition], node.schema.names)
     columns = f"{columns_of(node)}, {DELTA}" if node.condition.calls else "*"
     to.query(node, f"SELECT {columns} FROM", f"WHERE {node.condition.sql}", inputs=inputs)
+
+
+@lowered.register(Ending)
+def _ending(node: Ending, to: Lowering) -> None:
+    inputs = to.with_calls(node, [node.condition], node.schema.names)
+    weight = f"CASE WHEN {node.condition.sql} THEN _weight ELSE -1 END::INTEGER AS _weight"
+    to.query(node, f"SELECT {columns_of(node)}, {weight}, _time FROM", inputs=inputs)
 
 
 @lowered.register(Explode)
