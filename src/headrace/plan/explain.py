@@ -60,10 +60,9 @@ class Explanation:
             lines.append(f'  subgraph L{level}["level {level}"]')
             lines += [f"    {_box(step)}" for step in steps if step["level"] == level]
             lines.append("  end")
-        for step in steps:
-            for up in step["inputs"]:
-                arrow = "==>|exchange|" if step["exchange"] else "-->"
-                lines.append(f"  {up} {arrow} {step['name']}")
+        for node, step in zip(self.plan.nodes, steps, strict=True):
+            for up, moved in zip(step["inputs"], self._moved(node), strict=True):
+                lines.append(f"  {up} {'==>|exchange|' if moved else '-->'} {step['name']}")
         for number, sink in enumerate(self.plan.sinks):
             lines.append(f'  {self.plan.name(sink.up)} --> sink{number}[("{sink.name}")]')
         return "\n".join(lines)
@@ -83,6 +82,10 @@ class Explanation:
 
     def __repr__(self) -> str:
         return str(self)
+
+    def _moved(self, node: Node) -> list[bool]:
+        """Return for each step above whether its rows go through an exchange to come here."""
+        return [columns is not None for columns in self.plan.moves.get(id(node), [None] * len(node.ups))]
 
     def _step(self, node: Node) -> dict[str, Any]:
         return {
