@@ -17,7 +17,9 @@ from headrace.base.names import quote
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")
 MAX_PRECISION = 38
-RESERVED = frozenset({"_weight", "_time", "_shard", "_topic", "_offset", "_partition", "_deleted", "_headers"})
+RESERVED = frozenset(
+    {"_weight", "_time", "_shard", "_topic", "_offset", "_partition", "_deleted", "_headers", "_appended"}
+)
 
 _SIMPLE: dict[str, pa.DataType] = {
     "string": pa.string(),

@@ -115,16 +115,18 @@ def _way_on(log: Log, topic: Topic, declared: pa.Schema) -> str:
     return "Declare the columns that the topic has, or use another topic."
 
 
-def take(topic: Topic, piece: Slice, schema: pa.Schema, event_time: str | None) -> Taken:
+def take(topic: Topic, piece: Slice, schema: pa.Schema, event_time: str | None, sent_time: str | None = None) -> Taken:
     """Read a slice's columns in place, with `_time`; records without an event time are dead letters.
 
-    Private columns are read sealed: what an app keeps of them, it keeps as tokens.
+    With `sent_time`, when a device sent the record by its own clock, `_time` is corrected by what the log's clock said
+    when it came; where it is null, it is not. Private columns are read sealed: what an app keeps of them, it keeps as
+    tokens.
 
     Raises:
         TopicDiffers: the topic was widened since the app has started.
 
     """
-    names = [*schema.names, *([] if event_time else ["_time"])]
+    names = [*schema.names, *([] if event_time else ["_time"]), *(["_appended"] if sent_time else [])]
     batches = list(topic.batches(piece.partition, piece.first, piece.last, columns=names, sealed=True))
     fields = [(field.name, field.type) for field in schema]
     time = event_time or "_time"
@@ -133,6 +135,8 @@ def take(topic: Topic, piece: Slice, schema: pa.Schema, event_time: str | None) 
     table = pa.Table.from_batches(batches)
     _refuse_widened(topic, table, schema)
     times = _micros(table.column(time))
+    if sent_time is not None:
+        times = corrected(times, sent=_micros(table.column(sent_time)), received=_micros(table.column("_appended")))
     rows = table.select(schema.names).append_column("_time", times)
     if not times.null_count:
         return Taken(rows, None)
@@ -173,6 +177,16 @@ def take_changes(topic: Topic, piece: Slice, schema: pa.Schema, event_time: str 
     if not dead:
         return Taken(rows, None)
     return Taken(rows.filter(pc.invert(pc.or_(keyless, timeless))), pa.concat_tables(dead))
+
+
+def corrected(times: pa.ChunkedArray, *, sent: pa.ChunkedArray, received: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return times of a device's clock by the clock that received them, by the rule of three timestamps.
+
+    What the device's clock said when it sent the record, and what ours said when it came, tell how far they are apart,
+    where the way between takes no time (Kleppmann, Designing Data-Intensive Applications, chapter 11). A record that
+    does not say when it was sent keeps its time.
+    """
+    return pc.add(times, pc.coalesce(pc.subtract(received, sent), pa.scalar(0, pa.int64())))
 
 
 def _any_null(table: pa.Table, columns: Sequence[str]) -> pa.ChunkedArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +14,7 @@ from headrace.dsl import functions, sql
 from headrace.dsl.stream import Stream
 from headrace.dsl.table import Table
 from headrace.plan import check
+from headrace.plan.corrected import corrected
 from headrace.plan.explain import Explanation
 from headrace.plan.nodes import Latest, ReadSource, TopicSource
 from headrace.plan.plan import Plan, check_sink, make_plan
@@ -66,6 +68,7 @@ class App:
         *,
         key: str | Sequence[str] | None = None,
         event_time: str | None = None,
+        sent_time: str | None = None,
         out_of_order: str | None = None,
         idle_after: str | None = None,
         format: str | None = None,  # noqa: A002 -- as in DESIGN.md
@@ -77,10 +80,17 @@ class App:
 
         `event_time` names the timestamp column that says when things happened (default: when the log got them).
         `out_of_order` is how far rows may lag behind the newest before the watermark leaves them behind (default:
-        not at all). `idle_after`: a partition quiet for so long no longer holds the watermark back. Records that
-        cannot be read go to the topic `<topic>.dead` with the reason, or stop the app with `on_error="fail"`.
+        not at all). `idle_after`: a partition quiet for so long, by the machine's clock, no longer holds the watermark
+        back; once all are, the watermark goes on with the clock, so that windows close when nothing comes. Trap: a
+        partition that comes back with rows as old as its silence finds their windows closed. Records that cannot be
+        read go to the topic `<topic>.dead` with the reason, or stop the app with `on_error="fail"`.
         `private={"email": "user_id"}` says what `Log.create_topic` is told; for a topic that exists, its private
         columns by name are enough. The app has them sealed, and only passes them on: see docs/privacy.md.
+
+        `sent_time` names the timestamp column that says when a device sent the record, by the clock that `event_time`
+        is of: `at` becomes `at + (when the log got it - sent)`, the event time by the log's clock, and what the device
+        said stays as `at_uncorrected`. A record without a `sent_time` keeps its time. Trap: how long a record was on
+        its way counts as the clock's error.
 
         Raises:
             PlanError: a name, type, duration or option is wrong.
@@ -99,6 +109,10 @@ class App:
             private=private,
         )
         made = Stream(self, node)
+        if sent_time is not None:
+            check.sent_time(sent_time, node.event_time, node.schema, step=topic)
+            check.clear([sent_time], node.sealed, step=topic, role="sent time")
+            made = Stream(self, corrected(replace(node, sent_time=sent_time)))
         self._sources.setdefault(topic, []).append(made)
         return made
 

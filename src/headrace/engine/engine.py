@@ -26,7 +26,7 @@ from headrace.engine.publish import Publisher
 from headrace.engine.reset import resume
 from headrace.engine.storage import Commit, SourceProgress, Storage
 from headrace.engine.topics import Topics
-from headrace.engine.watermarks import advance
+from headrace.engine.watermarks import WHOLE, advance
 from headrace.kernels.task import Report, Task
 from headrace.plan.sinks import TopicSink, ViewSink
 from headrace.views.sqlite import SqliteViews
@@ -212,6 +212,7 @@ class Engine:
             previous=dict(used),
             outputs=outputs,
             idle={name: promise.idle for name, promise in promises.items()},
+            waiting=self._waits(heads),
             heads=heads,
             staged=[staged for report in reports for staged in report.staged],
             counts=counts,
@@ -227,14 +228,19 @@ class Engine:
         self.settings.fault("after_commit")
         return commit
 
+    def _waits(self, heads: Mapping[str, Mapping[str, Head]]) -> bool:
+        """Return whether a step that judges rows by time keeps any: a window that is open, a key that is remembered."""
+        timed = (self.plan.name(node) for node in self.plan.stateful() if node.judges)
+        return any(head.rows for step in timed for head in heads.get(step, {}).values())
+
     def _advanced_sources(self, work: Work, reports: Sequence[Report], *, ended: bool) -> dict[str, SourceProgress]:
         now = self._now()
         made = {name: deepcopy(work.before.sources.get(name, SourceProgress())) for name in self.inputs.sources}
         for name, progress in made.items():
             progress.ended = progress.ended or ended
             backlog = self.inputs.backlog(name)
-            for partition in backlog.ends if backlog else ():
-                progress.active.setdefault(partition, now)
+            for partition in {*progress.active, *(backlog.ends if backlog else [WHOLE])}:
+                progress.active[partition] = min(now, progress.active.get(partition, now))  # the clock may be set back
         for piece in work.slices:
             made[piece.source].offsets[str(piece.partition)] = piece.last
             _saw(made[piece.source], str(piece.partition), self.inputs.max_time(piece), now)

@@ -19,8 +19,6 @@ from headrace.plan.nodes import ReadSource, TopicSource
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import pyarrow as pa
-
     from headrace.connect.embedded import Taken
     from headrace.engine.storage import Commit
     from headrace.log import Log, Topic
@@ -114,21 +112,32 @@ class Inputs:
         }
 
     def wakes(self, commit: Commit, now: int) -> bool:
-        """Return whether time alone has moved a watermark since a commit: a source has fallen idle."""
+        """Return whether an epoch is due by the clock alone: a source has fallen idle, or is idle and windows wait.
+
+        Also where the clock was set back: quiet partitions are timed anew from there.
+        """
         if all(node.idle_after is None for node in self.sources.values()) or commit.epoch < 0:
             return False
-        promises = self.promises(commit.sources, commit.outputs, now)
-        resting = {name: promise.idle for name, promise in promises.items()}
-        return resting != {name: commit.idle.get(name, False) for name in promises} or any(
-            promise.before != commit.outputs.get(name) for name, promise in promises.items()
-        )
+        if any(time > now for progress in commit.sources.values() for time in progress.active.values()):
+            return True
+        for name, promise in self.promises(commit.sources, commit.outputs, now).items():
+            was = commit.idle.get(name, False)
+            moved = promise.before != commit.outputs.get(name)
+            if promise.idle != was or (moved and (commit.waiting or not was)):
+                return True
+        return False
+
+    def indexed(self, piece: Slice) -> bool:
+        """Return whether the log's time index knows the event times of a slice; else the task that reads it says."""
+        node = self.sources[piece.source]
+        assert isinstance(node, TopicSource)  # noqa: S101 -- only topics are read by slices
+        return node.sent_time is None and node.event_time in (None, self.log.topic(piece.topic).event_time)
 
     def max_time(self, piece: Slice) -> int | None:
-        """Return the greatest event time of a slice, from the log's time index where it can tell."""
-        node, topic = self.sources[piece.source], self.log.topic(piece.topic)
-        if isinstance(node, TopicSource) and node.event_time not in (None, topic.event_time):
-            return _greatest(_taken(topic, piece, node).rows)
-        return topic.max_time(piece.partition, piece.first, piece.last)
+        """Return the greatest event time of a slice where the log's time index knows it."""
+        if not self.indexed(piece):
+            return None
+        return self.log.topic(piece.topic).max_time(piece.partition, piece.first, piece.last)
 
     def take(self, piece: Slice) -> Taken:
         """Read a slice: good rows and dead letters.
@@ -154,11 +163,4 @@ class Inputs:
 def _taken(topic: Topic, piece: Slice, node: TopicSource) -> Taken:
     if node.upserts:
         return take_changes(topic, piece, node.schema, node.event_time, node.record_key)
-    return take(topic, piece, node.schema, node.event_time)
-
-
-def _greatest(rows: pa.Table) -> int | None:
-    import pyarrow.compute as pc
-
-    value: int | None = pc.max(rows.column("_time")).as_py()
-    return value
+    return take(topic, piece, node.schema, node.event_time, node.sent_time)

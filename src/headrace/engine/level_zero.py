@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.engine.publish import DEAD_SINK
 from headrace.kernels.grouped import Counts
@@ -30,15 +31,25 @@ def run_slices(duck: Duck, program: Program, here: Task, inputs: Inputs, slices:
     """
     intakes = {intake.source: intake.output for intake in program.intakes}
     deltas: dict[int, list[pa.Table]] = {}
-    dead = []
+    dead, times = [], dict[str, dict[str, int]]()
     for piece in slices:
         taken = inputs.take(piece)
+        if not inputs.indexed(piece):
+            _saw(times.setdefault(piece.source, {}), str(piece.partition), taken.rows)
         deltas.setdefault(intakes[piece.source], []).append(taken.rows)
         if taken.dead is not None:
             dead.append((piece, taken.dead))
     outcome = LevelRun(duck, program.levels[0], here).run(deltas)
     bury(outcome.report, here, dead)
+    outcome.report.times = times
     return outcome
+
+
+def _saw(times: dict[str, int], partition: str, rows: pa.Table) -> None:
+    """Remember the greatest event time of a partition's rows."""
+    greatest = pc.max(rows.column("_time")).as_py()
+    if greatest is not None:
+        times[partition] = max(greatest, times.get(partition, greatest))
 
 
 def bury(report: Report, here: Task, dead: Sequence[tuple[Slice, pa.Table]]) -> None:

@@ -54,6 +54,7 @@ class Commit:
     previous: dict[str, int | None] = field(default_factory=dict)
     outputs: dict[str, int | None] = field(default_factory=dict)
     idle: dict[str, bool] = field(default_factory=dict)
+    waiting: bool = False  # steps keep what time alone may close
     heads: dict[str, dict[str, Head]] = field(default_factory=dict)
     staged: list[StagedFile] = field(default_factory=list)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)

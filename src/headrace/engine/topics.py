@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.base.errors import TopicDiffers
 from headrace.connect.embedded import DEAD, ensure_topic, ordered_by_key
 from headrace.connect.private import hold, judge_source
 from headrace.log import Log
@@ -69,6 +70,12 @@ class Topics:
         )
         if node.upserts:
             ordered_by_key(topic, node.record_key)
+        if node.sent_time is not None and "compact" in topic.cleanup:
+            raise TopicDiffers(
+                f'the topic "{node.topic}" is compacted, and sent_time needs to know when each record came',
+                detail="Compaction puts records together, and keeps when the last of them came.",
+                hint="Leave sent_time out, or read a topic that is not compacted.",
+            )
         return topic
 
     def of_sink(self, sink: TopicSink) -> Topic:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.base.time import END_OF_TIME
+from headrace.base.time import END_OF_TIME, MICROS
 from headrace.plan.joins import LookupJoin
 from headrace.plan.nodes import Late, Node, ReadSource, Stateful, TopicSource
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
     from headrace.engine.storage import SourceProgress
     from headrace.plan.plan import Plan
+
+
+WHOLE = ""
+"""A source that says nothing of its partitions is timed as a whole until its first row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +48,13 @@ class Backlog:
 def of_source(
     node: TopicSource | ReadSource, progress: SourceProgress, backlog: Backlog | None, before: int | None, now: int
 ) -> Promise:
-    """Return a source's watermark after what has been read of it; it never goes back from `before`."""
+    """Return a source's watermark after what has been read of it; it never goes back from `before`.
+
+    Once all of it is idle, its watermark goes on with the clock, so that windows close when nothing comes.
+    """
     if progress.ended:
         return Promise(END_OF_TIME)
-    partitions = set(progress.times) if backlog is None else set(backlog.ends)
+    partitions = (set(progress.times) or {WHOLE}) if backlog is None else set(backlog.ends)
     held: list[int | None] = []
     resting: list[int | None] = []
     for partition in sorted(partitions):
@@ -59,8 +66,16 @@ def of_source(
         (resting if _rests(node, progress, partition, unread, now) else held).append(promise)
     known = [promise for promise in held or resting if promise is not None]
     complete = len(known) == len(held or resting)
-    least = (min(known) if complete else None) if held else max(known, default=None)
-    return Promise(_later(before, least), idle=not held and bool(resting))
+    if held:
+        return Promise(_later(before, min(known) if complete else None))
+    least = max(known) + _silent(node, progress, now) if known else None
+    return Promise(_later(before, least), idle=bool(resting))
+
+
+def _silent(node: TopicSource | ReadSource, progress: SourceProgress, now: int) -> int:
+    """Return for how long an idle source has been idle, in steps of `idle_after`: each is an epoch without rows."""
+    step = max(node.idle_after or 0, MICROS)
+    return max(0, now - max(progress.active.values(), default=now) - (node.idle_after or 0)) // step * step
 
 
 def _rests(node: TopicSource | ReadSource, progress: SourceProgress, partition: str, unread: int, now: int) -> bool:
@@ -113,8 +128,10 @@ def _later(one: int | None, other: int | None) -> int | None:
 
 
 def _least(promises: list[Promise]) -> Promise:
-    awake = [promise for promise in promises if not promise.idle] or promises
+    awake = [promise for promise in promises if not promise.idle]
+    if not awake:  # one that never had a row holds nobody back
+        known = [promise.before for promise in promises if promise.before is not None]
+        return Promise(min(known, default=None), bool(promises))
     if any(promise.before is None for promise in awake):
-        return Promise(None, all(promise.idle for promise in promises))
-    least = min(promise.before for promise in awake if promise.before is not None)
-    return Promise(least, all(promise.idle for promise in promises))
+        return Promise(None)
+    return Promise(min(promise.before for promise in awake if promise.before is not None))

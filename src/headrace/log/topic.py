@@ -264,8 +264,8 @@ class Topic:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the records with offsets in [start, end), in order, without copying them.
 
-        `columns` names what is wanted, in order, system columns `_offset _time _deleted _headers` included; by
-        default all columns of the schema. Batches have at most some 65 000 rows. They rest on mapped files and stay
+        `columns` names what is wanted, in order, system columns `_offset _time _deleted _headers _appended` included;
+        by default all columns of the schema. Batches have at most some 65 000 rows. They rest on mapped files and stay
         valid when the topic is closed or deleted. A private column is null where its subject was forgotten before the
         batch was asked for; `sealed` gives the tokens that are stored in its place.
 

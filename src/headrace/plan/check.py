@@ -16,7 +16,8 @@ from headrace.base.errors import (
     WrongColumnType,
 )
 from headrace.base.names import IDENTIFIER
-from headrace.base.schema import RESERVED, type_name
+from headrace.base.schema import RESERVED, TIMESTAMP, type_name
+from headrace.plan.corrected import uncorrected
 from headrace.plan.row_times import row_time
 from headrace.plan.windows import AlignedWindow, SessionWindow
 
@@ -77,6 +78,27 @@ def event_time(column: str | None, schema: pa.Schema, *, step: str) -> str | Non
     if not pa.types.is_timestamp(kind):
         raise WrongColumnType(column, step=step, is_type=type_name(kind), needs="timestamp", role="the event time")
     return column
+
+
+def sent_time(column: str, event_time: str | None, schema: pa.Schema, *, step: str) -> None:
+    """Refuse a time of sending that cannot correct the event time: both are of one device's clock.
+
+    Raises:
+        InvalidPlan: there is no event time, it is the same column, or the name of the uncorrected one is taken.
+        UnknownColumn: the column is not there.
+        WrongColumnType: one of them is no instant.
+
+    """
+    if event_time is None or event_time == column:
+        raise InvalidPlan(
+            f'step "{step}": sent_time="{column}" has no event time to correct',
+            hint='Name the column that says when it happened too: event_time="at".',
+        )
+    for name, role in ((column, "the sent time"), (event_time, "an event time that is corrected")):
+        kind = schema.field(has_column(name, schema, step=step)).type
+        if kind != TIMESTAMP:
+            raise WrongColumnType(name, step=step, is_type=type_name(kind), needs="timestamp", role=role)
+    no_repeats([*schema.names, uncorrected(event_time)], step=step)
 
 
 def groupable(names: Iterable[str], schema: pa.Schema, *, step: str) -> None:

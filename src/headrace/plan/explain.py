@@ -150,6 +150,8 @@ def _meeting(node: Join) -> str:
 
 def _timing(node: TopicSource | ReadSource) -> str:
     at = f", event time {node.event_time}" if node.event_time else ", event time of the log"
+    if isinstance(node, TopicSource) and node.sent_time:
+        at += f" corrected by {node.sent_time}"
     return f"{at}, out of order {show_duration(node.out_of_order)}"
 
 

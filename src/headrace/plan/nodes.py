@@ -98,6 +98,7 @@ class TopicSource(Node):
     on_error: Literal["dead_letter", "fail"]
     partitions: int | None
     upserts: bool = False
+    sent_time: str | None = None  # when the device sent it, by its own clock: what `event_time` is corrected by
     private: tuple[tuple[str, str | None], ...] = ()  # each with the column of its subject, where that was said
 
     @property

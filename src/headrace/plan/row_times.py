@@ -10,6 +10,7 @@ from functools import singledispatch
 from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
+from headrace.plan.corrected import CORRECTED
 from headrace.plan.nodes import (
     Aggregate,
     Dedupe,
@@ -72,8 +73,9 @@ def _beside(node: Explode) -> str | None:
 @_column.register(Select)
 def _renamed(node: Select) -> str | None:
     above = _column(node.up)
-    named = (name for name, made in node.columns if above is not None and made.sql == quote(above))
-    return next(named, None)
+    corrected = [name for name, made in node.columns if made.sql == CORRECTED]
+    named = [name for name, made in node.columns if above is not None and made.sql == quote(above)]
+    return next(iter([*corrected, *named]), None)
 
 
 @_column.register(Union)

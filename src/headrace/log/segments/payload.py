@@ -31,6 +31,7 @@ SYSTEM = {
     "_deleted": pa.bool_(),
     "_headers": pa.map_(pa.string(), pa.string()),
     "_offset": pa.int64(),
+    "_appended": TIMESTAMP,  # never in the batch: the frame's header has it
 }
 _FLAGS = {"_time": TIMES, "_deleted": DELETED, "_headers": HEADERS, "_offset": OFFSETS}
 _FILLING = bytes(ALIGN)
@@ -114,6 +115,8 @@ def system_column(name: str, batch: pa.RecordBatch, frame: Frame, event_time: st
         return offsets(batch, frame)
     if name == "_time":
         return times(batch, frame, event_time)
+    if name == "_appended":
+        return shared.instants(frame.append_time, frame.rows)
     if frame.flags & _FLAGS[name]:
         return batch.column(name)
     if name == "_deleted":

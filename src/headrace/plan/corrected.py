@@ -1,0 +1,39 @@
+"""Event times by the clock that received them: what a step sees of a source whose devices have clocks of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.base.names import quote
+from headrace.base.schema import TIMESTAMP
+from headrace.plan.expressions import Scalar
+from headrace.plan.nodes import Select
+
+if TYPE_CHECKING:
+    from headrace.plan.nodes import TopicSource
+
+
+CORRECTED = "make_timestamp(_time)"
+"""SQL for a row's event time, as it comes from its source."""
+
+
+def uncorrected(event_time: str) -> str:
+    """Return the column that keeps what a device said of the event time."""
+    return f"{event_time}_uncorrected"
+
+
+def corrected(source: TopicSource) -> Select:
+    """Return the rows with the corrected event time in its column, and the device's in another one behind them."""
+    at = source.event_time
+    assert at is not None  # noqa: S101 -- checked where it was said
+    own = {field.name: _column(field.name, field.type) for field in source.schema}
+    now = Scalar(text="the corrected time", sql=CORRECTED, type=TIMESTAMP, columns=frozenset())
+    columns = (*{**own, at: now}.items(), (uncorrected(at), own[at]))
+    schema = source.schema.append(pa.field(uncorrected(at), TIMESTAMP))
+    return Select(up=source, schema=schema, columns=columns, shown="corrected")
+
+
+def _column(name: str, kind: pa.DataType) -> Scalar:
+    return Scalar(text=name, sql=quote(name), type=kind, columns=frozenset({name}))
