@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.base.errors import HeadraceError
     from headrace.dsl import Stream, Table
     from headrace.log import Log, Topic
-    from headrace.plan.windows import Window, cumulating, hopping, session, tumbling
+    from headrace.plan.windows import Window, cumulating, hopping, session, sliding, tumbling
 
 __all__ = [
     "App",
@@ -30,6 +30,7 @@ __all__ = [
     "cumulating",
     "hopping",
     "session",
+    "sliding",
     "tumbling",
 ]
 __version__ = "0.1.0"
@@ -46,6 +47,7 @@ _HOMES = {
     "cumulating": "headrace.plan.windows",
     "hopping": "headrace.plan.windows",
     "session": "headrace.plan.windows",
+    "sliding": "headrace.plan.windows",
     "tumbling": "headrace.plan.windows",
 }
 

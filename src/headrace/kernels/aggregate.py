@@ -136,6 +136,10 @@ class Merging:
         assert self.grouping.panes is not None  # noqa: S101 -- asked for windows only
         return PaneSql(self.grouping.panes).start("_window"), "_window"
 
+    def _stamped(self, end: str) -> str:
+        """Return SQL for the event time of a window's result: the last moment inside."""
+        return f"{end} - 1"
+
     def _named_keys(self) -> list[str]:
         return [f"k{i} AS {quote(name)}" for i, (name, _, _) in enumerate(self.grouping.keys)]
 
@@ -146,7 +150,7 @@ class Merging:
         if self._window:
             start, end = self._bounds()
             columns += [f"make_timestamp({start}) AS window_start", f"make_timestamp({end}) AS window_end"]
-            time = f"{end} - 1 AS _time"
+            time = f"{self._stamped(end)} AS _time"
         columns += [f"{prefix}{i} AS {quote(name)}" for i, (name, _, _) in enumerate(self.grouping.results)]
         return f"SELECT {', '.join([*columns, f'{weight}::INTEGER AS _weight', time])} FROM {source}"
 

@@ -33,7 +33,7 @@ class Counts:
 def tables(grouping: Grouping) -> tuple[TableSpec, ...]:
     """Return the tables that a grouping keeps."""
     keys = tuple((f"k{i}", kind) for i, (_, _, kind) in enumerate(grouping.keys))
-    if grouping.panes or grouping.session:
+    if grouping.windowed:
         keys = (*keys, ("_pane", "BIGINT"))
     pieces = tuple((f"p{i}", piece.type) for i, piece in enumerate(grouping.pieces))
     if grouping.session:

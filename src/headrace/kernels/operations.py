@@ -18,6 +18,7 @@ from headrace.kernels.grouped import Counts
 from headrace.kernels.latest import Upserting, arrived, kept_rows
 from headrace.kernels.partial import partial
 from headrace.kernels.sessions import Sessions
+from headrace.kernels.sliding import Sliding
 from headrace.kernels.spec import (
     Apply,
     Arrival,
@@ -96,7 +97,8 @@ def _partial(op: Partial, run: LevelRun) -> None:
 @do.register(Merge)
 def _merge(op: Merge, run: LevelRun) -> None:
     run.define([op])
-    merging = (Sessions if op.grouping.session else Merging)(
+    kind = Sessions if op.grouping.session else Sliding if op.grouping.sliding else Merging
+    merging = kind(
         run.duck,
         op.grouping,
         run.states[op.step],

@@ -70,6 +70,10 @@ class PaneSql:
         """Return whether all windows of the pane are closed at a watermark."""
         return self.closed(self.last_end(pane), watermark)
 
+    def begun(self, pane: str, watermark: int) -> str:
+        """Return whether the first window of the pane is closed at a watermark."""
+        return self.closed(self.first_end(pane), watermark)
+
     def ends(self, pane: str, *, after: int | None = None, until: str | None = None) -> str:
         """Return a list of the ends of the pane's windows, those in (after, until]; `until` is SQL."""
         first, last, every = self.first_end(pane), self.last_end(pane), self.panes.every

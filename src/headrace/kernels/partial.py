@@ -13,6 +13,7 @@ from headrace.kernels.gaps import CHUNK, SessionSql
 from headrace.kernels.grouped import COUNT, Counts, by_position
 from headrace.kernels.panes import PaneSql
 from headrace.kernels.periods import PERIOD, numbered
+from headrace.kernels.slides import SlideSql
 
 if TYPE_CHECKING:
     from headrace.kernels.duck import Duck
@@ -40,7 +41,7 @@ def partial(duck: Duck, grouping: Grouping, rows: str, watermark: int | None, *,
     made = [duck.arrow(partial_groups(grouping, placed))]
     made += [duck.arrow(partial_values(grouping, number, placed)) for number in range(len(grouping.values))]
     judged = Judged(made, None)
-    if grouping.panes is None or watermark is None:
+    if not grouping.windowed or watermark is None:
         judged.counts.rows_in = _total(made[0])
         return judged
     return _without_late(duck, grouping, rows, judged, watermark, want_late=want_late)
@@ -67,6 +68,8 @@ def _group_columns(grouping: Grouping) -> list[str]:
         columns.append(f"{sql.of(sql.time)} AS _pane")
     if grouping.session:
         columns.append(f"{CHUNK} AS _pane")
+    if grouping.sliding:
+        columns.append("_time AS _pane")
     return columns
 
 
@@ -102,9 +105,8 @@ def partial_values(grouping: Grouping, number: int, rows: str) -> str:
 def _without_late(
     duck: Duck, grouping: Grouping, rows: str, judged: Judged, watermark: int, *, want_late: bool
 ) -> Judged:
-    assert grouping.panes is not None  # noqa: S101 -- only windows have late rows
-    sql = PaneSql(grouping.panes)
-    gone, begun = sql.gone("_pane", watermark), sql.closed(sql.first_end("_pane"), watermark)
+    sql = _windows(grouping)
+    gone, begun = sql.gone("_pane", watermark), sql.begun("_pane", watermark)
     groups = duck.register(judged.tables[0])
     every, late, partly = duck.rows(
         f"SELECT coalesce(sum(abs({COUNT})), 0), coalesce(sum(abs({COUNT})) FILTER ({gone}), 0), "
@@ -115,8 +117,21 @@ def _without_late(
         names = [groups, *(duck.register(table) for table in judged.tables[1:])]
         judged.tables = [duck.arrow(f"SELECT * FROM {name} WHERE NOT {gone}") for name in names]
         if want_late:
-            judged.late = late_rows(duck, grouping.panes, rows, watermark)
+            judged.late = _late_rows(duck, grouping, rows, watermark)
     return judged
+
+
+def _windows(grouping: Grouping) -> PaneSql | SlideSql:
+    if grouping.sliding is not None:
+        return SlideSql(grouping.sliding)
+    assert grouping.panes is not None  # noqa: S101 -- only windows have late rows, and sessions judge for themselves
+    return PaneSql(grouping.panes)
+
+
+def _late_rows(duck: Duck, grouping: Grouping, rows: str, watermark: int) -> pa.Table:
+    if grouping.panes is not None:
+        return late_rows(duck, grouping.panes, rows, watermark)
+    return duck.arrow(f"SELECT * FROM {rows} WHERE {_windows(grouping).gone('_time', watermark)}")
 
 
 def late_rows(duck: Duck, panes: Panes, rows: str, watermark: int) -> pa.Table:

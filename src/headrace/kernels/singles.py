@@ -46,7 +46,7 @@ class SinglesSql:
 
     def _inside(self) -> list[str]:
         g = self.grouping
-        keys = [*(f"k{i}" for i in range(len(g.keys))), *(["_pane"] if g.panes else [])]
+        keys = [*(f"k{i}" for i in range(len(g.keys))), *(["_pane"] if g.windowed else [])]
         return [*keys, COUNT, *(f"p{i}" for i in range(len(g.pieces))), "o_n", "o_row", "_time"]
 
     def _call(self, i: int, *, old: bool) -> str:
@@ -104,14 +104,21 @@ def _result(grouping: Grouping, rows: pa.Table, which: str, *, prefix: str, weig
         rows = rows.filter(mask)
     made = {name: rows.column(f"k{i}") for i, (name, _, _) in enumerate(grouping.keys)}
     time = rows.column("_time")
-    if grouping.panes:
-        start = rows.column("_pane")
-        end = pc.add(start, grouping.panes.size)
+    if grouping.windowed:
+        start, end, time = _bounds(grouping, rows.column("_pane"))
         made |= {"window_start": start.cast(TIMESTAMP_NTZ), "window_end": end.cast(TIMESTAMP_NTZ)}
-        time = pc.subtract(end, 1)
     made |= {name: rows.column(f"{prefix}{i}") for i, (name, _, _) in enumerate(grouping.results)}
     weights = pa.repeat(pa.scalar(weight, pa.int32()), rows.num_rows)
     return pa.table([*made.values(), weights, time], names=[*made, "_weight", "_time"])
+
+
+def _bounds(grouping: Grouping, pane: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray, pa.ChunkedArray]:
+    """Return a window's start, its end, and the last moment inside; sliding ones are known by their ends."""
+    if grouping.sliding is not None:
+        return pc.subtract(pane, grouping.sliding.size), pane, pane
+    assert grouping.panes is not None  # noqa: S101 -- sessions are no single rows
+    end = pc.add(pane, grouping.panes.size)
+    return pane, end, pc.subtract(end, 1)
 
 
 def _old_name(found: re.Match[str]) -> str:

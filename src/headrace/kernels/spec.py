@@ -144,6 +144,14 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sliding:
+    """Windows of rows that lie within `size`, bounds included; in microseconds."""
+
+    size: int
+    grace: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Grouping:
     """A grouped aggregate: what is kept, and how results are made of it.
 
@@ -165,9 +173,15 @@ class Grouping:
     results: tuple[tuple[str, str, str], ...]  # name, SQL, type
     users: tuple[UserAggregate, ...] = ()
     session: Session | None = None
+    sliding: Sliding | None = None
     layers: Layers = ()
     exact: bool = False
     placed: frozenset[int] = frozenset()
+
+    @property
+    def windowed(self) -> bool:
+        """Whether results are of windows."""
+        return self.panes is not None or self.session is not None or self.sliding is not None
 
     @property
     def reads_twice(self) -> bool:

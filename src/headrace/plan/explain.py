@@ -24,7 +24,7 @@ from headrace.plan.nodes import (
     TopicSource,
     Where,
 )
-from headrace.plan.windows import AlignedWindow, SessionWindow
+from headrace.plan.windows import AlignedWindow, SessionWindow, SlidingWindow
 
 if TYPE_CHECKING:
     from headrace.plan.plan import Plan
@@ -176,6 +176,8 @@ def _state(node: Node) -> str | None:
         return f"a row per ({group}), kept for ever"
     if isinstance(node.window, SessionWindow):
         return f"a row per ({group}, session), dropped when it closes"
+    if isinstance(node.window, SlidingWindow):
+        return f"a row per ({group}, event time), dropped when no open window reaches it"
     assert isinstance(node.window, AlignedWindow)  # noqa: S101 -- there is no other
     return f"a row per ({group}, pane of {node.window.shown_pane}), dropped when its last window closes"
 

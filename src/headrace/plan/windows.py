@@ -87,6 +87,19 @@ class SessionWindow(Window):
         return f"session, gap {show_duration(self.gap)}, grace {show_duration(self.grace)}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlidingWindow(Window):
+    """All sets of rows of a group that lie within `size`, bounds included: `[end - size, end]`.
+
+    A window is open until the watermark has passed `end + grace`.
+    """
+
+    size: int
+
+    def __str__(self) -> str:
+        return f"sliding {show_duration(self.size)}, grace {show_duration(self.grace)}"
+
+
 def tumbling(size: str, *, grace: str, offset: str = "0 seconds", timezone: str | None = None) -> Window:
     """Windows that touch and never overlap: `[0, size)`, `[size, 2 size)`, …, aligned to 1970-01-01 UTC.
 
@@ -142,6 +155,31 @@ def cumulating(size: str, step: str, *, grace: str, offset: str = "0 seconds", t
             hint='The size is a whole number of steps: hr.cumulating("1 hour", "10 minutes", grace=…).',
         )
     return made
+
+
+def sliding(size: str, *, grace: str) -> Window:
+    """Windows that lie where the rows are: two rows of a group share one if they are no more than `size` apart.
+
+    Both bounds are inside. For each time `t` at which a group has a row there are `[t - size, t]`, and, if a row is in
+    it, `[t + 1 µs, t + 1 µs + size]`: what is left when the rows at `t` have dropped out. Where two of these are one
+    and the same they are one window, so each set of rows that some interval of `size` holds is in exactly one, the
+    earliest that holds it. Windows are as in Kafka Streams, but may begin before 1970.
+
+    A window closes when the watermark is past its end and the grace: `window_end + grace` is inside. A row is late
+    once no window could hold it and be open: the watermark is past its time, `size` and `grace`. One that comes after
+    its own window has closed still counts in the windows of later rows, and is counted as partly late.
+
+    Raises:
+        InvalidTime: a text is no duration.
+        InvalidWindow: the size is not above zero, or the grace is below it.
+
+    """
+    width = duration(size, what="window size")
+    if width <= 0:
+        raise InvalidWindow(
+            "a sliding window needs a size above zero", hint='For example hr.sliding("10 minutes", grace=…).'
+        )
+    return SlidingWindow(size=width, grace=_grace(grace))
 
 
 def session(gap: str, *, grace: str) -> Window:

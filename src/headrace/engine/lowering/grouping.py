@@ -8,9 +8,9 @@ from headrace.base.names import quote
 from headrace.base.schema import duckdb_type
 from headrace.kernels.accumulators import Accumulators
 from headrace.kernels.asked import Asked
-from headrace.kernels.spec import Grouping, Panes, Session, UserAggregate
+from headrace.kernels.spec import Grouping, Panes, Session, Sliding, UserAggregate
 from headrace.plan.expressions import calls_of, drawn_apart
-from headrace.plan.windows import AlignedWindow, SessionWindow
+from headrace.plan.windows import AlignedWindow, SessionWindow, SlidingWindow
 
 if TYPE_CHECKING:
     from headrace.plan.expressions import AggregateCall, Scalar
@@ -42,6 +42,7 @@ def grouping_of(node: Aggregate) -> Grouping:
         keys=tuple((field.name, quote(field.name), duckdb_type(field.type)) for field in fields),
         panes=panes_of(w) if isinstance(w, AlignedWindow) else None,
         session=Session(gap=w.gap, grace=w.grace) if isinstance(w, SessionWindow) else None,
+        sliding=Sliding(size=w.size, grace=w.grace) if isinstance(w, SlidingWindow) else None,
         final=node.emit == "final",
         insert_only=node.up.appends,
         pieces=tuple(kept.pieces),
