@@ -6,6 +6,7 @@ import pytest
 from two_streams import HOWS, SCHEMA, at, joined, kept, row, short
 
 import headrace as hr
+from headrace.base.errors import SealedColumn
 from headrace.testing import POINTS, Driver
 
 # ---- who is late, and who is let go when ----
@@ -47,6 +48,33 @@ def test_late_rows_can_be_sent_on():
         driver.run()
         assert short(driver.read("out")) == ["Aa"]
         assert short(driver.read("late")) == ["B-"]
+
+
+def test_late_rows_are_grouped_right_though_one_side_has_not_the_key_of_the_other():
+    """A late row of the right side has null in the left one's column, in whichever shard its own key put it."""
+    app = hr.App("grouped", shards=5)
+    left = app.stream("l", SCHEMA, event_time="at")
+    right = app.stream("r", "key string, at timestamp", event_time="at")
+    both = left.join(right, on={"k": "key"}, within="1 s")
+    both.to_topic("out")
+    both.late.group_by("k").agg(n="count(*)").to_view("late")
+    with Driver(app, shards=5) as driver:
+        for second in (100, 1):
+            driver.send("l", *(row("A", second, f"{n}") for n in range(3)))
+            driver.send("r", *({"key": f"{n}", "at": second * 1000} for n in range(20)))
+            driver.run()
+        assert driver.view("late") == [{"k": None, "n": 20}, *({"k": f"{n}", "n": 1} for n in range(3))]
+
+
+def test_late_rows_have_the_private_columns_of_the_join():
+    """Under the names that they have there: a token is not computed with, what only shares its name may be."""
+    app = hr.App("private")
+    left = app.stream("l", "k string, email string, at timestamp", event_time="at")
+    right = app.stream("r", "k string, email string, at timestamp", event_time="at", private={"email": "k"})
+    late = left.join(right, on="k", within="1 s").late
+    late.where("length(email) > 3").to_topic("out")
+    with pytest.raises(SealedColumn):
+        late.where("length(email_right) > 3")
 
 
 @pytest.mark.parametrize(("how", "of"), [("left", "l"), ("right", "r"), ("full", "l"), ("full", "r")])

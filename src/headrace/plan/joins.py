@@ -95,6 +95,16 @@ class Join(Stateful):
         return self.schema
 
     @property
+    def late_sealed(self) -> frozenset[str]:
+        """Those of its own rows."""
+        return self.sealed
+
+    def late_spread(self, own: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """By columns that both sides have; others are null in the late rows of one side."""
+        shared = {column.name for column in self.columns if column.left is not None and column.right is not None}
+        return own if own is not None and shared.issuperset(own) else None
+
+    @property
     def judged_above(self) -> bool:
         """No: a late row may still come out, unmatched."""
         return False

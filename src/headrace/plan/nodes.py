@@ -169,6 +169,16 @@ class Stateful(Node):
         return up.schema if up.appends else up.schema.append(pa.field(CHANGE_TYPE, pa.string()))
 
     @property
+    def late_sealed(self) -> frozenset[str]:
+        """The columns of its late rows with private values."""
+        above = frozenset[str]().union(*(up.sealed for up in self.ups))
+        return above & frozenset(self.late_schema.names)
+
+    def late_spread(self, own: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """Return the columns that its late rows are spread by, where its own rows, or those above, are by `own`."""
+        return own
+
+    @property
     def judged_above(self) -> bool:
         """Whether rows are found late before they are spread: where they still are what the step was given."""
         return True
@@ -448,9 +458,8 @@ class Late(Node):
 
     @property
     def sealed(self) -> frozenset[str]:
-        """As what that step was given."""
-        above = frozenset[str]().union(*(up.sealed for up in self.of.ups))
-        return above & frozenset(self.schema.names)
+        """As that step says."""
+        return self.of.late_sealed & frozenset(self.schema.names)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

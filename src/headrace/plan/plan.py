@@ -147,7 +147,7 @@ class _Placing:
 def _placed(node: Node, levels: dict[int, int], partitions: dict[int, Partition]) -> _Placing:
     if isinstance(node, Late):
         where = node.of.ups[0] if node.of.judged_above else node.of
-        return _Placing(levels[id(where)], partitions[id(where)])
+        return _Placing(levels[id(where)], node.of.late_spread(partitions[id(where)]))
     above = [partitions[id(up)] for up in node.ups]
     if isinstance(node, Top) and node.part and above[0] is not None:
         return _Placing(levels[id(node.up)], above[0], (None,))
