@@ -1,10 +1,15 @@
-"""Scenarios run on both carriers."""
+"""Scenarios run on both carriers; and the scripts that prove things, importable."""
 
 from __future__ import annotations
+
+import sys
+from pathlib import Path
 
 import pytest
 
 from headrace.testing import Driver
+
+sys.path.append(str(Path(__file__).parents[2]))
 
 
 @pytest.fixture(params=["in process", pytest.param("spark", marks=pytest.mark.spark)])
