@@ -11,6 +11,7 @@ from headrace.base.names import check_topic
 from headrace.dsl.joins import Said, joined
 from headrace.dsl.stream import Handle, Stream, same_app, united
 from headrace.plan import check
+from headrace.plan.joins import TableJoin
 from headrace.plan.nodes import CHANGE_TYPE, Aggregate, Changes, Late, Top
 from headrace.plan.sinks import TopicSink
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from headrace.plan.joins import How
+    from headrace.plan.nodes import Node
 
 
 class Table(Handle):
@@ -117,12 +119,19 @@ class Table(Handle):
 
     def _keyed(self, verb: str) -> tuple[str, ...]:
         if self._node.key is None:
-            ranked = isinstance(self._node, Top)
-            raise InvalidPlan(
-                f'step "{self._step(verb)}" needs the key of the table above, and '
-                + ("the rows of a stream have none" if ranked else "a step dropped it"),
-                hint='Make the position a part of it: .top(…, rank="position").'
-                if ranked
-                else "Keep the key's columns in .select(…).",
-            )
+            why, then = _keyless(self._node)
+            raise InvalidPlan(f'step "{self._step(verb)}" needs the key of the table above, and {why}', hint=then)
         return self._node.key
+
+
+def _keyless(node: Node) -> tuple[str, str]:
+    """Return why a table has no key, and what to do about it."""
+    if isinstance(node, Top):
+        return "the rows of a stream have none", 'Make the position a part of it: .top(…, rank="position").'
+    if isinstance(node, TableJoin) and None not in (node.left.key, node.right.key):
+        if node.where is not None:
+            then = 'Let both keys stay: on={"id": "other_id"}, with .rename(other_id="id") on the right side.'
+            return "rows of both sides that meet none, because of where, may have the same one", then
+        then = f'Say that they are there: .where("{node.on[0][0]} is not null") on one of the sides.'
+        return "rows of both sides may have the same nulls in it", then
+    return "a step dropped it", "Keep the key's columns in .select(…)."

@@ -59,11 +59,6 @@ class Side:
         return f"{self.name}_keys"
 
     @property
-    def versions(self) -> str:
-        """The temporary table of the versions that the epoch makes and unmakes."""
-        return f"join_{self.letter}_versions"
-
-    @property
     def others(self) -> str:
         """The temporary table of the rows that stay, and stand beside a change of the other side."""
         return f"join_{self.letter}_others"
@@ -117,7 +112,6 @@ class SideRun:
             f"SELECT row_number() OVER () AS nr, d.*, {', '.join(olds)}, s.rowid AS o_row FROM ({net}) d "
             f"LEFT JOIN {self.state.name(self.side.name)} s ON {same}",
         )
-        self._make(self.side.versions, self._versions())
         self.changed = True
 
     def stand(self, beside: str) -> None:
@@ -167,6 +161,11 @@ class SideRun:
         )
         self.state.replace(self.side.name, rows, at="o_row")
 
+    @property
+    def versions(self) -> str:
+        """Return a relation of the versions that the epoch makes and unmakes."""
+        return f"({self._versions_of_rows() if self.side.key is None else self._versions_of_keys()})"
+
     # -- what changed, in SQL
 
     @property
@@ -191,9 +190,6 @@ class SideRun:
             f"max(_time) FILTER ({COUNT} < 0) AS _went",
         ]
         return f"SELECT {', '.join(made)} FROM ({net}) {by_position(told)}"
-
-    def _versions(self) -> str:
-        return self._versions_of_rows() if self.side.key is None else self._versions_of_keys()
 
     def _versions_of_keys(self) -> str:
         """Return SQL for the row that goes and the row that comes, of each key."""

@@ -86,25 +86,25 @@ class TableJoining:
         on = ", ".join(run.side.on)
         moved = [f"SELECT {run.side.nulls(run.side.on)}, 0::BIGINT AS n, NULL::BIGINT AS _when WHERE false"]
         if run.changed:
-            moved.append(f"SELECT {on}, n_new - n_old AS n, _when FROM {run.side.versions}")
+            moved.append(f"SELECT {on}, n_new - n_old AS n, _when FROM {run.versions}")
         elif not run.side.whole:
             named = [self.duck.register(part) for part in parts[i]]
             moved += [f"SELECT {on}, _weight::BIGINT AS n, _time AS _when FROM {name}" for name in named]
         asked = []
         if other.changed:
             renamed = [f"{theirs} AS {ours}" for ours, theirs in zip(run.side.on, other.side.on, strict=True)]
-            asked.append(f"SELECT {', '.join(renamed)} FROM {other.side.versions}")
+            asked.append(f"SELECT {', '.join(renamed)} FROM {other.versions}")
         return tallied(self.duck, run.side, self.state, moved, asked)
 
     def _stand(self, runs: list[SideRun], tallies: list[str | None]) -> None:
         """Find the rows that stay as they are and may come into another pair, or out of their last."""
         left, right = runs
         if right.changed:
-            left.stand(f"{right.side.versions} v ON {self._on('s', 'v')}")
+            left.stand(f"{right.versions} v ON {self._on('s', 'v')}")
         elif not right.side.whole:
             left.stand(f"(SELECT * FROM {tallies[1]} WHERE {CROSSED}) v ON {self._on('s', 'v')}")
         if left.changed and right.side.whole:
-            right.stand(f"{left.side.versions} v ON {self._on('v', 's')}")
+            right.stand(f"{left.versions} v ON {self._on('v', 's')}")
 
     def _on(self, left: str, right: str) -> str:
         return " AND ".join(f"{left}.{one} = {right}.{other}" for one, other in self.meeting.on)
@@ -116,11 +116,11 @@ class TableJoining:
             return None
         beside = []
         if left.changed and right.changed:
-            beside.append((left.side.versions, right.side.versions))
+            beside.append((left.versions, right.versions))
         if left.changed:
-            beside.append((left.side.versions, right.side.others))
+            beside.append((left.versions, right.side.others))
         if right.changed:
-            beside.append((left.side.others, right.side.versions))
+            beside.append((left.side.others, right.versions))
         columns = [*left.side.names, *right.side.names, "l.n_new * r.n_new - l.n_old * r.n_old AS _w"]
         if left.side.met or right.side.met:
             columns += [f"{x}.{name} AS {x}_{name}" for x in "lr" for name in ("id", "n_old", "n_new", "_when")]
@@ -194,7 +194,7 @@ class TableJoining:
         made = []
         if run.changed:
             counts = "coalesce(t.p_old, 0) AS p_old, coalesce(t.p_new, 0) AS p_new, t._when AS _theirs"
-            made.append(f"SELECT {columns}, {counts} FROM {run.side.versions} v LEFT JOIN {tally} t ON {on}")
+            made.append(f"SELECT {columns}, {counts} FROM {run.versions} v LEFT JOIN {tally} t ON {on}")
         if run.standing:
             crossed = f"SELECT * FROM {tally} WHERE {CROSSED}"
             counts = "t.p_old, t.p_new, t._when AS _theirs"
@@ -206,7 +206,7 @@ class TableJoining:
         columns, made = self._columns(run, "v"), []
         if run.changed:
             counts = f"v.{MET} AS p_old, coalesce(m.now, 0) AS p_new, m._when AS _theirs"
-            made.append(f"SELECT {columns}, {counts} FROM {run.side.versions} v LEFT JOIN {met} m ON m.id = v.id")
+            made.append(f"SELECT {columns}, {counts} FROM {run.versions} v LEFT JOIN {met} m ON m.id = v.id")
         if run.standing:
             counts = f"v.{MET} AS p_old, v.{MET} + m.moved AS p_new, m._when AS _theirs"
             made.append(f"SELECT {columns}, {counts} FROM {run.side.others} v JOIN {met} m ON m.id = v.id")

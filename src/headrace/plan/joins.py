@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from headrace.base.schema import duckdb_type
+from headrace.plan.filled import filled
 from headrace.plan.nodes import Node, Stateful
 
 if TYPE_CHECKING:
@@ -186,10 +187,10 @@ class TableJoin(Join):
 
     @property
     def key(self) -> tuple[str, ...] | None:
-        """The columns that tell its rows apart.
+        """The columns that tell its rows apart, or None where none do.
 
         The shared key where both sides are joined on their whole keys; the left one where the right side is joined on
-        its whole key and every row has a left side; both otherwise.
+        its whole key and every row has a left side; both otherwise. Of a full join that needs more, see `_told_apart`.
         """
         left, right = self.left.key, self.right.key
         if left is None or (right is None and self.how not in ("semi", "anti")):
@@ -199,8 +200,37 @@ class TableJoin(Join):
             return ours
         theirs = tuple(self.named(right=name) for name in right)
         by_left, by_right = self.spread
-        if ours and set(left) == set(by_left) and set(right) == set(by_right) and set(ours) == set(theirs):
-            return ours
-        if set(right) <= set(by_right) and self.how in ("inner", "left"):
+        same = ours and set(left) == set(by_left) and set(right) == set(by_right) and set(ours) == set(theirs)
+        if self.how == "full" and not self._told_apart(left, right, same=bool(same)):
+            return None
+        if same or (set(right) <= set(by_right) and self.how in ("inner", "left")):
             return ours
         return tuple(dict.fromkeys([*ours, *theirs]))
+
+    def _told_apart(self, left: tuple[str, ...], right: tuple[str, ...], *, same: bool) -> bool:
+        """Whether a left row alone and a right row alone never look alike in the keys of both.
+
+        Of one shared key they would if both had the same null in it, or if only `where` kept them apart.
+        """
+        if same:
+            return self.where is None and (set(left) <= filled(self.left) or set(right) <= filled(self.right))
+        shared = {name for name, other in self.on if name == other}
+        return bool((set(left) - shared) & filled(self.left) or (set(right) - shared) & filled(self.right))
+
+
+@filled.register
+def _filled_of_join(node: Join) -> frozenset[str]:
+    """Return what a side that is always there has, and of pairs the columns in which they agree."""
+    left, right = (
+        filled(up) | (frozenset(columns) if sure else frozenset())
+        for up, columns, sure in zip(
+            node.ups, node.spread, (node.how in ("inner", "semi"), node.how == "inner"), strict=True
+        )
+    )
+    always = {"inner": (True, True), "right": (False, True), "full": (False, False)}.get(node.how, (True, False))
+    made = set()
+    for column in node.columns:
+        sides = (column.left in left, column.right in right)
+        if all(sides) or (always[0] and sides[0]) or (always[1] and sides[1]):
+            made.add(column.name)
+    return frozenset(made) & frozenset(node.schema.names)

@@ -1,0 +1,65 @@
+"""Which columns of a step are never null, as far as the plan knows: what tells rows apart may depend on it."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+import sqlglot
+from sqlglot import exp
+
+from headrace.base.names import quote
+from headrace.plan.nodes import Aggregate, Changes, Dedupe, Latest, Node, Select, Top, TopicSource, Where
+
+
+@singledispatch
+def filled(node: Node) -> frozenset[str]:  # noqa: ARG001 -- what is registered for a node takes it
+    """Return the columns that have a value in every row; others may have one, too."""
+    return frozenset()
+
+
+@filled.register
+def _source(node: TopicSource) -> frozenset[str]:
+    """Return the key of a topic that is read as a table: records without it are dead letters."""
+    return frozenset(node.record_key if node.upserts else ())
+
+
+@filled.register
+def _select(node: Select) -> frozenset[str]:
+    above = {quote(name) for name in filled(node.up)}
+    return frozenset(name for name, made in node.columns if made.sql in above)
+
+
+@filled.register
+def _where(node: Where) -> frozenset[str]:
+    return filled(node.up) | (_asserted(node.condition.text) & frozenset(node.schema.names))
+
+
+@filled.register
+def _aggregate(node: Aggregate) -> frozenset[str]:
+    window = frozenset(("window_start", "window_end")) if node.window else frozenset[str]()
+    return (filled(node.up) & frozenset(node.keys)) | window
+
+
+@filled.register
+def _top(node: Top) -> frozenset[str]:
+    return (filled(node.up) | frozenset(() if node.rank is None else (node.rank,))) & frozenset(node.schema.names)
+
+
+@filled.register(Dedupe)
+@filled.register(Latest)
+@filled.register(Changes)
+def _as_above(node: Dedupe | Latest | Changes) -> frozenset[str]:
+    return filled(node.up)
+
+
+def _asserted(condition: str) -> frozenset[str]:
+    """Return the columns of which a condition says, among what must all be true, that they are not null."""
+    parts = sqlglot.parse_one(condition, dialect="spark").unnest()
+    said = parts.flatten() if isinstance(parts, exp.And) else [parts]
+    found = set()
+    for part in said:
+        each = part.unnest()
+        inner = each.this.unnest() if isinstance(each, exp.Not) else None
+        if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null) and isinstance(inner.this, exp.Column):
+            found.add(inner.this.name)
+    return frozenset(found)

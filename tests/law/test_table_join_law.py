@@ -1,0 +1,26 @@
+"""The law on joins of tables: after every epoch they are what SQL makes of the rows that there are then."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from table_joins import HOWS, SHAPES, Case, Join, ask_duckdb, ask_spark, wrong
+
+JOINS = Join.every()
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**9), join=st.sampled_from(JOINS))
+def test_any_join_is_that_of_duckdb_after_every_epoch(seed, join):
+    assert not wrong([Case.of(seed, join)], ask_duckdb())
+
+
+@pytest.mark.spark
+def test_joins_of_every_shape_are_those_of_spark_after_every_epoch(spark):
+    """A case of each shape, the kinds and conditions by turns; all of them in `scripts/random_joins.py`."""
+    some = []
+    for at, (name, shape) in enumerate(SHAPES.items()):
+        some.append(Join(name, HOWS[at % len(HOWS)], None))
+        some += [Join(name, HOWS[-1 - at % len(HOWS)], "n > m")] if shape.where and at % 2 else []
+    assert not wrong([Case.of(20240131 + at, join) for at, join in enumerate(some)], ask_spark(spark), shards=1)
