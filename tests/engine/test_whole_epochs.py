@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -130,6 +132,26 @@ def test_what_a_crash_left_unfinished_is_not_read(tmp_path, point):
     upper.start()
     lower.step()
     assert (sink.rows, sink.total) == (100, 0)
+    upper.stop()
+    lower.stop()
+
+
+def test_what_a_lost_life_left_unfinished_waits_no_longer(tmp_path):
+    """The storage is gone: nobody will finish its epoch, so the next life of the app lets it be read."""
+    faults, sink = Faults(), Totals()
+    upper, lower = Runs(banks(), tmp_path, fault=faults), Runs(balances(sink), tmp_path)
+    pour(tmp_path, moves(20))
+    faults.arm("between_topics")
+    with pytest.raises(Crash):
+        upper.step()
+    upper.stop()
+    lower.step()
+    assert sink.rows == 0
+    shutil.rmtree(tmp_path / "bank")
+    upper.start()
+    upper.step()
+    lower.step()
+    assert (sink.rows, sink.total) == (60, -20), "the debits of the lost life, and all of the new one"
     upper.stop()
     lower.stop()
 

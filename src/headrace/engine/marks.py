@@ -10,6 +10,7 @@ Marks live in the topic `__epochs` of the log, which is not listed. Records of o
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.base.errors import TopicExists
 from headrace.base.schema import as_schema
 
 if TYPE_CHECKING:
@@ -52,25 +54,45 @@ class Marker:
     _topic: Topic | None = field(default=None, init=False)
 
     def declare(self, topics: Iterable[Topic]) -> None:
-        """Say once, before anything is published to a topic, that this app marks its epochs there, from where on."""
+        """Say once, before anything is published to a topic, that this app marks its epochs there, from where on.
+
+        An earlier life of the app, before its storage was reset or lost, will never finish what it left unfinished:
+        that is over, and may be read.
+        """
         topics = list(topics)
         if not topics:
             return
-        known = self._declared()
+        said = self._said()
         rows = [
             self._row(_DECLARED, topic.name, partition, range(end, end))
             for topic in topics
-            if topic.name not in known
+            if (self.app, topic.name) not in said
             for partition, end in topic.end_offsets().items()
         ]
+        by_name = {topic.name: topic for topic in topics}
+        for (app, name), marked in said.items():
+            if app != self.app and app.partition("/")[0] == self.app.partition("/")[0] and name in by_name:
+                rows += self._over(app, by_name[name], marked)
         if rows:
             self._marks().append(rows)
 
-    def _declared(self) -> set[str]:
+    def _said(self) -> dict[tuple[str, str], dict[int, int]]:
+        """Return by app and topic up to where each partition is marked."""
         marks = self._marks()
         start, end = marks.start_offsets()[0], marks.end_offsets()[0]
-        said = marks.read(0, start, max(end - start, 1))
-        return set(said.filter(pc.equal(said.column("app"), self.app)).column("topic").to_pylist())
+        rows = marks.read(0, start, max(end - start, 1))
+        made: dict[tuple[str, str], dict[int, int]] = {}
+        for row in rows.group_by(["app", "topic", "partition"]).aggregate([("last", "max")]).to_pylist():
+            made.setdefault((row["app"], row["topic"]), {})[row["partition"]] = row["last_max"]
+        return made
+
+    def _over(self, app: str, topic: Topic, marked: Mapping[int, int]) -> list[dict[str, object]]:
+        name = producer(app, topic.name)
+        return [
+            self._row(_DECLARED, topic.name, partition, range(end, end)) | {"app": app}
+            for partition, end in topic.end_offsets().items()
+            if topic.first_of([name], partition, marked.get(partition, 0), end) is not None
+        ]
 
     def mark(self, epoch: int, given: Mapping[str, Mapping[int, range]]) -> None:
         """Say which offsets an epoch was given in each partition of each topic; again does nothing."""
@@ -90,7 +112,8 @@ class Marker:
     def _marks(self) -> Topic:
         if self._topic is None:
             if not self.log.has_topic(TOPIC):
-                self.log.create_topic(TOPIC, SCHEMA, partitions=1, retention=KEPT)
+                with suppress(TopicExists):  # another app may be starting
+                    self.log.create_topic(TOPIC, SCHEMA, partitions=1, retention=KEPT)
             self._topic = self.log.topic(TOPIC)
         return self._topic
 
