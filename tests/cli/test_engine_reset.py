@@ -92,14 +92,68 @@ def test_the_watermark_stays_so_that_nothing_final_opens_again(tmp_path):
         assert [late["n"] for late in driver.late("first")] == [100]
 
 
-def test_a_step_below_is_reset_alone(kept):
-    reset(chain().plan(), kept, "second", sync=False)
+def test_a_step_below_a_table_is_not_reset_alone(kept):
+    """It would be told that rows go which it has never seen: of an aggregate that would be wrong in silence."""
+    plan = chain().plan()
+    for refused in (reset, would_lose):
+        with pytest.raises(PlanError, match='"second" cannot be reset alone') as error:
+            refused(plan, kept, "second")
+        assert "headrace reset FILE --step first" in str(error.value)
     with Driver(chain(), storage=kept) as driver:
-        assert numbers(driver, "first", "user", "n") == [("ann", 1), ("ann", 5), ("bob", 2)]
-        assert driver.view("second") == []
         driver.send("rows", row("bob", 4, 4))
         driver.run()
-        assert numbers(driver, "second", "user", "best") == [("bob", 4)]
+        assert numbers(driver, "second", "user", "best") == [("ann", 5), ("bob", 4)]
+
+
+def test_a_step_below_results_that_are_final_is_reset_alone(tmp_path):
+    app = chain(emit="final")
+    with Driver(app, storage=tmp_path) as driver:
+        driver.send("rows", row("ann", 9, 0), row("bob", 2, 3))
+        driver.run()
+    reset(app.plan(), tmp_path, "second", sync=False)
+    with Driver(app, storage=tmp_path) as driver:
+        assert driver.view("second") == []
+        driver.finish()
+        assert numbers(driver, "second", "user", "best") == [("bob", 2)]
+
+
+def counted(*, by_city=False):
+    """A table, and what is counted of it."""
+    app = hr.App("counted")
+    users = app.table("users", "id int, city string", key="id")
+    users.to_view("users")
+    users.group_by().agg(n="count(*)").named("all").to_view("all")
+    if by_city:
+        users.where("id > 0").group_by("city").agg(n="count(*)").named("cities").to_view("cities")
+    return app
+
+
+def test_a_new_step_over_a_table_that_has_rows_is_refused(tmp_path):
+    """It would count what comes from now on, and take away what came before."""
+    with Driver(counted(), storage=tmp_path) as driver:
+        driver.send("users", *({"id": i, "city": "a"} for i in range(1, 6)))
+        driver.run()
+    grown = counted(by_city=True)
+    with pytest.raises(PlanChanged, match='the new step "cities" would begin without the rows') as error:
+        Driver(grown, storage=tmp_path)
+    (table,) = {name for name in would_lose(grown.plan(), tmp_path).steps if name not in ("all", "cities")}
+    assert f"--step {table};" in str(error.value)
+    reset(grown.plan(), tmp_path, table, sync=False)
+    with Driver(grown, storage=tmp_path) as driver:
+        driver.delete("users", id=1)
+        driver.send("users", {"id": 2, "city": "b"}, {"id": 7, "city": "a"})
+        driver.run()
+        assert numbers(driver, "cities", "city", "n") == [("a", 1), ("b", 1)]
+        assert numbers(driver, "all", "n") == [(2,)]
+
+
+def test_a_new_step_over_a_table_without_rows_begins_with_it(tmp_path):
+    with Driver(counted(), storage=tmp_path) as driver:
+        driver.run()
+    with Driver(counted(by_city=True), storage=tmp_path) as driver:
+        driver.send("users", {"id": 1, "city": "a"})
+        driver.run()
+        assert numbers(driver, "cities", "city", "n") == [("a", 1)]
 
 
 def test_a_step_that_only_the_storage_knows_can_be_forgotten(kept):

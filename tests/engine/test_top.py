@@ -13,7 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.base.errors import InvalidExpression, InvalidName, InvalidPlan, PlanChanged, UnknownColumn, WrongType
+from headrace.base.errors import (
+    InvalidExpression,
+    InvalidName,
+    InvalidPlan,
+    PlanChanged,
+    PlanError,
+    UnknownColumn,
+    WrongType,
+)
 from headrace.engine.reset import reset
 from headrace.testing import Driver
 
@@ -402,20 +410,26 @@ def test_a_crash_leaves_no_trace(point, undisturbed):
     assert outputs(point, {0} if point == "during_snapshot" else {0, 2}) == undisturbed
 
 
-def test_a_ranking_that_was_reset_goes_on_with_what_comes_from_then_on(tmp_path):
-    """Rows that it has forgotten are withdrawn from it, and take no place."""
+def test_a_ranking_of_a_table_is_not_reset_alone(tmp_path):
+    """The rows that do not change would be missing from it."""
     made = ranking(table=True, n=3)[0]
     with Driver(made, storage=tmp_path) as driver:
         driver.send("t", row("a", 5), row("b", 3), row("c", 4))
         driver.step()
+    with pytest.raises(PlanError, match='"best" cannot be reset alone'):
+        reset(made.plan(), tmp_path, "best")
+
+
+def test_a_ranking_of_a_stream_that_was_reset_goes_on_with_what_comes_from_then_on(tmp_path):
+    made = ranking(n=2)[0]
+    with Driver(made, storage=tmp_path) as driver:
+        driver.send("t", row("a", 5), row("b", 3))
+        driver.step()
     reset(made.plan(), tmp_path, "best")
     with Driver(made, storage=tmp_path) as driver:
-        driver.send("t", row("a", 1), row("b", 1))
+        driver.send("t", row("c", 1))
         driver.step()
-        assert places(driver) == [(1, 1, "a", 6), (1, 2, "b", 4)]
-        driver.send("t", row("a", -3), row("d", 1))
-        driver.step()
-        assert places(driver) == [(1, 1, "b", 4), (1, 2, "a", 3), (1, 3, "d", 1)]
+        assert [place[2] for place in places(driver)] == ["c"]
 
 
 # ---- bad input ----

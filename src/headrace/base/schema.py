@@ -21,6 +21,12 @@ RESERVED = frozenset(
     {"_weight", "_time", "_shard", "_topic", "_offset", "_partition", "_deleted", "_headers", "_appended"}
 )
 
+
+def is_reserved(name: str) -> bool:
+    """Whether a column is called as one of Headrace's own."""
+    return name in RESERVED or name.lower().startswith("_headrace_")
+
+
 _SIMPLE: dict[str, pa.DataType] = {
     "string": pa.string(),
     "boolean": pa.bool_(),
@@ -70,7 +76,7 @@ def parse(ddl: str) -> pa.Schema:
     for name in names:
         if names.count(name) > 1:
             reader.fail(f'the column "{name}" stands twice')
-        if name in RESERVED:
+        if is_reserved(name):
             reader.fail(f'the column name "{name}" is taken by Headrace')
     return pa.schema(fields)
 

@@ -74,6 +74,7 @@ class Grouped:
         step = step_name(node)
         keys = [self._node.schema.field(key) for key in self._keys] + (_WINDOW if self._window else [])
         check.no_repeats([*(field.name for field in keys), *named], step=step)
+        check.keys_beside(self._keys, step=step)
         if not keys and not named:
             raise InvalidPlan(f'step "{step}" has neither keys nor aggregates')
         plain = pa.schema([(field.name, field.type) for field in keys])

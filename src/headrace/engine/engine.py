@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.errors import InternalError, PlanError
 from headrace.engine import private
-from headrace.engine.identity import check, check_returned, identity
+from headrace.engine.identity import check, check_begun, check_returned, identity
 from headrace.engine.inputs import Inputs
 from headrace.engine.lowering import lower
 from headrace.engine.marks import Marker
@@ -125,6 +125,7 @@ class Engine:
         check(kept, now, app=self.plan.app)
         if last is not None:
             check_returned(now["steps"], last)
+            check_begun(self.plan, () if kept is None else kept["steps"], last)
         gone = {} if kept is None else {n: s for n, s in kept["steps"].items() if n not in now["steps"]}
         now["steps"] |= gone
         if kept != now:

@@ -13,14 +13,14 @@ from headrace.plan.joins import Join, StreamJoin, VersionJoin
 from headrace.plan.nodes import Aggregate, Dedupe, Latest, Top
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
     from headrace.engine.storage import Commit
     from headrace.plan.expressions import AggregateCall, Scalar
-    from headrace.plan.nodes import Stateful
+    from headrace.plan.nodes import Node, Stateful
     from headrace.plan.plan import Plan
 
-FORMAT = 1
+FORMAT = 2
 """The version of the state's files; raised when their meaning changes."""
 
 
@@ -165,6 +165,35 @@ def check_returned(steps: Iterable[str], last: Commit) -> None:
                 detail="Its kept state misses what came since it was left out.",
                 hint=f"Give it another name with .named(…), or let it begin anew: headrace reset FILE --step {step}",
             )
+
+
+def check_begun(plan: Plan, known: Container[str], last: Commit) -> None:
+    """Refuse a new step over a table that has rows: it would see them withdrawn, and had never seen them come.
+
+    Raises:
+        PlanChanged: which step, which table, and the commands that let both begin anew.
+
+    """
+    for node in plan.stateful():
+        step = plan.name(node)
+        table = next((name for name in withdrawing(plan, node) if last.heads.get(name)), None)
+        if step not in known and table is not None:
+            raise PlanChanged(
+                f'the new step "{step}" would begin without the rows that the table of step "{table}" has',
+                detail=f"Epoch {last.epoch} left rows there; one that changes would be taken away from nothing.",
+                hint=f"Let both begin anew with what comes from now on: headrace reset FILE --step {table}; or compute "
+                "all again from the topics: headrace reset FILE",
+            )
+
+
+def withdrawing(plan: Plan, node: Node) -> Iterator[str]:
+    """Yield the names of the steps that keep the rows which may be withdrawn from a step."""
+    for up in node.ups:
+        if not up.appends:
+            if up.stateful:
+                yield plan.name(up)
+            else:
+                yield from withdrawing(plan, up)
 
 
 def _difference(was: Mapping[str, Any], becomes: Mapping[str, Any]) -> str:

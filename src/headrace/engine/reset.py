@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import HeadraceError, PlanError, did_you_mean
+from headrace.engine.identity import withdrawing
 from headrace.engine.storage import Commit, Storage
 from headrace.engine.watermarks import Promise, advance
 from headrace.plan.sinks import TopicSink, ViewSink
 from headrace.views.sqlite import SqliteViews
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from headrace.plan.nodes import Node
@@ -49,7 +50,7 @@ def would_lose(plan: Plan, path: Path, step: str | None = None) -> Loss:
     """Return what `reset` would take away; changes nothing.
 
     Raises:
-        PlanError: there is no stateful step of that name.
+        PlanError: there is no stateful step of that name, or a table that goes on has given it rows.
 
     """
     storage = Storage(path, plan.app)
@@ -62,6 +63,7 @@ def would_lose(plan: Plan, path: Path, step: str | None = None) -> Loss:
         topics = [sink.topic for sink in plan.sinks if isinstance(sink, TopicSink)]
     else:
         steps = _below(plan, step, kept)
+        _refuse_half(plan, step, steps, commit)
         views = _views_of(plan, path, steps)
         topics = [sink.topic for sink in plan.sinks if isinstance(sink, TopicSink) and _fed_by(plan, sink.up, steps)]
     return Loss(
@@ -82,7 +84,7 @@ def reset(plan: Plan, path: Path, step: str | None = None, *, sync: bool = True)
     Raises:
         StorageBusy: the app runs.
         StorageOfAnother: the storage is another app's.
-        PlanError: there is no stateful step of that name.
+        PlanError: there is no stateful step of that name, or a table that goes on has given it rows.
 
     """
     loss = would_lose(plan, path, step)
@@ -214,6 +216,20 @@ def _below(plan: Plan, step: str, kept: set[str]) -> list[str]:
             hint=did_you_mean(step, known),
         )
     return sorted(name for name, node in stateful.items() if name == step or _fed_by(plan, node, [step]))
+
+
+def _refuse_half(plan: Plan, step: str, steps: Collection[str], commit: Commit) -> None:
+    """Refuse to forget what a table has given a step, while the table goes on: it would withdraw what is not there."""
+    for node in plan.stateful():
+        tables = withdrawing(plan, node) if plan.name(node) in steps else ()
+        table = next((name for name in tables if name not in steps and commit.heads.get(name)), None)
+        if table is not None:
+            raise PlanError(
+                f'the step "{step}" cannot be reset alone: the table of step "{table}" has rows that it would miss',
+                detail="It would begin empty, and a row of the table that changes would be taken away from nothing.",
+                hint=f"Let both begin anew with what comes from now on: headrace reset FILE --step {table}; or compute "
+                "all again from the topics: headrace reset FILE",
+            )
 
 
 def _fed_by(plan: Plan, node: Node, steps: list[str]) -> bool:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from headrace.kernels.state import StepState
 
 
+RESULT = "_result"
+"""What results are called inside, with a number, beside keys under their own names: `plan/check` refuses such keys."""
 _OLD = (f"s.{COUNT} AS o_n", "s.rowid AS o_row")
 
 
@@ -143,15 +145,15 @@ class Merging:
     def _named_keys(self) -> list[str]:
         return [f"k{i} AS {quote(name)}" for i, (name, _, _) in enumerate(self.grouping.keys)]
 
-    def _result_rows(self, source: str, prefix: str, weight: int) -> str:
-        """Return the SELECT of the step's columns, its results being called `<prefix>0…` in `source`."""
+    def _result_rows(self, source: str, weight: int) -> str:
+        """Return the SELECT of the step's columns from results as `_rendered` gives them."""
         columns = [quote(name) for name, _, _ in self.grouping.keys]
         time = "_time"
         if self._window:
             start, end = self._bounds()
             columns += [f"make_timestamp({start}) AS window_start", f"make_timestamp({end}) AS window_end"]
             time = f"{self._stamped(end)} AS _time"
-        columns += [f"{prefix}{i} AS {quote(name)}" for i, (name, _, _) in enumerate(self.grouping.results)]
+        columns += [f"{RESULT}{i} AS {quote(name)}" for i, (name, _, _) in enumerate(self.grouping.results)]
         return f"SELECT {', '.join([*columns, f'{weight}::INTEGER AS _weight', time])} FROM {source}"
 
     # -- results of several rows: windows made of panes, and multisets
@@ -166,10 +168,10 @@ class Merging:
     def _difference(self) -> pa.Table:
         """Return the delta between the results in the tables `before` and `after`."""
         keys = [*(quote(name) for name, _, _ in self.grouping.keys), *self._window]
-        equal = alike("a", "b", [*keys, *(f"r{i}" for i in range(len(self.grouping.results)))])
+        equal = alike("a", "b", [*keys, *(f"{RESULT}{i}" for i in range(len(self.grouping.results)))])
         gone = f"(SELECT * FROM before a WHERE NOT EXISTS (FROM after b WHERE {equal}))"
         came = f"(SELECT * FROM after a WHERE NOT EXISTS (FROM before b WHERE {equal}))"
-        return self.duck.arrow(f"{self._result_rows(gone, 'r', -1)} UNION ALL {self._result_rows(came, 'r', 1)}")
+        return self.duck.arrow(f"{self._result_rows(gone, -1)} UNION ALL {self._result_rows(came, 1)}")
 
     def _touch(self, folded: str) -> None:
         """Make `touched_windows`: the keys, and open windows, of the changed groups."""
@@ -211,7 +213,7 @@ class Merging:
         return f"{same} AND s._pane >= {PaneSql(self.grouping.panes).start('w._window')} AND s._pane < w._window"
 
     def _rendered(self, groups: str, windows: str) -> str:
-        """Return SQL for keys, `_window`, `_time` and results `r0…` of rows with pieces."""
+        """Return SQL for keys, `_window`, `_time` and results `_result0…` of rows with pieces."""
         mine = [*(f"k{i}" for i in range(len(self.grouping.keys))), *self._window]
         source, made = f"({groups}) g", [f"g.{name}" for name in [*mine, "_time", COUNT]]
         for number in range(len(self.grouping.values)):
@@ -222,7 +224,7 @@ class Merging:
         calls = f"SELECT {', '.join(made)} FROM {source}"
         keys = [*self._named_keys(), *self._window, "_time"]
         named = f"SELECT {', '.join([*keys, *(f'_a{i}' for i in range(len(self.grouping.calls)))])} FROM ({calls})"
-        results = [f"{sql} AS r{i}" for i, (_, sql, _) in enumerate(self.grouping.results)]
+        results = [f"{sql} AS {RESULT}{i}" for i, (_, sql, _) in enumerate(self.grouping.results)]
         return f"SELECT {', '.join(['*', *results])} FROM ({named})"
 
     @staticmethod
@@ -283,7 +285,7 @@ class Merging:
         else:
             final = self._rendered(self._framed(sql, near), "")
         order = ", ".join(["_window", *(quote(name) for name, _, _ in self.grouping.keys)])
-        return self.duck.arrow(f"{self._result_rows(f'(SELECT * FROM ({final}) ORDER BY {order})', 'r', 1)}")
+        return self.duck.arrow(f"{self._result_rows(f'(SELECT * FROM ({final}) ORDER BY {order})', 1)}")
 
     def _make_closing(self, sql: PaneSql, near: str, after: int | None, until: int) -> None:
         """Make `closing`: each closing window of each key once, found from the last pane it has."""

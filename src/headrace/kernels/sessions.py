@@ -78,7 +78,7 @@ class Sessions(Merging):
         if self.grouping.final:
             order = ", ".join(["_window_last", "_window", *(quote(name) for name, _, _ in self.grouping.keys)])
             results = self._rendered("SELECT * EXCLUDE (o_row) FROM closing", "closing")
-            out = self.duck.arrow(self._result_rows(f"(SELECT * FROM ({results}) ORDER BY {order})", "r", 1))
+            out = self.duck.arrow(self._result_rows(f"(SELECT * FROM ({results}) ORDER BY {order})", 1))
         for number in range(len(self.grouping.values)):
             self._drop_values(f"values{number}")
         self.state.replace(GROUPS, self.duck.arrow(f"SELECT {self._nothing('closing')} FROM closing"), at="o_row")

@@ -100,7 +100,7 @@ class Sliding(Merging):
         self._ask("came")
         order = ", ".join(["_window", *(quote(name) for name, _, _ in self.grouping.keys)])
         final = self._rendered("SELECT * FROM came", "asked")
-        return self.duck.arrow(self._result_rows(f"(SELECT * FROM ({final}) ORDER BY {order})", "r", 1))
+        return self.duck.arrow(self._result_rows(f"(SELECT * FROM ({final}) ORDER BY {order})", 1))
 
     # -- windows that change
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from headrace.base.errors import (
     WrongColumnType,
 )
 from headrace.base.names import IDENTIFIER
-from headrace.base.schema import RESERVED, TIMESTAMP, type_name
+from headrace.base.schema import TIMESTAMP, is_reserved, type_name
 from headrace.plan.corrected import uncorrected
 from headrace.plan.row_times import row_time
 from headrace.plan.windows import AlignedWindow, SessionWindow
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from headrace.plan.expressions import Aggregates, Scalar
     from headrace.plan.nodes import Node
     from headrace.plan.windows import Window
+
+_INSIDE = re.compile(r"_a\d+|_result\d+|_window(_last)?", re.IGNORECASE)
 
 
 def has_column(column: str, schema: pa.Schema, *, step: str) -> str:
@@ -109,6 +112,22 @@ def groupable(names: Iterable[str], schema: pa.Schema, *, step: str) -> None:
             raise WrongColumnType(name, step=step, is_type=type_name(kind), needs="anything but a map", role="a key")
 
 
+def keys_beside(names: Iterable[str], *, step: str) -> None:
+    """Refuse keys that are called as results and windows are inside, beside them.
+
+    Raises:
+        InvalidPlan: one is.
+
+    """
+    for name in names:
+        if _INSIDE.fullmatch(name):
+            plain = name.lstrip("_")
+            raise InvalidPlan(
+                f'step "{step}" groups by "{name}", a name that Headrace uses inside',
+                hint=f'Give it another one: group_by({plain}="{name}").',
+            )
+
+
 def private(
     given: Mapping[str, str] | Sequence[str] | str | None, schema: pa.Schema, *, step: str
 ) -> tuple[tuple[str, str | None], ...]:
@@ -179,7 +198,7 @@ def no_repeats(names: Sequence[str], *, step: str) -> None:
                 f'step "{step}" makes the column "{name}" twice',
                 hint="Give one of them another name.",
             )
-        if name in RESERVED:
+        if is_reserved(name):
             raise InvalidPlan(f'step "{step}" makes a column "{name}", a name that Headrace uses itself')
 
 
