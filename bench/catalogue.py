@@ -95,6 +95,16 @@ BENCHES = {
         "Spark's `applyInPandasWithState` that keeps the rows of each group, RocksDB state",
         ">= 20",
     ),
+    "join_stream_table": Bench(
+        "2 M rows in 4 epochs look up a table of 1 M rows, 1 % of which change before each epoch",
+        "Spark's `foreachBatch`: each batch joined with the table, loaded anew from Parquet",
+        ">= 2",
+    ),
+    "join_as_of": Bench(
+        "2 M rows meet the versions of their time, 200 k versions, in 4 epochs",
+        "Spark batch over the whole, once: union and a last-value window; DuckDB's own ASOF JOIN, reported",
+        ">= 1",
+    ),
     "timeline": Bench(
         "10 k tweets to their authors' followers: 100 k users, 2 M follows, 500 k tweets before",
         "Spark joins all tweets with the follows anew, from Parquet",

@@ -47,6 +47,8 @@ def test_every_bench_of_the_issue_is_listed(bench):
         "state_growth",
         "expressions",
         "join_interval",
+        "join_stream_table",
+        "join_as_of",
         "table_churn",
         "table_growth",
         "session",

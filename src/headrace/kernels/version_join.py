@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from headrace.kernels.dedupe import judged
 from headrace.kernels.grouped import Counts
-from headrace.kernels.lookup_join import NEVER, all_known
+from headrace.kernels.lookup_join import NEVER, PLACE, all_known, in_place, placed
 from headrace.kernels.state import COUNT, TableSpec, alike, with_nulls
 
 if TYPE_CHECKING:
@@ -198,21 +198,22 @@ class Dating:
 
     def _answer(self, ready: pa.Table) -> None:
         """Give out rows beside their versions, in the order in which they came."""
+        (ready,) = placed([ready])
         asked = self.duck.register(ready)
         gives = [f"({sql})::{kind} AS g{i}" for i, (_, sql, kind) in enumerate(self.op.meeting.gives)]
-        columns = ", ".join([*gives, "1::INTEGER AS _weight", "_time", "_row"])
+        columns = ", ".join([*gives, "1::INTEGER AS _weight", "_time", PLACE])
         valid = "NOT _gone" + (f" AND ({self.op.meeting.where})" if self.op.meeting.where else "")
         found = self.duck.arrow(f"SELECT {columns} FROM {self._beside(asked)} WHERE {valid}")
-        alone = ready.filter(pa.array(~np.isin(ready.column("_row").to_numpy(), found.column("_row").to_numpy())))
+        nobody = np.ones(ready.num_rows, dtype=np.bool_)
+        nobody[found.column(PLACE).to_numpy()] = False
+        alone = ready.filter(pa.array(nobody))
         if self._horizon is not None:
             self.counts.too_old += pc.sum(pc.less(alone.column("_at"), self._horizon)).as_py() or 0
         parts = [found] if found.num_rows else []
         if self.op.meeting.how == "left" and alone.num_rows:
-            parts.append(self._nulls(self.duck.register(alone), "_row"))
+            parts.append(self._nulls(self.duck.register(alone)))
         if parts:
-            made = pa.concat_tables(parts)
-            order = np.argsort(made.column("_row").to_numpy(), kind="stable")
-            self.out.append(self._named(made.take(pa.array(order))))
+            self.out.append(self._named(in_place(pa.concat_tables(parts), len(gives) + 2)))
 
     def _beside(self, asked: str) -> str:
         """Return SQL for each asking row and the last versions of its time or before, one of each key."""
@@ -228,12 +229,12 @@ class Dating:
 
     def _alone(self, part: pa.Table) -> pa.Table:
         """Return rows of the stream as rows of the join, with nothing beside them."""
-        return self._named(self._nulls(self.duck.register(part), "_time"))
+        return self._named(self._nulls(self.duck.register(placed([part])[0])))
 
-    def _nulls(self, rows: str, last: str) -> pa.Table:
+    def _nulls(self, rows: str) -> pa.Table:
         nothing = [f"NULL::{kind} AS {name}" for name, kind in self.op.meeting.right]
         gives = [f"({sql})::{kind} AS g{i}" for i, (_, sql, kind) in enumerate(self.op.meeting.gives)]
-        columns = [*gives, "1::INTEGER AS _weight", "_time", *([last] if last != "_time" else [])]
+        columns = [*gives, "1::INTEGER AS _weight", "_time", PLACE]
         return self.duck.arrow(f"SELECT {', '.join(columns)} FROM (SELECT *, {', '.join(nothing)} FROM {rows})")
 
     def _named(self, made: pa.Table) -> pa.Table:

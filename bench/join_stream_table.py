@@ -1,0 +1,194 @@
+"""`join_stream_table`: 2 M rows in 4 epochs look up a table of 1 M rows, 1 % of which change before each epoch.
+
+Expected: half of the time of Spark, which has no stream-table join: a `foreachBatch` that joins each batch with the table,
+loaded anew from Parquet every time, since it has changed. Ours takes the changes into the state and joins the rows with
+it, both in columns; the rival reads a million rows each time, and is given the changed table for nothing. A tenth of the
+rows meets none.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+import headrace as hr
+from bench.figure import Figure, paired, same
+from bench.stepped import Stepped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from bench.setting import Setting
+
+ROWS, TABLE, CHANGED, EPOCHS = 2_000_000, 1_000_000, 0.01, 4
+SEED = 20260131
+FIRST, HOUR = 1_767_225_600_000_000, 3_600_000_000
+LEFT, RIGHT = "k bigint, v bigint, at timestamp", "k bigint, name string, w bigint, since timestamp"
+_CHUNK = 500_000
+
+
+@dataclass(frozen=True)
+class Part:
+    """What comes in one epoch, and the answer: rows, unmatched ones, a sum over both sides."""
+
+    changes: pa.Table
+    rows: pa.Table
+    table: pa.Table
+    answer: tuple[int, int, int]
+
+
+class World:
+    """The table as it is now, and the parts that change and ask it."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.random = np.random.default_rng(SEED)
+        self.w = self.random.integers(0, 1_000_000, setting.rows(TABLE))
+        self.each = setting.rows(ROWS // EPOCHS)
+        self.hour = 0
+
+    def table(self, keys: np.ndarray | None = None) -> pa.Table:  # type: ignore[type-arg]
+        """Return some rows of the table, or all."""
+        keys = np.arange(len(self.w), dtype=np.int64) if keys is None else keys
+        names = pc.binary_join_element_wise("name-", pa.array(keys % 1_000).cast(pa.string()), "")
+        return pa.table({"k": keys, "name": names, "w": self.w[keys], "since": _times(self.hour, len(keys), 0)})
+
+    def part(self) -> Part:
+        """Change the table, and ask it."""
+        self.hour += 1
+        keys = self.random.choice(len(self.w), round(len(self.w) * CHANGED), replace=False)
+        self.w[keys] = self.random.integers(0, 1_000_000, len(keys))
+        asked = self.random.integers(0, len(self.w) + len(self.w) // 10, self.each)
+        values = self.random.integers(0, 100, self.each)
+        known = asked < len(self.w)
+        total = int((values[known] * self.w[asked[known]]).sum())
+        rows = pa.table({"k": asked, "v": values, "at": _times(self.hour, self.each, 1_000_000)})
+        return Part(self.table(keys), rows, self.table(), (self.each, int((~known).sum()), total))
+
+
+def run(setting: Setting) -> list[Figure]:
+    """Measure four epochs of ours and four batches of theirs in turn."""
+    if not setting.spark_allowed:
+        return []
+    world = World(setting)
+    mine, theirs = [], []
+    with Side(setting, world) as side:
+        for number in range(1 + setting.runs(5, 3)):
+            parts = [world.part() for _ in range(EPOCHS)]
+            took = sum(side.epoch(part) for part in parts), _rival(setting, parts, checked=not number)
+            setting.say(f"{'run ' + str(number) if number else 'warm'}: ours {took[0]:.0f} ms, theirs {took[1]:.0f} ms")
+            if number:
+                mine.append(took[0])
+                theirs.append(took[1])
+    ratio, spread = paired(theirs, mine)
+    return [
+        Figure(
+            bench="join_stream_table",
+            what=f"{EPOCHS} epochs of {world.each:,} rows against a table of {len(world.w):,}: theirs over ours",
+            rival="Spark, foreachBatch: the batch joined with the table, loaded from Parquet each time",
+            ratio=ratio,
+            spread=spread,
+            must=">= 2",
+            ours=statistics.median(mine),
+            theirs=statistics.median(theirs),
+            unit="ms",
+            runs=len(mine),
+        )
+    ]
+
+
+class Side:
+    """Our app on Spark, its table filled, and a sink that adds up what comes out."""
+
+    name = "sums"
+
+    def __init__(self, setting: Setting, world: World) -> None:
+        self.got = (0, 0, 0)
+        self.storage = setting.fresh("lookup")
+        app = hr.App("lookup", storage=self.storage, shards=2)
+        table = app.table("table", RIGHT, key="k", event_time="since", partitions=2)
+        rows = app.stream("rows", LEFT, event_time="at", partitions=2)
+        rows.join(table.drop("since"), on="k", how="left").to(self)
+        log = hr.Log(self.storage / "log")
+        log.create_topic("table", RIGHT, key="k", event_time="since", cleanup="compact", partitions=2)
+        log.create_topic("rows", LEFT, event_time="at", partitions=2)
+        every = world.table()
+        for first in range(0, len(every), _CHUNK):
+            log.topic("table").append(every.slice(first, _CHUNK))
+        self.stepped = Stepped(setting, app, log)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stepped.stop()
+        shutil.rmtree(self.storage, ignore_errors=True)
+
+    def write(self, epoch: int, rows: pa.Table) -> None:  # noqa: ARG002 -- what a sink is given
+        """Take an epoch's rows."""
+        found = pc.sum(pc.multiply(rows.column("v"), rows.column("w"))).as_py() or 0
+        alone = rows.column("w").null_count
+        self.got = (self.got[0] + rows.num_rows, self.got[1] + alone, self.got[2] + found)
+
+    def epoch(self, part: Part) -> float:
+        """Let the app take in the changes and the rows, and return its milliseconds by Spark's own account."""
+        self.got = (0, 0, 0)
+        half = part.rows.num_rows // 2
+        rows = [("rows", part.rows.slice(0, half), 0), ("rows", part.rows.slice(half), 1)]
+        took = self.stepped.epoch([("table", part.changes, None), *rows])
+        same("our lookup", self.got, part.answer)
+        return took
+
+
+def _rival(setting: Setting, parts: Sequence[Part], *, checked: bool) -> float:
+    """Run Spark's query over the parts, a batch each, and return its milliseconds by its own account."""
+    folder = setting.fresh("parts")
+    for number, part in enumerate(parts):
+        _write(folder / f"table{number}", part.table, files=2)
+        _write(folder / "rows", part.rows, files=1, number=number)
+    spark, answers = setting.rival({}), []
+
+    def joined(batch: Any, number: int) -> None:
+        table = spark.read.parquet(str(folder / f"table{number}")).drop("since")
+        made = batch.join(table, "k", "left")
+        if checked:
+            row = made.selectExpr("count(*)", "count(*) - count(w)", "sum(v * w)").first()
+            answers.append(tuple(row))
+        else:
+            made.write.format("noop").mode("overwrite").save()
+
+    read = spark.readStream.schema(LEFT).option("maxFilesPerTrigger", 1).parquet(str(folder / "rows"))
+    writer = read.writeStream.foreachBatch(joined).option("checkpointLocation", str(setting.fresh("checkpoint")))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    batches = [each for each in query.recentProgress if each["numInputRows"]]
+    same("batches of the rival", len(batches), len(parts))
+    if checked:
+        same("the rival's join", answers, [part.answer for part in parts])
+    shutil.rmtree(folder, ignore_errors=True)
+    return float(sum(each["durationMs"]["triggerExecution"] for each in batches))
+
+
+def _write(folder: Path, table: pa.Table, *, files: int, number: int = 0) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    part = -(-table.num_rows // files)
+    for at in range(files):
+        path = folder / f"{number + at:05d}.parquet"
+        pq.write_table(table.slice(at * part, part), path)
+        os.utime(path, (FIRST // 1_000_000 + number,) * 2)  # Spark reads files in the order of their times
+
+
+def _times(hour: int, count: int, after: int) -> pa.Array:
+    at = FIRST + hour * HOUR + after + np.arange(count, dtype=np.int64) * 1_000
+    return pa.array(at, pa.timestamp("us", "UTC"))
