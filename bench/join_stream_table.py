@@ -71,7 +71,7 @@ class World:
         values = self.random.integers(0, 100, self.each)
         known = asked < len(self.w)
         total = int((values[known] * self.w[asked[known]]).sum())
-        rows = pa.table({"k": asked, "v": values, "at": _times(self.hour, self.each, 1_000_000)})
+        rows = pa.table({"k": asked, "v": values, "at": _times(self.hour, self.each, HOUR // 2)})
         return Part(self.table(keys), rows, self.table(), (self.each, int((~known).sum()), total))
 
 

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.kernels.dedupe import judged
+from headrace.kernels.duck import without_zones
 from headrace.kernels.grouped import Counts
 from headrace.kernels.lookup_join import NEVER, PLACE, all_known, in_place, placed
 from headrace.kernels.state import COUNT, TableSpec, alike, with_nulls
@@ -85,10 +86,12 @@ class Dating:
         if parts:
             self._take(parts)
         came = self._in_time(left)
-        ready = self._ready(came)
-        if ready is not None:
-            self._answer(ready)
-        self._keep(came)
+        due = None if came is None else self._due(came)
+        ready = self._ready(came, due)
+        if ready:
+            self._answer(pa.concat_tables(ready))
+        if came is not None:
+            self._keep(came.filter(pc.invert(due)))
         if self.watermark is not None and self.watermark != self.previous:
             self._forget(self.watermark)
         self.state.oldest = self.duck.rows(f"SELECT min(_time) FROM {self.state.name(WAITING)}")[0][0]
@@ -177,24 +180,27 @@ class Dating:
         rows = pa.concat_tables([part.select([*names, "_time"]) for part in taken], promote_options="permissive")
         first = self.epoch << _ROW_BITS
         rows = rows.append_column("_row", pa.array(np.arange(first, first + rows.num_rows)))
-        return self.duck.arrow(f"SELECT *, epoch_us({self.op.at}) AS _at FROM {self.duck.register(rows)}")
+        return without_zones(rows.append_column("_at", rows.column(self.op.at).cast(pa.int64())))
 
-    def _due(self) -> str:
-        """Return SQL that is true of rows whose answer is final; a row without a time has none to wait for."""
-        past = "false" if self.watermark is None else f"_at < {self.watermark - self.op.grace}"
-        return f"(_at IS NULL OR {past})"
+    def _due(self, came: pa.Table) -> pa.ChunkedArray:
+        """Return for each row whether its answer is final; one without a time has nothing to wait for."""
+        at = came.column("_at")
+        return pc.is_null(at) if self.watermark is None else pc.fill_null(pc.less(at, self._past), fill_value=True)
 
-    def _ready(self, came: pa.Table | None) -> pa.Table | None:
+    @property
+    def _past(self) -> int:
+        """The time before which answers are final."""
+        assert self.watermark is not None  # noqa: S101 -- asked before
+        return self.watermark - self.op.grace
+
+    def _ready(self, came: pa.Table | None, due: pa.ChunkedArray | None) -> list[pa.Table]:
         """Return the rows to answer now: those that waited, then those that came."""
-        columns = ", ".join([*(name for name, _ in self.op.meeting.left), "_time", "_row", "_at"])
-        parts = [self.state.name(WAITING)] if self.watermark != self.previous else []
-        parts += [self.duck.register(came)] if came is not None else []
-        if not parts:
-            return None
-        ready = self.duck.arrow(
-            " UNION ALL ".join(f"SELECT {columns} FROM {part} WHERE {self._due()}" for part in parts)
-        )
-        return ready if ready.num_rows else None
+        columns = [*(name for name, _ in self.op.meeting.left), "_time", "_row", "_at"]
+        ready = [came.select(columns).filter(due)] if came is not None else []
+        if self.watermark is not None and self.watermark != self.previous:
+            waited = f"SELECT {', '.join(columns)} FROM {self.state.name(WAITING)} WHERE _at < {self._past}"
+            ready.insert(0, self.duck.arrow(waited))
+        return [part for part in ready if part.num_rows]
 
     def _answer(self, ready: pa.Table) -> None:
         """Give out rows beside their versions, in the order in which they came."""
@@ -244,11 +250,8 @@ class Dating:
 
     # ---- what is kept ----
 
-    def _keep(self, came: pa.Table | None) -> None:
+    def _keep(self, rows: pa.Table) -> None:
         """Keep the rows whose answer may still change."""
-        if came is None:
-            return
-        rows = self.duck.arrow(f"SELECT * FROM {self.duck.register(came)} WHERE NOT {self._due()}")
         rows = rows.append_column(COUNT, pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows))
         self.state.replace(WAITING, rows.append_column("o_row", pa.nulls(rows.num_rows, pa.int64())), at="o_row")
 
@@ -256,7 +259,7 @@ class Dating:
         """Drop the rows that have been answered, and the versions that none may ask for."""
         horizon = watermark - self.op.grace - self.op.history
         gone = {
-            WAITING: f"_at < {watermark - self.op.grace}",
+            WAITING: f"_at < {self._past}",
             VERSIONS: f"_until <= {horizon} OR (_gone AND _until = {NEVER} AND _from <= {horizon})",
         }
         for table, where in gone.items():
