@@ -1,9 +1,9 @@
 """`join_as_of`: 2 M rows meet the versions of their time, 200 000 versions of 1 000 keys, in 4 epochs.
 
-Expected: no slower than Spark over the whole data at once, though ours comes in parts, keeps its state safe and gives out
-each answer as soon as it is final. Spark has no as-of join: the union of both, and the last version in a window of each
-key, is its fastest way; it sorts all rows. Ours sorts within a key what is ready (DuckDB's `ASOF JOIN`). That join alone
-over the same Parquet files, in one thread and with nothing kept, is what the second figure reports.
+Expected: no slower than Spark over the whole data at once, though ours comes in parts, keeps its state safe and gives
+out each answer as soon as it is final. Spark has no as-of join: the union of both, and the last version in a window of
+each key, is its fastest way; it sorts all rows. Ours sorts within a key what is ready (DuckDB's `ASOF JOIN`). That join
+alone over the same Parquet files, in one thread and with nothing kept, is what the second figure reports.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from bench.figure import Figure, paired, same
 from bench.stepped import Stepped
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from types import TracebackType
 
     from bench.setting import Setting
@@ -171,7 +170,7 @@ def _rival(setting: Setting, world: World) -> float:
 
 
 def _spark(setting: Setting, world: World) -> Any:
-    """Return the as-of join of plain Spark: the last version of the key, of those that stand before a row or with it."""
+    """Return the as-of join of plain Spark: of each key the last version that stands before a row or with it."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 

@@ -1,9 +1,9 @@
 """`join_stream_table`: 2 M rows in 4 epochs look up a table of 1 M rows, 1 % of which change before each epoch.
 
-Expected: half of the time of Spark, which has no stream-table join: a `foreachBatch` that joins each batch with the table,
-loaded anew from Parquet every time, since it has changed. Ours takes the changes into the state and joins the rows with
-it, both in columns; the rival reads a million rows each time, and is given the changed table for nothing. A tenth of the
-rows meets none.
+Expected: half of the time of Spark, which has no stream-table join: a `foreachBatch` that joins each batch with the
+table, loaded anew from Parquet every time, since it has changed. Ours takes the changes into the state and joins the
+rows with it, both in columns; the rival reads a million rows each time, and is given the changed table for nothing. A
+tenth of the rows meets none.
 """
 
 from __future__ import annotations

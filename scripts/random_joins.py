@@ -13,7 +13,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "law"))
 
-KINDS = {"streams": "stream_rules", "tables": "table_joins"}
+KINDS = {
+    "lookups": "lookup_rules",
+    "streams": "stream_rules",
+    "tables": "table_joins",
+    "versions": "version_rules",
+}
 BATCH = 500
 
 

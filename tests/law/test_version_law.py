@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from version_rules import play, random_case
 
 import headrace as hr
 from headrace.testing import Driver
@@ -92,7 +93,7 @@ def run(cut, how):
     return sorted(made)
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(cut=parts, how=st.sampled_from(["inner", "left"]))
 def test_each_row_meets_the_version_of_its_time(cut, how):
     """Against DuckDB's own as-of join over all that was sent."""
@@ -102,6 +103,12 @@ def test_each_row_meets_the_version_of_its_time(cut, how):
     oracle.register("records", records)
     batch = ORACLE.replace("$left", "true" if how == "left" else "false")
     assert run(cut, how) == oracle.sql(batch).fetchall()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_each_epoch_follows_the_rules(seed):
+    """Also of rows that are late, that ask for times long past or to come, and of old versions that are forgotten."""
+    play(random_case(seed))
 
 
 @pytest.mark.spark
