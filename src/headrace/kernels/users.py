@@ -142,7 +142,8 @@ class _Running:
         partner = even + 1
         paired = (partner < len(groups)) & (groups[np.minimum(partner, len(groups) - 1)] == groups[even])
         left, right = (self._table(states.take(pa.array(at[paired]))) for at in (even, partner))
-        made = self._states("merge", [left, right], int(paired.sum()))
+        method = getattr(self.user.function, "folds_by", "merge")
+        made = self._states(method, [left, right], int(paired.sum()))
         order = np.argsort(np.concatenate([even[paired], even[~paired]]), kind="stable")
         together = pa.concat_arrays([made, _plain(states.take(pa.array(even[~paired])))])
         return together.take(pa.array(order)), groups[even]

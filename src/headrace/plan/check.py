@@ -19,6 +19,7 @@ from headrace.base.errors import (
 from headrace.base.names import IDENTIFIER
 from headrace.base.schema import TIMESTAMP, is_reserved, type_name
 from headrace.plan.corrected import uncorrected
+from headrace.plan.expressions.sketches import Sketch
 from headrace.plan.row_times import row_time
 from headrace.plan.windows import AlignedWindow, SessionWindow
 
@@ -243,6 +244,12 @@ def aggregation(made: Aggregates, *, step: str, withdrawn: bool, corrected: bool
     for call in made.calls:
         for argument in (*call.arguments, *((call.where,) if call.where else ())):
             steady(argument, step=step, withdrawn=withdrawn)
+        if withdrawn and call.user is not None and isinstance(call.user.function, Sketch):
+            raise InvalidPlan(
+                f'step "{step}": rows of its input are withdrawn, and {call.function} is a sketch: it loses none',
+                detail="Its input is a table: a row that changes is withdrawn and comes again.",
+                hint=f"Ask for the exact answer: {call.user.function.exact}; or sketch results that are final.",
+            )
         if withdrawn and call.user is not None and not call.user.withdraws:
             raise InvalidPlan(
                 f'step "{step}": {call.function} cannot take rows away, and rows of its input are withdrawn',

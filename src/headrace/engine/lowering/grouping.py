@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
 from headrace.base.schema import duckdb_type
+from headrace.kernels import sketches
 from headrace.kernels.accumulators import Accumulators
 from headrace.kernels.asked import Asked
 from headrace.kernels.spec import Grouping, Panes, Session, Sliding, UserAggregate
 from headrace.plan.expressions import calls_of, drawn_apart
+from headrace.plan.expressions.sketches import Sketch
 from headrace.plan.windows import AlignedWindow, SessionWindow, SlidingWindow
 
 if TYPE_CHECKING:
@@ -90,10 +92,14 @@ def panes_of(w: AlignedWindow) -> Panes:
 def _user(call: AggregateCall) -> UserAggregate:
     assert call.user is not None  # noqa: S101 -- asked before
     assert call.user.state is not None  # noqa: S101 -- an aggregate has one
+    function, takes = call.user.function, tuple(argument.type for argument in call.arguments)
+    if isinstance(function, Sketch):
+        parameters, returns = function.parameters, call.user.returns
+        function = sketches.made(function.kind, parameters, many=function.many, takes=takes[0], returns=returns)
     return UserAggregate(
         name=call.function,
-        function=call.user.function,
-        takes=tuple(argument.type for argument in call.arguments),
+        function=function,
+        takes=takes,
         state=call.user.state,
         returns=call.user.returns,
     )

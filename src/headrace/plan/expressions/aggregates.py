@@ -23,6 +23,7 @@ from headrace.plan.expressions.mismatch import Mismatch
 from headrace.plan.expressions.places import call_of, places
 from headrace.plan.expressions.resolve import arguments
 from headrace.plan.expressions.sealed import gives_sealed, refuse_computing
+from headrace.plan.expressions.sketches import SKETCHES, sketch_of
 from headrace.plan.expressions.table import AGGREGATES
 from headrace.plan.expressions.user import aggregate_names, scalar_of
 from headrace.plan.expressions.values import AggregateCall, Aggregates, Scalar, Value
@@ -100,6 +101,8 @@ class _Collector:
             node = node.this
         name, asked = call_of(node).name.lower(), places(node)
         trees = asked.values
+        if name in SKETCHES:
+            return self._sketch(name, trees, condition)
         if name not in AGGREGATES:
             return self._users(self.functions[name], trees, condition)
         aggregate = AGGREGATES[name]
@@ -121,6 +124,15 @@ class _Collector:
         matters = aggregate.name not in ("min", "max", "collect_set")
         named = f"{aggregate.name}_desc" if asked.descending else aggregate.name
         return AggregateCall(named, scalars, distinct and matters, kind, at=asked.at)
+
+    def _sketch(self, name: str, trees: list[exp.Expression], condition: Value | None) -> AggregateCall:
+        """Type a call that a sketch answers: an aggregate like the user's own, made for its constants."""
+        value, constants = trees[:1], trees[1:]
+        for tree in value:
+            self._refuse_nested(tree, name)
+        if any(isinstance(tree, exp.Distinct | exp.Star) for tree in value):
+            raise Mismatch(f"{name} takes a value, neither distinct nor *", condition=UnsupportedFunction)
+        return self._users(sketch_of(name, self.inside.all(value), constants), value, condition)
 
     def _users(self, function: UserFunction, trees: list[exp.Expression], condition: Value | None) -> AggregateCall:
         """Type a call of the user's own aggregate."""

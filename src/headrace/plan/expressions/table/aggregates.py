@@ -126,5 +126,27 @@ ALL: tuple[Aggregate, ...] = (
     Aggregate(("mode",), ("any",), _mode, notes="of values that are there equally often the least"),
     Aggregate(("collect_list", "array_agg"), ("any",), _listed, notes="nulls are skipped; the order is not defined"),
     Aggregate(("collect_set",), ("any",), _set, notes="nulls are skipped; the order is not defined"),
+    Aggregate(
+        ("approx_count_distinct",),
+        ("any",),
+        _count,
+        notes="a sketch: standard error at most the second argument (0.05), the same however rows are cut; rows that "
+        "only come",
+    ),
+    Aggregate(
+        ("approx_percentile", "percentile_approx"),
+        ("number",),
+        _double,
+        notes="a sketch, `approx_percentile(x, 0.99, accuracy)`, the fraction or an array of them: one of the values, "
+        "whose rank is wrong by at most 1 / accuracy (10000) of the rows, 99 of 100 times; rows that only come",
+    ),
+    Aggregate(
+        ("approx_top_k",),
+        ("any",),
+        _listed,
+        notes="a sketch, `approx_top_k(x, k, tracked)`: the k (5) most frequent values with their counts, null among "
+        "them, of equal counts the lesser text first; exact while a group has no more than `tracked` (10000) values, "
+        "else a count is up to 3.5 / tracked of the rows too high; rows that only come",
+    ),
 )
 AGGREGATES = {name: aggregate for aggregate in ALL for name in aggregate.names}

@@ -19,8 +19,8 @@ _REASONS = {
     "it depends on the order of the rows, which a group does not have;"
     " use max_by(value, time) or min_by(value, time)": "first last any_value first_value last_value",
     "not yet": """
-        approx_count_distinct approx_percentile percentile_approx count_min_sketch histogram_numeric approx_top_k
-        skewness kurtosis corr covar_pop covar_samp regr_slope regr_r2 bit_and bit_or bit_xor try_sum try_avg product
+        count_min_sketch histogram_numeric skewness
+        kurtosis corr covar_pop covar_samp regr_slope regr_r2 bit_and bit_or bit_xor try_sum try_avg product
         listagg string_agg grouping grouping_id hll_sketch_agg
     """,
     "it is a window function; use .group_by(…).top(…) or .window(…)": """
