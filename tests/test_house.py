@@ -34,7 +34,7 @@ PACKAGES = {
     "log": {"pyarrow", "numpy", "cryptography"},
     "plan": {"pyarrow", "sqlglot"},
     "dsl": {"pyarrow", "sqlglot"},  # queries are read by the grammar of expressions
-    "kernels": {"pyarrow", "duckdb", "numpy"},
+    "kernels": {"pyarrow", "duckdb", "numpy", "datasketches"},
     "views": {"pyarrow"},
 }
 FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "helper", "core", "manager", "base", "misc"}
