@@ -110,4 +110,9 @@ BENCHES = {
         "Spark joins all tweets with the follows anew, from Parquet",
         ">= 15",
     ),
+    "sliding": Bench(
+        "sliding windows of a minute, corrected results, 1 M rows and 10 k keys from a topic: time to catch up",
+        "a batch self-join in Spark over Parquet of the same rows",
+        "report",
+    ),
 }

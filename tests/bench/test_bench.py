@@ -52,6 +52,7 @@ def test_every_bench_of_the_issue_is_listed(bench):
         "table_churn",
         "table_growth",
         "session",
+        "sliding",
         "dedupe",
         "top_n",
     }

@@ -177,6 +177,22 @@ def test_a_row_that_is_late_for_some_windows_enters_the_others(drive):
     assert spans(driver.read("counts")) == [(at(5000), at(15000), 3), (at(10000), at(20000), 1)]
 
 
+@pytest.mark.parametrize("emit", ["changes", "final"])
+@pytest.mark.parametrize("window", [hr.hopping("10 s", "5 s", grace="0 s"), hr.cumulating("20 s", "10 s", grace="0 s")])
+def test_a_window_that_closes_takes_no_row_of_the_epoch_that_finds_it_closed(window, emit):
+    """Final results are those that corrections would have come to: the watermark is older than the rows."""
+    with Driver(counting(window, emit=emit)) as driver:
+        driver.send("t", {"at": 1000}, {"at": 10_000})
+        driver.step()
+        driver.send("t", {"at": 7000})
+        driver.step()
+        driver.finish()
+        closed = [(end, n) for _, end, n in spans(driver.view("counts")) if end == at(10_000)]
+        assert closed == [(at(10_000), 1)]
+        totals = driver._running.last.totals["counts"]
+        assert (totals["late"], totals["partly_late"]) == (0, 1)
+
+
 def test_rows_between_windows_that_do_not_touch_belong_to_none(drive):
     driver = drive(counting(hr.hopping("2 s", "5 s", grace="0 s")))
     driver.send("t", {"at": 1000}, {"at": 3000}, {"at": 6999}, {"at": 7000})

@@ -46,14 +46,17 @@ class Merging:
     """The key columns with nulls, by table of partial groups."""
 
     def run(self, partials: list[list[pa.Table]]) -> tuple[pa.Table | None, Counts]:
-        """Add partial groups to the state and return the delta of the results, or None if nothing changed."""
+        """Close what the watermark closed, as it was before this epoch's rows; then add these.
+
+        Returns the delta of the results, or None if nothing changed.
+        """
         outputs = []
+        if self.grouping.windowed and self.watermark is not None and self.watermark != self.previous:
+            outputs.append(self._close(self.watermark))
         if sum(table.num_rows for table in partials[0]):
             folded = [self._folded(number, parts) for number, parts in enumerate(partials)]
             self._nulls = [with_nulls(parts) for parts in partials]
             outputs.append(self._merged(folded))
-        if self.grouping.panes and self.watermark is not None and self.watermark != self.previous:
-            outputs.append(self._closed(PaneSql(self.grouping.panes), self.watermark))
         delta = together(outputs)
         if delta is not None and self.grouping.panes and self.grouping.panes.calendar:
             delta = dated(delta, self.grouping.panes.calendar)
@@ -255,9 +258,10 @@ class Merging:
 
     # -- windows that close
 
-    def _closed(self, sql: PaneSql, watermark: int) -> pa.Table | None:
+    def _close(self, watermark: int) -> pa.Table | None:
         """Give the final results of the windows that closed since the last epoch; drop the panes no one needs."""
-        groups = self.state.name(GROUPS)
+        assert self.grouping.panes is not None  # noqa: S101 -- other windows have classes of their own
+        groups, sql = self.state.name(GROUPS), PaneSql(self.grouping.panes)
         out = None
         if self.grouping.final:
             out = self._final(sql, watermark)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
-from headrace.kernels.aggregate import Merging, together
-from headrace.kernels.grouped import COUNT, GROUPS, Counts, by_position
+from headrace.kernels.aggregate import Merging
+from headrace.kernels.grouped import COUNT, GROUPS, by_position
 from headrace.kernels.singles import SinglesSql, pairs
 from headrace.kernels.slides import SlideSql
 from headrace.kernels.state import alike, with_nulls
@@ -26,18 +26,6 @@ _SPARSE = 4
 
 class Sliding(Merging):
     """One epoch of one aggregate over sliding windows in one shard."""
-
-    def run(self, partials: list[list[pa.Table]]) -> tuple[pa.Table | None, Counts]:
-        """Close what the watermark closed, as it was before this epoch's rows; then add the rows."""
-        made = []
-        if self.watermark is not None and self.watermark != self.previous:
-            made.append(self._close(self.watermark))
-        if sum(table.num_rows for table in partials[0]):
-            folded = [self._folded(number, parts) for number, parts in enumerate(partials)]
-            self._nulls = [with_nulls(parts) for parts in partials]
-            made.append(self._merged(folded))
-        delta = together(made)
-        return delta, Counts(rows_out=delta.num_rows if delta else 0)
 
     @property
     def _sql(self) -> SlideSql:
