@@ -169,6 +169,64 @@ TWINS = {
             .select(query="query", start="window_start", clicked="clicked")
         ),
     ),
+    "two tables, their columns that nobody reads left out": (
+        ("select o.id, u.name from orders o join users u on o.buyer = u.id and o.price > length(u.name) "
+         "where u.city = 'Oslo' and o.price > 3"),
+        {},
+        lambda s: (
+            s["orders"].where("price > 3").select("id", "buyer", "price")
+            .join(s["users"].where("city = 'Oslo'").select("id", "name"), on={"buyer": "id"},
+                  where="price > length(name)", suffix="_u")
+            .select("id", "name")
+        ),
+    ),
+    "joined by where": (
+        "select name, price from users, orders where users.id = buyer and price > users.id",
+        {},
+        lambda s: (
+            s["users"].select("id", "name")
+            .join(s["orders"].select("id", "buyer", "price"), on={"id": "buyer"}, suffix="_orders")
+            .where("price > id").select("name", "price")
+        ),
+    ),
+    "using": (
+        ("select id, name, n from users left join "
+         "(select buyer as id, count(*) as n from orders group by buyer) using (id)"),
+        {},
+        lambda s: (
+            s["users"].select("id", "name")
+            .join(s["orders"].group_by("buyer").agg(n="count(*)").select(id="buyer", n="n"), on="id", how="left")
+        ),
+    ),
+    "semi and anti joins": (
+        ("select name from users u where id in (select buyer from orders where price > 3) "
+         "and not exists (select 1 from orders o where o.buyer = u.id and o.price < length(u.city))"),
+        {},
+        lambda s: (
+            s["users"]
+            .join(s["orders"].where("price > 3").select("buyer"), on={"id": "buyer"}, how="semi")
+            .join(s["orders"].select("buyer", "price"), on={"id": "buyer"}, how="anti", where="price < length(city)")
+            .named("users_orders_join_by_id_2").select("name")
+        ),
+    ),
+    "the value of each group": (
+        "select id from orders o where price > (select avg(price) from orders where buyer = o.buyer)",
+        {},
+        lambda s: (
+            s["orders"].select("id", "buyer", "price")
+            .join(s["orders"].group_by("buyer").agg(_value="avg(price)"), on="buyer")
+            .where("price > _value").select("id")
+        ),
+    ),
+    "the value of all": (
+        "select id, price / (select sum(price) from orders) as part from orders",
+        {},
+        lambda s: (
+            s["orders"].with_columns(_one="1")
+            .join(s["orders"].group_by().agg(_value="sum(price)").with_columns(_one="1"), on="_one", how="left")
+            .select(id="id", part="price / _value")
+        ),
+    ),
 }  # fmt: skip
 
 

@@ -86,8 +86,8 @@ class Join(Stateful):
     @property
     def sealed(self) -> frozenset[str]:
         """The private columns of both sides."""
-        sealed = {column.name for column in self.columns if column.left in self.left.sealed}
-        sealed |= {column.name for column in self.columns if column.right in self.right.sealed}
+        left, right = self.left.sealed, self.right.sealed
+        sealed = {column.name for column in self.columns if column.left in left or column.right in right}
         return frozenset(sealed) & frozenset(self.schema.names)
 
     @property

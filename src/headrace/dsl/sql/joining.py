@@ -61,7 +61,8 @@ def body_of(queries: Queries, select: exp.Select, names: Mapping[str, Common], o
     resolved = [scope.resolved(test) for test in tests if not any(True for _ in queries_in(test))]
     links = [test for test in resolved if is_outer(test)]
     plain = [test for test in resolved if not is_outer(test)]
-    later = marked.read(select, asking) | {each.name for link in links for each in columns_in(link)}
+    moments = [item.at for item in items if item.at is not None]
+    later = marked.read(select, [*asking, *moments]) | {each.name for link in links for each in columns_in(link)}
     joined = Joins(queries, items, marked, plain, later, prune=len(items) > 1 or bool(asking))
     joined.made()
     relation = joined.relation(marked.seen(len(items)))

@@ -161,5 +161,5 @@ class Meeting:
     def _names(self) -> tuple[str | None, dict[str, str]]:
         """Return the suffix of columns that both sides have, if any, and the names of the right ones by their marks."""
         shared = [left for left, right in self.pairs if left == right]
-        suffix, after = apart(self.left.columns, self.right.columns, shared, self.item.alias)
+        suffix, after = apart(self.left.columns, self.right.columns, shared, self.item.alias or "right")
         return suffix, {marked: after[name] for marked, name in self.own.items()}

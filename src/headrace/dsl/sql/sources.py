@@ -68,7 +68,7 @@ def items_of(
     for join in [None, *(select.args.get("joins") or ())]:
         tree = first.this if join is None else join.this
         item, tests = _item(queries, select, tree, names, tests)
-        if any(known.alias.lower() == item.alias.lower() for known in items):
+        if item.alias and any(known.alias.lower() == item.alias.lower() for known in items):
             raise InvalidQuery(f'two relations are called "{item.alias}"', hint="Give one an alias: from t as other.")
         if join is not None:
             _joined(join, item, items)
@@ -103,8 +103,8 @@ def _item(
     if isinstance(tree, exp.Table):
         return _named(queries, select, tree, names, tests, called=called, columns=columns)
     assert isinstance(tree, exp.Subquery)  # noqa: S101 -- check_parts knows no other
-    handle, tests = _inside(queries, select, tree.this, names, tests, alias=called)
-    return Item(called, Relation.whole(renamed(handle, columns, tree), called or None), tree), tests
+    handle, tests = _inside(queries, select, tree.this, names, tests, alias=called, columns=columns)
+    return Item(called, Relation.whole(handle, called or None), tree), tests
 
 
 def _named(
@@ -122,8 +122,9 @@ def _named(
     if common is None:
         handle = queries.context.source(name)
     else:
-        handle, tests = _inside(queries, select, common.query, common.inside, tests, alias=called or name)
-        handle = renamed(handle, common.columns, tree)
+        handle, tests = _inside(
+            queries, select, common.query, common.inside, tests, alias=called or name, columns=common.columns
+        )
     version = tree.args.get("version")
     at = None if version is None else version.expression
     return Item(called or name, Relation.whole(renamed(handle, columns, tree), called or name), tree, at=at), tests
@@ -137,13 +138,14 @@ def _inside(
     tests: list[exp.Expression],
     *,
     alias: str,
+    columns: Sequence[str],
 ) -> tuple[Handle, list[exp.Expression]]:
     """Return a query's rows; one that ranks is cut where the query around asks for the first ranks."""
     ranking = ranking_of(query)
     if ranking is None:
-        return queries.whole(query, names), tests
+        return renamed(queries.whole(query, names, strict=not columns), columns, query), tests
     bound = bounded(ranking, select, alias, tests)
-    return queries.first(query, names, ranking, bound), bound.rest
+    return renamed(queries.first(query, names, ranking, bound), columns, query), bound.rest
 
 
 def renamed(handle: Handle, columns: Sequence[str], tree: exp.Expression) -> Handle:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from headrace.base.errors import UnsupportedQuery
-from headrace.dsl.sql.nulls import never_null, said_not_null
 from headrace.dsl.sql.output import apart, column, free, joined, selected
 from headrace.dsl.sql.reading import said, shown
 from headrace.dsl.sql.relation import OUTER, Relation, Scope, columns_in, fixed, name_of, queries_in, rebuilt, together
 from headrace.dsl.stream import Stream
+from headrace.plan.filled import filled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -135,14 +135,13 @@ class Asking:
             links, handle = self._links(body.links), body.relation.handle
             inside = Scope(body.relation)
             found = [inside.resolved(item.this if isinstance(item, exp.Alias) else item) for item in query.expressions]
-            known = said_not_null(query, inside)
         else:
-            handle, known = self.queries.whole(query, self.names, strict=False), frozenset()
+            handle = self.queries.whole(query, self.names, strict=False)
             found = [column(name) for name in handle.columns]
         if len(found) != len(around):
             raise UnsupportedQuery(shown(tree), f"{len(around)} values are looked for among {len(found)} columns")
         if how == "anti":
-            self._refuse_nulls(tree, around, found, handle, known)
+            self._refuse_nulls(tree, around, found, handle)
         links.pairs[:0] = zip(around, found, strict=True)
         return self._kept(handle, links, how)
 
@@ -155,10 +154,9 @@ class Asking:
         around: Sequence[exp.Expression],
         found: Sequence[exp.Expression],
         handle: Handle,
-        known: frozenset[str],
     ) -> None:
         """Refuse `not in` where a null may be on either side: one null makes it unknown for every row."""
-        ours, theirs = never_null(self.relation.handle._node), never_null(handle._node) | known
+        ours, theirs = filled(self.relation.handle._node), filled(handle._node)
         sure = all(name_of(each) in ours for each in around) and all(name_of(each) in theirs for each in found)
         if not sure:
             raise UnsupportedQuery(

@@ -12,7 +12,7 @@ from headrace.base.time import duration
 from headrace.dsl.sql.reading import shown
 from headrace.dsl.sql.relation import name_of
 from headrace.plan.joins import StreamJoin
-from headrace.plan.nodes import Dedupe, ReadSource, Select, TopicSource, Union, Where
+from headrace.plan.nodes import Dedupe, Latest, ReadSource, Select, TopicSource, Union, Where
 
 if TYPE_CHECKING:
     from headrace.plan.nodes import Node
@@ -22,7 +22,7 @@ def times(node: Node) -> frozenset[str]:
     """Return the columns whose greatest is a row's event time; none where no columns say it."""
     if isinstance(node, TopicSource | ReadSource):
         return frozenset([node.event_time] if node.event_time is not None else [])
-    if isinstance(node, Where | Dedupe):
+    if isinstance(node, Where | Dedupe | Latest):
         return times(node.up)
     if isinstance(node, Select):
         kept = {made.sql: name for name, made in reversed(node.columns)}

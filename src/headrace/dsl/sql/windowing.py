@@ -87,14 +87,14 @@ def window_of(context: Context, scope: Scope, trees: Sequence[exp.Expression]) -
 
 def _over_time(scope: Scope, tree: exp.Anonymous) -> None:
     handle = scope.relation.handle
+    if is_time(tree.expressions[0], handle._node):
+        return
     if handle._node.is_table:
         raise UnsupportedQuery(
             shown(tree),
-            "windows close with time, and the rows of a table may change whenever",
+            "windows over a table are over the event time of its records, as app.table(…, event_time=…) says",
             hint=f"Group by a part of the time: date_trunc('hour', {shown(tree.expressions[0])}) as hour.",
         )
-    if is_time(tree.expressions[0], handle._node):
-        return
     known = sorted(times(handle._node))
     one = known[0] if len(known) == 1 else f"greatest({', '.join(known)})"
     raise UnsupportedQuery(

@@ -1,0 +1,158 @@
+"""Queries besides those of TPC-H: over its tables, and over two streams."""
+
+from __future__ import annotations
+
+TABLES = {
+    "distinct": "select distinct c_mktsegment, c_nationkey % 2 as half from customer",
+    "union_all": """
+        select s_nationkey as nation, s_name as name from supplier union all select c_nationkey, c_name from
+        customer where c_acctbal > 1000""",
+    "union_each_once": "select s_nationkey as nation from supplier union select c_nationkey from customer",
+    "group_by_alias": "select year(o_orderdate) as year, max(o_totalprice) as most from orders group by year",
+    "group_by_case": """
+        select case when o_totalprice > 200000 then 'large' when o_totalprice > 50000 then 'middle' end as size,
+        count(*) as n, count(o_custkey) as known from orders group by 1""",
+    "having_unseen": """
+        select o_custkey from orders group by o_custkey having count(*) > 4 and min(o_totalprice) < 50000""",
+    "having_alias": """
+        select o_custkey, sum(o_totalprice) as spent from orders group by o_custkey having spent > 500000""",
+    "count_distinct": """
+        select l_shipmode, count(distinct l_partkey) as parts, count(distinct l_suppkey) filter (where
+        l_quantity > 20) as large from lineitem group by l_shipmode""",
+    "collections": """
+        select l_orderkey, collect_set(l_shipmode) as modes, max_by(l_partkey, l_extendedprice) as dearest from
+        lineitem group by l_orderkey""",
+    "aggregate_of_aggregate": """
+        select n, count(*) as orders, sum(total) as total from (select l_orderkey, count(*) as n,
+        sum(l_quantity) as total from lineitem group by l_orderkey) group by n""",
+    "left_join": """
+        select c_custkey, c_name, o_orderkey, o_comment from customer left join orders on c_custkey = o_custkey
+        and o_orderstatus = 'O' and c_acctbal > 2000""",
+    "left_join_is_null": """
+        select c_custkey from customer left join orders on c_custkey = o_custkey where o_orderkey is null""",
+    "right_join": """
+        select o.o_orderkey, c.c_custkey, c.c_name from customer c right join orders o on c.c_custkey =
+        o.o_custkey""",
+    "full_join": """
+        select c_custkey, c_name, o_orderkey from customer full outer join orders on c_custkey = o_custkey""",
+    "full_join_same_names": """
+        select a.k as ak, b.k as bk, a.n, b.m from (select o_custkey as k, count(*) as n from orders where
+        o_totalprice > 200000 group by o_custkey) a full join (select o_custkey as k, count(*) as m from orders
+        where o_totalprice < 150000 group by o_custkey) b on a.k = b.k""",
+    "full_join_using": """
+        select k, n, m from (select o_custkey as k, count(*) as n from orders where o_totalprice > 200000 group
+        by o_custkey) a full join (select o_custkey as k, count(*) as m from orders where o_totalprice < 150000
+        group by o_custkey) b using (k)""",
+    "left_join_same_names": """
+        select a.k, b.k as other, b.m from (select c_custkey as k from customer) a left join (select o_custkey
+        as k, count(*) as m from orders group by o_custkey) b on a.k = b.k""",
+    "semi_join": """
+        select c_name from customer left semi join orders on c_custkey = o_custkey and o_totalprice > c_acctbal
+        * 30""",
+    "anti_join": """
+        select c_name from customer left anti join orders on c_custkey = o_custkey and o_orderstatus = 'O'""",
+    "self_join": """
+        select a.s_name as one, b.s_name as other from supplier a join supplier b on a.s_nationkey =
+        b.s_nationkey and a.s_suppkey < b.s_suppkey""",
+    "natural_join": """
+        select k, name, orders from (select c_custkey as k, c_name as name from customer) natural join (select
+        o_custkey as k, count(*) as orders from orders group by o_custkey)""",
+    "join_on_expressions": """
+        select p_partkey, o_orderkey from part join orders on length(p_name) = length(o_comment) + 2 and p_size
+        < 5""",
+    "join_star": "select * from nation join region on n_regionkey = r_regionkey",
+    "three_ways": """
+        select n.n_name, count(*) as n, sum(o_totalprice) as total from nation n join customer c on
+        n.n_nationkey = c.c_nationkey left join orders o on c.c_custkey = o.o_custkey group by n.n_name""",
+    "join_of_aggregates": """
+        select o.k, o.n, l.m from (select o_custkey as k, count(*) as n from orders group by o_custkey) o,
+        (select o_custkey as k, sum(l_quantity) as m from orders, lineitem where o_orderkey = l_orderkey group
+        by o_custkey) l where o.k = l.k and o.n < l.m""",
+    "common_twice": """
+        with spent as (select o_custkey as k, sum(o_totalprice) as s from orders group by o_custkey) select a.k,
+        b.k as richer from spent a join spent b on a.k = b.k - 1 where a.s < b.s""",
+    "in_several_columns": """
+        select ps_partkey, ps_suppkey, ps_availqty from partsupp where (ps_partkey, ps_suppkey) in (select
+        l_partkey, l_suppkey from lineitem where l_quantity > 10)""",
+    "in_correlated": """
+        select o_orderkey from orders where o_custkey in (select c_custkey from customer where c_nationkey =
+        o_orderkey % 6)""",
+    "not_in": """
+        select p_partkey, p_name from part where p_partkey not in (select l_partkey from lineitem where
+        l_partkey is not null and l_quantity > 20)""",
+    "exists_otherwise": """
+        select s_name from supplier where exists (select 1 from partsupp where ps_suppkey = s_suppkey and
+        ps_supplycost * 400 > s_acctbal)""",
+    "exists_any": "select r_name from region where exists (select 1 from orders where o_totalprice > 399000)",
+    "not_exists_any": """
+        select r_name from region where not exists (select 1 from orders where o_totalprice > 399000)""",
+    "value_of_each": """
+        select c_custkey, (select sum(o_totalprice) from orders where o_custkey = c_custkey) as spent, (select
+        count(*) from orders where o_custkey = c_custkey) as orders from customer""",
+    "value_of_all": """
+        select o_orderkey, o_totalprice - (select avg(o_totalprice) from orders) as above from orders where
+        o_totalprice > (select max(o_totalprice) / 2 from orders)""",
+    "no_orders_by_count": """
+        select c_custkey from customer where (select count(*) from orders where o_custkey = c_custkey) = 0""",
+    "having_value": """
+        select l_shipmode, sum(l_quantity) as q from lineitem group by l_shipmode having sum(l_quantity) >
+        (select avg(l_quantity) * 50 from lineitem)""",
+    "first_two": """
+        select * from (select o_custkey, o_orderkey, o_totalprice, row_number() over (partition by o_custkey
+        order by o_totalprice desc, o_orderkey) as place from orders) where place <= 2""",
+    "first_one": """
+        select o_custkey, o_totalprice from (select *, row_number() over (partition by o_custkey order by
+        o_orderdate, o_orderkey) as rn from orders) as t where t.rn = 1 and o_totalprice > 1""",
+    "second_and_third": """
+        select o_orderkey, p + 0 as p from (select row_number() over (partition by o_orderstatus order by
+        o_totalprice, o_orderkey) as p, o_orderkey from orders) where p between 2 and 3""",
+    "first_of_aggregates": """
+        with ranked as (select c_nationkey, c_name, sum(o_totalprice) as s, row_number() over (partition by
+        c_nationkey order by sum(o_totalprice) desc, c_name) as rn from customer, orders where c_custkey =
+        o_custkey group by c_nationkey, c_name) select c_nationkey, c_name, s from ranked where rn < 3""",
+    "limit_by_hidden": """
+        select l_suppkey from lineitem group by l_suppkey order by sum(l_extendedprice) desc, l_suppkey limit 3""",
+    "limit_in_from": """
+        select count(*) as n, min(o_totalprice) as least from (select o_totalprice from orders order by
+        o_totalprice desc, o_orderkey limit 7)""",
+    "null_safe": """
+        select a.o_orderkey as a, b.o_orderkey as b from orders a join orders b on a.o_clerk = b.o_clerk and
+        a.o_custkey <=> b.o_custkey and a.o_orderkey < b.o_orderkey""",
+    "branches_in_common": """
+        select p_partkey, l_orderkey from part, lineitem where (p_partkey = l_partkey and p_size = 1 and
+        l_quantity < 10) or (l_partkey = p_partkey and p_partkey = l_partkey and p_size = 5 and l_quantity > 40)""",
+}
+STREAMS = {
+    "passing": "select c.user, upper(url) as url, at from clicks c where url is not null and user <> 'bot'",
+    "minutes": """
+        select user, window.start as start, window.end as end, count(*) as n, count(url) as urls from clicks
+        group by user, window(at, '1 minute')""",
+    "hopping": """
+        select window.start as start, count(distinct user) as users from clicks group by window(at, '1 minute',
+        '20 seconds')""",
+    "hopping_offset": """
+        select window(at, '1 minute', '30 seconds', '7 seconds').start as start, max(url) as url from clicks
+        group by window(at, '1 minute', '30 seconds', '7 seconds')""",
+    "sessions": """
+        select user, session_window.start as first, session_window.end as last, count(*) as n from clicks group
+        by user, session_window(at, '15 seconds')""",
+    "busy_minutes": """
+        select window.start as start, user, count(*) as n from clicks group by user, window(at, '1 minute')
+        having count(*) > 3 and user <> 'bot'""",
+    "ever": "select user, count(*) as n, max(at) as last from clicks group by user",
+    "users": "select distinct user from clicks union select user from searches",
+    "both": "select search_id, user, at from clicks union all select search_id, user, at from searches",
+    "matched": """
+        select s.query, c.url, s.at as searched, c.at as clicked from searches s join clicks c on s.search_id =
+        c.search_id and c.at between s.at - interval 5 seconds and s.at + interval 20 seconds""",
+    "matched_minutes": """
+        select s.query, window.start as start, count(*) as n from searches s, clicks c where s.search_id =
+        c.search_id and c.at >= s.at and c.at < s.at + interval 20 seconds and c.user = s.user group by s.query,
+        window(greatest(s.at, c.at), '1 minute')""",
+    "latest_clicks": "select user, url, at from clicks order by at desc, url, user, search_id limit 5",
+    "clicks_of_customers": """
+        select k.user, k.n, count(c_custkey) as customers from (select user, count(*) as n from clicks group by
+        user) k left join customer on c_nationkey = k.n % 7 group by k.user, k.n""",
+}
+TIMED = {"busy_minutes", "hopping", "hopping_offset", "matched", "matched_minutes", "minutes", "sessions"}
+"""The queries that need a grace."""

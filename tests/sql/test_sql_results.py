@@ -1,0 +1,162 @@
+"""What views of queries hold, step by step."""
+
+from __future__ import annotations
+
+import pytest
+from sql_sources import declare
+
+import headrace as hr
+from headrace.testing import Driver
+
+
+def asked(text, **beside):
+    app = hr.App("shop")
+    declare(app)
+    app.sql(text, **beside).to_view("v")
+    return app
+
+
+def order(number, buyer, price):
+    return {"id": number, "buyer": buyer, "price": price, "at": "2026-01-01 10:00"}
+
+
+def values(driver):
+    return [tuple(row.values()) for row in driver.view("v")]
+
+
+def test_a_query_over_a_table_follows_inserts_updates_and_deletes():
+    text = "select u.city, sum(o.price) as spent from orders o join users u on o.buyer = u.id group by u.city"
+    with Driver(asked(text)) as driver:
+        driver.send("users", {"id": 1, "name": "ann", "city": "Rome"}, {"id": 2, "name": "bob", "city": "Oslo"})
+        driver.send("orders", order(10, 1, 5.0), order(11, 2, 7.0), order(12, 1, 1.0))
+        driver.step()
+        assert values(driver) == [("Oslo", 7.0), ("Rome", 6.0)]
+        driver.send("users", {"id": 2, "name": "bob", "city": "Rome"})
+        driver.delete("orders", id=10)
+        driver.step()
+        assert values(driver) == [("Rome", 8.0)]
+
+
+@pytest.mark.parametrize("point", ["before_staging", "during_commit", "before_views"])
+def test_a_view_of_a_query_survives_a_crash_and_a_restart(point):
+    text = (
+        "select name, (select count(*) from orders where buyer = u.id) as orders from users u "
+        "where exists (select 1 from orders o where o.buyer = u.id and o.price > 2)"
+    )
+    with Driver(asked(text)) as driver:
+        driver.send("users", {"id": 1, "name": "ann", "city": "Rome"}, {"id": 2, "name": "bob", "city": "Oslo"})
+        driver.send("orders", order(10, 1, 5.0), order(11, 2, 1.0))
+        driver.step()
+        driver.send("orders", order(12, 1, 9.0), order(11, 2, 3.0))
+        driver.crash(at=point)
+        driver.restart()
+        driver.run()
+        assert values(driver) == [("ann", 2), ("bob", 1)]
+        driver.delete("orders", id=11)
+        driver.run()
+        assert values(driver) == [("ann", 2)]
+
+
+def test_a_query_that_says_the_same_goes_on_with_its_state(tmp_path):
+    """A stateless change passes; the state of before is used."""
+    with Driver(asked("select buyer, count(*) as n from orders group by buyer"), storage=tmp_path) as driver:
+        driver.send("orders", order(1, 7, 1.0), order(2, 7, 1.0))
+        driver.step()
+    with Driver(asked("select o.buyer, COUNT(*) as n from orders as o group by 1"), storage=tmp_path) as driver:
+        driver.send("orders", order(3, 7, 1.0))
+        driver.step()
+        assert values(driver) == [(7, 3)]
+
+
+def test_a_query_whose_step_keeps_something_else_is_refused_at_the_start(tmp_path):
+    with Driver(asked("select buyer, count(*) as n from orders group by buyer"), storage=tmp_path) as driver:
+        driver.send("orders", order(1, 7, 1.0))
+        driver.step()
+    with pytest.raises(hr.HeadraceError, match="orders_agg_by_buyer"):
+        Driver(asked("select buyer, sum(price) as n from orders group by buyer"), storage=tmp_path)
+
+
+def test_groups_whose_keys_are_null_on_both_sides_of_a_full_join_are_two_rows():
+    """Nothing tells them apart, so such a join has no key; its view holds both."""
+    text = (
+        "select a.n, b.m from (select buyer, count(*) as n from orders where price < 5 group by buyer) a "
+        "full join (select buyer, count(*) as m from orders where price > 3 group by buyer) b using (buyer)"
+    )
+    with Driver(asked(text)) as driver:
+        driver.send("orders", order(1, None, 1.0), order(2, None, 9.0), order(3, 7, 4.0))
+        driver.step()
+        assert sorted(values(driver), key=str) == [(1, 1), (1, None), (None, 1)]
+        driver.delete("orders", id=2)
+        driver.step()
+        assert sorted(values(driver), key=str) == [(1, 1), (1, None)]
+
+
+def test_not_in_over_columns_without_nulls_is_an_anti_join():
+    text = "select id from users where id not in (select buyer from orders where buyer is not null)"
+    with Driver(asked(text)) as driver:
+        driver.send("users", {"id": 1, "name": "ann", "city": "Rome"}, {"id": 2, "name": "bob", "city": "Oslo"})
+        driver.send("orders", order(10, 1, 5.0), order(11, None, 1.0))
+        driver.step()
+        assert values(driver) == [(2,)]
+
+
+def test_late_rows_of_a_windowed_query_are_where_the_verbs_have_them():
+    app = hr.App("shop")
+    declare(app)
+    counts = app.sql(
+        "select window.start as start, count(*) as n from clicks group by window(at, '1 minute')", grace="5 seconds"
+    )
+    counts.to_view("v")
+    with Driver(app) as driver:
+        for at in ("10:00:10", "10:05:00", "10:00:20"):
+            driver.send("clicks", {"search_id": "a", "url": "x", "user": "ann", "at": f"2026-01-01 {at}"})
+            driver.run()
+        assert [row["n"] for row in driver.view("v")] == [1, 1]
+        assert [str(row["at"])[11:19] for row in driver.late("clicks_agg")] == ["10:00:20"]
+
+
+def test_a_stream_looks_a_table_up_as_it_is_when_the_row_arrives():
+    text = (
+        "select c.url, u.city from clicks c left join users for system_time as of current_timestamp() u "
+        "on c.user = u.name"
+    )
+    app = asked(text)
+    with Driver(app) as driver:
+        driver.send("users", {"id": 1, "name": "ann", "city": "Rome"})
+        driver.step()
+        driver.send("clicks", {"search_id": "a", "url": "x", "user": "ann", "at": "2026-01-01 10:00"})
+        driver.step()
+        driver.send("users", {"id": 1, "name": "ann", "city": "Oslo"})
+        driver.step()
+        assert values(driver) == [("x", "Rome")]
+
+
+def test_a_stream_looks_a_table_up_as_of_its_event_time():
+    app = hr.App("shop")
+    app.stream("orders", "id bigint, currency string, at timestamp", event_time="at")
+    app.table("rates", "currency string, rate double, at timestamp", key="currency", event_time="at", history="1 hour")
+    app.sql(
+        "select o.id, r.rate from orders o join rates for system_time as of o.at r on o.currency = r.currency",
+        grace="0 seconds",
+    ).to_view("v")
+    with Driver(app) as driver:
+        driver.send("rates", {"currency": "EUR", "rate": 1.14, "at": "2026-01-01 12:00"})
+        driver.send("rates", {"currency": "EUR", "rate": 1.10, "at": "2026-01-01 12:05"})
+        driver.send("orders", {"id": 1, "currency": "EUR", "at": "2026-01-01 12:00"})
+        driver.send("orders", {"id": 2, "currency": "EUR", "at": "2026-01-01 12:06"})
+        driver.finish()
+        assert values(driver) == [(1, 1.14), (2, 1.10)]
+
+
+def test_windows_over_a_table_take_a_row_out_of_the_window_that_it_was_in():
+    app = hr.App("shop")
+    app.table("cars", "id bigint, at timestamp", key="id", event_time="at", out_of_order="1 hour")
+    app.sql(
+        "select window.start as start, count(*) as n from cars group by window(at, '1 minute')", grace="1 hour"
+    ).to_view("v")
+    with Driver(app) as driver:
+        driver.send("cars", {"id": 1, "at": "2026-01-01 10:00:10"}, {"id": 2, "at": "2026-01-01 10:00:20"})
+        driver.step()
+        driver.send("cars", {"id": 1, "at": "2026-01-01 10:05:00"})
+        driver.step()
+        assert [(row["start"].minute, row["n"]) for row in driver.view("v")] == [(0, 1), (5, 1)]
