@@ -105,6 +105,11 @@ BENCHES = {
         "Spark batch over the whole, once: union and a last-value window; DuckDB's own ASOF JOIN, reported",
         ">= 1",
     ),
+    "join_tables": Bench(
+        "orders with their buyers, 1 M × 1 M, by a foreign key; 1 % of each side changes an epoch",
+        "Spark joins both tables anew, from Parquet",
+        ">= 8",
+    ),
     "timeline": Bench(
         "10 k tweets to their authors' followers: 100 k users, 2 M follows, 500 k tweets before",
         "Spark joins all tweets with the follows anew, from Parquet",
