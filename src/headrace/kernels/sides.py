@@ -7,7 +7,7 @@ time of the change `_when` (null: it did not change), and an `id` of its own in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.kernels.grouped import by_position
@@ -98,6 +98,8 @@ class SideRun:
     """Whether there are versions."""
     standing: bool = False
     """Whether there are others."""
+    made: list[str] = field(default_factory=list)
+    """The temporary tables."""
 
     def change(self, parts: list[pa.Table]) -> None:
         """Find what an epoch's delta changes; nothing is written yet."""
@@ -225,6 +227,7 @@ class SideRun:
 
     def _make(self, name: str, sql: str) -> None:
         self.duck.run(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
+        self.made.append(name)
 
 
 def _new_id(nr: str) -> str:

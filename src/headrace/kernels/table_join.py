@@ -76,7 +76,14 @@ class TableJoining:
         made = self._delta(runs, pairs, tallies, counts)
         for run, met in zip(runs, counts, strict=True):
             run.keep(met)
+        self._forget(runs, [pairs, *tallies, *counts])
         return made
+
+    def _forget(self, runs: list[SideRun], relations: list[str | None]) -> None:
+        """Drop what the epoch looked at: after a first load that is as much as the state."""
+        named = [name for name in relations if name is not None and name.isidentifier()]
+        for name in [*(name for run in runs for name in run.made), *named]:
+            self.duck.run(f"DROP TABLE {name}")
 
     # ---- what an epoch looks at ----
 
