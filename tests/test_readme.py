@@ -7,6 +7,7 @@ import re
 import runpy
 from pathlib import Path
 
+import headrace as hr
 from headrace.testing import Driver
 
 HOUSE = Path(__file__).parent.parent
@@ -39,4 +40,17 @@ def test_the_program_says_what_the_readme_shows():
 
 def test_the_test_of_the_readme_passes():
     names = runpy.run_path(str(HOUSE / "examples" / "clicks.py"))
+    exec(compile(blocks("python")[2], "README.md", "exec"), names)  # noqa: S102 -- our own text
+
+
+def test_the_views_of_verbs_and_of_sql_hold_the_same_rows():
+    names = {"hr": hr}
     exec(compile(blocks("python")[1], "README.md", "exec"), names)  # noqa: S102 -- our own text
+    with Driver(names["shop"]) as driver:
+        driver.send("users", {"id": 1, "city": "Oslo"}, {"id": 2, "city": "Rome"})
+        driver.send("orders", {"id": 1, "buyer": 1, "price": 5}, {"id": 2, "buyer": 2, "price": 7})
+        driver.run()
+        driver.send("users", {"id": 1, "city": "Rome"})
+        driver.delete("orders", id=2)
+        driver.run()
+        assert driver.view("by_verbs") == driver.view("by_sql") == [{"city": "Rome", "sold": 5}]
