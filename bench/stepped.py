@@ -24,8 +24,9 @@ class Stepped:
         self.log = log
         self.running = app.start(setting.spark)
         self.running.await_caught_up(timeout=3_600)
-        seconds, epochs = processing(ours.progress(self.running))
-        setting.say(f"ours: caught up with what was there in {seconds:.1f} s, {epochs} epochs")
+        if self._last() >= 0:
+            seconds, epochs = processing(ours.progress(self.running))
+            setting.say(f"ours: caught up with what was there in {seconds:.1f} s, {epochs} epochs")
 
     def epoch(self, parts: Sequence[tuple[str, pa.Table, int | None]]) -> float:
         """Append rows (topic, rows, partition), wait until the app has caught up, and return its milliseconds.

@@ -425,6 +425,30 @@ def test_a_changed_version_join_is_refused_and_a_longer_history_is_not(tmp_path)
         Driver(app_of(grace="20 s"), storage=tmp_path)
 
 
+def test_a_new_join_with_versions_that_were_read_already_is_refused(tmp_path):
+    """It would answer as if there had been none."""
+
+    def grown(*, joined):
+        app = hr.App("grown")
+        orders = app.stream("orders", ORDERS, event_time="at")
+        rates = app.table("rates", RATES, key="currency", event_time="since")
+        orders.to_topic("copy")
+        rates.to_view("rates")
+        if joined:
+            orders.join(rates, on="currency", as_of="at", grace="0 s").named("priced").to_topic("out")
+        return app
+
+    with Driver(grown(joined=False), storage=tmp_path) as driver:
+        order(driver, 1, 1)
+        driver.step()
+    Driver(grown(joined=True), storage=tmp_path).close()  # no rate has been read: nothing is missed
+    with Driver(grown(joined=False), storage=tmp_path / "other") as driver:
+        rate(driver, 1.0, 0)
+        driver.step()
+    with pytest.raises(PlanChanged, match='"priced" would begin without the versions that "rates" has told of'):
+        Driver(grown(joined=True), storage=tmp_path / "other")
+
+
 def test_explain_says_what_is_joined():
     text = str(app_of(history="7 days").explain())
     assert "left, on currency, as of at" in text

@@ -170,6 +170,8 @@ def check_returned(steps: Iterable[str], last: Commit) -> None:
 def check_begun(plan: Plan, known: Container[str], last: Commit) -> None:
     """Refuse a new step over a table that has rows: it would see them withdrawn, and had never seen them come.
 
+    So also a new join with the versions of a table whose records have been read.
+
     Raises:
         PlanChanged: which step, which table, and the commands that let both begin anew.
 
@@ -184,6 +186,23 @@ def check_begun(plan: Plan, known: Container[str], last: Commit) -> None:
                 hint=f"Let both begin anew with what comes from now on: headrace reset FILE --step {table}; or compute "
                 "all again from the topics: headrace reset FILE",
             )
+        source = next((name for name in _versions(plan, node) if _has_read(last, name)), None)
+        if step not in known and source is not None:
+            raise PlanChanged(
+                f'the new step "{step}" would begin without the versions that "{source}" has told of',
+                detail=f"By epoch {last.epoch} they had been read; rows would be answered as if there were none.",
+                hint="Compute all again from the topics: headrace reset FILE; or read them in an app of another name.",
+            )
+
+
+def _versions(plan: Plan, node: Node) -> Iterator[str]:
+    """Yield the sources whose records are versions to a step."""
+    if isinstance(node, VersionJoin):
+        yield from (plan.name(up) for up in node.right.walk() if not up.ups)
+
+
+def _has_read(last: Commit, source: str) -> bool:
+    return source in last.sources and any(last.sources[source].offsets.values())
 
 
 def withdrawing(plan: Plan, node: Node) -> Iterator[str]:

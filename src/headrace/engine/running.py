@@ -64,9 +64,9 @@ class Running:
         """Return what the app has done: epoch, rows, lag, watermarks, state and late rows by step.
 
         `{"app", "running", "epoch", "epoch_seconds", "rows_per_second", "limit", "lag", "steps": {name: {"rows_in",
-        "rows_out", "watermark", "state_rows", "late", "partly_late"}}, "sources": {name: {"lag", "watermark", "rows",
-        "dead", "lost"}}, "sinks": {name: {"rows"}}}`; watermarks are aware datetimes or None, counts since the first
-        start; `lost` are records that a topic's retention took before they were read.
+        "rows_out", "watermark", "state_rows", "late", "partly_late", "too_old"}}, "sources": {name: {"lag",
+        "watermark", "rows", "dead", "lost"}}, "sinks": {name: {"rows"}}}`; watermarks are aware datetimes or None,
+        counts since the first start; `lost` are records that a topic's retention took before they were read.
         """
         if self._final is not None:
             return self._final
