@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from bench import ours
 from bench.progress import epochs_ms, processing
+from headrace.engine.spark.source import Gate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,11 +32,14 @@ class Stepped:
     def epoch(self, parts: Sequence[tuple[str, pa.Table, int | None]]) -> float:
         """Append rows (topic, rows, partition), wait until the app has caught up, and return its milliseconds.
 
-        All epochs count that this took: the app may begin with what is there before the last append.
+        No epoch begins before all is there. All that follow count: also those without rows, in which steps meet their
+        watermarks.
         """
         before = self._last()
+        self._gate(Gate(until=before))
         for topic, rows, partition in parts:
             self.log.topic(topic).append(rows, partition=partition)
+        self._gate(Gate())
         self.running.await_caught_up(timeout=600)
         last, until = self._last(), time.monotonic() + 60
         while True:
@@ -50,6 +54,9 @@ class Stepped:
         """Stop the app and close its log."""
         self.running.stop()
         self.log.close()
+
+    def _gate(self, gate: Gate) -> None:
+        gate.write(self.running._engine.storage)  # noqa: SLF001 -- the app has no public way to hold it back
 
     def _last(self) -> int:
         epoch = self.running.status()["epoch"]
