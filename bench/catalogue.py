@@ -106,7 +106,7 @@ BENCHES = {
         ">= 1",
     ),
     "join_tables": Bench(
-        "orders with their buyers, 1 M × 1 M, by a foreign key; 1 % of each side changes an epoch",
+        "orders with their buyers, 1 M x 1 M, by a foreign key; 1 % of each side changes an epoch",
         "Spark joins both tables anew, from Parquet",
         ">= 8",
     ),

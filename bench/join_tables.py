@@ -1,4 +1,4 @@
-"""`join_tables`: orders with their buyers, 1 M × 1 M, joined by a foreign key; a hundredth of each side changes an epoch.
+"""`join_tables`: orders with their buyers, 1 M x 1 M, by a foreign key; a hundredth of each side changes an epoch.
 
 Expected: an eighth of the time in which Spark joins both anew. An epoch looks up the 10 000 orders and 10 000 buyers
 that change, and those that they meet: some 20 000 pairs go, and as many come; a recomputation reads and joins all. One
@@ -55,7 +55,7 @@ def run(setting: Setting) -> list[Figure]:
     return [
         Figure(
             bench="join_tables",
-            what=f"{world.churn:,} changes of each side of {world.rows:,} × {world.rows:,} rows: theirs over ours",
+            what=f"{world.churn:,} changes of each side of {world.rows:,} x {world.rows:,} rows: theirs over ours",
             rival="Spark joins both tables anew, from Parquet",
             ratio=ratio,
             spread=spread,
