@@ -82,18 +82,12 @@ class SparkCarrier:
         )
 
     def _input(self, job: tasks.Job) -> DataFrame:
-        frames = []
-        nodes = self.engine.inputs.sources
-        if any(isinstance(node, TopicSource) for node in nodes.values()):
-            name = f"headrace_{job.app_id}"
-            self.spark.dataSource.register(data_source(job, name))
-            frames.append(self.spark.readStream.format(name).load())
-        for name, node in nodes.items():
+        epochs = f"headrace_{job.app_id}"
+        self.spark.dataSource.register(data_source(job, epochs))
+        frame = self.spark.readStream.format(epochs).load()
+        for name, node in self.engine.inputs.sources.items():
             if isinstance(node, ReadSource):
-                frames.append(encoded(self.spark, job, name, node))
-        frame = frames[0]
-        for other in frames[1:]:
-            frame = frame.union(other)
+                frame = frame.union(encoded(self.spark, job, name, node))
         return frame
 
     def _checkpoint(self) -> tuple[str, int]:

@@ -1,7 +1,8 @@
 """One Python data source reads every topic of the app: one offset map for all, one source in Spark's eyes.
 
 An offset is `{"epoch": n, "ends": {source: {partition: offset}}, "began": s}`: what has been read once epoch n is
-committed. Epochs without input exist too: a watermark that no step has met yet asks for one.
+committed. Epochs without input exist too: a watermark that no step has met yet asks for one, and so does the clock
+where a source is idle. That is why an app without any topic has this source as well.
 """
 
 from __future__ import annotations
@@ -111,8 +112,12 @@ class EpochReader(DataSourceStreamReader):
         return _offset(commit.epoch, {name: progress.offsets for name, progress in commit.sources.items()}, 0.0)
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002, N802 -- Spark's name
-        """Return the end of the next epoch, or `start` while there is nothing to do."""
-        gate, epoch = Gate.read(self.job.storage), int(start["epoch"])
+        """Return the end of the next epoch, or `start` while there is nothing to do.
+
+        It goes by the last commit: epochs of rows that Spark read by itself move no offset of ours.
+        """
+        newest = self.storage.last_epoch()
+        gate, epoch = Gate.read(self.job.storage), max(int(start["epoch"]), -1 if newest is None else newest)
         if gate.until is not None and epoch >= gate.until:
             return start
         commit = self._commit(epoch)
