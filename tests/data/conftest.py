@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import pandas as pd
 import pyarrow as pa
@@ -75,6 +76,50 @@ def quakes(data):
     made = _arrow(frame, nr="int64", id="str", net="str")
     made = made.append_column("mag", pa.array(pd.to_numeric(frame["mag"], errors="coerce"), from_pandas=True))
     return made.append_column("at", _times(frame["time"]))
+
+
+@pytest.fixture(scope="session")
+def reports(data):
+    """The same earthquakes as records of a table: reported when they happen, and again, measured, when revised."""
+    frame = _csv(data / "quakes" / "all_month.csv.gz")
+    first = frame.assign(mag="", came=frame["time"], revised=False)
+    second = frame.assign(came=frame["updated"], revised=True)
+    both = pd.concat([first, second]).sort_values(["came", "id", "revised"], kind="stable")
+    made = _arrow(both, id="str", net="str", revised="bool")
+    made = made.append_column("mag", pa.array(pd.to_numeric(both["mag"], errors="coerce"), from_pandas=True))
+    return made.append_column("at", _times(both["time"]))
+
+
+@pytest.fixture(scope="session")
+def bars(data):
+    """Minute bars of stocks in the order in which they were published: up to 28 minutes of disorder."""
+    files = sorted((data / "minute_bars").glob("batch_*.json"))
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    kinds = {
+        "key": pa.string(),
+        "symbol": pa.string(),
+        "open": pa.float64(),
+        "close": pa.float64(),
+        "volume": pa.int64(),
+    }
+    made = pa.Table.from_pylist(rows, schema=pa.schema(list(kinds.items())))
+    return made.append_column("at", _times([row["ts"] for row in rows]))
+
+
+@pytest.fixture(scope="session")
+def orders(data):
+    """Changes of an orders table, from its database's log: the row after each, or the key of a row that is gone."""
+    kept = json.loads((data / "orders_cdc" / "arroyo_orders_cdc_dataset.json").read_text())
+    rows = [
+        {**dict(zip(kept["columns"], after or before, strict=True)), "_deleted": after is None, "lsn": lsn}
+        for _, before, after, lsn, _ in kept["changes"]
+    ]
+    for row in rows:
+        row["price"] = Decimal(str(row["price"]))
+    names = {"id": pa.int64(), "customer_name": pa.string(), "product_name": pa.string(), "quantity": pa.int32(),
+             "price": pa.decimal128(10, 2), "order_date": TIME, "status": pa.string(), "lsn": pa.int64(),
+             "_deleted": pa.bool_()}  # fmt: skip
+    return pa.Table.from_pylist(rows, schema=pa.schema(list(names.items())))
 
 
 @pytest.fixture(params=["in process", "spark"])

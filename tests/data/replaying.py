@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import strategies as st
 
 MICROS = 1_000_000
@@ -79,6 +80,17 @@ def shown(view, key=None):
 
 def _micros(time):
     return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def current(table, end, *, key, gone="_deleted"):
+    """Return the rows that the first `end` records of a table leave, in plain Python: the last of each key."""
+    last = {}
+    deleted = table.column(gone).to_pylist() if gone in table.column_names else [False] * table.num_rows
+    for nr, (of, is_gone) in enumerate(zip(table.column(key).to_pylist()[:end], deleted, strict=False)):
+        last.pop(of, None)
+        if not is_gone:
+            last[of] = nr
+    return table.take(pa.array(sorted(last.values()), pa.int64()))
 
 
 def shuffled(table, seed):

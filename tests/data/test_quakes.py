@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from replaying import DAY, batch, counted, cuts, late, replay, same, shown, shuffled, tumbling_end
+from replaying import DAY, batch, counted, current, cuts, late, replay, same, send, shown, shuffled, tumbling_end
 
 import headrace as hr
 from headrace.testing import Driver
@@ -105,3 +105,57 @@ def test_every_quake_is_counted_or_late_on_both_carriers(drive, spark, quakes, e
     assert gone.sum() > 500
     taken = quakes.filter(pc.invert(gone))
     same(driver.view("daily"), batch(spark, "taken", taken, query("'1 day'", "taken")))
+
+
+REPORTS = "id string, net string, revised boolean, mag double, at timestamp"
+BY_NET = {
+    "n": "count(*)",
+    "revised": "count_if(revised)",
+    "mean": "avg(mag)",
+    "strongest": "max_by(id, struct(coalesce(mag, -9), id))",
+    "last": "max(at)",
+}
+
+
+def catalogue_app():
+    """Build the catalogue as it is known: a revision takes the place of the first report, and moves no event time."""
+    app = hr.App("catalogue")
+    quakes = app.table("reports", REPORTS, key="id", event_time="at", partitions=2)
+    by_net = quakes.group_by("net").agg(**BY_NET).named("nets")
+    by_net.to_view("nets")
+    quakes.where("mag >= 5").group_by("net").top(3, "mag DESC, id ASC").named("strong").to_view("strong")
+    return app
+
+
+def check_catalogue(spark, driver, now):
+    columns = ", ".join(f"{text} AS {name}" for name, text in BY_NET.items())
+    nets = {row["net"]: row for row in batch(spark, "now", now, f"SELECT net, {columns} FROM now GROUP BY net")}
+    ours = {row["net"]: row for row in driver.view("nets")}
+    assert {net: {**row, "mean": None} for net, row in ours.items()} == {
+        n: {**r, "mean": None} for n, r in nets.items()
+    }
+    assert {net: row["mean"] for net, row in ours.items()} == pytest.approx({n: r["mean"] for n, r in nets.items()})
+    place = "row_number() OVER (PARTITION BY net ORDER BY mag DESC, id)"
+    ranked = f"SELECT *, {place} AS place FROM now WHERE mag >= 5"
+    same(
+        driver.view("strong"),
+        spark.sql(f"SELECT * EXCEPT (place) FROM ({ranked}) WHERE place <= 3").toArrow().to_pylist(),
+    )
+
+
+@settings(few, max_examples=2)
+@given(ends=cuts(19_406, most=2))
+def test_the_catalogue_with_its_revisions_equals_the_batch_after_every_epoch(spark, reports, ends):
+    with Driver(catalogue_app(), shards=2) as driver:
+        for first, last in zip([0, *ends], [*ends, reports.num_rows], strict=True):
+            if last > first:
+                send(driver, "reports", reports.slice(first, last - first))
+            driver.step()
+            check_catalogue(spark, driver, current(reports, last, key="id"))
+
+
+def test_the_catalogue_with_its_revisions_on_both_carriers(drive, spark, reports):
+    driver = drive(catalogue_app())
+    replay(driver, "reports", reports, [9000, 15_000])
+    assert sum(row["revised"] for row in driver.view("nets")) == 9703
+    check_catalogue(spark, driver, current(reports, reports.num_rows, key="id"))

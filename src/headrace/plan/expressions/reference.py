@@ -60,6 +60,10 @@ _DIFFERENCES = {
         " out a part that Spark computes, and the error with it: the result is null instead"
     ),
     "constants that raise": "Spark may raise before there is a row; here the rows raise that compute them",
+    "structs and arrays with a null inside, in an order": (
+        "the null is greater than every value, in Spark less: in `max(struct(a, b))`, `max_by(x, struct(a, b))`,"
+        " `sort_array` and their kin; put `coalesce` around what may be null"
+    ),
     "exp, ln, pow, sin, cbrt and kin": "may differ from the JVM's in the last digit",
     "lower, initcap": "do not keep U+10FFFE and U+10FFFF, which are no characters",
     "errors": "the condition is Spark's, the words are ours",
