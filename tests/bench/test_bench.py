@@ -51,7 +51,6 @@ def test_every_bench_of_the_issue_is_listed(bench):
         "join_as_of",
         "timeline",
         "join_tables",
-        "timeline",
         "table_churn",
         "table_growth",
         "session",
