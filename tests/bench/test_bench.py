@@ -49,7 +49,6 @@ def test_every_bench_of_the_issue_is_listed(bench):
         "join_interval",
         "join_stream_table",
         "join_as_of",
-        "timeline",
         "join_tables",
         "table_churn",
         "table_growth",
