@@ -137,10 +137,9 @@ def test_the_key_is_group_window_and_place_or_the_key_above_and_the_window():
     rows = hr.App("keys").stream("t", SCHEMA, event_time="at")
     assert rows.group_by("g").window(window).top(1, "v", "r").key == ("g", "window_start", "window_end", "r")
     assert rows.group_by("g").window(window).top(1, "v").key is None
-    table = rows.group_by("k").agg(g="max(g)", v="sum(v)")
-    best = table.group_by("g").window(window).top(1, "v")
+    best = rows.latest("k").group_by("g").window(window).top(1, "v")
     assert best.key == ("k", "window_start", "window_end")
-    assert best.schema.names == ["k", "g", "v", "window_start", "window_end"]
+    assert best.schema.names == ["k", "g", "v", "at", "window_start", "window_end"]
 
 
 def test_windows_whose_bounds_follow_from_the_rows_are_refused():
