@@ -50,9 +50,8 @@ def _interpolated(call: Asked, *, descending: bool) -> str:
     def made(at: float) -> str:
         place = f"((_all - 1) * {at!r}::DOUBLE)"
         low, high = (_least(f"> {rounded}({place})", descending=descending) for rounded in ("floor", "ceil"))
-        whole = f"any_value({place})"
-        between = f"(ceil({whole}) - {whole}) * {low} + ({whole} - floor({whole})) * {high}"
-        return f"CASE WHEN {low} = {high} THEN {low} ELSE {between} END"
+        part = f"any_value({place} - floor({place}))"
+        return f"CASE WHEN {low} = {high} THEN {low} ELSE {low} + ({high} - {low}) * {part} END"
 
     return _each(call, made)
 
