@@ -32,7 +32,11 @@ REFUSED = {
         'column "id" is of type int and cannot be joined with s',
         "",
     ),
-    "numbers of other kinds": (lambda s: s.users.join(s.items, on={"n": "d"}), '"d" is of type decimal(9,2)', "Needed is int."),
+    "numbers of other kinds": (
+        lambda s: s.users.join(s.items, on={"n": "d"}),
+        '"d" is of type decimal(9,2)',
+        "Needed is int.",
+    ),
     "how": (lambda s: s.users.join(s.items, on="id", how="outer"), "how='outer' is not known", "inner, left"),
     "how of two streams": (
         lambda s: s.orders.join(s.clicks, on="id", within="1 s", how="semi"),
