@@ -41,7 +41,9 @@ class Context:
     name: str | None
     timed: bool = False
     _taken: dict[str, Node] = field(default_factory=dict)
-    _made: dict[tuple[object, ...], Handle] = field(default_factory=dict)
+    _made: dict[tuple[object, ...], tuple[exp.Query, Handle]] = field(
+        default_factory=dict
+    )  # the query lives on: its id
 
     def source(self, name: str) -> Handle:
         """Return the step that a name in `from` means: one that was given, else a declared source by its topic.
@@ -64,13 +66,13 @@ class Context:
         self._know(found[0])
         return found[0]
 
-    def once(self, made: Handle, *key: object) -> Handle:
-        """Keep a step under a key, so that a query that is named twice is one step."""
-        return self._made.setdefault(key, made)
+    def once(self, made: Handle, query: exp.Query, *key: object) -> Handle:
+        """Keep the step that a query is, so that a query that is named twice is one step."""
+        return self._made.setdefault((id(query), *key), (query, made))[1]
 
-    def kept(self, *key: object) -> Handle | None:
-        """Return the step that is kept under a key."""
-        return self._made.get(key)
+    def kept(self, query: exp.Query, *key: object) -> Handle | None:
+        """Return the step that is kept for a query."""
+        return self._made.get((id(query), *key), (None, None))[1]
 
     def settled(self, handle: Handle) -> Handle:
         """Return a step that keeps state under a name that no other one of the query has."""

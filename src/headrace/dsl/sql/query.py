@@ -39,10 +39,8 @@ class Queries:
             PlanError: a part of it is not known, or not kept.
 
         """
-        known = self.context.kept(id(query))
-        if known is None:
-            known = self.context.once(self._whole(query, names, strict=strict), id(query))
-        return known
+        known = self.context.kept(query)
+        return known or self.context.once(self._whole(query, names, strict=strict), query)
 
     def _whole(self, query: exp.Query, names: Mapping[str, Common], *, strict: bool) -> Handle:
         tree = whole(query)
@@ -56,9 +54,8 @@ class Queries:
 
     def first(self, query: exp.Query, names: Mapping[str, Common], ranking: Ranking, bound: Bound) -> Handle:
         """Return the first rows of each group of a query that numbers its rows."""
-        key = (id(query), bound.n, bound.read)
-        known = self.context.kept(*key)
-        return known or self.context.once(self._numbered(query, names, ranking, bound), *key)
+        known = self.context.kept(query, bound.n, bound.read)
+        return known or self.context.once(self._numbered(query, names, ranking, bound), query, bound.n, bound.read)
 
     def named(self, tree: exp.Query, names: Mapping[str, Common]) -> Mapping[str, Common]:
         """Return the queries that have names inside a query."""
