@@ -34,18 +34,21 @@ class World:
         self.shop = Shop(seed)
         self.facts = {"clicks": [], "searches": []}
         self.now = BEGIN
-        self.driver = Driver(application(self.queries))
+        app = application(self.queries)
+        self.read = {source.topic for source in app.plan().sources()}
+        self.driver = Driver(app)
 
     def epoch(self) -> None:
         """Send what changed and run one epoch with it."""
         for table, changes in self.shop.changes().items():
             rows = [row if row is not None else deleted(table, key) for key, row in changes]
-            if rows:
+            if rows and table in self.read:
                 self.driver.send(table, *rows)
         for topic, known in self.facts.items():
             new = [self._fact(topic) for _ in range(25)]
             known.extend(new)
-            self.driver.send(topic, *new)
+            if topic in self.read:
+                self.driver.send(topic, *new)
         self.driver.step()
         self.shop.change(30)
 

@@ -58,7 +58,7 @@ TABLES = {
         select k, name, orders from (select c_custkey as k, c_name as name from customer) natural join (select
         o_custkey as k, count(*) as orders from orders group by o_custkey)""",
     "join_on_expressions": """
-        select p_partkey, o_orderkey from part join orders on length(p_name) = length(o_comment) + 2 and p_size
+        select p_partkey, o_orderkey from part join orders on length(p_name) = length(o_comment) + 4 and p_size
         < 5""",
     "join_star": "select * from nation join region on n_regionkey = r_regionkey",
     "three_ways": """
@@ -79,13 +79,13 @@ TABLES = {
         o_orderkey % 6)""",
     "not_in": """
         select p_partkey, p_name from part where p_partkey not in (select l_partkey from lineitem where
-        l_partkey is not null and l_quantity > 20)""",
+        l_partkey is not null and l_quantity > 45)""",
     "exists_otherwise": """
         select s_name from supplier where exists (select 1 from partsupp where ps_suppkey = s_suppkey and
         ps_supplycost * 400 > s_acctbal)""",
-    "exists_any": "select r_name from region where exists (select 1 from orders where o_totalprice > 399000)",
+    "exists_any": "select r_name from region where exists (select 1 from orders where o_totalprice > 396000)",
     "not_exists_any": """
-        select r_name from region where not exists (select 1 from orders where o_totalprice > 399000)""",
+        select r_name from region where not exists (select 1 from orders where o_totalprice > 396000)""",
     "value_of_each": """
         select c_custkey, (select sum(o_totalprice) from orders where o_custkey = c_custkey) as spent, (select
         count(*) from orders where o_custkey = c_custkey) as orders from customer""",

@@ -325,7 +325,7 @@ QUERIES = {
     "q15": """
         with revenue (supplier_no, total_revenue) as (
             select l_suppkey, sum(l_extendedprice * (1 - l_discount)) from lineitem
-            where l_shipdate >= date '1996-01-01' and l_shipdate < date '1996-01-01' + interval '3' month
+            where l_shipdate >= date '1996-01-01' and l_shipdate < date '1996-01-01' + interval '12' month
             group by l_suppkey)
         select s_suppkey, s_name, s_address, s_phone, total_revenue
         from supplier, revenue
@@ -369,7 +369,7 @@ QUERIES = {
             select ps_suppkey from partsupp
             where ps_partkey in (select p_partkey from part where p_name like 'forest%')
               and ps_availqty > (
-                select 0.5 * sum(l_quantity) from lineitem
+                select 0.3 * sum(l_quantity) from lineitem
                 where l_partkey = ps_partkey and l_suppkey = ps_suppkey and l_shipdate >= date '1993-01-01'
                   and l_shipdate < date '1993-01-01' + interval '3' year))
           and s_nationkey = n_nationkey and n_name in ('CANADA', 'FRANCE', 'CHINA')""",
