@@ -317,6 +317,37 @@ def test_an_aggregate_a_ranking_and_the_latest_are_tables_too():
         assert {(r["k"], r["v_right"], r["nr"]) for r in driver.read("best")} == {("a", 7, 1), ("b", 9, 1)}
 
 
+def test_the_one_row_of_a_whole_is_a_table_too():
+    app = hr.App("whole", shards=2)
+    stream = app.stream("l", "n bigint, at timestamp", event_time="at")
+    users = app.table("users", "id int, at timestamp", key="id", event_time="at")
+    whole = users.group_by().agg(n="count(*)", most="max(id)")
+    stream.join(whole, on="n", how="left").named("met").to_topic("out")
+    with Driver(app) as driver:
+        for epoch in range(3):
+            driver.send("users", *({"id": 2 * epoch + i, "at": epoch * 10_000} for i in range(2)))
+            driver.send("l", *({"n": n, "at": epoch * 10_000 + 1000} for n in (2, 4, 6)))
+            driver.step()
+            found = {row["n"]: row["most"] for row in driver.read("out")}
+            assert found == {2: None, 4: None, 6: None} | {2 * epoch + 2: 2 * epoch + 1}
+
+
+def test_a_change_of_a_key_waits_for_an_earlier_one_whatever_they_agree_in():
+    """By another column the changes of a key go to several shards, or nowhere where it is null."""
+    app = hr.App("parted", shards=3)
+    stream = app.stream("l", "city string, l int, at timestamp", event_time="at")
+    table = app.table("users", "id int, city string, at timestamp", key="id", event_time="at").drop("at")
+    stream.join(table, on="city").named("met").to_topic("out")
+    with Driver(app) as driver:
+        for city, second in (("a", 1), (None, 8), ("b", 2), ("c", 6), ("d", 9)):
+            driver.send("users", {"id": 1, "city": city, "at": second * 1000})
+        for nr, (city, second) in enumerate((c, s) for c in "abcd" for s in range(1, 11)):
+            driver.send("l", {"city": city, "l": nr, "at": second * 1000})
+        driver.step()
+        found = {(row["city"], round(row["at"].timestamp())) for row in driver.read("out")}
+        assert found == {*(("a", s) for s in range(1, 8)), ("c", 8), ("d", 9), ("d", 10)}
+
+
 def test_what_was_looked_up_stays_and_can_be_joined_and_grouped_again():
     app = hr.App("chain", shards=2)
     stream = app.stream("l", LEFT, event_time="at")
@@ -450,35 +481,3 @@ def test_what_cannot_be_looked_up_is_refused():
         stream.join(table, on="k", where="nothing > 1")
     with pytest.raises(WrongColumnType):
         stream.join(table, on={"l": "k"})
-
-
-def test_rows_of_any_types_wait_and_meet():
-    """Lists, maps, structs, decimals and times, on both sides; what waited stands beside what just came."""
-    kinds = (
-        "tags array<string>, facts map<string, int>, place struct<x: int, y: string>, price decimal(12, 3), day date"
-    )
-    app = hr.App("types", shards=2)
-    orders = app.stream("orders", f"id int, k int, at timestamp, {kinds}", event_time="at")
-    names = {"tags_r": "tags", "facts_r": "facts", "place_r": "place", "price_r": "price", "day_r": "day"}
-    table = app.table("t", f"k int, since timestamp, {kinds}", key="k", event_time="since").rename(**names)
-    orders.join(table, on="k", as_of="at", grace="5 s", how="left").named("dated").to_topic("dated")
-    orders.join(table, on="k", how="left").named("now").to_topic("now")
-    orders.join(table.drop("k"), on={"price": "price_r"}).named("bag").to_topic("bag")
-    full = {"tags": ["a", None], "facts": {"x": 1}, "place": {"x": 1, "y": None}, "price": "1.250", "day": "2026-01-01"}
-    empty = dict.fromkeys(full)
-    with Driver(app) as driver:
-        driver.send("t", {"k": 1, "since": 0, **full}, {"k": 2, "since": 0, **empty})
-        driver.step()
-        for nr, second in enumerate((1, 2, 30, 31)):
-            driver.send("orders", {"id": nr, "k": 1 + nr % 2, "at": second * 1000, **(full if nr < 2 else empty)})
-            driver.send("t", {"k": 3, "since": second * 1000, **full})
-            driver.step()
-        driver.finish()
-        got = {topic: sorted(driver.read(topic), key=lambda row: row["id"]) for topic in ("dated", "now", "bag")}
-    for topic in ("dated", "now"):
-        assert [row["id"] for row in got[topic]] == [0, 1, 2, 3]
-        assert [row["tags"] for row in got[topic]] == [["a", None], ["a", None], None, None]
-        assert [row["facts_r"] for row in got[topic]] == [{"x": 1}, None, {"x": 1}, None]
-        assert [row["place_r"] for row in got[topic]] == [{"x": 1, "y": None}, None, {"x": 1, "y": None}, None]
-    assert [row["id"] for row in got["bag"]] == [0, 0, 1, 1]  # the row of 1, and, from the second of each on, that of 3
-    assert all(row["facts_r"] == {"x": 1} and row["tags_r"] == ["a", None] for row in got["bag"])

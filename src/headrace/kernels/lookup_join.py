@@ -50,6 +50,18 @@ def _identity(op: LookupJoin) -> tuple[str, ...]:
     return key if op.ordered and key is not None else tuple(name for name, _ in op.meeting.right)
 
 
+def in_force(duck: Duck, parts: list[pa.Table], key: tuple[str, ...]) -> list[pa.Table]:
+    """Return changes with the times from which they are in force: of a key none before an earlier one.
+
+    For where changes of one key part, to the shards of other columns: said before they do.
+    """
+    if all(pc.min(part.column("_weight")).as_py() == 1 for part in parts):
+        return parts  # each is the first of its key
+    rows = " UNION ALL ".join(f"SELECT * FROM {duck.register(part)}" for part in placed(parts))
+    latest = f"max(_time) OVER ({_by(key)}ORDER BY {PLACE} ROWS UNBOUNDED PRECEDING)"
+    return [duck.arrow(f"SELECT * REPLACE ({latest} AS _time) FROM ({rows}) ORDER BY {PLACE}").drop_columns([PLACE])]
+
+
 @dataclass
 class LookingUp:
     """One epoch of one lookup in one shard."""
@@ -87,9 +99,9 @@ class LookingUp:
             return self.duck.arrow(
                 f"SELECT *, 1 AS n, _time AS _from, NULL::BIGINT AS _until, 1 AS nth FROM ({beside})"
             )
-        by = ", ".join(_identity(self.op))
+        by = _by(_identity(self.op))
         order = PLACE if self.op.ordered else f"_time, {PLACE}"
-        over = f"(PARTITION BY {by} ORDER BY {order} ROWS UNBOUNDED PRECEDING)"
+        over = f"({by}ORDER BY {order} ROWS UNBOUNDED PRECEDING)"
         left = (
             "CASE WHEN _weight > 0 THEN 1 ELSE 0 END" if self.op.ordered else "coalesce(o_n, 0) + sum(_weight) OVER w"
         )
@@ -97,7 +109,7 @@ class LookingUp:
             f"SELECT *, max(_time) OVER w AS _from, row_number() OVER w AS nth, ({left})::BIGINT AS n "
             f"FROM ({beside}) WINDOW w AS {over}"
         )
-        following = f"lead(_from) OVER (PARTITION BY {by} ORDER BY nth) AS _until"
+        following = f"lead(_from) OVER ({by}ORDER BY nth) AS _until"
         return self.duck.arrow(f"SELECT *, {following} FROM ({timed})")
 
     def _keep(self, changes: pa.Table) -> None:
@@ -157,6 +169,11 @@ def in_place(made: pa.Table, count: int) -> pa.Table:
     places = made.column(count).to_numpy()
     first = made.select(list(range(count)))
     return first if np.all(places[:-1] <= places[1:]) else first.take(pa.array(np.argsort(places, kind="stable")))
+
+
+def _by(key: tuple[str, ...]) -> str:
+    """Return how rows are parted by a key; of the one row of a whole, not at all."""
+    return f"PARTITION BY {', '.join(key)} " if key else ""
 
 
 def all_known(part: pa.Table, columns: list[str]) -> pa.Array:

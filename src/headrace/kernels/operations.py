@@ -25,6 +25,7 @@ from headrace.kernels.spec import (
     Best,
     Call,
     Dedupe,
+    InForce,
     Judge,
     LookupJoin,
     Merge,
@@ -215,6 +216,11 @@ def _table_join(op: TableJoin, run: LevelRun) -> None:
         delta = table_join.TableJoining(run.duck, op.meeting, run.states[op.step]).run(left, right)
         run.count(op.step, Counts(rows_in=sum(part.num_rows for part in (*left, *right)), rows_out=delta.num_rows))
         run.came(op.output, [delta] if delta.num_rows else [])
+
+
+@do.register(InForce)
+def _in_force(op: InForce, run: LevelRun) -> None:
+    run.came(op.output, lookup_join.in_force(run.duck, run.materialized(op.input), op.key))
 
 
 @do.register(Number)

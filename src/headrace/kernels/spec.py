@@ -372,6 +372,18 @@ class TableJoin(StatefulOp):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InForce(Op):
+    """Changes of a table, in their order, with the times from which they are in force: none before an earlier one's.
+
+    `key` tells whose change it is.
+    """
+
+    input: int
+    output: int
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Number(Op):
     """Rows with `_order`: how they arrived, whatever an exchange does to them."""
 

@@ -9,7 +9,7 @@ from headrace.base.schema import duckdb_type
 from headrace.engine.lowering.walk import DELTA, lowered
 from headrace.kernels import spec
 from headrace.kernels.meeting import Meeting
-from headrace.kernels.spec import Number, Query
+from headrace.kernels.spec import InForce, Number, Query
 from headrace.plan.joins import LookupJoin, StreamJoin, TableJoin, VersionJoin
 
 if TYPE_CHECKING:
@@ -40,9 +40,7 @@ def _stream_join(node: StreamJoin, to: Lowering) -> None:
 def _lookup(node: LookupJoin, to: Lowering) -> None:
     left, right = brought(node, to)
     output = to.deltas[id(node)] = to.number()
-    at, key = to.plan.partitions[id(node.right)], node.right.key
-    ordered = at is not None and key is not None and set(at) <= set(key)
-    meeting = meeting_of(node)
+    ordered, meeting = in_order(node, to), meeting_of(node)
     made = spec.LookupJoin(
         step=to.plan.name(node), left=left, right=right, output=output, meeting=meeting, ordered=ordered
     )
@@ -112,14 +110,33 @@ def brought(node: Join, to: Lowering) -> tuple[int, int]:
         number = to.number()
         before = f"SELECT {columns}, {DELTA} FROM"
         to.add(here, Query(step=step, inputs=(to.at(up, here),), output=number, before=before, after="", shared=False))
-        if isinstance(node, VersionJoin) and letter == "r":
-            arrived, number = number, to.number()
-            to.add(here, Number(step=step, input=arrived, output=number))
+        if letter == "r":
+            number = _prepared(node, to, number)
         if here < there:
             keys = None if by is None else tuple(inside[name] for name in by)
             number = to.carried(number, step, here, there, keys)
         made.append(number)
     return made[0], made[1]
+
+
+def _prepared(node: Join, to: Lowering, arrived: int) -> int:
+    """Return the right side's rows with what must be said of them before an exchange parts them."""
+    here, step, made = to.level(node.right), to.plan.name(node), to.number()
+    if isinstance(node, VersionJoin):
+        to.add(here, Number(step=step, input=arrived, output=made))
+        return made
+    if isinstance(node, LookupJoin) and in_order(node, to) and not set(node.spread[1]) <= set(node.right.key or ()):
+        inside = _inside("r", node.right)
+        key = tuple(inside[name] for name in node.right.key or ())
+        to.add(here, InForce(step=step, input=arrived, output=made, key=key))
+        return made
+    return arrived
+
+
+def in_order(node: Join, to: Lowering) -> bool:
+    """Return whether the right side is a table whose changes of a key come in the order in which it made them."""
+    at, key = to.plan.partitions[id(node.right)], node.right.key
+    return at is not None and key is not None and set(at) <= set(key)
 
 
 def _sides(node: Join) -> tuple[tuple[str, Node], tuple[str, Node]]:
