@@ -21,6 +21,7 @@ from headrace.plan.expressions.compiler import Compiler, check
 from headrace.plan.expressions.grammar import parse, shown
 from headrace.plan.expressions.mismatch import Mismatch
 from headrace.plan.expressions.places import call_of, places
+from headrace.plan.expressions.ranked import ranked
 from headrace.plan.expressions.resolve import arguments
 from headrace.plan.expressions.sealed import gives_sealed, refuse_computing
 from headrace.plan.expressions.sketches import SKETCHES, sketch_of
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from headrace.plan.expressions.user import UserFunction
 
 _NONE: Mapping[str, UserFunction] = {}
+_EXTREMES = {"min": "min_by", "max": "max_by", "min_by": "min_by", "max_by": "max_by"}
 
 
 def aggregates(
@@ -118,11 +120,13 @@ class _Collector:
         values = arguments(name, aggregate.takes, self.inside.all(trees))
         kind = pa.list_(aggregate.gives(values)) if asked.many else aggregate.gives(values)
         values = _reduced(name, values, distinct=distinct)
+        named = f"{aggregate.name}_desc" if asked.descending else aggregate.name
+        if named in _EXTREMES and k.is_nested(values[-1].type):  # by a key that orders the nulls inside as Spark does
+            named, values = _EXTREMES[named], [values[0], ranked(values[-1])]
         if condition is not None:
             values = [_chosen(condition, value) for value in values]
         scalars = tuple(self._argument(value) for value in values)
         matters = aggregate.name not in ("min", "max", "collect_set")
-        named = f"{aggregate.name}_desc" if asked.descending else aggregate.name
         return AggregateCall(named, scalars, distinct and matters, kind, at=asked.at)
 
     def _sketch(self, name: str, trees: list[exp.Expression], condition: Value | None) -> AggregateCall:

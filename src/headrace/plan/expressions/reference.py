@@ -61,8 +61,8 @@ _DIFFERENCES = {
     ),
     "constants that raise": "Spark may raise before there is a row; here the rows raise that compute them",
     "structs and arrays with a null inside, in an order": (
-        "the null is greater than every value, in Spark less: in `max(struct(a, b))`, `max_by(x, struct(a, b))`,"
-        " `sort_array` and their kin; put `coalesce` around what may be null"
+        "the null is greater than every value, in Spark less: in `sort_array`, `array_max`, `greatest`, `<` and `top`;"
+        " put `coalesce` around what may be null. `min`, `max`, `min_by` and `max_by` are as in Spark"
     ),
     "exp, ln, pow, sin, cbrt and kin": "may differ from the JVM's in the last digit",
     "lower, initcap": "do not keep U+10FFFE and U+10FFFF, which are no characters",
