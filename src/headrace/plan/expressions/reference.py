@@ -61,7 +61,7 @@ _DIFFERENCES = {
     ),
     "constants that raise": "Spark may raise before there is a row; here the rows raise that compute them",
     "structs and arrays with a null inside, in an order": (
-        "the null is greater than every value, in Spark less: in `sort_array`, `array_max`, `greatest`, `<` and `top`;"
+        "the null is greater than every value, in Spark less: in `sort_array`, `array_max` and `<`;"
         " put `coalesce` around what may be null. `min`, `max`, `min_by` and `max_by` are as in Spark"
     ),
     "exp, ln, pow, sin, cbrt and kin": "may differ from the JVM's in the last digit",
