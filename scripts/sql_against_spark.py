@@ -21,10 +21,12 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", help="names of queries")
     asked = parser.parse_args()
     from sql_oracle import EVERY, Batch, World, differences
+    from sql_queries import CHAINS
 
     from headrace.engine.spark.session import session
 
-    queries = {name: EVERY[name] for name in asked.only or EVERY}
+    known = {**EVERY, **CHAINS}
+    queries = {name: known[name] for name in asked.only or known}
     batch, world = Batch(session(master="local[2]")), World(asked.seed, queries)
     wrong = answers = 0
     for epoch in range(asked.epochs):

@@ -156,3 +156,68 @@ STREAMS = {
 }
 TIMED = {"busy_minutes", "hopping", "hopping_offset", "matched", "matched_minutes", "minutes", "sessions"}
 """The queries that need a grace."""
+CHAINS = {
+    "two_left_joins": """
+        select c.c_custkey, o.o_orderkey, l.l_linenumber from customer c left join orders o on
+        c.c_custkey=o.o_custkey left join lineitem l on o.o_orderkey=l.l_orderkey and l.l_quantity>30 where
+        l.l_linenumber is null or o.o_totalprice > 100000""",
+    "left_join_then_comma": """
+        select c.c_custkey, o.o_orderkey, n.n_name from customer c left join orders o on
+        c.c_custkey=o.o_custkey, nation n where c.c_nationkey=n.n_nationkey and o.o_orderstatus='F'""",
+    "right_join_then_inner": """
+        select o.o_orderkey, c.c_name, n.n_name from orders o right join customer c on c.c_custkey=o.o_custkey
+        and o.o_orderstatus='F' join nation n on n.n_nationkey=c.c_nationkey where n.n_name like 'C%' or
+        o.o_orderkey is null""",
+    "full_join_then_where": """
+        select o.o_orderkey, c.c_custkey from orders o full join customer c on c.c_custkey=o.o_custkey where
+        o.o_totalprice > 200000 or c.c_acctbal < 0""",
+    "full_join_then_left": """
+        select o.o_orderkey, c.c_custkey from orders o full join customer c on c.c_custkey=o.o_custkey and
+        o.o_totalprice > 200000 left join nation n on n.n_nationkey = c.c_nationkey where n.n_nationkey = 1 or
+        n.n_nationkey is null""",
+    "left_join_of_names": """
+        select a.x, b.x as bx from (select c_nationkey as x, c_custkey as k from customer) a left join (select
+        o_custkey as k, o_orderkey as x from orders) b on a.k = b.k where b.k is null or b.k > 5""",
+    "right_join_of_names": """
+        select a.k, b.k as bk from (select c_custkey as k from customer) a right join (select o_custkey as k,
+        o_orderkey as x from orders) b on a.k = b.k and b.x > 30""",
+    "right_join_using": """
+        select k, count(*) as n from (select c_custkey as k from customer) a right join (select o_custkey as k,
+        o_orderkey as x from orders) b using (k) group by k""",
+    "full_join_using_twice": """
+        select k, x, n_name from (select c_custkey as k, c_nationkey as z from customer) a full join (select
+        o_custkey as k, o_orderkey as x from orders) b using (k) left join (select n_nationkey as z, n_name from
+        nation) c using (z)""",
+    "exists_over_a_join": """
+        select c_custkey from customer c where exists (select 1 from orders o, lineitem l where o.o_orderkey =
+        l.l_orderkey and o.o_custkey = c.c_custkey and l.l_quantity * 1000 > c.c_acctbal) and c_nationkey in
+        (select n_nationkey from nation where n_name < 'F')""",
+    "values_over_joins": """
+        select c_custkey, (select max(l_quantity) from orders, lineitem where o_orderkey = l_orderkey and
+        o_custkey = c_custkey) as m, (select count(o_orderkey) from orders where o_custkey = c_custkey and
+        o_totalprice > 300000) as n from customer where c_acctbal > (select avg(c_acctbal) from customer)""",
+    "having_value_of_a_query": """
+        select n_name, count(*) as c from customer, nation where c_nationkey = n_nationkey group by n_name
+        having count(*) >= (select max(n) from (select count(*) as n from supplier group by s_nationkey)) and
+        n_name <> 'CHINA'""",
+    "not_exists_over_a_join": """
+        select p_partkey from part where not exists (select 1 from partsupp, supplier where ps_partkey =
+        p_partkey and ps_suppkey = s_suppkey and s_acctbal > 400000)""",
+    "first_two_with_a_test": """
+        select o_custkey, o_orderkey from (select o_custkey, o_orderkey, row_number() over (partition by
+        o_custkey order by o_orderdate desc, o_orderkey) as rn from orders where o_orderstatus = 'F') t where rn
+        <= 2 and o_custkey is not null""",
+    "left_join_of_a_group": """
+        select s.s_suppkey, t.total from supplier s left join (select l_suppkey as k, sum(l_quantity) as total
+        from lineitem where l_returnflag='R' group by l_suppkey) t on s.s_suppkey = t.k where coalesce(t.total,
+        0) < 500""",
+    "union_then_anti_join": """
+        select x.a, y.a as b from (select s_nationkey as a from supplier union select c_nationkey from customer)
+        x left anti join (select n_nationkey as a from nation where n_regionkey = 1) z on x.a = z.a join (select
+        distinct c_nationkey as a from customer) y on x.a = y.a""",
+    "three_of_one_table": """
+        select l1.l_orderkey from lineitem l1 join lineitem l2 on l1.l_orderkey = l2.l_orderkey and
+        l1.l_linenumber <> l2.l_linenumber join lineitem l3 on l3.l_orderkey = l2.l_orderkey and l3.l_linenumber
+        > l2.l_linenumber where l1.l_shipmode = l3.l_shipmode""",
+}
+"""Joins in chains, and tests above outer ones: more than the suite has time for."""
