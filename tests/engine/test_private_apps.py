@@ -241,7 +241,7 @@ def test_a_view_is_read_from_anywhere(tmp_path):
         (lambda s: s.group_by("user").agg(x="max_by(email, at)").where("x > 'a'"), 'private column "x"'),
         (lambda s: s.map_batches(lambda rows: rows, "id bigint"), "the function would see the private columns sealed"),
         (lambda s: s.to_topic("t", key="email"), 'the column "email" is private and cannot be the key of a topic'),
-        (lambda s: s.union(s.with_columns(email="'clear'")), "email is private in one of the streams, and clear"),
+        (lambda s: s.union(s.with_columns(email="'clear'")), "email is private in one of them, and clear"),
     ],
 )  # fmt: skip
 def test_computing_with_a_private_column_is_refused(verb, why):
