@@ -56,6 +56,7 @@ def test_every_bench_of_the_issue_is_listed(bench):
         "sliding",
         "dedupe",
         "top_n",
+        "timeline",
     }
     assert listed["windowed_heavy"]["must"] == ">= 6"
 
