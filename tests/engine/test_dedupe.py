@@ -262,13 +262,6 @@ def test_what_cannot_be_meant_is_refused_where_it_is_said(make, error, said):
     assert said in str(caught.value)
 
 
-def test_rows_that_are_withdrawn_cannot_be_deduped():
-    counts = stream().group_by("k").agg(n="count(*)", at="max(at)")
-    late = counts.group_by("n").window(hr.tumbling("1 s", grace="0 s")).agg(m="count(*)").late
-    with pytest.raises(InvalidPlan, match="withdrawn"):
-        late.dedupe("k", within="1 s")
-
-
 def test_another_key_or_horizon_is_another_step(tmp_path):
     with Driver(deduped("10 s"), storage=tmp_path) as driver:
         driver.send("t", row("a", 1, 1))

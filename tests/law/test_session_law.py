@@ -16,6 +16,13 @@ QUIET = list(HealthCheck)
 MINUTE = 60_000
 START = 1_767_225_600_000
 GAP = 3
+BOUNDS = f"min(at) AS window_start, max(at) + interval {GAP} minutes AS window_end"
+BEGINS = f"at > lag(at) OVER (PARTITION BY k ORDER BY at) + interval {GAP} minutes"
+SESSIONS = (
+    "SELECT *, sum(begins) OVER (PARTITION BY k ORDER BY at) AS session "
+    f"FROM (SELECT *, if({BEGINS}, 1, 0) AS begins FROM t)"
+)
+"""Sessions by hand: Spark's own session_window counts a value twice in count(distinct) where it merges sessions."""
 
 
 @pytest.mark.spark
@@ -23,7 +30,7 @@ GAP = 3
 @settings(max_examples=6, deadline=None, suppress_health_check=QUIET)
 @given(sent=inputs, sizes=cuts)
 def test_sessions_are_the_same_however_the_input_is_cut(spark, emit, sent, sizes):
-    """Every aggregate, against Spark's session_window; no delta withdraws what is not there."""
+    """Every aggregate, against sessions in Spark SQL; no delta withdraws what is not there."""
     app = hr.App("sessions")
     window = hr.session(f"{GAP} minutes", grace="10 days")
     table = app.stream("t", SCHEMA, event_time="at").group_by("k").window(window, emit=emit).agg(**EVERY)
@@ -43,8 +50,7 @@ def test_sessions_are_the_same_however_the_input_is_cut(spark, emit, sent, sizes
         ours = driver.view("out")
     frame(spark, sent)
     columns = ", ".join(f"{sql} AS {name}" for name, sql in EVERY.items())
-    bounds = "session_window.start AS window_start, session_window.end AS window_end"
-    query = f"SELECT k, {bounds}, {columns} FROM t GROUP BY k, session_window(at, '{GAP} minutes')"
+    query = f"SELECT k, {BOUNDS}, {columns} FROM ({SESSIONS}) GROUP BY k, session"
     same(ours, batch(spark, query), ["k", "window_start"])
     assert sum(deltas.sum.values()) == len(ours)
 

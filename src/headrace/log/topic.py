@@ -256,8 +256,9 @@ class Topic:
             left -= batch.num_rows
             if left <= 0:
                 break
-        rows = found if sealed else self._privacy.unseal(iter(found), self._meta(), columns)
-        return pa.Table.from_batches(rows, schema=result_schema(self._meta(), columns))
+        meta = self._meta()
+        rows = list(found if sealed else self._privacy.unseal(iter(found), meta, columns))
+        return pa.Table.from_batches(rows, schema=rows[0].schema if rows else result_schema(meta, columns))
 
     def batches(
         self, partition: int, start: int, end: int, *, columns: Sequence[str] | None = None, sealed: bool = False
@@ -276,7 +277,8 @@ class Topic:
 
         """
         state = self._partition(partition).check(start, end)  # before the schema: no frame is newer than that
-        schema = result_schema(self._meta(), self.schema.names if columns is None else columns)
+        meta = self._meta()
+        schema = result_schema(meta, meta.schema.names if columns is None else columns)
         found = self._batches(self._partition(partition).between(start, end, state), end, schema)
         return found if sealed else self._privacy.unseal(found, self._meta(), schema.names)
 
