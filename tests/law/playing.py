@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from headrace.testing import Driver
+
 
 def play(driver, sent, sizes, *, topic="t"):
     """Send rows and tombstones of `topic`, cut into epochs of these sizes (0 is an empty one), the rest in one."""
@@ -31,3 +33,18 @@ class Deltas:
             row.pop("_time")
             self.sum[repr(row)] += weight
         assert not [row for row, weight in self.sum.items() if weight < 0 or weight > 1], epoch
+
+
+def results(app, table, sent, sizes, *, emit):
+    """Play an app and return the rows of its table; final ones come at the end alone. Its deltas add up to them."""
+    table.to_view("out")
+    deltas = Deltas()
+    table.to(deltas)
+    with Driver(app, shards=2) as driver:
+        play(driver, sent, sizes)
+        if emit == "final":
+            assert driver.view("out") == []
+            driver.finish()
+        made = driver.view("out")
+    assert sum(deltas.sum.values()) == len(made)
+    return made

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from playing import Deltas, play, results
 
 import headrace as hr
 from headrace.testing import Driver
@@ -62,30 +62,10 @@ inputs = st.lists(rows, min_size=1, max_size=25)
 cuts = st.lists(st.integers(1, 6), min_size=1, max_size=8)
 
 
-class Deltas:
-    """A sink that sums the deltas it is given, and refuses one that withdraws what is not there."""
-
-    def __init__(self):
-        self.sum: Counter[str] = Counter()
-
-    def write(self, epoch, rows):
-        """Add a delta."""
-        for row in rows.to_pylist():
-            weight = row.pop("_weight")
-            row.pop("_time")
-            self.sum[repr(row)] += weight
-        assert not [row for row, weight in self.sum.items() if weight < 0 or weight > 1], epoch
-
-
 def run(app, sent, sizes, *, shards=2):
     """Send rows cut into epochs of the given sizes; return the driver's views."""
     with Driver(app, shards=shards) as driver:
-        at = 0
-        while at < len(sent):
-            size = sizes.pop(0) if sizes else len(sent)
-            driver.send("t", *sent[at : at + size])
-            driver.step()
-            at += size
+        play(driver, sent, sizes)
         driver.run()
         return {name: driver.view(name) for name in ("out", "second") if name in driver._engine.views.names()}
 
@@ -204,18 +184,7 @@ def cumulating(size, step, offset=0):
 def test_windows_are_the_same_however_the_input_is_cut(spark, window, spark_window, emit, sent, sizes):
     app = hr.App("law3")
     table = app.stream("t", SCHEMA, event_time="at").group_by("k").window(window, emit=emit).agg(**EVERY)
-    table.to_view("out")
-    with Driver(app, shards=2) as driver:
-        at, sizes = 0, list(sizes)
-        while at < len(sent):
-            size = sizes.pop(0) if sizes else len(sent)
-            driver.send("t", *sent[at : at + size])
-            driver.step()
-            at += size
-        if emit == "final":
-            assert driver.view("out") == []
-            driver.finish()
-        ours = driver.view("out")
+    ours = results(app, table, sent, sizes, emit=emit)
     frame(spark, sent)
     columns = ", ".join(f"{sql} AS {name}" for name, sql in EVERY.items())
     windowed = f"SELECT *, {spark_window} w FROM t"

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from playing import results
 
 import headrace as hr
-from headrace.testing import Driver
 
 pytestmark = pytest.mark.spark
 
@@ -67,20 +67,10 @@ def zoned(spark):
 )
 def test_windows_of_a_calendar_are_those_of_spark(zoned, name, emit, zone, sent, sizes):
     make, start, length = WINDOWS[name]
-    app, at, sizes = hr.App("calendar_law"), 0, list(sizes)
+    app = hr.App("calendar_law")
     window = make(grace="40000 days", timezone=zone)
     table = app.stream("t", SCHEMA, event_time="at").group_by("k").window(window, emit=emit).agg(**EVERY)
-    table.to_view("out")
-    with Driver(app, shards=2) as driver:
-        while at < len(sent):
-            size = sizes.pop(0) if sizes else len(sent)
-            driver.send("t", *sent[at : at + size])
-            driver.step()
-            at += size
-        if emit == "final":
-            assert driver.view("out") == []
-            driver.finish()
-        ours = {_at(row): row for row in driver.view("out")}
+    ours = {_at(row): row for row in results(app, table, sent, sizes, emit=emit)}
     theirs = _batch(zoned[zone], sent, start, length)
     assert ours == {_at(row): row for row in theirs}
     assert len(ours) == len(theirs)

@@ -8,7 +8,8 @@ from collections import Counter, defaultdict
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_aggregates import EVERY, SCHEMA, Deltas, batch, frame, same
+from playing import Deltas
+from test_aggregates import EVERY, SCHEMA, batch, frame, same
 from test_aggregates import rows as facts
 
 import headrace as hr

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from playing import play
 
 import headrace as hr
 from headrace.testing import Driver
@@ -99,16 +100,6 @@ def app_of():
     app.function("listed", _Listed(), returns="array<string>")
     app.function("doubled", lambda v: pc.multiply(v, 2), returns="bigint", takes="bigint")
     return app, app.stream("t", SCHEMA, event_time="at")
-
-
-def play(driver, sent, sizes):
-    at, sizes = 0, list(sizes)
-    while at < len(sent):
-        size = sizes.pop(0) if sizes else len(sent)
-        driver.send("t", *sent[at : at + size])
-        driver.step()
-        at += size
-    driver.run()
 
 
 def check(found):
