@@ -24,21 +24,29 @@ SETTINGS: dict[str, Any] = {
 }
 
 ROWS_PER_BATCH = 1 << 17
+_FILE = "headrace_cache"
 
 
 class Duck:
-    """A connection. Relations that are registered live until `forget` or `close`.
+    """A connection: of its own in memory, or within `host` to a file. What is registered lives until `forget`.
 
     It remembers a *stamp* for each step whose tables it has: which state file they are at. Stamps are part of the
     transaction, and of the file where there is one.
+
+    Raises:
+        duckdb.Error: the file is broken; `duckdb.IOException`: another process has it open.
+
     """
 
-    def __init__(self, path: Path | None = None) -> None:
-        self.connection = duckdb.connect(str(path) if path else ":memory:", config=SETTINGS)
+    def __init__(self, path: Path | None = None, *, host: Duck | None = None) -> None:
+        self.connection: duckdb.DuckDBPyConnection
+        self.connection = duckdb.connect(config=SETTINGS) if host is None else host.connection.cursor()
         self.run("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
+        if path is not None:
+            self.run(f"ATTACH {literal(str(path))} AS {_FILE}; USE {_FILE}")
         self._names = 0
         self._registered: list[str] = []
-        self._defined: dict[str, Callable[..., Any]] = {}
+        self.defined: dict[str, Callable[..., Any]] = {} if host is None else host.defined  # DuckDB shares them too
         self.blamed: HeadraceError | None = None
         """What a function that SQL called has raised: DuckDB keeps no more of it than the text."""
         self._sources: list[object] = []
@@ -87,15 +95,15 @@ class Duck:
 
         Trap: a function that is new must not be made inside a transaction, or its end may take it away.
         """
-        known = name in self._defined
-        self._defined[name] = function
+        known = name in self.defined
+        self.defined[name] = function
         if not known:
 
             def one(given: pa.Array) -> pa.Array:
-                return self._defined[name](given)
+                return self.defined[name](given)
 
             def two(left: pa.Array, right: pa.Array) -> pa.Array:
-                return self._defined[name](left, right)
+                return self.defined[name](left, right)
 
             self.connection.create_function(  # type: ignore[call-overload] # its stub knows the words as enums alone
                 name,
@@ -141,7 +149,10 @@ class Duck:
         self._sources.clear()
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, and its file."""
+        if self._in_file:
+            self.rollback()
+            self.run(f"USE memory; DETACH {_FILE}")
         self.connection.close()
 
 
