@@ -82,4 +82,4 @@ def _best(setting: Setting, case: Case, data: Rows) -> Way:
 
 
 def _theirs(setting: Setting, case: Case, data: Rows, way: Way) -> Any:
-    return rival.process(setting, case.query(rival.read(setting, data, way)), data, mode="append")[0]
+    return rival.process(setting, case.query(rival.read(setting, data, way)), data.rows, mode="append")[0]

@@ -8,24 +8,20 @@ alone over the same Parquet files, in one thread and with nothing kept, is what 
 
 from __future__ import annotations
 
-import shutil
 import statistics
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-import headrace as hr
+from bench.anew import computed_ms, write_parquet
 from bench.figure import Figure, paired, same
 from bench.stepped import Stepped
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from bench.setting import Setting
 
 ROWS, VERSIONS, KEYS, EPOCHS = 2_000_000, 200_000, 1_000, 4
@@ -60,12 +56,8 @@ class World:
             }
         )
         self.folder = setting.fresh("world")
-        self.folder.mkdir(parents=True)
         for name, table in (("left", self.left), ("right", self.right.append_column("nr", _numbers(self.versions)))):
-            (self.folder / name).mkdir()
-            part = -(-table.num_rows // 2)
-            for number in range(2):
-                pq.write_table(table.slice(number * part, part), self.folder / name / f"{number}.parquet")
+            write_parquet(self.folder / name, table, files=2)
 
     def parts(self) -> list[tuple[pa.Table, pa.Table]]:
         """Return the rows and versions of each epoch."""
@@ -113,32 +105,21 @@ def _figure(what: str, rival: str, mine: list[float], others: list[float], must:
     )
 
 
-class Side:
+class Side(Stepped):
     """Our app on Spark on an empty storage, and a sink that adds up what comes out."""
 
     name = "sums"
 
     def __init__(self, setting: Setting) -> None:
+        super().__init__(setting, "versions")
         self.got: Answer = (0, 0, 0)
-        self.storage = setting.fresh("versions")
-        app = hr.App("versions", storage=self.storage, shards=2)
         timing = {"out_of_order": OUT_OF_ORDER, "partitions": _PARTITIONS}
-        rows = app.stream("rows", LEFT, event_time="at", **timing)
-        table = app.table("table", RIGHT, key="k", event_time="since", **timing)
+        rows = self.app.stream("rows", LEFT, event_time="at", **timing)
+        table = self.app.table("table", RIGHT, key="k", event_time="since", **timing)
         rows.join(table, on="k", as_of="at", grace=GRACE, how="left").to(self)
-        log = hr.Log(self.storage / "log")
-        log.create_topic("rows", LEFT, event_time="at", partitions=_PARTITIONS)
-        log.create_topic("table", RIGHT, key="k", event_time="since", cleanup="compact", partitions=_PARTITIONS)
-        self.stepped = Stepped(setting, app, log)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stepped.stop()
-        shutil.rmtree(self.storage, ignore_errors=True)
+        self.log.create_topic("rows", LEFT, event_time="at", partitions=_PARTITIONS)
+        self.log.create_topic("table", RIGHT, key="k", event_time="since", cleanup="compact", partitions=_PARTITIONS)
+        self.start()
 
     def write(self, epoch: int, rows: pa.Table) -> None:  # noqa: ARG002 -- what a sink is given
         """Take an epoch's rows; the last ones, which only move the watermark, have no value."""
@@ -149,12 +130,12 @@ class Side:
         took = 0.0
         for left, right in world.parts():
             rows = [("rows", part, at) for at, part in enumerate(_dealt(left))]
-            took += self.stepped.epoch([("table", right, None), *rows])
+            took += self.step([("table", right, None), *rows])
         last = pa.array([FIRST + 30 * HOUR], pa.timestamp("us", "UTC"))
         nothing = pa.nulls(1, pa.int64())
         rows = [("rows", pa.table({"k": nothing, "v": nothing, "at": last}), at) for at in range(_PARTITIONS)]
         ends = [pa.table({"k": pa.array([-nr]), "w": nothing, "since": last}) for nr in range(1, 20)]
-        took += self.stepped.epoch([*rows, ("table", pa.concat_tables(ends), None)])
+        took += self.step([*rows, ("table", pa.concat_tables(ends), None)])
         same("our as-of join", self.got, answer)
         return took
 
@@ -163,10 +144,8 @@ class Side:
 
 
 def _rival(setting: Setting, world: World) -> float:
-    frame = _spark(setting, world)
-    began = time.perf_counter()
-    frame.write.format("noop").mode("overwrite").save()
-    return (time.perf_counter() - began) * 1000
+    frame = _spark(setting, world)  # its making does not count
+    return computed_ms(lambda: frame)
 
 
 def _spark(setting: Setting, world: World) -> Any:

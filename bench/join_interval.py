@@ -7,10 +7,8 @@ has a key that the right side never has. A last row far in the future lets all u
 
 from __future__ import annotations
 
-import os
 import shutil
 import statistics
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +16,17 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 import headrace as hr
+from bench.anew import write_parquet
 from bench.figure import Figure, Wrong, paired, same
-from bench.ours import progress
-from bench.progress import Took, processing
-from bench.rival import CHANGELOG, ROCKSDB, Way
+from bench.ours import caught_up
+from bench.rival import CHANGELOG, ROCKSDB, Way, kept, process
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from bench.progress import Took
     from bench.setting import Setting
     from headrace.plan.joins import How
 
@@ -99,7 +97,7 @@ def _measure(setting: Setting, sides: Sides, how: How) -> Figure:
     for number in range(setting.runs(3, 2)):
         mine.append(ours(setting, sides, how, answer))
         theirs.append(rival(setting, sides, how, way))
-        setting.say(f"{how}, run {number + 1}: ours {_shown(mine[-1])}; theirs {_shown(theirs[-1])}")
+        setting.say(f"{how}, run {number + 1}: ours {mine[-1]}; theirs {theirs[-1]}")
     ratio, spread = paired([t.processing for t in theirs], [t.processing for t in mine])
     return Figure(
         bench="join_interval",
@@ -123,7 +121,7 @@ def _best(setting: Setting, sides: Sides, how: How, answer: tuple[int, int, int]
     for way in WAYS if setting.scale >= 1 else WAYS[1:4:2]:
         took = rival(setting, sides, how, way)
         found[took.processing] = way
-        setting.say(f"{how}, trial: theirs, {way.name}: {_shown(took)}")
+        setting.say(f"{how}, trial: theirs, {way.name}: {took}")
     return found[min(found)]
 
 
@@ -143,7 +141,7 @@ def make(setting: Setting, rows: int) -> Sides:
                 topic.append(table.slice(first, chunk), partition=number % _PARTITIONS)
             for partition in range(_PARTITIONS):
                 topic.append(last, partition=partition)
-            _write_parquet(made.parquet / side, pa.concat_tables([table, *[last] * _PARTITIONS]))
+            write_parquet(made.parquet / side, pa.concat_tables([table, *[last] * _PARTITIONS]), files=_FILES)
     return made
 
 
@@ -162,15 +160,6 @@ def _last() -> pa.Table:
 
 def _rows(keys: Any, values: Any, at: Any) -> pa.Table:
     return pa.table({"k": keys, "v": values, "at": pa.array(at, pa.timestamp("us", "UTC"))})
-
-
-def _write_parquet(folder: Path, table: pa.Table) -> None:
-    folder.mkdir(parents=True)
-    part = -(-table.num_rows // _FILES)
-    for number, first in enumerate(range(0, table.num_rows, part)):
-        path = folder / f"{number:05d}.parquet"
-        pq.write_table(table.slice(first, part), path)
-        os.utime(path, (FIRST // 1_000_000 + number,) * 2)  # Spark reads files in the order of their times
 
 
 def expected(sides: Sides, how: How) -> tuple[int, int, int]:
@@ -196,16 +185,9 @@ def ours(setting: Setting, sides: Sides, how: How, answer: tuple[int, int, int])
     app = hr.App("bench", storage=storage, topics=f"log:{sides.log}", shards=2)
     left, right = (app.stream(side, SCHEMA, event_time="at", out_of_order=OUT_OF_ORDER) for side in ("l", "r"))
     left.join(right, on="k", within=("0 seconds", WITHIN), how=how).to(sink)
-    began = time.perf_counter()
-    running = app.start(setting.spark)
-    try:
-        running.await_caught_up(timeout=600)
-        whole = time.perf_counter() - began
-    finally:
-        running.stop()
-        shutil.rmtree(storage, ignore_errors=True)
+    took = caught_up(setting, app, storage)
     same(f"our {how} join", sink.answer, answer)
-    return Took(whole, *processing(progress(running)))
+    return took
 
 
 # ---- theirs ----
@@ -213,29 +195,14 @@ def ours(setting: Setting, sides: Sides, how: How, answer: tuple[int, int, int])
 
 def rival(setting: Setting, sides: Sides, how: How, way: Way) -> Took:
     """Run Spark's join on a new checkpoint until all files are processed."""
-    checkpoint = setting.fresh("theirs")
     joined = _joined(setting.rival(way.settings), sides, how, way)
-    writer = joined.writeStream.format("noop").outputMode("append").option("checkpointLocation", str(checkpoint))
-    began = time.perf_counter()
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination()
-    whole = time.perf_counter() - began
-    batches = list(query.recentProgress)
-    read = sum(batch["numInputRows"] for batch in batches)
-    same("rows the rival read", read, 2 * (sides.rows + _PARTITIONS))
-    shutil.rmtree(checkpoint, ignore_errors=True)
-    return Took(whole, *processing(batches))
+    return process(setting, joined, 2 * (sides.rows + _PARTITIONS), mode="append")[0]
 
 
 def theirs_kept(setting: Setting, sides: Sides, how: How) -> tuple[int, int, int]:
     """Run Spark's join once with its rows kept as Parquet, and return their answer."""
-    folder, checkpoint, way = setting.fresh("rows"), setting.fresh("theirs"), WAYS[1]
-
-    def keep(batch: Any, number: int) -> None:
-        batch.select("l_v", "r_v").write.parquet(str(folder / str(number)))
-
-    writer = _joined(setting.rival(way.settings), sides, how, way).writeStream.foreachBatch(keep).outputMode("append")
-    writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+    way = WAYS[1]
+    folder = kept(setting, _joined(setting.rival(way.settings), sides, how, way).select("l_v", "r_v"), mode="append")
     with duckdb.connect() as con:
         made = con.execute(
             "SELECT count(*), count(*) - count(r_v), sum(l_v * coalesce(r_v, 1000)) "
@@ -265,7 +232,3 @@ def _sum(values: Any) -> int:
     if not isinstance(made, int):
         raise Wrong(f"a sum of whole numbers is {made!r}")
     return made
-
-
-def _shown(took: Took) -> str:
-    return f"{took.processing:.2f} s in {took.batches} batches ({took.whole:.2f} s with the query's start)"

@@ -8,25 +8,21 @@ tenth of the rows meets none.
 
 from __future__ import annotations
 
-import os
 import shutil
 import statistics
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-import headrace as hr
+from bench.anew import drop, write_parquet
 from bench.figure import Figure, paired, same
 from bench.stepped import Stepped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
-    from types import TracebackType
 
     from bench.setting import Setting
 
@@ -34,7 +30,6 @@ ROWS, TABLE, CHANGED, EPOCHS = 2_000_000, 1_000_000, 0.01, 4
 SEED = 20260131
 FIRST, HOUR = 1_767_225_600_000_000, 3_600_000_000
 LEFT, RIGHT = "k bigint, v bigint, at timestamp", "k bigint, name string, w bigint, since timestamp"
-_CHUNK = 500_000
 
 
 @dataclass(frozen=True)
@@ -106,34 +101,21 @@ def run(setting: Setting) -> list[Figure]:
     ]
 
 
-class Side:
+class Side(Stepped):
     """Our app on Spark, its table filled, and a sink that adds up what comes out."""
 
     name = "sums"
 
     def __init__(self, setting: Setting, world: World) -> None:
+        super().__init__(setting, "lookup")
         self.got = (0, 0, 0)
-        self.storage = setting.fresh("lookup")
-        app = hr.App("lookup", storage=self.storage, shards=2)
-        table = app.table("table", RIGHT, key="k", event_time="since", partitions=2)
-        rows = app.stream("rows", LEFT, event_time="at", partitions=2)
+        table = self.table("table", RIGHT, key="k", event_time="since", partitions=2)
+        rows = self.app.stream("rows", LEFT, event_time="at", partitions=2)
         rows.join(table.drop("since"), on="k", how="left").to(self)
-        log = hr.Log(self.storage / "log")
-        log.create_topic("table", RIGHT, key="k", event_time="since", cleanup="compact", partitions=2)
-        log.create_topic("rows", LEFT, event_time="at", partitions=2)
+        self.log.create_topic("rows", LEFT, event_time="at", partitions=2)
         every = world.table()
-        for first in range(0, len(every), _CHUNK):
-            log.topic("table").append(every.slice(first, _CHUNK))
-        self.stepped = Stepped(setting, app, log)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stepped.stop()
-        shutil.rmtree(self.storage, ignore_errors=True)
+        self.fill("table", len(every), lambda first, last: every.slice(first, last - first))
+        self.start()
 
     def write(self, epoch: int, rows: pa.Table) -> None:  # noqa: ARG002 -- what a sink is given
         """Take an epoch's rows."""
@@ -146,7 +128,7 @@ class Side:
         self.got = (0, 0, 0)
         half = part.rows.num_rows // 2
         rows = [("rows", part.rows.slice(0, half), 0), ("rows", part.rows.slice(half), 1)]
-        took = self.stepped.epoch([("table", part.changes, None), *rows])
+        took = self.step([("table", part.changes, None), *rows])
         same("our lookup", self.got, part.answer)
         return took
 
@@ -155,8 +137,8 @@ def _rival(setting: Setting, parts: Sequence[Part], *, checked: bool) -> float:
     """Run Spark's query over the parts, a batch each, and return its milliseconds by its own account."""
     folder = setting.fresh("parts")
     for number, part in enumerate(parts):
-        _write(folder / f"table{number}", part.table, files=2)
-        _write(folder / "rows", part.rows, files=1, number=number)
+        write_parquet(folder / f"table{number}", part.table, files=2)
+        write_parquet(folder / "rows", part.rows, files=1, number=number)
     spark, answers = setting.rival({}), []
 
     def joined(batch: Any, number: int) -> None:
@@ -166,7 +148,7 @@ def _rival(setting: Setting, parts: Sequence[Part], *, checked: bool) -> float:
             row = made.selectExpr("count(*)", "count(*) - count(w)", "sum(v * w)").first()
             answers.append(tuple(row))
         else:
-            made.write.format("noop").mode("overwrite").save()
+            drop(made)
 
     read = spark.readStream.schema(LEFT).option("maxFilesPerTrigger", 1).parquet(str(folder / "rows"))
     writer = read.writeStream.foreachBatch(joined).option("checkpointLocation", str(setting.fresh("checkpoint")))
@@ -178,15 +160,6 @@ def _rival(setting: Setting, parts: Sequence[Part], *, checked: bool) -> float:
         same("the rival's join", answers, [part.answer for part in parts])
     shutil.rmtree(folder, ignore_errors=True)
     return float(sum(each["durationMs"]["triggerExecution"] for each in batches))
-
-
-def _write(folder: Path, table: pa.Table, *, files: int, number: int = 0) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    part = -(-table.num_rows // files)
-    for at in range(files):
-        path = folder / f"{number + at:05d}.parquet"
-        pq.write_table(table.slice(at * part, part), path)
-        os.utime(path, (FIRST // 1_000_000 + number,) * 2)  # Spark reads files in the order of their times
 
 
 def _times(hour: int, count: int, after: int) -> pa.Array:

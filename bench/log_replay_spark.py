@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import headrace as hr
+from bench.anew import drop
 from bench.figure import Figure, paired, same
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _measure(setting: Setting, shape: Shape) -> list[Figure]:
 
     same("the rows", *(frame().selectExpr(*checksum.split(", ", 1)).collect() for frame in (ours, theirs)))
     ways = {
-        "rows that are dropped": lambda frame: frame.write.format("noop").mode("overwrite").save(),
+        "rows that are dropped": drop,
         "an aggregate over every column": lambda frame: frame.selectExpr(*shape.aggregate.split(", ")).collect(),
     }
     return [_figure(setting, f"{shape.name}, {way}", rows, (ours, theirs), do) for way, do in ways.items()]

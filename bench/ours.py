@@ -12,6 +12,7 @@ from bench.rows import OUT_OF_ORDER, SCHEMA, TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from bench.rows import Rows
     from bench.setting import Setting
@@ -32,10 +33,15 @@ def catch_up(setting: Setting, rows: Rows, window: hr.Window, sink: Sums, *, emi
 def process(setting: Setting, rows: Rows, sink: Sums, steps: Callable[[Stream], Stream | Table]) -> Took:
     """Run an app of these steps over the rows, on a new storage, until all rows of the topic are processed."""
     storage = setting.fresh("ours")
+    app = hr.App("bench", storage=storage, topics=f"log:{rows.log}", shards=2)
+    steps(app.stream(TOPIC, SCHEMA, event_time="at", out_of_order=OUT_OF_ORDER)).to(sink)
+    return caught_up(setting, app, storage)
+
+
+def caught_up(setting: Setting, app: hr.App, storage: Path) -> Took:
+    """Run an app until all rows of its topics are processed; its storage goes."""
     began = time.perf_counter()
-    made = hr.App("bench", storage=storage, topics=f"log:{rows.log}", shards=2)
-    steps(made.stream(TOPIC, SCHEMA, event_time="at", out_of_order=OUT_OF_ORDER)).to(sink)
-    running = made.start(setting.spark)
+    running = app.start(setting.spark)
     try:
         running.await_caught_up(timeout=600)
         whole = time.perf_counter() - began

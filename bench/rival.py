@@ -45,13 +45,13 @@ WAYS = (
 def catch_up(setting: Setting, rows: Rows, way: Way, *, size: str, grace: str, groups: int) -> Took:
     """Run the query on a new checkpoint until all files are processed."""
     query = _query(setting.rival(way.settings), rows, way, size=size, grace=grace)
-    took, batches = process(setting, query, rows, mode="update")
+    took, batches = process(setting, query, rows.rows, mode="update")
     same("groups the rival holds", batches[-1]["stateOperators"][0]["numRowsTotal"], groups)
     return took
 
 
-def process(setting: Setting, frame: Any, rows: Rows, *, mode: str) -> tuple[Took, list[Any]]:
-    """Run a streaming query over the rows on a new checkpoint, to a noop sink; return its batches too."""
+def process(setting: Setting, frame: Any, rows: int, *, mode: str) -> tuple[Took, list[Any]]:
+    """Run a streaming query over so many rows on a new checkpoint, to a noop sink; return its batches too."""
     checkpoint = setting.fresh("theirs")
     writer = frame.writeStream.format("noop").outputMode(mode)
     began = time.perf_counter()
@@ -59,7 +59,7 @@ def process(setting: Setting, frame: Any, rows: Rows, *, mode: str) -> tuple[Too
     query.awaitTermination()
     whole = time.perf_counter() - began
     batches = list(query.recentProgress)
-    same("rows the rival read", sum(batch["numInputRows"] for batch in batches), rows.rows)
+    same("rows the rival read", sum(batch["numInputRows"] for batch in batches), rows)
     shutil.rmtree(checkpoint, ignore_errors=True)
     return Took(whole, *processing(batches)), batches
 

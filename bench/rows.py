@@ -5,15 +5,14 @@ Rows are a millisecond apart and arrive up to two seconds out of order; keys are
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 import headrace as hr
+from bench.anew import write_parquet
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,12 +50,7 @@ def make(setting: Setting, *, rows: int, keys: int) -> Rows:
         chunk = -(-rows // _CHUNKS)
         for number, first in enumerate(range(0, rows, chunk)):
             topic.append(table.slice(first, chunk), partition=number % PARTITIONS)
-    made.parquet.mkdir()
-    part = -(-rows // _FILES)
-    for number, first in enumerate(range(0, rows, part)):
-        path = made.parquet / f"{number:05d}.parquet"
-        pq.write_table(table.slice(first, part), path)
-        os.utime(path, (FIRST // 1_000_000 + number,) * 2)  # Spark reads files in the order of their times
+    write_parquet(made.parquet, table, files=_FILES)
     return made
 
 

@@ -14,6 +14,7 @@ import duckdb
 
 import headrace as hr
 from bench import ours, rows, sums
+from bench.anew import drop
 from bench.figure import Figure, paired, same
 
 if TYPE_CHECKING:
@@ -76,11 +77,10 @@ def _theirs(setting: Setting, data: Rows, answer: Path | None) -> float:
     spark = setting.rival({})
     spark.read.parquet(str(data.parquet)).createOrReplaceTempView("t")
     began = time.perf_counter()
-    write = _windows(spark).write
     if answer is None:
-        write.format("noop").mode("overwrite").save()
+        drop(_windows(spark))
     else:
-        write.parquet(str(answer))
+        _windows(spark).write.parquet(str(answer))
     return time.perf_counter() - began
 
 

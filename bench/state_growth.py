@@ -6,25 +6,21 @@ go to both in turn; a group is one of the state's, chosen evenly, so nothing is 
 
 from __future__ import annotations
 
-import shutil
 import statistics
 import time
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-import headrace as hr
 from bench import ours, sums
+from bench.fed import Fed
 from bench.figure import Figure, paired, same
-from bench.progress import epochs_ms
 from headrace.base.time import SystemClock
 from headrace.engine.engine import Engine, Settings
 from headrace.engine.inprocess import InProcess
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from bench.setting import Setting
 
 SCHEMA = "k bigint, v bigint"
@@ -32,7 +28,6 @@ DELTA = 1_000
 WARM = 5
 SMALL, LARGE = 200_000, 1_000_000
 SEED = 7
-_CHUNK = 500_000
 
 
 def run(setting: Setting) -> list[Figure]:
@@ -49,7 +44,7 @@ def _measure(setting: Setting, groups: int, side: type[_Side]) -> Figure:
     epochs = setting.runs(40, 15)
     setting.say(f"{side.called}: filling states of {groups:,} and {groups * 10:,} groups")
     with side(setting, groups) as small, side(setting, groups * 10) as large:
-        took = [(small.epoch(number), large.epoch(number)) for number in range(WARM + epochs)][WARM:]
+        took = [(small.epoch(), large.epoch()) for _ in range(WARM + epochs)][WARM:]
         small.check(WARM + epochs)
         large.check(WARM + epochs)
     less, more = ([pair[at] for pair in took] for at in (0, 1))
@@ -71,37 +66,22 @@ def _measure(setting: Setting, groups: int, side: type[_Side]) -> Figure:
     )
 
 
-class _Side:
+class _Side(Fed):
     """A storage with a state of so many groups, each of one row."""
 
     called = ""
 
     def __init__(self, setting: Setting, groups: int) -> None:
+        super().__init__(setting, "growth")
         self.groups = groups
-        self.storage = setting.fresh("state")
         self.sink = sums.Sums()
-        self.app = hr.App("growth", storage=self.storage, shards=2)
         self.app.stream("rows", SCHEMA).group_by("k").agg(**ours.AGGREGATES).to(self.sink)
         self.random = np.random.default_rng(SEED)
-        with hr.Log(self.storage / "log") as log:
-            topic = log.create_topic("rows", SCHEMA, partitions=2)
-            for first in range(0, groups, _CHUNK):
-                topic.append(_table(np.arange(first, min(first + _CHUNK, groups), dtype=np.int64)))
+        self.log.create_topic("rows", SCHEMA, partitions=2)
+        self.fill("rows", groups, lambda first, last: _table(np.arange(first, last, dtype=np.int64)))
+        self.start()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-        shutil.rmtree(self.storage, ignore_errors=True)
-
-    def stop(self) -> None:
-        """Stop what runs."""
-        raise NotImplementedError
-
-    def epoch(self, number: int) -> float:
+    def epoch(self) -> float:
         """Run one epoch on the next delta and return its milliseconds."""
         raise NotImplementedError
 
@@ -118,8 +98,9 @@ class _Side:
 class _InProcess(_Side):
     called = "in process"
 
-    def __init__(self, setting: Setting, groups: int) -> None:
-        super().__init__(setting, groups)
+    def start(self) -> None:
+        """Work in this process; the log is the engine's from now on."""
+        self.log.close()
         settings = Settings(storage=self.storage, topics=None, shards=2, clock=SystemClock())
         self.engine = Engine(self.app.plan(), settings)
         self.carrier = InProcess(self.engine)
@@ -127,10 +108,11 @@ class _InProcess(_Side):
             self.carrier.step()
 
     def stop(self) -> None:
+        """Let go of the engine."""
         self.carrier.close()
         self.engine.close()
 
-    def epoch(self, number: int) -> float:  # noqa: ARG002 -- each is like the other
+    def epoch(self) -> float:
         self.engine.topics.log.topic("rows").append(self.delta())
         began = time.perf_counter()
         self.carrier.step()
@@ -140,28 +122,10 @@ class _InProcess(_Side):
 class _OnSpark(_Side):
     called = "on Spark"
 
-    def __init__(self, setting: Setting, groups: int) -> None:
-        super().__init__(setting, groups)
-        self.log = hr.Log(self.storage / "log")
-        self.running = self.app.start(setting.spark)
-        self.running.await_caught_up(timeout=300)
-
-    def stop(self) -> None:
-        self.running.stop()
-        self.log.close()
-
-    def epoch(self, number: int) -> float:  # noqa: ARG002 -- each is like the other
+    def epoch(self) -> float:
         """Take the time from Spark's account of the batch, as `tiny_epoch` does."""
-        known = set(self.sink.epochs)
-        self.log.topic("rows").append(self.delta())
-        self.running.await_caught_up(timeout=60)
-        (epoch,) = set(self.sink.epochs) - known
-        until = time.monotonic() + 60
-        while not (took := [batch for batch in ours.progress(self.running) if batch["batchId"] == epoch]):
-            if time.monotonic() > until:
-                raise TimeoutError("the epoch does not end")
-            time.sleep(0.01)
-        return epochs_ms(took)[-1]
+        (made,) = self.feed(self.sink, {"rows": self.delta()})
+        return self.took([made])
 
 
 def _table(keys: np.ndarray) -> pa.Table:  # type: ignore[type-arg]

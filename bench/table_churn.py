@@ -8,11 +8,10 @@ nothing: Parquet of the state, written beforehand, two columns, as many files as
 from __future__ import annotations
 
 import statistics
-import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
-
+from bench.anew import computed_ms, in_turn, write_parquet
 from bench.figure import Figure, paired, same
 from bench.group_sums import AGGREGATES, GroupSums
 from bench.tables import Rows, Side
@@ -39,11 +38,8 @@ def run(setting: Setting) -> list[Figure]:
             side.epoch(lambda: rows.update(churn))
         sink.check(rows)
         parquet = _best(setting, rows)
-        mine, theirs = [], []
-        for number in range(setting.runs(15, 5)):
-            mine.append(side.epoch(lambda: rows.update(churn)))
-            theirs.append(_recompute(setting, parquet))
-            setting.say(f"run {number + 1}: an epoch {mine[-1]:.0f} ms, a recomputation {theirs[-1]:.0f} ms")
+        epoch, anew = partial(side.epoch, lambda: rows.update(churn)), partial(_aggregate, setting, parquet)
+        mine, theirs = in_turn(setting, epoch, anew)
         sink.check(rows)
     ratio, spread = paired(theirs, mine)
     return [
@@ -68,22 +64,13 @@ def _best(setting: Setting, rows: Rows) -> Path:
     found = {}
     for files in _FILES:
         folder = setting.fresh("state") / f"{files} files"
-        folder.mkdir(parents=True)
-        part = -(-len(rows) // files)
-        for number in range(files):
-            pq.write_table(table.slice(number * part, part), folder / f"{number}.parquet")
+        write_parquet(folder, table, files=files)
         answer = _aggregate(setting, folder).selectExpr("count(*)", "sum(n)", "sum(total)").first()
         same(f"Spark's answer from {folder.name}", tuple(answer), (rows.groups, len(rows), int(rows.v.sum())))
-        took = min(_recompute(setting, folder) for _ in range(4))
+        took = min(computed_ms(partial(_aggregate, setting, folder)) for _ in range(4))
         setting.say(f"trial: theirs, {folder.name}: {took:.0f} ms")
         found[took] = folder
     return found[min(found)]
-
-
-def _recompute(setting: Setting, parquet: Path) -> float:
-    began = time.perf_counter()
-    _aggregate(setting, parquet).write.format("noop").mode("overwrite").save()
-    return (time.perf_counter() - began) * 1000
 
 
 def _aggregate(setting: Setting, parquet: Path) -> Any:

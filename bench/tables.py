@@ -6,20 +6,15 @@ and, one time in ten where groups may change, another group: then two groups cha
 
 from __future__ import annotations
 
-import shutil
-import time
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-import headrace as hr
-from bench import ours
-from bench.progress import epochs_ms, processing
+from bench.fed import Fed, Sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from bench.setting import Setting
     from headrace.dsl.table import Table
@@ -28,7 +23,6 @@ SCHEMA = "id bigint, g bigint, v bigint"
 TOPIC = "rows"
 SEED = 11
 VALUES = 1_000_000
-_CHUNK = 500_000
 _MOVED = 0.1
 
 
@@ -60,47 +54,18 @@ class Rows:
         return pa.table({"id": ids, "g": self.g[ids], "v": self.v[ids]})
 
 
-class Sink(Protocol):
-    """A sink of ours that knows which epochs it was given."""
-
-    name: str
-    epochs: list[int]
-
-    def write(self, epoch: int, rows: pa.Table) -> None:
-        """Take an epoch's delta."""
-        ...
-
-
 S = TypeVar("S", bound=Sink)
 
 
-class Side(Generic[S]):
+class Side(Fed, Generic[S]):
     """An app on Spark over such a table, and the sink that it feeds."""
 
     def __init__(self, setting: Setting, rows: Rows, sink: S, steps: Callable[[Table], Table]) -> None:
-        self.rows = rows
+        super().__init__(setting, "table")
         self.sink = sink
-        self.storage = setting.fresh("table")
-        self.app = hr.App("table", storage=self.storage, shards=2)
-        steps(self.app.table(TOPIC, SCHEMA, key="id", partitions=2)).to(sink)
-        self.log = hr.Log(self.storage / "log")
-        topic = self.log.create_topic(TOPIC, SCHEMA, key="id", cleanup="compact", partitions=2)
-        for first in range(0, len(rows), _CHUNK):
-            topic.append(rows.table(np.arange(first, min(first + _CHUNK, len(rows)))))
-        self.running = self.app.start(setting.spark)
-        self.running.await_caught_up(timeout=3_600)
-        seconds, epochs = processing(ours.progress(self.running))
-        setting.say(f"ours: a table of {len(rows):,} rows filled in {seconds:.1f} s, {epochs} epochs")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.running.stop()
-        self.log.close()
-        shutil.rmtree(self.storage, ignore_errors=True)
+        steps(self.table(TOPIC, SCHEMA, key="id", partitions=2)).to(sink)
+        self.fill(TOPIC, len(rows), lambda first, last: rows.table(np.arange(first, last)))
+        self.start()
 
     def epoch(self, change: Callable[[], pa.Table]) -> float:
         """Let the app take in changed rows in one epoch, and return its milliseconds by Spark's own account.
@@ -108,17 +73,6 @@ class Side(Generic[S]):
         An append to two partitions may be seen between them; what came in two epochs is no sample, and is done again.
         """
         while True:
-            known = set(self.sink.epochs)
-            self.log.topic(TOPIC).append(change())
-            self.running.await_caught_up(timeout=600)
-            made = set(self.sink.epochs) - known
+            made = self.feed(self.sink, {TOPIC: change()})
             if len(made) == 1:
-                return self._took(made.pop())
-
-    def _took(self, epoch: int) -> float:
-        until = time.monotonic() + 60
-        while not (took := [batch for batch in ours.progress(self.running) if batch["batchId"] == epoch]):
-            if time.monotonic() > until:
-                raise TimeoutError("the epoch does not end")
-            time.sleep(0.01)
-        return epochs_ms(took)[-1]
+                return self.took(made)

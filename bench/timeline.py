@@ -8,30 +8,25 @@ deleted in each epoch. The rival is given its input for nothing: Parquet of both
 
 from __future__ import annotations
 
-import shutil
 import statistics
-import time
-from typing import TYPE_CHECKING, Any, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-import headrace as hr
-from bench import ours
+from bench.anew import in_turn, warm, write_parquet
+from bench.fed import Fed
 from bench.figure import Figure, paired, same
-from bench.progress import epochs_ms, processing
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
     from bench.setting import Setting
 
 USERS, FOLLOWS, TWEETS = 100_000, 2_000_000, 500_000
 EPOCH, DELETED, WARM = 10_000, 100, 5
 SEED = 5
-_CHUNK = 500_000
 
 
 def run(setting: Setting) -> list[Figure]:
@@ -41,15 +36,12 @@ def run(setting: Setting) -> list[Figure]:
     world = World(setting)
     with Side(setting, world) as side:
         for _ in range(WARM):
-            side.epoch(world.tweet())
+            side.epoch()
         side.check()
-        folder = _written(setting, world)
-        _warm(setting, world, folder)
-        mine, theirs = [], []
-        for number in range(setting.runs(15, 5)):
-            mine.append(side.epoch(world.tweet()))
-            theirs.append(_recompute(setting, folder))
-            setting.say(f"run {number + 1}: an epoch {mine[-1]:.0f} ms, a recomputation {theirs[-1]:.0f} ms")
+        anew = partial(_joined, setting, _written(setting, world))
+        _agree(world, anew())
+        warm(setting, anew)
+        mine, theirs = in_turn(setting, side.epoch, anew)
         side.check()
     ratio, spread = paired(theirs, mine)
     return [
@@ -57,7 +49,7 @@ def run(setting: Setting) -> list[Figure]:
             bench="timeline",
             what=f"{world.each:,} tweets to their followers, {world.users:,} users, {len(world.follower):,} follows: "
             "theirs over ours",
-            rival=f"Spark joins all {world.standing:,} tweets with the follows anew, from Parquet",
+            rival=f"Spark joins all {len(world.standing):,} tweets with the follows anew, from Parquet",
             ratio=ratio,
             spread=spread,
             must=">= 15",
@@ -83,9 +75,16 @@ class World:
         self.fans = np.bincount(self.followee, minlength=self.users)
 
     @property
-    def standing(self) -> int:
-        """How many tweets there are now."""
-        return int((~self.gone).sum())
+    def standing(self) -> np.ndarray:  # type: ignore[type-arg]
+        """The numbers of the tweets that there are now."""
+        return np.flatnonzero(~self.gone)
+
+    @property
+    def answer(self) -> tuple[int, int]:
+        """How many entries there are, by the followers of all tweets that stand, and the sum of their numbers."""
+        standing = self.standing
+        fans = self.fans[self.author[standing]]
+        return int(fans.sum()), int((fans * standing).sum())
 
     def tweets(self, first: int, last: int) -> pa.Table:
         """Return some tweets as they are written."""
@@ -100,7 +99,7 @@ class World:
         """Return the next epoch's tweets and deletions."""
         first = len(self.author)
         self.author = np.concatenate([self.author, self.random.integers(0, self.users, self.each)])
-        old = self.random.choice(np.flatnonzero(~self.gone), self.deleted, replace=False)
+        old = self.random.choice(self.standing, self.deleted, replace=False)
         self.gone = np.concatenate([self.gone, np.zeros(self.each, np.bool_)])
         self.gone[old] = True
         came = self.tweets(first, first + self.each)
@@ -112,43 +111,24 @@ class World:
         return pa.concat_tables(marked)
 
 
-class Side:
+class Side(Fed):
     """Our app on Spark, filled, and a sink that adds up the entries that come and go."""
 
     name = "timeline"
 
     def __init__(self, setting: Setting, world: World) -> None:
+        super().__init__(setting, "timeline")
         self.world = world
         self.epochs: list[int] = []
         self.entries = self.sum = 0
-        self.storage = setting.fresh("timeline")
-        app = hr.App("timeline", storage=self.storage, shards=2)
-        tweets = app.table("tweets", "id bigint, author bigint, length bigint", key="id", partitions=1)
-        follows = app.table("follows", "follower bigint, followee bigint", key=("follower", "followee"), partitions=1)
-        tweets.join(follows, on={"author": "followee"}).to(self)
-        self.log = hr.Log(self.storage / "log")
-        self.log.create_topic("tweets", "id bigint, author bigint, length bigint", key="id", cleanup="compact")
+        tweets = self.table("tweets", "id bigint, author bigint, length bigint", key="id", partitions=1)
         both = ("follower", "followee")
-        self.log.create_topic("follows", "follower bigint, followee bigint", key=both, cleanup="compact")
-        table = world.follows()
-        for first in range(0, len(table), _CHUNK):
-            self.log.topic("follows").append(table.slice(first, _CHUNK))
-        for first in range(0, len(world.author), _CHUNK):
-            self.log.topic("tweets").append(world.tweets(first, min(first + _CHUNK, len(world.author))))
-        self.running = app.start(setting.spark)
-        self.running.await_caught_up(timeout=3_600)
-        seconds, epochs = processing(ours.progress(self.running))
-        setting.say(f"ours: {self.entries:,} entries made in {seconds:.1f} s, {epochs} epochs")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.running.stop()
-        self.log.close()
-        shutil.rmtree(self.storage, ignore_errors=True)
+        follows = self.table("follows", "follower bigint, followee bigint", key=both, partitions=1)
+        tweets.join(follows, on={"author": "followee"}).to(self)
+        every = world.follows()
+        self.fill("follows", len(every), lambda first, last: every.slice(first, last - first))
+        self.fill("tweets", len(world.author), world.tweets)
+        self.start()
 
     def write(self, epoch: int, rows: pa.Table) -> None:
         """Take an epoch's entries."""
@@ -157,56 +137,28 @@ class Side:
         self.entries += int(weight.sum())
         self.sum += int((rows.column("id").to_numpy() * weight).sum())
 
-    def epoch(self, change: pa.Table) -> float:
-        """Let the app take in an epoch and return its milliseconds by Spark's own account."""
-        known = set(self.epochs)
-        self.log.topic("tweets").append(change)
-        self.running.await_caught_up(timeout=600)
-        (epoch,) = set(self.epochs) - known
-        until = time.monotonic() + 60
-        while not (took := [batch for batch in ours.progress(self.running) if batch["batchId"] == epoch]):
-            if time.monotonic() > until:
-                raise TimeoutError("the epoch does not end")
-            time.sleep(0.01)
-        return epochs_ms(took)[-1]
+    def epoch(self) -> float:
+        """Let the app take in the next tweets and return the milliseconds by Spark's own account."""
+        return self.took(self.feed(self, {"tweets": self.world.tweet()}))
 
     def check(self) -> None:
-        """Hold the entries against a count of the followers of all tweets that stand."""
-        world = self.world
-        standing = np.flatnonzero(~world.gone)
-        fans = world.fans[world.author[standing]]
-        same("entries", self.entries, int(fans.sum()))
-        same("the sum of their tweets' numbers", self.sum, int((fans * standing).sum()))
+        """Hold the entries against those that there must be."""
+        same("entries, and the sum of their tweets' numbers", (self.entries, self.sum), self.world.answer)
 
 
 def _written(setting: Setting, world: World) -> Path:
     """Write both tables as Parquet, as many files as there are cores."""
     folder = setting.fresh("world")
-    standing = np.flatnonzero(~world.gone)
+    standing = world.standing
     tweets = pa.table({"id": standing, "author": world.author[standing]})
     for name, table in (("tweets", tweets), ("follows", world.follows())):
-        (folder / name).mkdir(parents=True)
-        part = -(-len(table) // 2)
-        for number in range(2):
-            pq.write_table(table.slice(number * part, part), folder / name / f"{number}.parquet")
+        write_parquet(folder / name, table, files=2)
     return folder
 
 
-def _warm(setting: Setting, world: World, folder: Path) -> None:
-    """Compare the rival's answer, and run it until it is warm."""
-    standing = np.flatnonzero(~world.gone)
-    count = _joined(setting, folder).selectExpr("count(*)", "sum(id)").first()
-    fans = world.fans[world.author[standing]]
-    same("Spark's entries", tuple(count), (int(fans.sum()), int((fans * standing).sum())))
-    for _ in range(4):
-        took = _recompute(setting, folder)
-    setting.say(f"theirs, warm: {took:.0f} ms")
-
-
-def _recompute(setting: Setting, folder: Path) -> float:
-    began = time.perf_counter()
-    _joined(setting, folder).write.format("noop").mode("overwrite").save()
-    return (time.perf_counter() - began) * 1000
+def _agree(world: World, frame: Any) -> None:
+    """Compare the rival's answer."""
+    same("Spark's entries", tuple(frame.selectExpr("count(*)", "sum(id)").first()), world.answer)
 
 
 def _joined(setting: Setting, folder: Path) -> Any:

@@ -1,0 +1,57 @@
+"""A rival that computes its answer anew, by a batch query over Parquet: its input, and how long it takes."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from bench.setting import Setting
+
+_FIRST = 1_767_225_600
+
+
+def write_parquet(folder: Path, table: pa.Table, *, files: int, number: int = 0) -> None:
+    """Write a table as files of equal parts, in order; the first one has this number."""
+    folder.mkdir(parents=True, exist_ok=True)
+    part = -(-table.num_rows // files)
+    for at, first in enumerate(range(0, table.num_rows, part), number):
+        path = folder / f"{at:05d}.parquet"
+        pq.write_table(table.slice(first, part), path)
+        os.utime(path, (_FIRST + at,) * 2)  # a stream of Spark's reads files in the order of their times
+
+
+def drop(frame: Any) -> None:
+    """Compute all rows of a frame and keep none."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def computed_ms(frame: Callable[[], Any]) -> float:
+    """Return the milliseconds that a query takes, from its making to its last row."""
+    began = time.perf_counter()
+    drop(frame())
+    return (time.perf_counter() - began) * 1000
+
+
+def warm(setting: Setting, frame: Callable[[], Any]) -> None:
+    """Compute a query until it is warm."""
+    took = [computed_ms(frame) for _ in range(4)]
+    setting.say(f"theirs, warm: {took[-1]:.0f} ms")
+
+
+def in_turn(setting: Setting, epoch: Callable[[], float], frame: Callable[[], Any]) -> tuple[list[float], list[float]]:
+    """Measure epochs of ours and recomputations in turn, in milliseconds."""
+    mine, theirs = [], []
+    for number in range(setting.runs(15, 5)):
+        mine.append(epoch())
+        theirs.append(computed_ms(frame))
+        setting.say(f"run {number + 1}: an epoch {mine[-1]:.0f} ms, a recomputation {theirs[-1]:.0f} ms")
+    return mine, theirs
