@@ -12,7 +12,7 @@ from headrace.dsl.joins import Said, joined
 from headrace.dsl.stream import Handle, Stream, same_app, united
 from headrace.plan import check
 from headrace.plan.joins import TableJoin
-from headrace.plan.nodes import CHANGE_TYPE, Aggregate, Changes, Late, Top
+from headrace.plan.nodes import CHANGE_TYPE, Changes, Late, Top, Windowed
 from headrace.plan.sinks import TopicSink
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Table(Handle):
             PlanError: this step has no windows, so nothing can be late for it.
 
         """
-        if not isinstance(self._node, Aggregate | Top) or self._node.window is None:
+        if not isinstance(self._node, Windowed) or self._node.window is None:
             raise InvalidPlan(
                 f'step "{self.name}" has no late rows',
                 hint="Only steps with a window do; take .late right after .agg(…) or .top(…).",

@@ -23,6 +23,7 @@ from headrace.plan.nodes import (
     Top,
     TopicSource,
     Where,
+    Windowed,
 )
 from headrace.plan.windows import AlignedWindow, SessionWindow, SlidingWindow
 
@@ -96,7 +97,7 @@ class Explanation:
             "exchange": self.plan.exchanged(node),
             "detail": _detail(node),
             "key": list(node.key) if node.key is not None else None,
-            "window": str(node.window) if isinstance(node, Aggregate | Top) and node.window else None,
+            "window": str(node.window) if isinstance(node, Windowed) and node.window else None,
             "emit": node.emit if isinstance(node, Aggregate) or (isinstance(node, Top) and node.window) else None,
             "state": _state(node),
             "schema": to_ddl(node.schema),

@@ -36,8 +36,7 @@ def _where(node: Where) -> frozenset[str]:
 
 @filled.register
 def _aggregate(node: Aggregate) -> frozenset[str]:
-    window = frozenset(("window_start", "window_end")) if node.window else frozenset[str]()
-    return (filled(node.up) & frozenset(node.keys)) | window
+    return (filled(node.up) & frozenset(node.keys)) | frozenset(node.bounds)
 
 
 @filled.register

@@ -303,28 +303,25 @@ class Union(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Aggregate(_Keyed):
-    """One row for each group, or each group and window, kept up to date."""
-
-    verb = "agg"
+class Windowed(_Keyed):
+    """A table of what there is in each group, or in each window of each group: kept up to date, or given when final."""
 
     window: Window | None
     emit: Emit
-    aggregates: Aggregates
 
     @property
-    def key(self) -> tuple[str, ...] | None:
-        """Group and window."""
-        return (*self.keys, "window_start", "window_end") if self.window else self.keys
+    def bounds(self) -> tuple[str, ...]:
+        """The columns that tell its windows apart."""
+        return () if self.window is None else ("window_start", "window_end")
 
     @property
     def is_table(self) -> bool:
-        """An aggregate is a table."""
+        """What it gives is corrected."""
         return True
 
     @property
     def appends(self) -> bool:
-        """Only results that are given once, at the end, are never withdrawn."""
+        """Only what is given once, at the end, is never withdrawn."""
         return self.emit == "final"
 
     @property
@@ -340,7 +337,21 @@ class Aggregate(_Keyed):
     @property
     def hold(self) -> int:
         """As long as its windows are corrected."""
-        return self.window.hold if self.window else 0
+        return 0 if self.window is None else self.window.hold
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Aggregate(Windowed):
+    """One row for each group, or each group and window."""
+
+    verb = "agg"
+
+    aggregates: Aggregates
+
+    @property
+    def key(self) -> tuple[str, ...] | None:
+        """Group and window."""
+        return (*self.keys, *self.bounds)
 
     @property
     def sealed(self) -> frozenset[str]:
@@ -363,11 +374,10 @@ class Dedupe(_Keyed):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Top(_Keyed):
-    """The `n` first rows of each group; `rank` names the column of their positions.
+class Top(Windowed):
+    """The `n` first rows of each group, or of each window of each group; `rank` names the column of their positions.
 
-    A `part` gives the first rows of each shard, of which a step below makes those of the whole. With a `window`, those
-    of each window of each group.
+    A `part` gives the first rows of each shard, of which a step below makes those of the whole.
     """
 
     verb = "top"
@@ -385,28 +395,7 @@ class Top(_Keyed):
         above = self.keys if self.rank is not None else self.up.key
         if above is None:
             return None
-        bounds = () if self.window is None else ("window_start", "window_end")
-        return (*above, *bounds, *(() if self.rank is None else (self.rank,)))
-
-    @property
-    def is_table(self) -> bool:
-        """Rows leave it."""
-        return True
-
-    @property
-    def appends(self) -> bool:
-        """A row that comes later may take another's place, but for places that are given once, at the end."""
-        return self.emit == "final"
-
-    @property
-    def judges(self) -> bool:
-        """With windows: they close."""
-        return self.window is not None
-
-    @property
-    def hold(self) -> int:
-        """As long as its windows are corrected."""
-        return self.window.hold if self.window else 0
+        return (*above, *self.bounds, *(() if self.rank is None else (self.rank,)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
