@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import crashing
+import disturbed
 import pytest
 
 import headrace as hr
@@ -27,25 +28,14 @@ def chunks(rows, size):
     return [rows[at : at + size] for at in range(0, len(rows), size)]
 
 
-def scenario(driver, crash_at=None, crash_in=()):
-    for number, rows in enumerate([*chunks(crashing.first(), 100), *chunks(crashing.second(), 100)]):
-        driver.send("t", *rows)
-        if crash_at and number in crash_in:
-            driver.crash(at=crash_at)
-            driver.restart()
-            if driver._engine.inputs.unread(driver._engine.last, 1):
-                driver.step()  # the epoch had not happened
-        else:
-            driver.step()
-    driver.run()
-    driver.finish()
-    return outputs(driver)
+def scenario(step=disturbed.quietly):
+    epochs = [*chunks(crashing.first(), 100), *chunks(crashing.second(), 100)]
+    return disturbed.played(crashing.make("unused"), epochs, step, outputs)
 
 
 @pytest.fixture(scope="module")
 def undisturbed():
-    with Driver(crashing.make("unused"), shards=2) as driver:
-        made = scenario(driver)
+    made = scenario()
     assert len(made["plain"]) == 1220
     assert len(made["late"]) == 20
     assert sum(row["n"] for row in made["windows"]) == 1200
@@ -55,26 +45,16 @@ def undisturbed():
 @pytest.mark.parametrize("point", POINTS)
 def test_a_crash_leaves_no_trace_in_the_outputs(undisturbed, point):
     """Byte for byte: the epochs are cut alike, so every row stands at its offset."""
-    epochs = (0,) if point == "during_snapshot" else (0, 3, 7, 8)
-    with Driver(crashing.make("unused"), shards=2) as driver:
-        assert scenario(driver, point, epochs) == undisturbed
+    assert scenario(disturbed.crashing(point, (0, 3, 7, 8))) == undisturbed
 
 
 def test_a_crash_in_every_epoch_is_survived(undisturbed):
-    with Driver(crashing.make("unused"), shards=2) as driver:
-        assert scenario(driver, "after_staging", range(12)) == undisturbed
+    assert scenario(disturbed.crashing("after_staging", range(12))) == undisturbed
 
 
 def test_state_is_rebuilt_from_its_files(undisturbed):
     """Nothing in memory is needed: every epoch begins with a restart."""
-    with Driver(crashing.make("unused"), shards=2) as driver:
-        for rows in [*chunks(crashing.first(), 100), *chunks(crashing.second(), 100)]:
-            driver.send("t", *rows)
-            driver.step()
-            driver.restart()
-        driver.run()
-        driver.finish()
-        assert outputs(driver) == undisturbed
+    assert scenario(disturbed.restarting) == undisturbed
 
 
 def test_a_crashed_driver_says_that_it_must_be_restarted():

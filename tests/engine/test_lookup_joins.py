@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import disturbed
 import pytest
 
 import headrace as hr
@@ -401,20 +402,14 @@ def crash_app():
     return app
 
 
-def scenario(driver, point=None, crash_in=()):
+def scenario(driver, step=disturbed.quietly):
     for number in range(5):
         for key in range(number, 12):
             right(driver, f"r{number}", number * 10 + key % 4, key=key)
         right(driver, None, number * 10 + 5, key=number)
         for key in range(14):
             left(driver, f"l{number}", number * 10 + key % 7, key=key)
-        if point and number in crash_in:
-            driver.crash(at=point)
-            driver.restart()
-            if driver._engine.inputs.unread(driver._engine.last, 1):
-                driver.step()
-        else:
-            driver.step()
+        step(driver, number)
     driver.run()
     return driver.read("out"), driver.read("foreign"), driver.view("counts")
 
@@ -433,8 +428,7 @@ def undisturbed():
 @pytest.mark.parametrize("point", POINTS)
 def test_a_crash_leaves_no_trace_in_a_lookup(undisturbed, point):
     with Driver(crash_app(), shards=2) as driver:
-        crash_in = (0,) if point == "during_snapshot" else (0, 3)
-        assert scenario(driver, point, crash_in) == undisturbed
+        assert scenario(driver, disturbed.crashing(point, (0, 3))) == undisturbed
 
 
 def test_the_state_of_a_lookup_is_rebuilt_from_its_files():

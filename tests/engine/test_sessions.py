@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import disturbed
 import pytest
 
 import headrace as hr
-from headrace.testing import POINTS, Driver
+from headrace.testing import Driver
 
 
 def at(minute):
@@ -131,35 +132,13 @@ def test_a_session_below_a_session_loses_nothing(drive):
     assert sum(each["n"] for each in driver.view("long")) == 48
 
 
-def script():
-    """Return epochs of rows out of order that merge, close and come late."""
-    return [
-        [row("abc"[(i * 7) % 3], (epoch * 9 + i * 11 % 14 - (epoch % 3) * 6), i % 4) for i in range(12)]
-        for epoch in range(7)
-    ]
-
-
 def outputs(driver):
     topics = [driver.read(name) for name in ("out", "changes", "late", "plain", "some")]
     return [driver.view("sessions"), *topics, driver.view("total")]
 
 
-def played(emit, crash_at=None, crash_in=(), *, restart=False):
-    with Driver(counting(grace=1, emit=emit), shards=2) as driver:
-        for number, rows in enumerate(script()):
-            driver.send("t", *rows)
-            if crash_at and number in crash_in:
-                driver.crash(at=crash_at)
-                driver.restart()
-                if driver._engine.inputs.unread(driver._engine.last, 1):
-                    driver.step()
-            else:
-                driver.step()
-            if restart:
-                driver.restart()
-        driver.run()
-        driver.finish()
-        return outputs(driver)
+def played(emit, step=disturbed.quietly):
+    return disturbed.played(counting(grace=1, emit=emit), disturbed.disorder(row), step, outputs)
 
 
 @pytest.fixture(scope="module")
@@ -173,16 +152,16 @@ def undisturbed():
 
 @pytest.mark.parametrize(
     ("emit", "point"),
-    [*(("changes", point) for point in POINTS), ("final", "after_staging"), ("final", "after_commit")],
+    disturbed.WINDOWED,
 )
 def test_a_crash_leaves_no_trace_in_sessions(undisturbed, emit, point):
     """Byte for byte: the epochs are cut alike, so every row stands at its offset."""
-    assert played(emit, point, (0,) if point == "during_snapshot" else (0, 3, 5)) == undisturbed[emit]
+    assert played(emit, disturbed.crashing(point, (0, 3, 5))) == undisturbed[emit]
 
 
 @pytest.mark.parametrize("emit", ["changes", "final"])
 def test_sessions_are_rebuilt_from_their_files(undisturbed, emit):
-    assert played(emit, restart=True) == undisturbed[emit]
+    assert played(emit, disturbed.restarting) == undisturbed[emit]
 
 
 @pytest.mark.parametrize("emit", ["changes", "final"])

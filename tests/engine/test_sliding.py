@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import disturbed
 import pytest
 
 import headrace as hr
-from headrace.testing import POINTS, Driver
+from headrace.testing import Driver
 
 SECOND = timedelta(seconds=1)
 MICRO = 0.000001
@@ -241,30 +242,12 @@ def test_a_result_carries_its_end_as_event_time_and_is_not_late_below(drive):
 # ---- crashes and restarts ----
 
 
-def script():
-    """Return epochs of rows out of order that correct windows, close them and come late."""
-    return [
-        [row("abc"[(i * 7) % 3], epoch * 9 + i * 11 % 14 - (epoch % 3) * 6, i % 4) for i in range(12)]
-        for epoch in range(7)
-    ]
+def outputs(driver):
+    return [driver.view("slides"), *(driver.read(name) for name in ("out", "changes", "late", "plain"))]
 
 
-def played(emit, crash_at=None, crash_in=(), *, restart=False):
-    with Driver(sliding(size=4, grace=1, emit=emit), shards=2) as driver:
-        for number, rows in enumerate(script()):
-            driver.send("t", *rows)
-            if crash_at and number in crash_in:
-                driver.crash(at=crash_at)
-                driver.restart()
-                if driver._engine.inputs.unread(driver._engine.last, 1):
-                    driver.step()
-            else:
-                driver.step()
-            if restart:
-                driver.restart()
-        driver.run()
-        driver.finish()
-        return [driver.view("slides"), *(driver.read(name) for name in ("out", "changes", "late", "plain"))]
+def played(emit, step=disturbed.quietly):
+    return disturbed.played(sliding(size=4, grace=1, emit=emit), disturbed.disorder(row), step, outputs)
 
 
 @pytest.fixture(scope="module")
@@ -278,16 +261,16 @@ def undisturbed():
 
 @pytest.mark.parametrize(
     ("emit", "point"),
-    [*(("changes", point) for point in POINTS), ("final", "after_staging"), ("final", "after_commit")],
+    disturbed.WINDOWED,
 )
 def test_a_crash_leaves_no_trace_in_sliding_windows(undisturbed, emit, point):
     """Byte for byte: the epochs are cut alike, so every row stands at its offset."""
-    assert played(emit, point, (0,) if point == "during_snapshot" else (0, 3, 5)) == undisturbed[emit]
+    assert played(emit, disturbed.crashing(point, (0, 3, 5))) == undisturbed[emit]
 
 
 @pytest.mark.parametrize("emit", ["changes", "final"])
 def test_sliding_windows_are_rebuilt_from_their_files(undisturbed, emit):
-    assert played(emit, restart=True) == undisturbed[emit]
+    assert played(emit, disturbed.restarting) == undisturbed[emit]
 
 
 # ---- what is said and refused ----

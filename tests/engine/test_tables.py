@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import disturbed
 import pyarrow as pa
 import pytest
 
@@ -276,18 +277,12 @@ def crash_app():
     return app
 
 
-def crash_scenario(driver, point=None, crash_in=()):
+def crash_scenario(driver, step=disturbed.quietly):
     for number in range(5):
         for topic in ("users", "facts"):
             driver.send(topic, *(user(key, "abc"[(key + number) % 3], key + number) for key in range(number, 20)))
         driver.delete("users", id=number)
-        if point and number in crash_in:
-            driver.crash(at=point)
-            driver.restart()
-            if driver._engine.inputs.unread(driver._engine.last, 1):
-                driver.step()
-        else:
-            driver.step()
+        step(driver, number)
     driver.run()
     return {name: driver.view(name) for name in ("users", "cities", "latest")} | {
         name: driver.read(name) for name in ("copy", "changes")
@@ -305,8 +300,7 @@ def undisturbed():
 @pytest.mark.parametrize("point", POINTS)
 def test_a_crash_leaves_no_trace_in_tables(undisturbed, point):
     with Driver(crash_app(), shards=2) as driver:
-        crash_in = (0,) if point == "during_snapshot" else (0, 3)
-        assert crash_scenario(driver, point, crash_in) == undisturbed
+        assert crash_scenario(driver, disturbed.crashing(point, (0, 3))) == undisturbed
 
 
 def test_state_of_tables_is_rebuilt_from_its_files():

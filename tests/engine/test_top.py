@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from datetime import UTC, datetime
 
+import disturbed
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -23,7 +24,7 @@ from headrace.base.errors import (
     WrongType,
 )
 from headrace.engine.reset import reset
-from headrace.testing import Driver
+from headrace.testing import POINTS, Driver
 
 SCHEMA = "k string, g int, v int, x double, at timestamp"
 COLUMNS = ("k", "g", "v", "x", "at")
@@ -365,7 +366,7 @@ def test_after_every_epoch_spark_gives_the_same(spark):
 # ---- crashes ----
 
 
-def outputs(point=None, epochs=()):
+def outputs(step=disturbed.quietly):
     """All that anyone can see after some epochs, of which some crash."""
     app = hr.App("crashing", shards=2)
     table = app.stream("t", SCHEMA, event_time="at").group_by("k").agg(g="max(g)", v="sum(v)")
@@ -378,13 +379,7 @@ def outputs(point=None, epochs=()):
             driver.send(
                 "t", *(row(f"{n * 7 % 23}", n * 5 % 17 - 8, g=n % 3) for n in range(number * 30, number * 30 + 30))
             )
-            if number in epochs:
-                driver.crash(at=point)
-                driver.restart()
-                if driver._running.last.epoch < number:
-                    driver.step()
-            else:
-                driver.step()
+            step(driver, number)
         return driver.read("best"), driver.read("least"), driver.view("best")
 
 
@@ -393,21 +388,10 @@ def undisturbed():
     return outputs()
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        "before_staging",
-        "after_staging",
-        "during_snapshot",
-        "during_commit",
-        "after_commit",
-        "between_topics",
-        "before_views",
-    ],
-)
+@pytest.mark.parametrize("point", POINTS)
 def test_a_crash_leaves_no_trace(point, undisturbed):
     """Byte for byte what a run gives that never crashed."""
-    assert outputs(point, {0} if point == "during_snapshot" else {0, 2}) == undisturbed
+    assert outputs(disturbed.crashing(point, (0, 2))) == undisturbed
 
 
 def test_a_ranking_of_a_table_is_not_reset_alone(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import disturbed
 import pytest
 
 import headrace as hr
@@ -375,7 +376,7 @@ def crash_app():
     return app
 
 
-def scenario(driver, point=None, crash_in=()):
+def scenario(driver, step=disturbed.quietly):
     for number in range(6):
         first = number * 10
         for nr in range(10):
@@ -383,13 +384,7 @@ def scenario(driver, point=None, crash_in=()):
             order(driver, first + nr, first + nr - nr % 2, "abcd"[nr % 4])
         if number == 3:
             order(driver, 900, 1, "a")
-        if point and number in crash_in:
-            driver.crash(at=point)
-            driver.restart()
-            if driver._engine.inputs.unread(driver._engine.last, 1):
-                driver.step()
-        else:
-            driver.step()
+        step(driver, number)
     driver.finish()
     return driver.read("out"), driver.read("late"), driver.view("totals")
 
@@ -407,14 +402,12 @@ def undisturbed():
 @pytest.mark.parametrize("point", POINTS)
 def test_a_crash_leaves_no_trace_in_versions(undisturbed, point):
     with Driver(crash_app(), shards=2) as driver:
-        crash_in = (0,) if point == "during_snapshot" else (2, 4)
-        assert scenario(driver, point, crash_in) == undisturbed
+        assert scenario(driver, disturbed.crashing(point, (2, 4))) == undisturbed
 
 
 def test_the_state_of_versions_is_rebuilt_from_its_files(undisturbed):
     with Driver(crash_app(), shards=2) as driver:
-        step, driver.step = driver.step, lambda: (step(), driver.restart())
-        assert scenario(driver) == undisturbed
+        assert scenario(driver, disturbed.restarting) == undisturbed
 
 
 def test_a_changed_version_join_is_refused_and_a_longer_history_is_not(tmp_path):

@@ -1,0 +1,60 @@
+"""What the tests of crashes in one process share: how an epoch is run, disturbed or not, which must make no difference.
+
+A scenario sends an epoch's input and runs the epoch with `step(driver, number)`, one of these.
+"""
+
+from __future__ import annotations
+
+from headrace.testing import POINTS, Driver
+
+WINDOWED = [*(("changes", point) for point in POINTS), ("final", "after_staging"), ("final", "after_commit")]
+"""Where steps with windows crash: corrected results everywhere, final ones around the commit."""
+
+
+def quietly(driver, number):  # noqa: ARG001 -- an epoch like all
+    """Run an epoch."""
+    driver.step()
+
+
+def restarting(driver, number):  # noqa: ARG001 -- an epoch like all
+    """Run an epoch and start again: nothing in memory is needed."""
+    driver.step()
+    driver.restart()
+
+
+def crashing(point, epochs):
+    """Return how to run epochs of which these crash at a point; a snapshot of the state is made in the first alone."""
+    crash_in = (0,) if point == "during_snapshot" else epochs
+
+    def step(driver, number):
+        if number not in crash_in:
+            driver.step()
+            return
+        driver.crash(at=point)
+        driver.restart()
+        if driver._engine.inputs.unread(driver._engine.last, 1):
+            driver.step()  # the epoch had not happened
+
+    return step
+
+
+def disorder(row):
+    """Return epochs of rows out of order that correct windows, make them meet and close, and come late.
+
+    `row(key, time, value)` makes one; the times are of the size of a window.
+    """
+    return [
+        [row("abc"[(i * 7) % 3], epoch * 9 + i * 11 % 14 - (epoch % 3) * 6, i % 4) for i in range(12)]
+        for epoch in range(7)
+    ]
+
+
+def played(app, epochs, step, see):
+    """Send rows of `t` epoch by epoch, run all to the end, and return what `see` sees."""
+    with Driver(app, shards=2) as driver:
+        for number, rows in enumerate(epochs):
+            driver.send("t", *rows)
+            step(driver, number)
+        driver.run()
+        driver.finish()
+        return see(driver)
