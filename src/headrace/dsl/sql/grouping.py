@@ -15,12 +15,12 @@ from headrace.dsl.sql.relation import (
     Relation,
     Scope,
     Visible,
+    asks,
     columns_in,
     fixed,
     is_outer,
     name_of,
     parts,
-    queries_in,
     rebuilt,
 )
 from headrace.dsl.sql.windowing import bound_of, is_window, window_of
@@ -85,7 +85,7 @@ def given_by(
     selects, tests = _with_bounds(select)
     wanted = _wanted(selects, scope, strict=strict)
     for _, tree in wanted:
-        if any(True for _ in queries_in(tree)):
+        if asks(tree):
             raise UnsupportedQuery(shown(tree), "a subquery beside aggregates is not kept", hint="Join it after them.")
     aliases = Aliases(queries, wanted, scope)
     groups = Groups(queries, scope, wanted, _keys(select, scope, aliases))
@@ -267,7 +267,7 @@ class Groups:
                 self._aggregate(name, tree)
 
     def _key(self, tree: exp.Expression) -> None:
-        if any(True for _ in queries_in(tree)):
+        if asks(tree):
             raise UnsupportedQuery(shown(tree), "a subquery in group by is not kept")
         if is_outer(tree):
             raise UnsupportedQuery(shown(tree), "a group cannot read the query around")
@@ -321,9 +321,9 @@ class Groups:
         resolved = [self.over(self.scope.resolved(test)) for test in tests]
         table = self._table()
         relation = self._relation(table)
-        plain = [test for test in resolved if not any(True for _ in queries_in(test))]
+        plain = [test for test in resolved if not asks(test)]
         relation = relation.where([self._only(test, table.columns) for test in plain])
-        asking = [test for test in resolved if any(True for _ in queries_in(test))]
+        asking = [test for test in resolved if asks(test)]
         relation = subqueries.met(self.queries, relation, [fixed(test) for test in asking], names)
         out = [(name, self._only(self.over(tree), table.columns)) for name, tree in self.wanted]
         return relation.handle, out

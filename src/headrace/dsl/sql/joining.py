@@ -20,10 +20,10 @@ from headrace.dsl.sql.relation import (
     Relation,
     Scope,
     Visible,
+    asks,
     columns_in,
     is_outer,
     parts,
-    queries_in,
 )
 from headrace.dsl.sql.sources import items_of
 
@@ -57,8 +57,8 @@ def body_of(queries: Queries, select: exp.Select, names: Mapping[str, Common], o
     items, tests = items_of(queries, select, names)
     marked = Marked(items)
     scope = Scope(marked.seen(len(items)), outer)
-    asking = [test for test in tests if any(True for _ in queries_in(test))]
-    resolved = [scope.resolved(test) for test in tests if not any(True for _ in queries_in(test))]
+    asking = [test for test in tests if asks(test)]
+    resolved = [scope.resolved(test) for test in tests if not asks(test)]
     links = [test for test in resolved if is_outer(test)]
     plain = [test for test in resolved if not is_outer(test)]
     moments = [item.at for item in items if item.at is not None]
@@ -190,7 +190,7 @@ class Joins:
     def _resolve(self, number: int, item: Item) -> None:
         scope = Scope(self.marked.seen(number + 1, one_sided=number))
         tests = parts(item.on)
-        if any(any(True for _ in queries_in(test)) for test in tests):
+        if any(asks(test) for test in tests):
             raise UnsupportedQuery(shown(item.on), "a subquery in on is not kept", hint="Say it in where.")
         self.ons[number] = [scope.resolved(test) for test in tests]
 

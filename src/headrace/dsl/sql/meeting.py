@@ -9,7 +9,7 @@ from sqlglot import exp
 from headrace.base.errors import UnsupportedQuery
 from headrace.dsl.sql.intervals import interval
 from headrace.dsl.sql.marks import mark, numbers, placed, sides
-from headrace.dsl.sql.output import apart, free, joined
+from headrace.dsl.sql.output import agreeing, apart, computed, free, joined
 from headrace.dsl.sql.reading import shown
 from headrace.dsl.sql.relation import Scope, name_of, together
 from headrace.dsl.sql.times import is_time
@@ -43,7 +43,7 @@ class Meeting:
             found = sides(test, self.joins.joined, self.number)
             if found is not None:
                 self._agree(test, *found)
-        said: dict[str, Any] = {"on": self._on(), "how": self.item.how}
+        said: dict[str, Any] = {"on": agreeing(self.pairs), "how": self.item.how}
         said |= self._timed()
         suffix, after = self._names()
         tests = self._rest()
@@ -74,13 +74,11 @@ class Meeting:
         if name is not None and any(name == taken for taken, _ in self.pairs):
             return
         if name is None:
-            name = free("_left", [*self.left.columns, *self.right.columns])
-            self.left = self.left.with_columns(**{name: shown(here)})
+            self.left, name = computed(self.left, here, "_left", self.right)
         there = placed(right, self.own)
         other = name_of(there)
         if other is None:
-            other = free("_right", [*self.left.columns, *self.right.columns])
-            self.right = self.right.with_columns(**{other: shown(there)})
+            self.right, other = computed(self.right, there, "_right", self.left)
         elif other == name and self._apart(name_of(left), name_of(right)):
             other = self._rename(str(name_of(right)), f"{other}_{self.item.alias}")
         self.pairs.append((name, other))
@@ -97,12 +95,6 @@ class Meeting:
         self.right = self.right.rename(**{name: self.own[marked]})
         self.own[marked] = name
         return name
-
-    def _on(self) -> object:
-        if all(left == right for left, right in self.pairs):
-            names = tuple(left for left, _ in self.pairs)
-            return names[0] if len(names) == 1 else names
-        return dict(self.pairs)
 
     # ---- what else is asked ----
 

@@ -116,6 +116,20 @@ def free(name: str, taken: Iterable[str]) -> str:
     return tried
 
 
+def computed(handle: Handle, tree: exp.Expression, name: str, beside: Handle) -> tuple[Handle, str]:
+    """Return a step with one column more, which holds an expression, and its name: `beside` has none like it."""
+    name = free(name, [*handle.columns, *beside.columns])
+    return handle.with_columns(**{name: shown(tree)}), name
+
+
+def agreeing(pairs: Sequence[tuple[str, str]]) -> object:
+    """Return what a join says of the columns in which rows agree: a name, names, or pairs where these differ."""
+    if any(left != right for left, right in pairs):
+        return dict(pairs)
+    names = tuple(left for left, _ in pairs)
+    return names[0] if len(names) == 1 else names
+
+
 def apart(
     left: Sequence[str], right: Sequence[str], shared: Sequence[str], alias: str
 ) -> tuple[str | None, dict[str, str]]:

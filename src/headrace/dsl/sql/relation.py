@@ -228,6 +228,11 @@ def queries_in(tree: exp.Expression) -> Iterator[exp.Query]:
         yield from queries_in(child)
 
 
+def asks(tree: exp.Expression) -> bool:
+    """Return whether an expression has a subquery."""
+    return any(True for _ in queries_in(tree))
+
+
 def is_outer(tree: exp.Expression) -> bool:
     """Return whether a resolved expression reads the query around."""
     return any(column.args.get(OUTER) for column in columns_in(tree))

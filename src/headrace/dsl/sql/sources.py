@@ -63,17 +63,16 @@ def items_of(
     if first is None:
         raise UnsupportedQuery(shown(select), "a query without from has no rows that change")
     where = select.args.get("where")
-    tests = parts(None if where is None else where.this)
+    found = _From(queries, select, names, parts(None if where is None else where.this))
     items: list[Item] = []
     for join in [None, *(select.args.get("joins") or ())]:
-        tree = first.this if join is None else join.this
-        item, tests = _item(queries, select, tree, names, tests)
+        item = found.item(first.this if join is None else join.this)
         if item.alias and any(known.alias.lower() == item.alias.lower() for known in items):
             raise InvalidQuery(f'two relations are called "{item.alias}"', hint="Give one an alias: from t as other.")
         if join is not None:
             _joined(join, item, items)
         items.append(item)
-    return items, tests
+    return items, found.tests
 
 
 def _joined(join: exp.Join, item: Item, before: Sequence[Item]) -> None:
@@ -89,63 +88,47 @@ def _joined(join: exp.Join, item: Item, before: Sequence[Item]) -> None:
         item.using = tuple(v.name for v in item.relation.columns if v.name.lower() in seen)
 
 
-def _item(
-    queries: Queries,
-    select: exp.Select,
-    tree: exp.Expression,
-    names: Mapping[str, Common],
-    tests: list[exp.Expression],
-) -> tuple[Item, list[exp.Expression]]:
-    check_parts(tree)
-    alias = tree.args.get("alias")
-    called = alias.name if alias is not None and alias.this is not None else ""
-    columns = tuple(name.name for name in alias.args.get("columns") or ()) if alias is not None else ()
-    if isinstance(tree, exp.Table):
-        return _named(queries, select, tree, names, tests, called=called, columns=columns)
-    assert isinstance(tree, exp.Subquery)  # noqa: S101 -- check_parts knows no other
-    handle, tests = _inside(queries, select, tree.this, names, tests, alias=called, columns=columns)
-    return Item(called, Relation.whole(handle, called or None), tree), tests
+@dataclass(slots=True)
+class _From:
+    """The relations of a select, one by one; `tests` are those of `where` that none has met yet."""
 
+    queries: Queries
+    select: exp.Select
+    names: Mapping[str, Common]
+    tests: list[exp.Expression]
 
-def _named(
-    queries: Queries,
-    select: exp.Select,
-    tree: exp.Table,
-    names: Mapping[str, Common],
-    tests: list[exp.Expression],
-    *,
-    called: str,
-    columns: tuple[str, ...],
-) -> tuple[Item, list[exp.Expression]]:
-    name = ".".join(part.name for part in tree.parts)
-    common = names.get(name.lower())
-    if common is None:
-        handle = queries.context.source(name)
-    else:
-        handle, tests = _inside(
-            queries, select, common.query, common.inside, tests, alias=called or name, columns=common.columns
-        )
-    version = tree.args.get("version")
-    at = None if version is None else version.expression
-    return Item(called or name, Relation.whole(renamed(handle, columns, tree), called or name), tree, at=at), tests
+    def item(self, tree: exp.Expression) -> Item:
+        """Return a relation as it stands in `from`."""
+        check_parts(tree)
+        alias = tree.args.get("alias")
+        called = alias.name if alias is not None and alias.this is not None else ""
+        columns = tuple(name.name for name in alias.args.get("columns") or ()) if alias is not None else ()
+        if isinstance(tree, exp.Table):
+            return self._named(tree, called, columns)
+        assert isinstance(tree, exp.Subquery)  # noqa: S101 -- check_parts knows no other
+        handle = self._inside(tree.this, self.names, alias=called, columns=columns)
+        return Item(called, Relation.whole(handle, called or None), tree)
 
+    def _named(self, tree: exp.Table, called: str, columns: Sequence[str]) -> Item:
+        name = ".".join(part.name for part in tree.parts)
+        called = called or name
+        common = self.names.get(name.lower())
+        if common is None:
+            handle = self.queries.context.source(name)
+        else:
+            handle = self._inside(common.query, common.inside, alias=called, columns=common.columns)
+        version = tree.args.get("version")
+        at = None if version is None else version.expression
+        return Item(called, Relation.whole(renamed(handle, columns, tree), called), tree, at=at)
 
-def _inside(
-    queries: Queries,
-    select: exp.Select,
-    query: exp.Query,
-    names: Mapping[str, Common],
-    tests: list[exp.Expression],
-    *,
-    alias: str,
-    columns: Sequence[str],
-) -> tuple[Handle, list[exp.Expression]]:
-    """Return a query's rows; one that ranks is cut where the query around asks for the first ranks."""
-    ranking = ranking_of(query)
-    if ranking is None:
-        return renamed(queries.whole(query, names, strict=not columns), columns, query), tests
-    bound = bounded(ranking, select, alias, tests)
-    return renamed(queries.first(query, names, ranking, bound), columns, query), bound.rest
+    def _inside(self, query: exp.Query, names: Mapping[str, Common], *, alias: str, columns: Sequence[str]) -> Handle:
+        """Return a query's rows; one that ranks is cut where the query around asks for the first ranks."""
+        ranking = ranking_of(query)
+        if ranking is None:
+            return renamed(self.queries.whole(query, names, strict=not columns), columns, query)
+        bound = bounded(ranking, self.select, alias, self.tests)
+        self.tests = bound.rest
+        return renamed(self.queries.first(query, names, ranking, bound), columns, query)
 
 
 def renamed(handle: Handle, columns: Sequence[str], tree: exp.Expression) -> Handle:

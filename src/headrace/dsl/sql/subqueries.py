@@ -8,9 +8,20 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from headrace.base.errors import UnsupportedQuery
-from headrace.dsl.sql.output import apart, column, free, joined, selected
+from headrace.dsl.sql.output import agreeing, apart, column, computed, free, joined, selected
 from headrace.dsl.sql.reading import said, shown
-from headrace.dsl.sql.relation import OUTER, Relation, Scope, columns_in, fixed, name_of, queries_in, rebuilt, together
+from headrace.dsl.sql.relation import (
+    OUTER,
+    Relation,
+    Scope,
+    asks,
+    columns_in,
+    fixed,
+    name_of,
+    queries_in,
+    rebuilt,
+    together,
+)
 from headrace.dsl.stream import Stream
 from headrace.plan.filled import filled
 
@@ -59,7 +70,7 @@ def in_columns(
     relation, made = scope.relation, []
     for item in items:
         each = item
-        if any(True for _ in queries_in(item)):
+        if asks(item):
             _refuse_streams(relation, item)
             relation, each = Asking(queries, relation, names, scope.outer).values(item, needed=False)
         made.append(each)
@@ -175,8 +186,7 @@ class Asking:
         for around, inside in links.pairs:
             name = name_of(around)
             if name is None or name in on:
-                name = free("_left", [*left.columns, *handle.columns])
-                left = left.with_columns(**{name: shown(around)})
+                left, name = computed(left, around, "_left", handle)
             on[name] = self._given(out, inside, handle)
         for each in [each for test in tests for each in columns_in(test) if not each.args.get(OUTER)]:
             right_names[each.name] = self._given(out, column(each.name), handle)
@@ -188,7 +198,7 @@ class Asking:
         if tests:
             seen = {inner: after[name] for inner, name in right_names.items()}
             said_["where"] = shown(together([_over_both(test, seen) for test in tests]))
-        made = joined(self.queries.context, left, right, {"on": _on(on), "how": how, **said_})
+        made = joined(self.queries.context, left, right, {"on": agreeing([*on.items()]), "how": how, **said_})
         return self.relation.under(made)
 
     def _given(self, out: list[tuple[str, exp.Expression]], tree: exp.Expression, handle: Handle) -> str:
@@ -260,12 +270,11 @@ class Asking:
         for around, inner in [(each, on.pop(shown(each))) for each, _ in links.pairs]:
             plain = name_of(around)
             if plain is None or plain in on:
-                plain = free("_left", [*left.columns, *right.columns])
-                left = left.with_columns(**{plain: shown(around)})
+                left, plain = computed(left, around, "_left", right)
             on[plain] = inner
         how = "inner" if needed and not counts else "left"
         said_, after = self._said(left, right, on)
-        made = joined(self.queries.context, left, right, {"on": _on(on), "how": how, **said_})
+        made = joined(self.queries.context, left, right, {"on": agreeing([*on.items()]), "how": how, **said_})
         self.relation = self.relation.under(made)
         value = fixed(column(after[name]))
         return exp.Anonymous(this="coalesce", expressions=[value, exp.Literal.number(0)]) if counts else value
@@ -312,12 +321,6 @@ class Asking:
             on[shown(around)] = own
         grouped = relation.handle.group_by(*plain, **computed)
         return self.queries.context.settled(grouped.agg(**{name: shown(tree)})), on
-
-
-def _on(pairs: Mapping[str, str]) -> object:
-    if all(left == right for left, right in pairs.items()):
-        return tuple(pairs) if len(pairs) > 1 else next(iter(pairs))
-    return dict(pairs)
 
 
 def _pair(test: exp.Expression) -> tuple[exp.Expression, exp.Expression] | None:
