@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench import ours, rival, sums
-from bench.figure import Figure, paired, same
+from bench.figure import Figure, beside, same
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,18 +53,14 @@ def measure(setting: Setting, case: Case, data: Rows) -> Figure:
         same("our rows of this run", sink.answer, kept.answer)
         theirs.append(_theirs(setting, case, data, way))
         setting.say(f"run {number + 1}: ours {mine[-1]}; theirs {theirs[-1]}")
-    ratio, spread = paired([t.processing for t in theirs], [t.processing for t in mine])
-    return Figure(
-        bench=case.bench,
+    return beside(
+        case.bench,
         what=f"{data.rows:,} rows, {case.mine[0]:,} {case.what}: processing time, theirs over ours",
         rival=f"{case.rival}, {way.name}",
-        ratio=ratio,
-        spread=spread,
         must=case.must,
-        ours=statistics.median(t.processing for t in mine),
-        theirs=statistics.median(t.processing for t in theirs),
+        ours=[t.processing for t in mine],
+        theirs=[t.processing for t in theirs],
         unit="s",
-        runs=len(mine),
     )
 
 

@@ -72,6 +72,25 @@ def paired(over: Sequence[float], under: Sequence[float]) -> tuple[float, tuple[
     return statistics.median(ratios), (min(ratios), max(ratios))
 
 
+def beside(
+    bench: str, *, what: str, rival: str, must: str | None, ours: Sequence[float], theirs: Sequence[float], unit: str
+) -> Figure:
+    """Return the figure of times that were taken side by side: how many times ours theirs took."""
+    ratio, spread = paired(theirs, ours)
+    return Figure(
+        bench=bench,
+        what=what,
+        rival=rival,
+        ratio=ratio,
+        spread=spread,
+        must=must,
+        ours=statistics.median(ours),
+        theirs=statistics.median(theirs),
+        unit=unit,
+        runs=len(ours),
+    )
+
+
 def percentile(values: Sequence[float], part: float) -> float:
     """Return the value below which `part` of the values lie; the greatest one of few."""
     return sorted(values)[min(len(values) - 1, int(len(values) * part))]

@@ -8,7 +8,6 @@ alone over the same Parquet files, in one thread and with nothing kept, is what 
 
 from __future__ import annotations
 
-import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench.anew import computed_ms, write_parquet
-from bench.figure import Figure, paired, same
+from bench.figure import Figure, beside, same
 from bench.stepped import Stepped
 
 if TYPE_CHECKING:
@@ -86,23 +85,10 @@ def run(setting: Setting) -> list[Figure]:
         ("Spark batch over the whole, once: union and the last version in a window", theirs, ">= 1"),
         ("DuckDB's ASOF JOIN over the whole, once, one thread", plain, None),
     )
-    return [_figure(what, rival, mine, others, must) for rival, others, must in against]
-
-
-def _figure(what: str, rival: str, mine: list[float], others: list[float], must: str | None) -> Figure:
-    ratio, spread = paired(others, mine)
-    return Figure(
-        bench="join_as_of",
-        what=what,
-        rival=rival,
-        ratio=ratio,
-        spread=spread,
-        must=must,
-        ours=statistics.median(mine),
-        theirs=statistics.median(others),
-        unit="ms",
-        runs=len(mine),
-    )
+    return [
+        beside("join_as_of", what=what, rival=rival, must=must, ours=mine, theirs=others, unit="ms")
+        for rival, others, must in against
+    ]
 
 
 class Side(Stepped):

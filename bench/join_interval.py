@@ -8,7 +8,6 @@ has a key that the right side never has. A last row far in the future lets all u
 from __future__ import annotations
 
 import shutil
-import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 
 import headrace as hr
 from bench.anew import write_parquet
-from bench.figure import Figure, Wrong, paired, same
+from bench.figure import Figure, Wrong, beside, same
 from bench.ours import caught_up
 from bench.rival import CHANGELOG, ROCKSDB, Way, kept, process
 
@@ -98,18 +97,14 @@ def _measure(setting: Setting, sides: Sides, how: How) -> Figure:
         mine.append(ours(setting, sides, how, answer))
         theirs.append(rival(setting, sides, how, way))
         setting.say(f"{how}, run {number + 1}: ours {mine[-1]}; theirs {theirs[-1]}")
-    ratio, spread = paired([t.processing for t in theirs], [t.processing for t in mine])
-    return Figure(
-        bench="join_interval",
+    return beside(
+        "join_interval",
         what=f"{how}, 2 x {sides.rows:,} rows, {answer[0]:,} out: processing time, theirs over ours",
         rival=f"Spark's own stream-stream join, append mode, {way.name}",
-        ratio=ratio,
-        spread=spread,
         must=MUST,
-        ours=statistics.median(t.processing for t in mine),
-        theirs=statistics.median(t.processing for t in theirs),
+        ours=[t.processing for t in mine],
+        theirs=[t.processing for t in theirs],
         unit="s",
-        runs=len(mine),
     )
 
 

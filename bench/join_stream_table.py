@@ -9,7 +9,6 @@ tenth of the rows meets none.
 from __future__ import annotations
 
 import shutil
-import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench.anew import drop, write_parquet
-from bench.figure import Figure, paired, same
+from bench.figure import Figure, beside, same
 from bench.stepped import Stepped
 
 if TYPE_CHECKING:
@@ -84,19 +83,15 @@ def run(setting: Setting) -> list[Figure]:
             if number:
                 mine.append(took[0])
                 theirs.append(took[1])
-    ratio, spread = paired(theirs, mine)
     return [
-        Figure(
-            bench="join_stream_table",
+        beside(
+            "join_stream_table",
             what=f"{EPOCHS} epochs of {world.each:,} rows against a table of {len(world.w):,}: theirs over ours",
             rival="Spark, foreachBatch: the batch joined with the table, loaded from Parquet each time",
-            ratio=ratio,
-            spread=spread,
             must=">= 2",
-            ours=statistics.median(mine),
-            theirs=statistics.median(theirs),
+            ours=mine,
+            theirs=theirs,
             unit="ms",
-            runs=len(mine),
         )
     ]
 

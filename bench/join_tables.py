@@ -7,7 +7,6 @@ order in ten that changes gets another buyer. The rival is given its input for n
 
 from __future__ import annotations
 
-import statistics
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ import pyarrow as pa
 
 from bench.anew import in_turn, warm, write_parquet
 from bench.fed import Fed
-from bench.figure import Figure, paired, same
+from bench.figure import Figure, beside, same
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,19 +42,15 @@ def run(setting: Setting) -> list[Figure]:
         warm(setting, anew)
         mine, theirs = in_turn(setting, side.epoch, anew)
         side.check()
-    ratio, spread = paired(theirs, mine)
     return [
-        Figure(
-            bench="join_tables",
+        beside(
+            "join_tables",
             what=f"{world.churn:,} changes of each side of {world.rows:,} x {world.rows:,} rows: theirs over ours",
             rival="Spark joins both tables anew, from Parquet",
-            ratio=ratio,
-            spread=spread,
             must=">= 8",
-            ours=statistics.median(mine),
-            theirs=statistics.median(theirs),
+            ours=mine,
+            theirs=theirs,
             unit="ms",
-            runs=len(mine),
         )
     ]
 

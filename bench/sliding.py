@@ -6,7 +6,6 @@ rows of a key with all ends of windows of the key; ours sorts the rows of a key 
 
 from __future__ import annotations
 
-import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ import duckdb
 import headrace as hr
 from bench import ours, rows, sums
 from bench.anew import drop
-from bench.figure import Figure, paired, same
+from bench.figure import Figure, beside, same
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,18 +40,14 @@ def run(setting: Setting) -> list[Figure]:
         mine.append(_ours(setting, data, sums.Sums()))
         theirs.append(_theirs(setting, data, None))
         setting.say(f"run {number + 1}: ours {mine[-1]:.2f} s, theirs {theirs[-1]:.2f} s")
-    ratio, spread = paired(theirs, mine)
-    figure = Figure(
-        bench="sliding",
+    figure = beside(
+        "sliding",
         what=f"{data.rows:,} rows, {KEYS:,} keys, sliding windows of a minute: time to catch up, theirs over ours",
         rival="a batch self-join in Spark over Parquet of the same rows, noop sink",
-        ratio=ratio,
-        spread=spread,
         must=None,
-        ours=statistics.median(mine),
-        theirs=statistics.median(theirs),
+        ours=mine,
+        theirs=theirs,
         unit="s",
-        runs=len(mine),
     )
     return [figure]
 

@@ -7,12 +7,11 @@ nothing: Parquet of the state, written beforehand, two columns, as many files as
 
 from __future__ import annotations
 
-import statistics
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bench.anew import computed_ms, in_turn, write_parquet
-from bench.figure import Figure, paired, same
+from bench.figure import Figure, beside, same
 from bench.group_sums import AGGREGATES, GroupSums
 from bench.tables import Rows, Side
 
@@ -41,19 +40,15 @@ def run(setting: Setting) -> list[Figure]:
         epoch, anew = partial(side.epoch, lambda: rows.update(churn)), partial(_aggregate, setting, parquet)
         mine, theirs = in_turn(setting, epoch, anew)
         sink.check(rows)
-    ratio, spread = paired(theirs, mine)
     return [
-        Figure(
-            bench="table_churn",
+        beside(
+            "table_churn",
             what=f"{churn:,} upserts into {len(rows):,} rows, an aggregate of {rows.groups:,} groups: theirs over ours",
             rival=f"Spark computes the aggregate anew from Parquet, {parquet.name}",
-            ratio=ratio,
-            spread=spread,
             must=">= 10",
-            ours=statistics.median(mine),
-            theirs=statistics.median(theirs),
+            ours=mine,
+            theirs=theirs,
             unit="ms",
-            runs=len(mine),
         )
     ]
 

@@ -8,7 +8,6 @@ deleted in each epoch. The rival is given its input for nothing: Parquet of both
 
 from __future__ import annotations
 
-import statistics
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from bench.anew import in_turn, warm, write_parquet
 from bench.fed import Fed
-from bench.figure import Figure, paired, same
+from bench.figure import Figure, beside, same
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,20 +42,16 @@ def run(setting: Setting) -> list[Figure]:
         warm(setting, anew)
         mine, theirs = in_turn(setting, side.epoch, anew)
         side.check()
-    ratio, spread = paired(theirs, mine)
     return [
-        Figure(
-            bench="timeline",
+        beside(
+            "timeline",
             what=f"{world.each:,} tweets to their followers, {world.users:,} users, {len(world.follower):,} follows: "
             "theirs over ours",
             rival=f"Spark joins all {len(world.standing):,} tweets with the follows anew, from Parquet",
-            ratio=ratio,
-            spread=spread,
             must=">= 15",
-            ours=statistics.median(mine),
-            theirs=statistics.median(theirs),
+            ours=mine,
+            theirs=theirs,
             unit="ms",
-            runs=len(mine),
         )
     ]
 

@@ -9,7 +9,6 @@ group that changed, ours what enters and leaves. Both are timed by Spark's accou
 from __future__ import annotations
 
 import shutil
-import statistics
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -20,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench import rival
-from bench.figure import Figure, paired, same
+from bench.figure import Figure, beside, same
 from bench.progress import epochs_ms
 from bench.tables import SCHEMA, Rows, Side
 
@@ -53,19 +52,15 @@ def run(setting: Setting) -> list[Figure]:
                 theirs.append(took[1])
                 setting.say(f"run {number - WARM + 1}: ours {mine[-1]:.0f} ms, theirs {theirs[-1]:.0f} ms")
         sink.check(rows)
-    ratio, spread = paired(theirs, mine)
     return [
-        Figure(
-            bench="top_n",
+        beside(
+            "top_n",
             what=f"{count:,} of {len(rows):,} rows change, the {N} greatest of {groups:,} groups: theirs over ours",
             rival="Spark's applyInPandasWithState, RocksDB with changelog checkpoints",
-            ratio=ratio,
-            spread=spread,
             must=">= 20",
-            ours=statistics.median(mine),
-            theirs=statistics.median(theirs),
+            ours=mine,
+            theirs=theirs,
             unit="ms",
-            runs=len(mine),
         )
     ]
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import headrace as hr
 from bench import ours, rival, rows, sums
-from bench.figure import Figure, Wrong, paired, same
+from bench.figure import Figure, Wrong, beside, same
 
 if TYPE_CHECKING:
     from bench.progress import Took
@@ -43,18 +42,14 @@ def measure(setting: Setting, case: Case) -> Figure:
         mine.append(_ours(setting, case, data, answer))
         theirs.append(rival.catch_up(setting, data, way, size=case.size, grace=GRACE, groups=answer["groups"]))
         setting.say(f"run {number + 1}: ours {mine[-1]}; theirs {theirs[-1]}")
-    ratio, spread = paired([t.processing for t in theirs], [t.processing for t in mine])
-    return Figure(
-        bench=case.bench,
+    return beside(
+        case.bench,
         what=f"{data.rows:,} rows, {answer['groups']:,} groups: processing time, theirs over ours",
         rival=f"Spark's own aggregate, RocksDB, {way.name}",
-        ratio=ratio,
-        spread=spread,
         must=case.must,
-        ours=statistics.median(t.processing for t in mine),
-        theirs=statistics.median(t.processing for t in theirs),
+        ours=[t.processing for t in mine],
+        theirs=[t.processing for t in theirs],
         unit="s",
-        runs=len(mine),
     )
 
 
