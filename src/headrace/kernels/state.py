@@ -76,6 +76,7 @@ class StepState:
         self._changes: dict[str, list[pa.Table]] = {}
         self._evicted: dict[str, list[str]] = {}
         self._count = head.rows if head else 0
+        self._put_in = False  # whether rows have come in this transaction
         self.oldest: int | None = None
         """The least event time of the rows that wait in it, where some do; set by the step, before `save`."""
 
@@ -108,7 +109,7 @@ class StepState:
             old = f"SELECT {at} FROM {source} WHERE {at} IS NOT NULL"
             if rows.num_rows <= FEW:
                 old = ", ".join(str(row) for row in rows.column(at).to_pylist() if row is not None)
-            self._count -= self.duck.change(f"DELETE FROM {self.name(table)} WHERE rowid IN ({old})")
+            self._count -= self._changed(f"DELETE FROM {self.name(table)} WHERE rowid IN ({old})")
         self._insert(spec, source)
 
     def evict(self, table: str, where: str) -> None:
@@ -116,7 +117,22 @@ class StepState:
         self._evicted.setdefault(table, []).append(where)
         self._count -= self.duck.change(f"DELETE FROM {self.name(table)} WHERE {where}")
 
+    def _changed(self, delete: str) -> int:
+        """Delete by row ids, and return how many rows went.
+
+        DuckDB filters the scan by the row ids that the other side of the join has, and takes them for others in rows
+        that the same transaction has put in: wrong rows go, or the process dies.
+        """
+        if not self._put_in:
+            return self.duck.change(delete)
+        self.duck.run("SET disabled_optimizers = 'join_filter_pushdown'")
+        try:
+            return self.duck.change(delete)
+        finally:
+            self.duck.run("RESET disabled_optimizers")
+
     def _insert(self, spec: TableSpec, source: str) -> None:
+        self._put_in = True
         columns = ", ".join(spec.columns)
         self._count += self.duck.change(
             f"INSERT INTO {self.name(spec.name)} SELECT {columns} FROM {source} WHERE {COUNT} <> 0"
