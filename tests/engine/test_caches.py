@@ -31,10 +31,14 @@ def workers(monkeypatch):
     return ducks
 
 
-def test_whichever_worker_meets_a_shard_its_state_is_right(workers):
+@pytest.mark.parametrize("windowed", [False, True])
+def test_whichever_worker_meets_a_shard_its_state_is_right(workers, windowed):
     """What a cache catches up with and what the epoch changes are in one transaction, in the same rows."""
     app = hr.App("caches")
-    app.stream("t", "k bigint, v bigint").group_by("k").agg(n="count(*)", total="sum(v)").to_view("sums")
+    groups = app.stream("t", "k bigint, v bigint").group_by("k")
+    if windowed:
+        groups = groups.window(hr.tumbling("36500 days", grace="36500 days"))
+    groups.agg(n="count(*)", total="sum(v)").to_view("sums")
     dice, expected = np.random.default_rng(1), np.zeros(GROUPS, np.int64)
     with Driver(app, shards=2) as driver:
         topic = driver._engine.topics.log.topic("t")
