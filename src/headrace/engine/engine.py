@@ -26,7 +26,7 @@ from headrace.engine.publish import Publisher
 from headrace.engine.reset import resume
 from headrace.engine.storage import Commit, SourceProgress, Storage
 from headrace.engine.topics import Topics
-from headrace.engine.watermarks import WHOLE, advance
+from headrace.engine.watermarks import WHOLE, advance, due
 from headrace.kernels.task import Report, Task
 from headrace.plan.sinks import TopicSink, ViewSink
 from headrace.views.sqlite import SqliteViews
@@ -177,8 +177,13 @@ class Engine:
     @property
     def settled(self) -> bool:
         """Whether another epoch would change nothing: all is read, and every step has met its watermark."""
+        return self.caught_up and not self._known(self.last).unsettled
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether another epoch would give nothing out: steps may still have to forget what time has closed."""
         last = self._known(self.last)
-        return not last.unsettled and not self.inputs.unread(last, 1) and not self.inputs.wakes(last, self._now())
+        return not last.due and not self.inputs.unread(last, 1) and not self.inputs.wakes(last, self._now())
 
     def _now(self) -> int:
         return self.settings.clock.now()
@@ -197,6 +202,7 @@ class Engine:
         promises = self.inputs.promises(sources, work.before.outputs, self._now())
         heads = _heads(work.before.heads, reports)
         outputs, watermarks = advance(self.plan, promises, used, _waiting(heads))
+        keeps = {step for step, by_shard in heads.items() if any(head.rows for head in by_shard.values())}
         counts = _counts(reports)
         for piece in work.slices:
             kept = counts.setdefault(piece.source, {})
@@ -213,7 +219,8 @@ class Engine:
             previous=dict(used),
             outputs=outputs,
             idle={name: promise.idle for name, promise in promises.items()},
-            waiting=self._waits(heads),
+            waiting=any(node.judges and self.plan.name(node) in keeps for node in self.plan.stateful()),
+            due=due(self.plan, used, watermarks, keeps),
             heads=heads,
             staged=[staged for report in reports for staged in report.staged],
             counts=counts,
@@ -228,11 +235,6 @@ class Engine:
         self.last = commit
         self.settings.fault("after_commit")
         return commit
-
-    def _waits(self, heads: Mapping[str, Mapping[str, Head]]) -> bool:
-        """Return whether a step that judges rows by time keeps any: a window that is open, a key that is remembered."""
-        timed = (self.plan.name(node) for node in self.plan.stateful() if node.judges)
-        return any(head.rows for step in timed for head in heads.get(step, {}).values())
 
     def _advanced_sources(self, work: Work, reports: Sequence[Report], *, ended: bool) -> dict[str, SourceProgress]:
         now = self._now()

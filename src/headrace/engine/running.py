@@ -44,7 +44,7 @@ class Running:
         self.stop()
 
     def await_caught_up(self, timeout: float | None = None) -> None:
-        """Wait until all that was in the topics has been processed and every step has met its watermark.
+        """Wait until all that was in the topics has been processed and what time has closed has come out.
 
         Raises:
             HeadraceError: the app failed meanwhile.
@@ -54,7 +54,7 @@ class Running:
         began = self._clock.monotonic()
         while True:
             self._carrier.check()
-            if self._carrier.idle.is_set() and self._engine.settled:
+            if self._carrier.idle.is_set() and self._engine.caught_up:
                 return
             if timeout is not None and self._clock.monotonic() - began > timeout:
                 raise TimeoutError(f"not caught up after {timeout} seconds")

@@ -55,6 +55,7 @@ class Commit:
     outputs: dict[str, int | None] = field(default_factory=dict)
     idle: dict[str, bool] = field(default_factory=dict)
     waiting: bool = False  # steps keep what time alone may close
+    due: bool = False  # an epoch without input would change what comes out
     heads: dict[str, dict[str, Head]] = field(default_factory=dict)
     staged: list[StagedFile] = field(default_factory=list)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from headrace.plan.joins import LookupJoin
 from headrace.plan.nodes import Late, Node, ReadSource, Stateful, TopicSource
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from headrace.engine.storage import SourceProgress
     from headrace.plan.plan import Plan
@@ -106,6 +106,28 @@ def advance(
         else:
             promises[id(node)] = incoming
     return {plan.name(node): promises[id(node)].before for node in plan.nodes}, watermarks
+
+
+def due(
+    plan: Plan, used: Mapping[str, int | None], watermarks: Mapping[str, int | None], keeps: Container[str]
+) -> bool:
+    """Whether an epoch without input would change what comes out; `keeps` are the steps that keep rows.
+
+    It would where a step that keeps rows may give some out for its new watermark alone, where the watermark of a step
+    that judges rows waits for a step above it to move, and at the end of time. What a step would only forget, it
+    forgets in the next epoch that has rows.
+    """
+    moved = {step for step, watermark in watermarks.items() if watermark != used.get(step)}
+    if any(watermarks[step] == END_OF_TIME for step in moved):
+        return True
+    for node in plan.stateful():
+        name = plan.name(node)
+        if node.closes and name in moved and name in keeps:
+            return True
+        above = (plan.name(up) for up in node.walk() if up is not node and up.stateful)
+        if node.judges and not moved.isdisjoint(above):
+            return True
+    return False
 
 
 def _feeds(node: Node) -> tuple[Node, ...]:

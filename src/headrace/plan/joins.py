@@ -125,6 +125,11 @@ class StreamJoin(Join):
         return True
 
     @property
+    def closes(self) -> bool:
+        """Rows come out alone once nothing can meet them any more."""
+        return self.how != "inner"
+
+    @property
     def hold(self) -> int:
         """`grace`, and for rows that meet none as long as a partner may still come."""
         if self.how == "inner":
@@ -163,6 +168,11 @@ class VersionJoin(Join):
     @property
     def judges(self) -> bool:
         """A row more than `grace` behind the watermark is late."""
+        return True
+
+    @property
+    def closes(self) -> bool:
+        """Rows wait for their answer."""
         return True
 
     @property

@@ -59,6 +59,11 @@ class Node:
         return False
 
     @property
+    def closes(self) -> bool:
+        """Whether time alone makes it give something out: without a row, once its watermark has moved."""
+        return False
+
+    @property
     def sealed(self) -> frozenset[str]:
         """The columns with private values, which are sealed as long as the app has them."""
         above = frozenset[str]().union(*(up.sealed for up in self.ups))
@@ -328,6 +333,11 @@ class Windowed(_Keyed):
     def judges(self) -> bool:
         """With windows: they close."""
         return self.window is not None
+
+    @property
+    def closes(self) -> bool:
+        """What is given once, when a window closes."""
+        return self.judges and self.emit == "final"
 
     @property
     def judged_above(self) -> bool:

@@ -124,7 +124,7 @@ class EpochReader(DataSourceStreamReader):
         inputs, clock = self._inputs or self.job.inputs(), SystemClock()
         self._inputs = inputs
         slices = inputs.unread(commit, gate.limit if gate.limit is not None else commit.limit)
-        if not slices and not gate.force and not commit.unsettled and not inputs.wakes(commit, clock.now()):
+        if not slices and not gate.force and not commit.due and not inputs.wakes(commit, clock.now()):
             return start
         ends = {name: dict(read) for name, read in start["ends"].items()}
         for piece in slices:
