@@ -27,6 +27,7 @@ from headrace.engine.reset import resume
 from headrace.engine.storage import Commit, SourceProgress, Storage
 from headrace.engine.topics import Topics
 from headrace.engine.watermarks import WHOLE, advance, due
+from headrace.kernels.state import DELTA
 from headrace.kernels.task import Report, Task
 from headrace.plan.sinks import TopicSink, ViewSink
 from headrace.views.sqlite import SqliteViews
@@ -266,14 +267,11 @@ class Engine:
         self._tidy(commit)
 
     def _tidy(self, commit: Commit) -> None:
-        """Remove the state files that a full file of this very epoch has replaced."""
-        first = f"{commit.epoch:012d}-"
+        """Remove the state files that a file of this very epoch has replaced."""
         for step, heads in commit.heads.items():
             for shard, head in heads.items():
-                if head.chain == 0 and head.file.startswith(first):
-                    for entry in (self.storage.path / "state" / step / shard).iterdir():
-                        if entry.name < first:
-                            entry.unlink(missing_ok=True)
+                if head.file.startswith(f"{commit.epoch:012d}-") and not head.file.endswith(DELTA):
+                    self.storage.forget_files(step, shard, head, before=commit.epoch)
 
     # ---- looking in ----
 

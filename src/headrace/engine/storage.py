@@ -260,17 +260,18 @@ class Storage:
         """Remove state files that no chain from a head needs: older than its full file, or of no commit."""
         for step in self._entries("state"):
             for shard in self._entries(f"state/{step.name}"):
-                head = heads.get(step.name, {}).get(shard.name)
-                self._forget_files(shard, head)
+                self.forget_files(step.name, shard.name, heads.get(step.name, {}).get(shard.name))
 
-    def _forget_files(self, folder: Path, head: Head | None) -> None:
+    def forget_files(self, step: str, shard: str, head: Head | None, *, before: int | None = None) -> None:
+        """Remove a shard's state files that the chain from its head does not need, of epochs `before` one or all."""
+        folder = self.path / "state" / step / shard
         needed: set[str] = set()
         file = head.file if head else None
         while file is not None:
             needed.add(file)
             file = read_metadata(folder / file)["previous"]
         for entry in folder.iterdir():
-            if entry.name not in needed:
+            if entry.name not in needed and (before is None or entry.name < f"{before:012d}-"):
                 entry.unlink(missing_ok=True)
 
     def _entries(self, name: str) -> list[Path]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import Grouping, Piece
-    from headrace.kernels.state import StepState
+    from headrace.kernels.state import State
 
 
 RESULT = "_result"
@@ -37,13 +37,15 @@ class Merging:
 
     duck: Duck
     grouping: Grouping
-    state: StepState
+    state: State
     watermark: int | None
     previous: int | None
     late: pa.Table | None = field(default=None, init=False)
     """Rows that came too late, where only the state could tell."""
     _nulls: list[frozenset[str]] = field(default_factory=list, init=False)
     """The key columns with nulls, by table of partial groups."""
+    _came: dict[int, str] = field(default_factory=dict, init=False)
+    """The partial groups as they came, by table."""
 
     def run(self, partials: list[list[pa.Table]]) -> tuple[pa.Table | None, Counts]:
         """Close what the watermark closed, as it was before this epoch's rows; then add these.
@@ -64,17 +66,22 @@ class Merging:
 
     # -- putting partial groups together
 
+    def _relation(self, number: int, parts: list[pa.Table]) -> str:
+        relations = [f"SELECT * FROM {self.duck.register(part)}" for part in parts if part.num_rows]
+        if not relations:
+            kept = tables(self.grouping)[number]
+            typed = [f"NULL::{kind} AS {name}" for name, kind in (*kept.keys, (COUNT, "BIGINT"))]
+            return f"(SELECT {', '.join(typed)} WHERE false)"
+        return f"({' UNION ALL '.join(relations)})"
+
     def _folded(self, number: int, parts: list[pa.Table]) -> str:
         """Return a relation of one row a key, from the tables of several tasks."""
         table = tables(self.grouping)[number]
-        relations = [f"SELECT * FROM {self.duck.register(part)}" for part in parts if part.num_rows]
+        came = self._came[number] = self._relation(number, parts)
         keys = [name for name, _ in table.keys]
-        if len(relations) == 1:
+        if sum(part.num_rows > 0 for part in parts) <= 1:
             casts = ", ".join(f"{name}::{kind} AS {name}" for name, kind in table.values)
-            return f"(SELECT * {f'REPLACE ({casts})' if casts else ''} FROM ({relations[0]}))"
-        if not relations:
-            typed = [f"NULL::{kind} AS {name}" for name, kind in (*table.keys, (COUNT, "BIGINT"))]
-            return f"(SELECT {', '.join(typed)} WHERE false)"
+            return f"(SELECT * {f'REPLACE ({casts})' if casts else ''} FROM {came})"
         made = [f"sum({COUNT})::BIGINT AS {COUNT}"]
         if number == 0:
             made += [
@@ -83,7 +90,16 @@ class Merging:
             ]
             made.append("max(_time) AS _time")
         columns = ", ".join([*keys, *made])
-        return f"(SELECT {columns} FROM ({' UNION ALL '.join(relations)}) {by_position(keys)})"
+        return f"(SELECT {columns} FROM {came} {by_position(keys)})"
+
+    def _kept_near(self, number: int, groups: str, *, whole: bool) -> str:
+        """Return a relation of kept rows: all with the keys of relation `groups`, perhaps others.
+
+        Of a multiset, those of the same values (`whole`) or of the same group.
+        """
+        name = f"values{number - 1}" if number else GROUPS
+        keys = [key for key, _ in self.state.tables[name if whole else GROUPS].keys]
+        return self.state.near(name, keys, groups)
 
     def _merged(self, folded: list[str]) -> pa.Table | None:
         if self.grouping.simple and not self.grouping.final:
@@ -95,7 +111,6 @@ class Merging:
 
     def _joined(self, folded: str) -> str:
         """Return SQL for the changed groups: keys, `_time`, their new pieces `p0…` and old ones `o0…`."""
-        groups = self.state.name(GROUPS)
         keys = [name for name, _ in self.state.tables[GROUPS].keys]
         columns = [f"d.{key}" for key in keys]
         columns += [f"coalesce(s.{COUNT}, 0) + d.{COUNT} AS {COUNT}", "d._time", *_OLD]
@@ -103,7 +118,8 @@ class Merging:
             columns += [f"{piece.merge.format(o=f's.p{i}', d=f'd.p{i}')} AS p{i}", f"s.p{i} AS o{i}"]
         return (
             f"SELECT {', '.join(columns)} FROM {folded} d "
-            f"LEFT JOIN {groups} s ON {self.state.matching(GROUPS, 'd', 's', nulls=self._nulls[0])}"
+            f"LEFT JOIN {self._kept_near(0, self._came[0], whole=True)} s "
+            f"ON {self.state.matching(GROUPS, 'd', 's', nulls=self._nulls[0])}"
         )
 
     def _update(self, folded: list[str]) -> None:
@@ -120,7 +136,7 @@ class Merging:
             same = self.state.matching(table, "d", "s", nulls=self._nulls[number + 1])
             touched = self.duck.arrow(
                 f"SELECT {', '.join([keys, new, *_OLD])} FROM {folded[number + 1]} d "
-                f"LEFT JOIN {self.state.name(table)} s ON {same}"
+                f"LEFT JOIN {self._kept_near(number + 1, self._came[number + 1], whole=True)} s ON {same}"
             )
             self.state.replace(table, touched, at="o_row")
 
@@ -195,7 +211,7 @@ class Merging:
         keys = self._of_window()
         folds = [f"{p.finish.format(f=self._fold(p, i))} AS p{i}" for i, p in enumerate(self.grouping.pieces)]
         columns = [*keys, "any_value(w._time) AS _time", f"sum(s.{COUNT})::BIGINT AS {COUNT}", *folds]
-        joined = f"{windows} w JOIN {self.state.name(GROUPS)} s ON {self._in_window()}"
+        joined = f"{windows} w JOIN {self._kept_near(0, windows, whole=False)} s ON {self._in_window()}"
         main = f"SELECT {', '.join(columns)} FROM {joined} {by_position(keys)} HAVING sum(s.{COUNT}) > 0"
         return self._rendered(main, windows)
 
@@ -240,10 +256,9 @@ class Merging:
     def _of_values(self, number: int, windows: str) -> str:
         mine = self._of_window()
         values = [name for name, _ in self.grouping.values[number].columns]
-        table = f"values{number}"
         counted = (
             f"SELECT {', '.join([*mine, *(f's.{v}' for v in values)])}, sum(s.{COUNT})::BIGINT AS {COUNT} "
-            f"FROM {windows} w JOIN {self.state.name(table)} s ON {self._in_window()} "
+            f"FROM {windows} w JOIN {self._kept_near(number + 1, windows, whole=False)} s ON {self._in_window()} "
             f"GROUP BY ALL HAVING sum(s.{COUNT}) > 0"
         )
         calls = [

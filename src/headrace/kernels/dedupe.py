@@ -19,7 +19,7 @@ from headrace.kernels.state import COUNT, TableSpec, alike, with_nulls
 if TYPE_CHECKING:
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import Dedupe
-    from headrace.kernels.state import StepState
+    from headrace.kernels.state import State
 
 SEEN = "seen"
 FIRST = "_first"
@@ -54,7 +54,7 @@ class Deduping:
 
     duck: Duck
     op: Dedupe
-    state: StepState
+    state: State
     watermark: int | None
     previous: int | None
 

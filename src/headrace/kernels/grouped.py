@@ -38,9 +38,14 @@ def tables(grouping: Grouping) -> tuple[TableSpec, ...]:
     pieces = tuple((f"p{i}", piece.type) for i, piece in enumerate(grouping.pieces))
     if grouping.session:
         pieces = (("_last", "BIGINT"), *pieces)
-    made = [TableSpec(name=GROUPS, keys=keys, values=pieces)]
+    group = tuple(name for name, _ in keys)
+    by = () if grouping.windowed else (group,)  # windows that close are found by scanning
+    made = [TableSpec(name=GROUPS, keys=keys, values=pieces, by=by)]
     for number, values in enumerate(grouping.values):
-        made.append(TableSpec(name=f"values{number}", keys=(*keys, *values.columns), values=()))
+        told = (*group, *(name for name, _ in values.columns))
+        made.append(
+            TableSpec(name=f"values{number}", keys=(*keys, *values.columns), values=(), by=by and (told, group))
+        )
     return tuple(made)
 
 

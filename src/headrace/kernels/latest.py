@@ -10,39 +10,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.names import quote
+from headrace.kernels.order import PLACE, placed
+from headrace.kernels.runs import wanted
 from headrace.kernels.state import COUNT, TableSpec, with_nulls
 
 if TYPE_CHECKING:
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import Keeping
-    from headrace.kernels.state import StepState
+    from headrace.kernels.state import State
 
 ROWS = "rows"
-ORDER = "_order"
-_TASK_BITS = 40  # a task has fewer rows than this, and an epoch fewer tasks than the rest
 
 
 def kept_rows(keeping: Keeping) -> tuple[TableSpec]:
     """Return the table that is kept."""
     keys = tuple((name, kind) for name, _, kind in keeping.inside_keys)
     values = tuple((name, kind) for name, _, kind in keeping.inside_values)
-    return (TableSpec(name=ROWS, keys=keys, values=(*values, ("_time", "BIGINT"))),)
+    by = (tuple(name for name, _ in keys),)
+    return (TableSpec(name=ROWS, keys=keys, values=(*values, ("_time", "BIGINT")), by=by),)
 
 
 def arrived(duck: Duck, keeping: Keeping, rows: str, *, task: int) -> pa.Table:
-    """Return relation `rows` under the names inside, with `_order`: by task, then as they stand in it.
-
-    Tasks are numbered along the partitions that they read, so rows of one partition keep the order of their offsets.
-    """
+    """Return relation `rows` under the names inside, with their places."""
     columns = [f"{quote(name)} AS {inside}" for inside, name, _ in (*keeping.inside_keys, *keeping.inside_values)]
     table = duck.arrow(f"SELECT {', '.join(columns)}, _weight::INTEGER AS _weight, _time FROM {rows}")
-    order = np.arange(table.num_rows, dtype=np.int64) + (task << _TASK_BITS)
-    return table.append_column(ORDER, pa.array(order))
+    return placed([table], task=task)[0]
 
 
 @dataclass
@@ -51,12 +47,13 @@ class Upserting:
 
     duck: Duck
     keeping: Keeping
-    state: StepState
+    state: State
 
     def run(self, parts: list[pa.Table]) -> pa.Table:
         """Put changes by key into the state and return the table's delta."""
         rows = " UNION ALL ".join(f"SELECT * FROM {self.duck.register(part)}" for part in parts)
-        made = self.duck.arrow(self._judged(self._beside(f"({rows})", with_nulls(parts))))
+        beside = self._beside(f"({rows})", with_nulls(parts))
+        made = self.duck.arrow(self._judged(self._each_once(beside) if self._once(parts) else self._in_turn(beside)))
         last = made.filter(made.column("keeps"))
         kept = [*self.state.tables[ROWS].columns, "o_row"]
         self.state.replace(ROWS, last.select(kept), at="o_row")
@@ -76,27 +73,43 @@ class Upserting:
         """Return SQL for the records and, beside each, the kept row of its key as `o_…`."""
         olds = [f"s.{name} AS o_{name}" for name in (*self._values, "_time")]
         same = self.state.matching(ROWS, "d", "s", nulls=nulls)
+        near = self.state.near(ROWS, self._keys, rows)
         behind = "WHERE s._time IS NULL OR d._time >= s._time" if self.keeping.by_time else ""
         return (
-            f"SELECT d.*, {', '.join([*olds, 's.rowid AS o_row'])} FROM {rows} d "
-            f"LEFT JOIN {self.state.name(ROWS)} s ON {same} {behind}"
+            f"SELECT d.*, {', '.join([*olds, 's.rowid AS o_row'])} FROM {rows} d LEFT JOIN {near} s ON {same} {behind}"
         )
 
-    def _judged(self, beside: str) -> str:
-        """Return SQL for each record with the row before it as `b_…`.
+    def _once(self, parts: list[pa.Table]) -> bool:
+        """Whether surely no key has two records."""
+        keys = pa.concat_tables([part.select(self._keys) for part in parts])
+        return bool(len(wanted(keys.columns, keys.num_rows)) == keys.num_rows)
 
-        `went`, `came`: it withdraws that row, inserts its own. `keeps`: it is the last of its key, and the state is
-        not as it says.
-        """
-        names = [*self._values, "_time"]
-        order = ["_time", ORDER] if self.keeping.by_time else [ORDER]
-        before = [f"CASE WHEN nth = 1 THEN o_{name} ELSE lag({name}) OVER w END AS b_{name}" for name in names]
+    def _each_once(self, beside: str) -> str:
+        """Return SQL for records, each the only one of its key, with the row before it as `b_…`."""
+        before = [f"o_{name} AS b_{name}" for name in (*self._values, "_time")]
+        columns = ["*", "1::BIGINT AS nth", "true AS final", *before, "o_row IS NOT NULL AS had"]
+        return f"SELECT {', '.join(columns)} FROM ({beside})"
+
+    def _in_turn(self, beside: str) -> str:
+        """Return SQL for each record with its number among those of its key, and the row before it as `b_…`."""
+        order = ["_time", PLACE] if self.keeping.by_time else [PLACE]
+        before = [
+            f"CASE WHEN nth = 1 THEN o_{name} ELSE lag({name}) OVER w END AS b_{name}"
+            for name in (*self._values, "_time")
+        ]
         columns = ["*", *before, "CASE WHEN nth = 1 THEN o_row IS NOT NULL ELSE lag(_weight) OVER w > 0 END AS had"]
         over = f"PARTITION BY {', '.join(self._keys)} ORDER BY {', '.join(order)}"
         numbers = "row_number() OVER w AS nth, lead(1) OVER w IS NULL AS final"
         numbered = f"SELECT *, {numbers} FROM ({beside}) WINDOW w AS ({over})"
-        judged = f"SELECT {', '.join(columns)} FROM ({numbered}) WINDOW w AS ({over})"
-        has = "_weight > 0"
+        return f"SELECT {', '.join(columns)} FROM ({numbered}) WINDOW w AS ({over})"
+
+    def _judged(self, judged: str) -> str:
+        """Return SQL for what records do to the rows before them.
+
+        `went`, `came`: it withdraws that row, inserts its own. `keeps`: it is the last of its key, and the state is
+        not as it says.
+        """
+        names, has = [*self._values, "_time"], "_weight > 0"
         differs = " OR ".join(f"{name} IS DISTINCT FROM b_{name}" for name in self._values) or "false"
         stale = " OR ".join(f"{name} IS DISTINCT FROM o_{name}" for name in names)
         made = [

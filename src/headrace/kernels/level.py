@@ -13,9 +13,10 @@ import duckdb
 from headrace.base.errors import HeadraceError, InternalError, StepFailed
 from headrace.kernels import superaccumulator
 from headrace.kernels.grouped import Counts
-from headrace.kernels.operations import do, kept
+from headrace.kernels.keyed import KeyedState
+from headrace.kernels.operations import do, kept, looked_up
 from headrace.kernels.spec import Merge, Partial, Query
-from headrace.kernels.state import open_states
+from headrace.kernels.state import StepState
 from headrace.kernels.task import Outcome, Report
 from headrace.kernels.users import define
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import Level, Op
-    from headrace.kernels.state import StepState
+    from headrace.kernels.state import State
     from headrace.kernels.task import Task
 
 
@@ -40,7 +41,7 @@ class LevelRun:
         self.duck = duck
         self.level = level
         self.task = task
-        self.states: dict[str, StepState] = {}
+        self.states: dict[str, State] = {}
         self.relations: dict[int, str] = {}
         self.tables: dict[int, list[pa.Table]] = {}
         self.outcome = Outcome(report=Report(shard=task.shard))
@@ -118,9 +119,13 @@ class LevelRun:
 
     def _open(self) -> None:
         self.duck.begin()
-        steps = {op.step: kept(op) for op in self.level.stateful}
-        folders = {step: self.task.state_folder(step) for step in steps}
-        self.states = open_states(self.duck, steps, self.task.heads, folders)
+        for op in self.level.stateful:
+            tables, head, folder = kept(op), self.task.heads.get(op.step), self.task.state_folder(op.step)
+            if looked_up(op):
+                self.states[op.step] = KeyedState(self.duck, tables, head, folder)
+            else:
+                self.states[op.step] = scanned = StepState(self.duck, op.step, tables, head)
+                scanned.restore(folder)
 
     def _save(self) -> None:
         for step, state in self.states.items():

@@ -19,20 +19,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.names import quote
+from headrace.kernels.order import PLACE, in_place, placed
 from headrace.kernels.state import COUNT, TableSpec, with_nulls
 
 if TYPE_CHECKING:
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import LookupJoin
-    from headrace.kernels.state import StepState
+    from headrace.kernels.state import State
 
 ROWS = "rows"
-PLACE = "_place"
 ALWAYS, NEVER = -(1 << 63), (1 << 63) - 1
 
 
@@ -41,7 +40,13 @@ def tables(op: LookupJoin) -> tuple[TableSpec]:
     columns, key = op.meeting.right, _identity(op)
     keys = tuple((name, kind) for name, kind in columns if name in key)
     values = tuple((name, kind) for name, kind in columns if name not in key)
-    return (TableSpec(name=ROWS, keys=keys, values=values),)
+    by = tuple(dict.fromkeys((tuple(name for name, _ in keys), _met_by(op))))
+    return (TableSpec(name=ROWS, keys=keys, values=values, by=by),)
+
+
+def _met_by(op: LookupJoin) -> tuple[str, ...]:
+    """Return the columns of the table in which it agrees with the stream."""
+    return tuple(there for _, there in op.meeting.on)
 
 
 def _identity(op: LookupJoin) -> tuple[str, ...]:
@@ -68,7 +73,7 @@ class LookingUp:
 
     duck: Duck
     op: LookupJoin
-    state: StepState
+    state: State
 
     def run(self, left: list[pa.Table], right: list[pa.Table]) -> pa.Table | None:
         """Return the stream's rows with what they meet; then the table's changes are in the state."""
@@ -90,11 +95,10 @@ class LookingUp:
         keys = [there for _, there in self.op.meeting.on]
         parts = [part.filter(all_known(part, keys)) for part in placed(right)]
         rows = " UNION ALL ".join(f"SELECT * FROM {self.duck.register(part)}" for part in parts)
+        told = [name for name, _ in self.state.tables[ROWS].keys]
+        near = self.state.near(ROWS, told, f"({rows})")
         same = self.state.matching(ROWS, "d", "s", nulls=with_nulls(parts))
-        beside = (
-            f"SELECT d.*, s.rowid AS o_row, s.{COUNT} AS o_n FROM ({rows}) d "
-            f"LEFT JOIN {self.state.name(ROWS)} s ON {same}"
-        )
+        beside = f"SELECT d.*, s.rowid AS o_row, s.{COUNT} AS o_n FROM ({rows}) d LEFT JOIN {near} s ON {same}"
         if self.op.ordered and all(pc.min(part.column("_weight")).as_py() == 1 for part in parts if part.num_rows):
             return self.duck.arrow(
                 f"SELECT *, 1 AS n, _time AS _from, NULL::BIGINT AS _until, 1 AS nth FROM ({beside})"
@@ -133,13 +137,14 @@ class LookingUp:
         columns = [*gives, "l._weight", "l._time", f"l.{PLACE}"]
         if not self.op.ordered:
             columns.append(f"unnest(range(greatest(coalesce(r.{COUNT}, 1), 1)))")
+        here = [name for name, _ in self.op.meeting.on]
+        table = self._table(self.state.near(ROWS, _met_by(self.op), f"({rows})", named=here), changes)
         how = "LEFT JOIN" if self.op.meeting.how == "left" else "JOIN"
-        made = self.duck.arrow(f"SELECT {', '.join(columns)} FROM ({rows}) l {how} {self._table(changes)} r ON {agree}")
+        made = self.duck.arrow(f"SELECT {', '.join(columns)} FROM ({rows}) l {how} {table} r ON {agree}")
         return in_place(made, len(gives) + 2)
 
-    def _table(self, changes: str | None) -> str:
-        """Return SQL for the table's rows, where some change in this epoch with the times between which they stand."""
-        state = self.state.name(ROWS)
+    def _table(self, state: str, changes: str | None) -> str:
+        """Return SQL for rows of the table, where some change in this epoch with the times between which they stand."""
         if changes is None:
             return state
         names = ", ".join(name for name, _ in self.op.meeting.right)
@@ -152,23 +157,6 @@ class LookingUp:
             f"SELECT {names}, n, _from, coalesce(_until, {NEVER}) FROM {changes} "
             f"WHERE n > 0 AND _from IS DISTINCT FROM _until)"
         )
-
-
-def placed(parts: list[pa.Table]) -> list[pa.Table]:
-    """Return rows with their places in the order in which they stand."""
-    made, before = [], 0
-    for part in parts:
-        places = np.arange(before, before + part.num_rows, dtype=np.int64)
-        made.append(part.append_column(PLACE, pa.array(places)))
-        before += part.num_rows
-    return made
-
-
-def in_place(made: pa.Table, count: int) -> pa.Table:
-    """Return the first columns of rows, in the order of their places, the column after those: a join may lose it."""
-    places = made.column(count).to_numpy()
-    first = made.select(list(range(count)))
-    return first if np.all(places[:-1] <= places[1:]) else first.take(pa.array(np.argsort(places, kind="stable")))
 
 
 def _by(key: tuple[str, ...]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from headrace.kernels import dedupe, grouped, lookup_join, stream_join, table_join, top, version_join
+from headrace.kernels import dedupe, grouped, lookup_join, stream_join, table_join, top, version_join, window_top
 from headrace.kernels.aggregate import Merging
 from headrace.kernels.apply import applied
 from headrace.kernels.call import called
@@ -16,6 +16,7 @@ from headrace.kernels.duck import typed
 from headrace.kernels.exchange import split
 from headrace.kernels.grouped import Counts
 from headrace.kernels.latest import Upserting, arrived, kept_rows
+from headrace.kernels.order import placed
 from headrace.kernels.partial import partial
 from headrace.kernels.sessions import Sessions
 from headrace.kernels.sliding import Sliding
@@ -45,7 +46,7 @@ from headrace.kernels.spec import (
 )
 from headrace.kernels.staging import as_they_are, staged, staged_schema
 from headrace.kernels.task import stage
-from headrace.kernels.window_top import WindowTopping, placed
+from headrace.kernels.window_top import WindowTopping
 
 if TYPE_CHECKING:
     from headrace.kernels.level import LevelRun
@@ -137,7 +138,7 @@ def _place(op: Place, run: LevelRun) -> None:
     if rows is None:
         return
     watermark = run.task.watermarks.get(op.step)
-    made = placed(run.duck, op.panes, rows, watermark, want_late=op.late is not None)
+    made = window_top.placed(run.duck, op.panes, rows, watermark, want_late=op.late is not None)
     run.count(op.step, made.counts)
     run.relations[op.output] = made.rows
     if op.late is not None and made.late is not None:
@@ -225,7 +226,7 @@ def _in_force(op: InForce, run: LevelRun) -> None:
 
 @do.register(Number)
 def _number(op: Number, run: LevelRun) -> None:
-    run.came(op.output, version_join.numbered(run.materialized(op.input), task=run.task.shard))
+    run.came(op.output, placed(run.materialized(op.input), task=run.task.shard))
 
 
 @do.register(VersionJoin)
@@ -270,6 +271,11 @@ def _stage(op: Stage, run: LevelRun) -> None:
 def kept(op: StatefulOp) -> tuple[TableSpec, ...]:
     """Return the tables that an operation keeps."""
     raise TypeError(op)
+
+
+def looked_up(op: StatefulOp) -> bool:
+    """Whether rows of what an operation keeps are looked up by value, rather than found by scanning all."""
+    return all(table.by for table in kept(op))
 
 
 @kept.register(Merge)

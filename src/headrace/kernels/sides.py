@@ -14,13 +14,13 @@ from headrace.kernels.grouped import by_position
 from headrace.kernels.state import COUNT, TableSpec, with_nulls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import pyarrow as pa
 
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import Column
-    from headrace.kernels.state import StepState
+    from headrace.kernels.state import State
 
 MET = "_met"
 """How many rows of the other side a kept row meets."""
@@ -80,10 +80,11 @@ class Side:
         values = [(name, kinds[name]) for name in self.names if name not in told]
         values += [("_time", "BIGINT"), *([(MET, "BIGINT")] if self.met else [])]
         keys = tuple((name, kinds[name]) for name in told)
-        made = [TableSpec(name=self.name, keys=keys, values=tuple(values))] if self.whole else []
+        by = tuple(dict.fromkeys((tuple(told), self.on)))
+        made = [TableSpec(name=self.name, keys=keys, values=tuple(values), by=by)] if self.whole else []
         if self.tallied:
             on = tuple((name, kinds[name]) for name in self.on)
-            made.append(TableSpec(name=self.tally, keys=on, values=()))
+            made.append(TableSpec(name=self.tally, keys=on, values=(), by=(self.on,)))
         return made
 
 
@@ -93,7 +94,7 @@ class SideRun:
 
     duck: Duck
     side: Side
-    state: StepState
+    state: State
     changed: bool = False
     """Whether there are versions."""
     standing: bool = False
@@ -108,22 +109,25 @@ class SideRun:
         if self.side.key is not None:
             net = self._by_key(net)
         olds = [f"s.{name} AS o_{name}" for name in self._kept]
+        near = self.state.near(self.side.name, self.side.told_by, f"({rows})")
         same = self.state.matching(self.side.name, "d", "s", nulls=with_nulls(parts))
         self._make(
             self.side.changes,
             f"SELECT row_number() OVER () AS nr, d.*, {', '.join(olds)}, s.rowid AS o_row FROM ({net}) d "
-            f"LEFT JOIN {self.state.name(self.side.name)} s ON {same}",
+            f"LEFT JOIN {near} s ON {same}",
         )
         self.changed = True
 
-    def stand(self, beside: str) -> None:
-        """Find the kept rows that do not change and agree in `on` with a row of relation `beside`."""
-        columns = [*(f"s.{name}" for name in self.side.names), f"s.{COUNT} AS n_old", f"s.{COUNT} AS n_new"]
-        columns += ["s._time", "NULL::BIGINT AS _when", "s.rowid AS id", *([f"s.{MET}"] if self.side.met else [])]
+    def stand(self, beside: str, columns: Sequence[str]) -> None:
+        """Find the kept rows that do not change and agree in `on` with `columns` of a row of relation `beside`."""
+        near = self.state.near(self.side.name, self.side.on, beside, named=columns)
+        agree = " AND ".join(f"s.{one} = v.{other}" for one, other in zip(self.side.on, columns, strict=True))
+        made = [*(f"s.{name}" for name in self.side.names), f"s.{COUNT} AS n_old", f"s.{COUNT} AS n_new"]
+        made += ["s._time", "NULL::BIGINT AS _when", "s.rowid AS id", *([f"s.{MET}"] if self.side.met else [])]
         known = f"SELECT o_row FROM {self.side.changes} WHERE o_row IS NOT NULL"
         self._make(
             self.side.others,
-            f"SELECT * FROM (SELECT {', '.join(columns)} FROM {self.state.name(self.side.name)} s SEMI JOIN {beside}) "
+            f"SELECT * FROM (SELECT {', '.join(made)} FROM {near} s SEMI JOIN {beside} v ON {agree}) "
             f"{f'WHERE id NOT IN ({known})' if self.changed else ''}",
         )
         self.standing = True

@@ -9,7 +9,7 @@ by the missing deltas or from the last full file. So a cache of an attempt that 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.base.names import quote
 from headrace.kernels.files import read_metadata, read_tables, write_tables
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 MAX_CHAIN = 200
 """Deltas after which a full file is written, however small they are: a rebuild reads no more files than this."""
 MIN_FULL_BYTES = 256 * 1024
+DELTA = ".delta"
+"""How the files end that leave those before them in force."""
 COUNT = "_n"
 FEW = 30
 """Up to so many row ids are written out in SQL rather than read from a relation: a third of the time."""
@@ -53,11 +55,15 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
-    """A table of state: rows by key, each with a count `_n`; a row whose count is 0 is gone."""
+    """A table of state: rows by key, each with a count `_n`; a row whose count is 0 is gone.
+
+    `by`: the sets of columns by whose values rows are looked up; without any, rows are found by scanning all.
+    """
 
     name: str
     keys: tuple[Column, ...]
     values: tuple[Column, ...]
+    by: tuple[tuple[str, ...], ...] = ()
 
     @property
     def columns(self) -> list[str]:
@@ -65,13 +71,57 @@ class TableSpec:
         return [name for name, _ in (*self.keys, (COUNT, ""), *self.values)]
 
 
-class StepState:
+class State(Protocol):
     """A step's tables in one shard, during one epoch."""
+
+    tables: Mapping[str, TableSpec]
+    oldest: int | None
+    """The least event time of the rows that wait in it, where some do; set by the step, before `save`."""
+
+    def name(self, table: str) -> str:
+        """Return a relation of all rows of a table, with `rowid`."""
+        ...
+
+    def near(self, table: str, by: Sequence[str], asked: str, *, named: Sequence[str] | None = None) -> str:
+        """Return a relation of rows with `rowid`: all that have in columns `by` what a row of `asked` has.
+
+        There may be others. `by` is one of the sets that the table is looked up by; in relation `asked` these columns
+        are `named` so, or as in the table.
+        """
+        ...
+
+    def matching(self, table: str, left: str, right: str, *, nulls: Container[str]) -> str:
+        """Return the join condition on a table's key between two aliases, as `alike`."""
+        ...
+
+    def replace(self, table: str, rows: pa.Table, *, at: str) -> None:
+        """Put `rows` (all columns of the table, and `at`) in the place of those whose `rowid` is in column `at`.
+
+        It is null for a new key. Rows with a count of 0 take the old one away and leave nothing.
+        """
+        ...
+
+    def evict(self, table: str, where: str) -> None:
+        """Drop the rows that meet a condition over the table's columns, whatever came before in this epoch."""
+        ...
+
+    @property
+    def writes_full(self) -> bool:
+        """Whether `save` will write more than what changed."""
+        ...
+
+    def save(self, folder: Path, epoch: int, attempt: str, *, sync: bool) -> Head | None:
+        """Write what changed in this epoch to a file and return the new head, or the old one if nothing did."""
+        ...
+
+
+class StepState:
+    """Tables that are scanned, in DuckDB."""
 
     def __init__(self, duck: Duck, step: str, tables: Sequence[TableSpec], head: Head | None) -> None:
         self.duck = duck
         self.step = step
-        self.tables = {table.name: table for table in tables}
+        self.tables: Mapping[str, TableSpec] = {table.name: table for table in tables}
         self.head = head
         self._changes: dict[str, list[pa.Table]] = {}
         self._evicted: dict[str, list[str]] = {}
@@ -83,6 +133,17 @@ class StepState:
     def name(self, table: str) -> str:
         """Return a table's name in SQL."""
         return quote(f"{self.step}.{table}")
+
+    def near(
+        self,
+        table: str,
+        by: Sequence[str],  # noqa: ARG002 -- all rows are near
+        asked: str,  # noqa: ARG002
+        *,
+        named: Sequence[str] | None = None,  # noqa: ARG002
+    ) -> str:
+        """Return all rows of a table: DuckDB scans them."""
+        return self.name(table)
 
     def matching(self, table: str, left: str, right: str, *, nulls: Container[str]) -> str:
         """Return the join condition on a table's key between two aliases, as `alike`."""
@@ -155,7 +216,7 @@ class StepState:
         if not self.changed:
             return self.head
         full = self.writes_full
-        name = f"{epoch:012d}-{attempt}.{'full' if full else 'delta'}"
+        name = f"{epoch:012d}-{attempt}{'.full' if full else DELTA}"
         if full:
             tables = {table: self._all(table) for table in self.tables}
             size = write_tables(folder / name, tables, {"previous": None, "evicted": {}}, sync=sync)
@@ -213,18 +274,6 @@ class StepState:
 
     def _all(self, table: str) -> pa.Table:
         return self.duck.arrow(f"SELECT {', '.join(self.tables[table].columns)} FROM {self.name(table)}")
-
-
-def open_states(
-    duck: Duck, steps: Mapping[str, Sequence[TableSpec]], heads: Mapping[str, Head], folders: Mapping[str, Path]
-) -> dict[str, StepState]:
-    """Return the states of a shard's steps at their heads, from the cache where it can be believed."""
-    made = {}
-    for step, tables in steps.items():
-        state = StepState(duck, step, tables, heads.get(step))
-        state.restore(folders[step])
-        made[step] = state
-    return made
 
 
 def _chain(folder: Path, head: str | None, at: str | None) -> list[str]:

@@ -23,7 +23,7 @@ from headrace.kernels.state import COUNT, TableSpec
 if TYPE_CHECKING:
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import Column, StreamJoin
-    from headrace.kernels.state import StepState
+    from headrace.kernels.state import State
 
 _ROW_BITS = 32  # a shard gets fewer rows of a side in an epoch than this, and an app fewer epochs than the rest
 _NO_ROW = "o_row"
@@ -126,7 +126,7 @@ class Joining:
 
     duck: Duck
     op: StreamJoin
-    state: StepState
+    state: State
     epoch: int
     watermark: int | None
     previous: int | None

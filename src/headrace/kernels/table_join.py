@@ -22,7 +22,7 @@ from headrace.kernels.tally import CROSSED, tallied
 if TYPE_CHECKING:
     from headrace.kernels.duck import Duck
     from headrace.kernels.meeting import Meeting
-    from headrace.kernels.state import StepState, TableSpec
+    from headrace.kernels.state import State, TableSpec
 
 PAIRS = "join_pairs"
 
@@ -60,7 +60,7 @@ class TableJoining:
 
     duck: Duck
     meeting: Meeting
-    state: StepState
+    state: State
 
     def run(self, left: list[pa.Table], right: list[pa.Table]) -> pa.Table:
         """Take in the deltas of both sides and return the delta of the join: what goes, then what comes."""
@@ -107,11 +107,11 @@ class TableJoining:
         """Find the rows that stay as they are and may come into another pair, or out of their last."""
         left, right = runs
         if right.changed:
-            left.stand(f"{right.versions} v ON {self._on('s', 'v')}")
+            left.stand(right.versions, right.side.on)
         elif not right.side.whole:
-            left.stand(f"(SELECT * FROM {tallies[1]} WHERE {CROSSED}) v ON {self._on('s', 'v')}")
+            left.stand(f"(SELECT * FROM {tallies[1]} WHERE {CROSSED})", right.side.on)
         if left.changed and right.side.whole:
-            right.stand(f"{left.versions} v ON {self._on('v', 's')}")
+            right.stand(left.versions, left.side.on)
 
     def _on(self, left: str, right: str) -> str:
         return " AND ".join(f"{left}.{one} = {right}.{other}" for one, other in self.meeting.on)

@@ -13,13 +13,13 @@ from headrace.kernels.state import COUNT, alike
 if TYPE_CHECKING:
     from headrace.kernels.duck import Duck
     from headrace.kernels.sides import Side
-    from headrace.kernels.state import StepState
+    from headrace.kernels.state import State
 
 CROSSED = "(p_old = 0) <> (p_new = 0)"
 """The values of which rows came where none were, or of which none is left."""
 
 
-def tallied(duck: Duck, side: Side, state: StepState, moved: list[str], asked: list[str]) -> str:
+def tallied(duck: Duck, side: Side, state: State, moved: list[str], asked: list[str]) -> str:
     """Bring a tally up to date; return the temporary table of its part that the epoch looks at.
 
     `moved` is SQL for the columns `on`, `n` (how many more) and `_when`; `asked` for values to look at beside. The
@@ -33,13 +33,14 @@ def tallied(duck: Duck, side: Side, state: StepState, moved: list[str], asked: l
         f"SELECT {', '.join(on)}, sum(n)::BIGINT AS n, max(_when) AS _when FROM ({rows}) WHERE {known} "
         f"{by_position(on)}"
     )
+    near = state.near(side.tally, on, f"({rows})")
     before = f"coalesce(s.{COUNT}, 0)"
     counts = f"{before} AS p_old, greatest({before} + d.n, 0)::BIGINT AS p_new"
     when = "CASE WHEN d.n <> 0 THEN d._when END AS _when"
     duck.run(
         f"CREATE OR REPLACE TEMP TABLE {name} AS "
         f"SELECT {', '.join(f'd.{column}' for column in on)}, {counts}, {when}, s.rowid AS o_row "
-        f"FROM ({sums}) d LEFT JOIN {state.name(side.tally)} s ON {alike('d', 's', on, nulls=())}"
+        f"FROM ({sums}) d LEFT JOIN {near} s ON {alike('d', 's', on, nulls=())}"
     )
     kept = [f"{column}::{kinds[column]} AS {column}" for column in on]
     changed = duck.arrow(f"SELECT {', '.join(kept)}, p_new AS {COUNT}, o_row FROM {name} WHERE p_new <> p_old")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import Ranking
-    from headrace.kernels.state import StepState
+    from headrace.kernels.state import State
 
 BEST, ROWS = "best", "rows"
 
@@ -32,8 +32,12 @@ def tables(ranking: Ranking) -> tuple[TableSpec, ...]:
     """Return the tables that are kept."""
     keys = tuple((f"c{i}", kind) for i, (_, kind) in enumerate(ranking.columns))
     values = tuple((f"o{i}", kind) for i, kind in enumerate(ranking.made))
+    by: dict[str, tuple[tuple[str, ...], ...]] = {BEST: (), ROWS: ()}
+    if ranking.panes is None:  # windows that close are found by scanning
+        group = tuple(group_of(ranking))
+        by = {BEST: (group,), ROWS: tuple(dict.fromkeys((tuple(columns_of(ranking)), group)))}
     names = (BEST,) if ranking.insert_only else (BEST, ROWS)
-    return tuple(TableSpec(name=name, keys=keys, values=values) for name in names)
+    return tuple(TableSpec(name=name, keys=keys, values=values, by=by[name]) for name in names)
 
 
 def best(duck: Duck, ranking: Ranking, parts: list[pa.Table]) -> pa.Table:
@@ -50,7 +54,7 @@ class Topping:
 
     duck: Duck
     ranking: Ranking
-    state: StepState
+    state: State
     _nulls: frozenset[str] = field(default=frozenset(), init=False)
     """The columns in which the changed rows have nulls."""
 
@@ -83,10 +87,10 @@ class Topping:
         """Bring the multiset of all rows up to date."""
         columns = [f"d.{name}" for name in [*columns_of(self.ranking), *made_of(self.ranking)]]
         count = f"(coalesce(s.{COUNT}, 0) + d.{COUNT})::BIGINT AS {COUNT}"
+        near = self.state.near(ROWS, columns_of(self.ranking), changed)
         same = self.state.matching(ROWS, "d", "s", nulls=self._nulls)
         rows = self.duck.arrow(
-            f"SELECT {', '.join([*columns, count, 's.rowid AS o_row'])} FROM {changed} d "
-            f"LEFT JOIN {self.state.name(ROWS)} s ON {same}"
+            f"SELECT {', '.join([*columns, count, 's.rowid AS o_row'])} FROM {changed} d LEFT JOIN {near} s ON {same}"
         )
         self.state.replace(ROWS, rows, at="o_row")
 
@@ -99,7 +103,7 @@ class Topping:
         columns = [*(f"s.{name}" for name in names), "s.rowid AS o_row"]
         touched = f"(SELECT DISTINCT {', '.join(group_of(self.ranking)) or '1'} FROM {changed})"
         kept = (
-            f"SELECT {', '.join(columns)} FROM {self.state.name(BEST)} s "
+            f"SELECT {', '.join(columns)} FROM {self.state.near(BEST, group_of(self.ranking), touched)} s "
             f"SEMI JOIN {touched} t ON {alike('s', 't', group_of(self.ranking))}"
         )
         ahead = "NULL::BIGINT" if self.ranking.rank is None else self._ahead()
@@ -128,7 +132,8 @@ class Topping:
         if self.ranking.insert_only:
             return once
         every = (
-            f"SELECT {', '.join(f's.{name}' for name in [*names, COUNT])} FROM {self.state.name(ROWS)} s "
+            f"SELECT {', '.join(f's.{name}' for name in [*names, COUNT])} "
+            f"FROM {self.state.near(ROWS, group_of(self.ranking), 'top_shrunk')} s "
             f"SEMI JOIN top_shrunk t ON {alike('s', 't', group_of(self.ranking))} "
             f"WHERE s.{COUNT} > 0"  # after a reset rows may go that were never seen to come
         )

@@ -26,7 +26,8 @@ import pyarrow.compute as pc
 from headrace.kernels.dedupe import judged
 from headrace.kernels.duck import without_zones
 from headrace.kernels.grouped import Counts
-from headrace.kernels.lookup_join import NEVER, PLACE, all_known, in_place, placed
+from headrace.kernels.lookup_join import NEVER, all_known
+from headrace.kernels.order import PLACE, in_place, placed
 from headrace.kernels.state import COUNT, TableSpec, alike, with_nulls
 
 if TYPE_CHECKING:
@@ -34,10 +35,9 @@ if TYPE_CHECKING:
 
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import VersionJoin
-    from headrace.kernels.state import StepState
+    from headrace.kernels.state import State
 
 VERSIONS, WAITING = "versions", "waiting"
-ORDER = "_order"
 _ROW_BITS = 32  # a shard gets fewer rows in an epoch than this, and an app fewer epochs than the rest
 
 
@@ -56,23 +56,13 @@ def tables(op: VersionJoin) -> tuple[TableSpec, TableSpec]:
     )
 
 
-def numbered(parts: list[pa.Table], *, task: int, bits: int = 40) -> list[pa.Table]:
-    """Return rows with `_order`: by task, then as they stand in it; so rows of one partition keep their order."""
-    made, before = [], task << bits
-    for part in parts:
-        order = np.arange(before, before + part.num_rows, dtype=np.int64)
-        made.append(part.append_column(ORDER, pa.array(order)))
-        before += part.num_rows
-    return made
-
-
 @dataclass
 class Dating:
     """One epoch of one join in one shard; `run` fills what comes out, what is late, and the counts."""
 
     duck: Duck
     op: VersionJoin
-    state: StepState
+    state: State
     epoch: int
     watermark: int | None
     previous: int | None
@@ -155,7 +145,7 @@ class Dating:
             f"SELECT {_of('s', key)}, max(s._from) AS last FROM {self.state.name(VERSIONS)} s "
             f"SEMI JOIN ({rows}) d ON {alike('s', 'd', key)} GROUP BY ALL"
         )
-        before = f"max(d._time) OVER (PARTITION BY {_of('d', key)} ORDER BY d.{ORDER})"
+        before = f"max(d._time) OVER (PARTITION BY {_of('d', key)} ORDER BY d.{PLACE})"
         dated = (
             f"SELECT d.*, coalesce(d._time, greatest({before}, l.last)) AS _from FROM ({rows}) d "
             f"LEFT JOIN ({last}) l ON {alike('d', 'l', key)}"
@@ -165,7 +155,7 @@ class Dating:
     def _fresh(self, dated: str) -> str:
         """Return SQL for one version of each key and time: the later arrival's."""
         names = [*self.op.identity, "_from", *self._others]
-        once = f"row_number() OVER (PARTITION BY {', '.join(self.op.identity)}, _from ORDER BY {ORDER} DESC) = 1"
+        once = f"row_number() OVER (PARTITION BY {', '.join(self.op.identity)}, _from ORDER BY {PLACE} DESC) = 1"
         return f"SELECT {', '.join(names)}, _weight < 0 AS _gone FROM ({dated}) QUALIFY {once}"
 
     # ---- what the stream asks ----

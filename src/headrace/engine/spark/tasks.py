@@ -26,6 +26,7 @@ from headrace.engine.storage import Commit, Storage
 from headrace.engine.topics import log_path
 from headrace.kernels.duck import Duck
 from headrace.kernels.level import LevelRun
+from headrace.kernels.operations import looked_up
 from headrace.log import Log
 
 if TYPE_CHECKING:
@@ -111,8 +112,10 @@ def level(job: Job, number: int) -> Callable[[Iterator[pa.RecordBatch]], Iterato
         spec = job.program.levels[number]
         deltas = {delta: inbox.get(edge, []) for edge, delta in spec.receives}
         here = job.task(epoch, shard)
-        coming = sum(part.nbytes for parts in deltas.values() for part in parts) if spec.stateful else 0
-        with cache(job, number, here, coming=coming) as duck:
+        scanned = {op.step for op in spec.stateful if not looked_up(op)}
+        coming = sum(part.nbytes for parts in deltas.values() for part in parts)
+        size = coming + sum(head.full_bytes + head.chain_bytes for step, head in here.heads.items() if step in scanned)
+        with cache(job, number, here, size=size if scanned else 0) as duck:
             yield from blobs.outgoing(LevelRun(duck, spec, here).run(deltas))
 
     return run
@@ -151,14 +154,13 @@ _HOST: list[Duck] = []
 
 
 @contextmanager
-def cache(job: Job, number: int, here: Task, *, coming: int = 0) -> Iterator[Duck]:
+def cache(job: Job, number: int, here: Task, *, size: int = 0) -> Iterator[Duck]:
     """Give a shard's cache: small states in this worker's memory, where they stay, large ones on the local disk.
 
     Any worker may meet any shard next. What it remembers is stamped with the state file that it is at, and is brought
-    from there to the epoch's state, so an old memory costs time and never truth. `coming`: how many bytes of rows the
-    task has, by which the state may grow.
+    from there to the epoch's state, so an old memory costs time and never truth. `size`: the bytes of the tables in
+    DuckDB, and of the rows that come.
     """
-    size = sum(head.full_bytes + head.chain_bytes for head in here.heads.values()) + coming if number else 0
     key = (job.app_id, number, here.shard if number else 0)
     if size > SMALL_BYTES:
         if key in _KEPT:

@@ -1,0 +1,324 @@
+"""The state of a step whose rows are looked up by value: a chain of files, read where they are.
+
+An epoch writes one file: of each table the rows that it put there, as a run, and the ids of the older rows that these
+replace. A new file takes in the last ones of its own size, so that a chain has few: the cost of an epoch follows what
+changes, and grows with the logarithm of what is kept. Files are mapped, not loaded, and shared by all processes of a
+machine; what a process remembers of a chain, it brings from the head that it knows to the one that it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.kernels.files import read_metadata, read_tables, write_tables
+from headrace.kernels.runs import Index, Run, above, divided, wanted
+from headrace.kernels.state import COUNT, DELTA, Head, alike
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping, Sequence
+    from pathlib import Path
+
+    from headrace.kernels.duck import Duck
+    from headrace.kernels.runs import Places
+    from headrace.kernels.state import TableSpec
+
+TIER = 4
+"""So many files of one size become one of the next: more means fewer rows written, and more runs to look into."""
+MOST_BYTES = 1 << 30
+"""A larger file is left as it is: texts of a run share one buffer of at most 2 GB."""
+FEWER = 4
+"""Where more than a part of this of a table is asked for, all of it is given: DuckDB finds what meets sooner."""
+MAPPED_FROM = 1 << 20
+REMEMBERED = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A file of a chain: how many rows it has or replaces, its bytes, and its runs' number."""
+
+    file: str
+    number: int
+    rows: int
+    bytes: int
+
+
+@dataclass
+class Chain:
+    """What a process knows of a step's state in a shard, at the last of its links."""
+
+    links: list[Link] = field(default_factory=list)
+    runs: dict[str, list[Run]] = field(default_factory=dict)
+
+    def read(self, folder: Path, file: str, tables: Mapping[str, TableSpec]) -> None:
+        """Add the next file.
+
+        Raises:
+            DamagedFile: it is missing or damaged.
+
+        """
+        sections, metadata = read_tables(folder / file)
+        number = metadata["number"]
+        self.cut(number)
+        for name, spec in tables.items():
+            if f"{name}.gone" in sections:
+                self.take_away(name, sections[f"{name}.gone"].column(0).to_numpy())
+            if name in sections:
+                self.runs.setdefault(name, []).append(_run(number, sections[name], sections[f"{name}.index"], spec))
+        self.links.append(Link(file, number, metadata["rows"], (folder / file).stat().st_size))
+
+    def cut(self, number: int) -> None:
+        """Let go of what a later file has taken in: the runs from this number on."""
+        self.links = [link for link in self.links if link.number < number]
+        self.runs = {name: [run for run in runs if run.number < number] for name, runs in self.runs.items()}
+
+    def take_away(self, table: str, ids: Places) -> None:
+        """Mark rows as gone."""
+        runs = {run.number: run for run in self.runs.get(table, ())}
+        for number, places in divided(ids).items():
+            runs[number].take_away(places)
+
+    @property
+    def rows(self) -> int:
+        """How many rows are there."""
+        return sum(run.live for runs in self.runs.values() for run in runs)
+
+
+_REMEMBERED: OrderedDict[Path, Chain] = OrderedDict()
+
+
+class KeyedState:
+    """A step's tables in one shard, during one epoch. What the epoch changes is seen by what it looks up later."""
+
+    def __init__(self, duck: Duck, tables: Sequence[TableSpec], head: Head | None, folder: Path) -> None:
+        self.duck = duck
+        self.tables: Mapping[str, TableSpec] = {table.name: table for table in tables}
+        self.head = head
+        self.oldest: int | None = None
+        self._folder = folder
+        self._chain = _opened(folder, head, self.tables)
+        self._first = self._chain.links[-1].number + 1 if self._chain.links else 0
+        self._number = self._first
+        self._gone: dict[str, list[Places]] = {}
+
+    def matching(self, table: str, left: str, right: str, *, nulls: Container[str]) -> str:
+        """Return the join condition on a table's key between two aliases, as `alike`."""
+        return alike(left, right, [name for name, _ in self.tables[table].keys], nulls=nulls)
+
+    def near(self, table: str, by: Sequence[str], asked: str, *, named: Sequence[str] | None = None) -> str:
+        """Return a relation of rows with `rowid`: all that have in columns `by` what a row of `asked` has.
+
+        There may be others. `by` is one of the sets that the table is looked up by; in relation `asked` these columns
+        are `named` so, or as in the table.
+        """
+        spec = self.tables[table]
+        runs = self._chain.runs.get(table, [])
+        if not runs:
+            return self._relation(spec, [])
+        columns = self.duck.arrow(f"SELECT {', '.join(named or by) or '1'} FROM {asked}")
+        if columns.num_rows * FEWER > sum(run.live for run in runs):
+            return self.name(table)
+        number, hashes = spec.by.index(tuple(by)), wanted(columns.columns[: len(by)], columns.num_rows)
+        return self._relation(spec, [run.find(number, hashes) for run in runs])
+
+    def name(self, table: str) -> str:
+        """Return a relation of all rows of a table, with `rowid`."""
+        return self._relation(self.tables[table], [run.all() for run in self._chain.runs.get(table, [])])
+
+    def _relation(self, spec: TableSpec, parts: list[pa.Table]) -> str:
+        kinds = (*spec.keys, (COUNT, "BIGINT"), *spec.values)
+        rows = [part for part in parts if part.num_rows]
+        if not rows:
+            return f"(SELECT {', '.join(f'NULL::{kind} AS {name}' for name, kind in kinds)}, 0 AS rowid WHERE false)"
+        source = self.duck.register(pa.concat_tables(rows))
+        return f"(SELECT {', '.join(f'{name}::{kind} AS {name}' for name, kind in kinds)}, rowid FROM {source})"
+
+    def replace(self, table: str, rows: pa.Table, *, at: str) -> None:
+        """Put `rows` (all columns of the table, and `at`) in the place of those whose `rowid` is in column `at`.
+
+        Rows with a count of 0 take the old one away and leave nothing.
+        """
+        if not rows.num_rows:
+            return
+        spec = self.tables[table]
+        self._take_away(table, rows.column(at).drop_null().to_numpy())
+        stay = rows.filter(pc.not_equal(rows.column(COUNT), 0))
+        if stay.num_rows:
+            kept = _typed(self.duck, stay.select(spec.columns), spec)
+            self._chain.runs.setdefault(table, []).append(Run.of(self._number, kept, spec.by))
+            self._number += 1
+
+    def evict(self, table: str, where: str) -> None:
+        """Drop the rows that meet a condition over the table's columns."""
+        self._take_away(
+            table, self.duck.arrow(f"SELECT rowid FROM {self.name(table)} WHERE {where}").column(0).to_numpy()
+        )
+
+    def _take_away(self, table: str, ids: Places) -> None:
+        self._gone.setdefault(table, []).append(ids)
+        self._chain.take_away(table, ids)
+
+    # ---- files ----
+
+    @property
+    def changed(self) -> bool:
+        """Whether this epoch changed any row."""
+        return bool(self._gone)
+
+    @property
+    def writes_full(self) -> bool:
+        """Whether `save` will write the first file of a chain, or one that takes older ones in."""
+        return self.changed and (self.head is None or self._taken_in() < self._first)
+
+    def save(self, folder: Path, epoch: int, attempt: str, *, sync: bool) -> Head | None:
+        """Write what changed in this epoch to a file and return the new head, or the old one if nothing did."""
+        if self.changed:
+            first = self._taken_in()
+            merges = first < self._first
+            name = f"{epoch:012d}-{attempt}{'.merged' if merges else DELTA}"
+            self._write(folder / name, first, sync=sync)
+            links = self._chain.links
+            sizes = [link.bytes for link in links]
+            self.head = Head(
+                file=name,
+                chain=len(links) - 1,
+                chain_bytes=sum(sizes[1:]),
+                full_bytes=sizes[0],
+                rows=self._chain.rows,
+                oldest=self.oldest,
+            )
+        _remember(self._folder, self._chain)
+        return self.head
+
+    def _taken_in(self) -> int:
+        """Return the number from which on runs go into this epoch's file: of its own alone, or of the last files."""
+        links = self._chain.links
+        size, bytes_, first = max(1, self._size(self._first)), 0, self._first
+        at = len(links)
+        while True:
+            near = at
+            while near and links[near - 1].rows < size * TIER:
+                near -= 1
+            taken = links[near:at]
+            bytes_ += sum(link.bytes for link in taken)
+            if len(taken) < TIER - 1 or bytes_ > MOST_BYTES:
+                return first
+            size += sum(link.rows for link in taken)
+            at, first = near, taken[0].number
+
+    def _size(self, first: int) -> int:
+        """Return how many rows a file of the runs from `first` on has, or replaces."""
+        here = sum(run.live for runs in self._chain.runs.values() for run in runs if run.number >= first)
+        gone: int = sum(len(ids) for parts in self._gone.values() for ids in parts)
+        return max(int(here), gone)
+
+    def _write(self, path: Path, first: int, *, sync: bool) -> None:
+        """Write the runs from `first` on as one, with the ids of the rows before it that they replace."""
+        chain, sections, made = self._chain, {}, {}
+        absorbed = [link for link in chain.links if link.number >= first]
+        gone = self._gone_before(first, [link.file for link in absorbed])
+        for name in self.tables:
+            late = [run for run in chain.runs.get(name, ()) if run.number >= first and run.live]
+            if len(gone.get(name, ())):
+                sections[f"{name}.gone"] = pa.table({"id": gone[name]})
+            if late:
+                made[name] = Run.merged(first, late)
+                sections[name], sections[f"{name}.index"] = made[name].rows, _indexed(made[name])
+        size = sum(run.live for run in made.values())
+        size = max(size, sum(len(ids) for ids in gone.values()))
+        previous = next((link.file for link in reversed(chain.links) if link.number < first), None)
+        metadata = {"previous": previous, "number": first, "rows": size, "absorbed": [link.file for link in absorbed]}
+        written = write_tables(path, sections, metadata, sync=sync)
+        if written >= MAPPED_FROM:
+            chain.read(path.parent, path.name, self.tables)
+            return
+        chain.cut(first)
+        for name, run in made.items():
+            chain.runs.setdefault(name, []).append(run)
+        chain.links.append(Link(path.name, first, size, written))
+
+    def _gone_before(self, first: int, absorbed: Sequence[str]) -> dict[str, Places]:
+        """Return the ids of the rows in older runs that this epoch, or a file that is taken in, replaced."""
+        parts = {name: list(ids) for name, ids in self._gone.items()}
+        for file in absorbed:
+            sections, _ = read_tables(self._folder / file)
+            for name in self.tables:
+                if f"{name}.gone" in sections:
+                    parts.setdefault(name, []).append(sections[f"{name}.gone"].column(0).to_numpy())
+        made = {}
+        for name, ids in parts.items():
+            every = np.concatenate(ids)
+            made[name] = every[~above(every, first)]
+        return made
+
+
+def _opened(folder: Path, head: Head | None, tables: Mapping[str, TableSpec]) -> Chain:
+    """Return a step's state at a head: what is remembered of it, and the files that have come since.
+
+    What is remembered is given away: it is remembered again by `save`, so a failed epoch leaves nothing behind.
+    """
+    chain = _REMEMBERED.pop(folder, None) or Chain()
+    known = {link.file: at for at, link in enumerate(chain.links)}
+    files: list[str] = []
+    absorbed: set[str] = set()
+    file = None if head is None else head.file
+    while file is not None and file not in known:
+        files.append(file)
+        metadata: dict[str, Any] = read_metadata(folder / file)
+        absorbed.update(metadata["absorbed"])
+        file = metadata["previous"]
+    beyond = [link.file for link in chain.links[(-1 if file is None else known[file]) + 1 :]]
+    if file is None or not absorbed.issuperset(beyond):
+        chain = Chain()
+        if file is not None:  # what is remembered has gone another way
+            files += _behind(folder, file)
+    for name in reversed(files):
+        chain.read(folder, name, tables)
+    return chain
+
+
+def _behind(folder: Path, file: str) -> list[str]:
+    """Return a file and those before it, the newest first."""
+    files: list[str] = []
+    at: str | None = file
+    while at is not None:
+        files.append(at)
+        at = read_metadata(folder / at)["previous"]
+    return files
+
+
+def _remember(folder: Path, chain: Chain) -> None:
+    _REMEMBERED[folder] = chain
+    while len(_REMEMBERED) > REMEMBERED:
+        _REMEMBERED.popitem(last=False)
+
+
+def _run(number: int, rows: pa.Table, index: pa.Table, spec: TableSpec) -> Run:
+    columns = [index.column(at).chunk(0).to_numpy() for at in range(2 * len(spec.by))]
+    return Run(number, rows, [Index(*columns[at : at + 2]) for at in range(0, len(columns), 2)])
+
+
+def _indexed(run: Run) -> pa.Table:
+    columns = [column for index in run.indexes for column in (index.hashes, index.places)]
+    return pa.table(columns, names=[f"{'hp'[at % 2]}{at // 2}" for at in range(len(columns))])
+
+
+def _typed(duck: Duck, rows: pa.Table, spec: TableSpec) -> pa.Table:
+    """Return rows in the types of their table, whatever type computing them made."""
+    kinds = (*spec.keys, (COUNT, "BIGINT"), *spec.values)
+    schema = _SCHEMAS.get(kinds)
+    if schema is None:
+        schema = duck.arrow(f"SELECT {', '.join(f'NULL::{kind} AS {name}' for name, kind in kinds)} LIMIT 0").schema
+        _SCHEMAS[kinds] = schema
+    if rows.schema.equals(schema):
+        return rows
+    cast = ", ".join(f"{name}::{kind} AS {name}" for name, kind in kinds)
+    return duck.arrow(f"SELECT {cast} FROM {duck.register(rows)}")
+
+
+_SCHEMAS: dict[tuple[tuple[str, str], ...], pa.Schema] = {}

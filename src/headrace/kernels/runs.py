@@ -1,0 +1,155 @@
+"""Rows that are found by hash: immutable runs, and the rows of them that are still there.
+
+A run is some rows of one table, with an *index* for each set of columns by which they are looked for: the hashes of
+those columns in order, and where the rows of these hashes are. Looking ten thousand keys up in ten million rows is ten
+thousand binary searches, not a scan. A hash may lie, so what is found holds all rows that are meant and perhaps others;
+who asks compares the values. After the log-structured merge tree (O'Neil et al., 1996), without its order of keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.base.hashing import hash_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from headrace.base.hashing import Hashes
+
+    Places = NDArray[np.int64]
+
+ROW = "rowid"
+_BITS = 40  # a run has fewer rows than this, and a chain fewer runs than the rest
+_PLACE = (1 << _BITS) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Hashes in ascending order, and the place of each one's row."""
+
+    hashes: Hashes
+    places: Places
+
+    @staticmethod
+    def of(hashes: Hashes) -> Index:
+        """Return the index of rows that have these hashes."""
+        places = np.argsort(hashes)
+        return Index(hashes[places], places)
+
+    @staticmethod
+    def merged(parts: Sequence[Index]) -> Index:
+        """Return the index of all rows of several, whose places go on from one to the next."""
+        hashes = np.concatenate([part.hashes for part in parts])
+        order = np.argsort(hashes, kind="stable")  # a merge sort: parts that are in order cost a pass
+        return Index(hashes[order], np.concatenate([part.places for part in parts])[order])
+
+    def find(self, wanted: Hashes) -> Places:
+        """Return the places of the rows with any of these hashes; `wanted` is in order, each once."""
+        if len(self.hashes) < len(wanted):
+            near = np.minimum(np.searchsorted(wanted, self.hashes), len(wanted) - 1)
+            near = np.flatnonzero(wanted[near] == self.hashes)
+            return self._of(near)
+        first = np.searchsorted(self.hashes, wanted)
+        last = len(self.hashes) - 1
+        met = self.hashes[np.minimum(first, last)] == wanted
+        first, wanted = first[met], wanted[met]
+        if (self.hashes[np.minimum(first + 1, last)] != wanted).all():  # no two rows of one hash
+            return self._of(first)
+        counts = np.searchsorted(self.hashes, wanted, side="right") - first
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return self._of(np.repeat(first, counts) + within)
+
+    def _of(self, at: Places) -> Places:
+        places: Places = self.places[at]
+        return places
+
+
+class Run:
+    """Rows of one table; `number` tells it from the other runs of its chain, and grows along it."""
+
+    def __init__(self, number: int, rows: pa.Table, indexes: Sequence[Index]) -> None:
+        self.number = number
+        self.rows = rows
+        self.indexes = indexes
+        self._gone: NDArray[np.bool_] | None = None
+        self.live = rows.num_rows
+
+    @staticmethod
+    def of(number: int, rows: pa.Table, by: Sequence[Sequence[str]]) -> Run:
+        """Return a run of rows that are looked for by these sets of columns."""
+        rows = rows.combine_chunks()
+        hashed = (hash_columns([rows.column(name) for name in names], rows.num_rows) for names in by)
+        return Run(number, rows, [Index.of(each) for each in hashed])
+
+    @staticmethod
+    def merged(number: int, runs: Sequence[Run]) -> Run:
+        """Return one run of the rows that are there in several."""
+        parts, indexes, first = [], [], 0
+        for run in runs:
+            rows, moved = run.there(first)
+            parts.append(rows)
+            indexes.append(moved)
+            first += run.live
+        merged = [Index.merged(each) for each in zip(*indexes, strict=True)]
+        return Run(number, pa.concat_tables(parts).combine_chunks(), merged)
+
+    def there(self, first: int) -> tuple[pa.Table, list[Index]]:
+        """Return the rows that are there, and their indexes with places counted from `first`."""
+        if self._gone is None:
+            return self.rows, [Index(index.hashes, index.places + first) for index in self.indexes]
+        there = ~self._gone
+        places = np.cumsum(there) - 1 + first
+        stays = [there[index.places] for index in self.indexes]
+        moved = [
+            Index(index.hashes[stay], places[index.places[stay]])
+            for index, stay in zip(self.indexes, stays, strict=True)
+        ]
+        return self.rows.filter(pa.array(there)), moved
+
+    def take_away(self, places: Places) -> None:
+        """Mark rows as gone; some may be already."""
+        if len(places):
+            if self._gone is None:
+                self._gone = np.zeros(self.rows.num_rows, dtype=np.bool_)
+            self._gone[places] = True
+            self.live = self.rows.num_rows - int(np.count_nonzero(self._gone))
+
+    def find(self, by: int, wanted: Hashes) -> pa.Table:
+        """Return the rows that may be meant, with their ids; by a number of its indexes."""
+        places = self.indexes[by].find(wanted)
+        return self._at(places if self._gone is None else places[~self._gone[places]])
+
+    def all(self) -> pa.Table:
+        """Return the rows that are there, with their ids."""
+        if self._gone is None:
+            return self._with_ids(self.rows, np.arange(self.rows.num_rows, dtype=np.int64))
+        return self._at(np.flatnonzero(~self._gone))
+
+    def _at(self, places: Places) -> pa.Table:
+        return self._with_ids(self.rows.take(pa.array(places)), places)
+
+    def _with_ids(self, rows: pa.Table, places: Places) -> pa.Table:
+        return rows.append_column(ROW, pa.array(places + (self.number << _BITS)))
+
+
+def divided(ids: Places) -> dict[int, Places]:
+    """Return the places that row ids mean, by the number of their run."""
+    numbers = ids >> _BITS
+    return {int(number): ids[numbers == number] & _PLACE for number in np.unique(numbers)}
+
+
+def above(ids: Places, number: int) -> NDArray[np.bool_]:
+    """Return which row ids are of this run or a later one."""
+    return (ids >> _BITS) >= number
+
+
+def wanted(columns: Sequence[Any], rows: int) -> Hashes:
+    """Return the hashes of rows to look for, in order, each once."""
+    return np.unique(hash_columns(columns, rows))
