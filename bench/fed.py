@@ -58,6 +58,7 @@ class Fed:
         self.running = self.app.start(self.setting.spark)
         self.running.await_caught_up(timeout=3_600)
         if self.filled:
+            self.took([self.running.status()["epoch"]])
             seconds, epochs = processing(ours.progress(self.running))
             self.setting.say(f"ours: {self.filled:,} rows processed in {seconds:.1f} s, {epochs} epochs")
 
