@@ -90,6 +90,8 @@ class Chain:
 
 
 _REMEMBERED: OrderedDict[Path, Chain] = OrderedDict()
+_SCHEMAS: dict[tuple[tuple[str, str], ...], pa.Schema] = {}
+"""How tables look in Arrow, by their columns."""
 
 
 class KeyedState:
@@ -155,9 +157,8 @@ class KeyedState:
 
     def evict(self, table: str, where: str) -> None:
         """Drop the rows that meet a condition over the table's columns."""
-        self._take_away(
-            table, self.duck.arrow(f"SELECT rowid FROM {self.name(table)} WHERE {where}").column(0).to_numpy()
-        )
+        gone = self.duck.arrow(f"SELECT rowid FROM {self.name(table)} WHERE {where}")
+        self._take_away(table, gone.column(0).to_numpy())
 
     def _take_away(self, table: str, ids: Places) -> None:
         self._gone.setdefault(table, []).append(ids)
@@ -319,6 +320,3 @@ def _typed(duck: Duck, rows: pa.Table, spec: TableSpec) -> pa.Table:
         return rows
     cast = ", ".join(f"{name}::{kind} AS {name}" for name, kind in kinds)
     return duck.arrow(f"SELECT {cast} FROM {duck.register(rows)}")
-
-
-_SCHEMAS: dict[tuple[tuple[str, str], ...], pa.Schema] = {}
