@@ -19,7 +19,7 @@ from headrace.base.disk import sync_folder
 from headrace.base.errors import DamagedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
     from pathlib import Path
 
 _TAIL = struct.Struct("<4sIQ")
@@ -90,21 +90,22 @@ def _make_folder(folder: Path, *, sync: bool) -> None:
             sync_folder(folder.parent)
 
 
-def read_tables(path: Path) -> tuple[dict[str, pa.Table], dict[str, Any]]:
-    """Return the tables and the metadata of a file.
+def read_tables(path: Path, *, named: Container[str] | None = None) -> tuple[dict[str, pa.Table], dict[str, Any]]:
+    """Return the tables and the metadata of a file; where some are `named`, the others are not looked at.
 
     Raises:
-        DamagedFile: it is missing, cut short, or a checksum does not match.
+        DamagedFile: it is missing, cut short, or a checksum of what is read does not match.
 
     """
     data = _mapped(path)
     about = _about(path, data)
     tables, at = {}, 0
     for name, size, checksum in about["sections"]:
-        section = data.slice(at, size)
-        if section.size != size or zlib.crc32(section) != checksum:
-            raise DamagedFile(str(path), f'section "{name}" does not match its checksum')
-        tables[name] = decode(section)
+        if named is None or name in named:
+            section = data.slice(at, size)
+            if section.size != size or zlib.crc32(section) != checksum:
+                raise DamagedFile(str(path), f'section "{name}" does not match its checksum')
+            tables[name] = decode(section)
         at += size
     return tables, about["metadata"]
 

@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 
 from headrace.kernels.files import read_metadata, read_tables, write_tables
 from headrace.kernels.runs import Index, Run, above, divided, wanted
-from headrace.kernels.state import COUNT, DELTA, Head, alike
+from headrace.kernels.state import COUNT, DELTA, Head, State
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from headrace.kernels.duck import Duck
@@ -94,7 +94,7 @@ _SCHEMAS: dict[tuple[tuple[str, str], ...], pa.Schema] = {}
 """How tables look in Arrow, by their columns."""
 
 
-class KeyedState:
+class KeyedState(State):
     """A step's tables in one shard, during one epoch. What the epoch changes is seen by what it looks up later."""
 
     def __init__(self, duck: Duck, tables: Sequence[TableSpec], head: Head | None, folder: Path) -> None:
@@ -107,10 +107,6 @@ class KeyedState:
         self._first = self._chain.links[-1].number + 1 if self._chain.links else 0
         self._number = self._first
         self._gone: dict[str, list[Places]] = {}
-
-    def matching(self, table: str, left: str, right: str, *, nulls: Container[str]) -> str:
-        """Return the join condition on a table's key between two aliases, as `alike`."""
-        return alike(left, right, [name for name, _ in self.tables[table].keys], nulls=nulls)
 
     def near(self, table: str, by: Sequence[str], asked: str, *, named: Sequence[str] | None = None) -> str:
         """Return a relation of rows with `rowid`: all that have in columns `by` what a row of `asked` has.
@@ -246,11 +242,10 @@ class KeyedState:
     def _gone_before(self, first: int, absorbed: Sequence[str]) -> dict[str, Places]:
         """Return the ids of the rows in older runs that this epoch, or a file that is taken in, replaced."""
         parts = {name: list(ids) for name, ids in self._gone.items()}
+        marks = {f"{name}.gone": name for name in self.tables}
         for file in absorbed:
-            sections, _ = read_tables(self._folder / file)
-            for name in self.tables:
-                if f"{name}.gone" in sections:
-                    parts.setdefault(name, []).append(sections[f"{name}.gone"].column(0).to_numpy())
+            for mark, ids in read_tables(self._folder / file, named=marks)[0].items():
+                parts.setdefault(marks[mark], []).append(ids.column(0).to_numpy())
         made = {}
         for name, ids in parts.items():
             every = np.concatenate(ids)

@@ -1,9 +1,10 @@
-"""The state of a shard: a DuckDB cache that may vanish, and files that may not.
+"""The state of a shard, and that of steps that scan it: a DuckDB cache that may vanish, and files that may not.
 
-Truth is in files: `<step>/<shard>/<epoch>-<attempt>.delta` holds the rows that one epoch changed and names the file
-before it; a `.full` file holds everything and ends the chain. The commit of epoch n says which file each step and
-shard is at, its *head*. A cache is stamped with the head that it is at; opened at another head it is brought there,
-by the missing deltas or from the last full file. So a cache of an attempt that was not committed is never believed.
+Steps that look rows up by value keep them another way, in `keyed`. Truth is in files:
+`<step>/<shard>/<epoch>-<attempt>.delta` holds the rows that one epoch changed and names the file before it; a `.full`
+file holds everything and ends the chain. The commit of epoch n says which file each step and shard is at, its *head*.
+A cache is stamped with the head that it is at; opened at another head it is brought there, by the missing deltas or
+from the last full file. So a cache of an attempt that was not committed is never believed.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class State(Protocol):
 
     def matching(self, table: str, left: str, right: str, *, nulls: Container[str]) -> str:
         """Return the join condition on a table's key between two aliases, as `alike`."""
-        ...
+        return alike(left, right, [name for name, _ in self.tables[table].keys], nulls=nulls)
 
     def replace(self, table: str, rows: pa.Table, *, at: str) -> None:
         """Put `rows` (all columns of the table, and `at`) in the place of those whose `rowid` is in column `at`.
@@ -115,7 +116,7 @@ class State(Protocol):
         ...
 
 
-class StepState:
+class StepState(State):
     """Tables that are scanned, in DuckDB."""
 
     def __init__(self, duck: Duck, step: str, tables: Sequence[TableSpec], head: Head | None) -> None:
@@ -144,10 +145,6 @@ class StepState:
     ) -> str:
         """Return all rows of a table: DuckDB scans them."""
         return self.name(table)
-
-    def matching(self, table: str, left: str, right: str, *, nulls: Container[str]) -> str:
-        """Return the join condition on a table's key between two aliases, as `alike`."""
-        return alike(left, right, [name for name, _ in self.tables[table].keys], nulls=nulls)
 
     def create(self) -> None:
         """Create the tables that are missing in the cache."""
