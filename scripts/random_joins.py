@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from headrace.kernels import keyed
+from headrace.kernels.state import keyed
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "law"))
 keyed.FEWER = 0  # tables of a few rows would be given whole: so every row is looked up by its hash

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.names import quote
-from headrace.kernels.chunks import chunked, islands
 from headrace.kernels.duck import Duck
-from headrace.kernels.gaps import CHUNK, SessionSql
+from headrace.kernels.groups.chunks import chunked, islands
+from headrace.kernels.groups.gaps import CHUNK, SessionSql
 from headrace.kernels.spec import Session
 
 KEYS = {

@@ -132,7 +132,7 @@ def drop_state_chain(storage):
     from dataclasses import replace
 
     from headrace.engine.storage import Storage
-    from headrace.kernels.state import MAX_CHAIN
+    from headrace.kernels.state.state import MAX_CHAIN
 
     kept = Storage(storage, "crashing")
     last = kept.last_epoch()

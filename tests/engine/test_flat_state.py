@@ -3,7 +3,7 @@
 import pytest
 from scripts import flat_state
 
-from headrace.kernels.state import MIN_FULL_BYTES
+from headrace.kernels.state.state import MIN_FULL_BYTES
 
 
 @pytest.fixture(scope="module")

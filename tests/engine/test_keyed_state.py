@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from headrace.base.errors import DamagedFile
 from headrace.engine.storage import Storage
-from headrace.kernels import keyed
 from headrace.kernels.duck import Duck
-from headrace.kernels.keyed import TIER, KeyedState
-from headrace.kernels.state import TableSpec
+from headrace.kernels.state.keyed import TIER, KeyedState
+from headrace.kernels.state.state import TableSpec, keyed
 
 if TYPE_CHECKING:
     from pathlib import Path

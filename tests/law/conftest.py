@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.kernels import keyed
+from headrace.kernels.state import keyed
 
 
 @pytest.fixture(scope="session", autouse=True)

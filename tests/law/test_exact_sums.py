@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.engine.lowering import lower
-from headrace.kernels import exact, superaccumulator
-from headrace.kernels.aggregate import Merging
+from headrace.kernels.aggregates import exact, superaccumulator
 from headrace.kernels.duck import Duck
-from headrace.kernels.grouped import tables
-from headrace.kernels.partial import partial
+from headrace.kernels.groups.aggregate import Merging
+from headrace.kernels.groups.grouped import tables
+from headrace.kernels.groups.partial import partial
 from headrace.kernels.spec import Merge
-from headrace.kernels.state import StepState
+from headrace.kernels.state.state import StepState
 from headrace.testing import Driver
 
 doubles = st.one_of(

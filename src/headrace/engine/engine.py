@@ -27,7 +27,7 @@ from headrace.engine.reset import resume
 from headrace.engine.storage import Commit, SourceProgress, Storage
 from headrace.engine.topics import Topics
 from headrace.engine.watermarks import WHOLE, advance, due
-from headrace.kernels.state import DELTA
+from headrace.kernels.state.state import DELTA
 from headrace.kernels.task import Report, Task
 from headrace.plan.sinks import TopicSink, ViewSink
 from headrace.views.sqlite import SqliteViews
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from headrace.base.time import Clock
     from headrace.connect.embedded import Slice
-    from headrace.kernels.state import Head
+    from headrace.kernels.state.state import Head
     from headrace.plan.nodes import Node
     from headrace.plan.plan import Plan
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.engine.publish import DEAD_SINK
-from headrace.kernels.grouped import Counts
+from headrace.kernels.groups.grouped import Counts
 from headrace.kernels.level import LevelRun
 from headrace.kernels.task import stage
 

@@ -23,7 +23,7 @@ from typing import IO, TYPE_CHECKING, Any
 from headrace.base.disk import sync_folder
 from headrace.base.errors import DamagedFile, StorageBusy, StorageOfAnother
 from headrace.kernels.files import read_metadata
-from headrace.kernels.state import Head
+from headrace.kernels.state.state import Head
 from headrace.kernels.task import StagedFile
 
 if TYPE_CHECKING:

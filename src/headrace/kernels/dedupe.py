@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.kernels.grouped import Counts, by_position
-from headrace.kernels.state import COUNT, TableSpec, alike, with_nulls
+from headrace.kernels.groups.grouped import Counts, by_position
+from headrace.kernels.state.state import COUNT, TableSpec, alike, with_nulls
 
 if TYPE_CHECKING:
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import Dedupe
-    from headrace.kernels.state import State
+    from headrace.kernels.state.state import State
 
 SEEN = "seen"
 FIRST = "_first"

@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 
 from headrace.base.names import quote
 from headrace.kernels.order import PLACE, placed
-from headrace.kernels.runs import wanted
-from headrace.kernels.state import COUNT, TableSpec, with_nulls
+from headrace.kernels.state.runs import wanted
+from headrace.kernels.state.state import COUNT, TableSpec, with_nulls
 
 if TYPE_CHECKING:
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import Keeping
-    from headrace.kernels.state import State
+    from headrace.kernels.state.state import State
 
 ROWS = "rows"
 

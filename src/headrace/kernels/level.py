@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from headrace.base.errors import HeadraceError, InternalError, StepFailed
-from headrace.kernels import superaccumulator
-from headrace.kernels.grouped import Counts
-from headrace.kernels.keyed import KeyedState
+from headrace.kernels.aggregates import superaccumulator
+from headrace.kernels.aggregates.users import define
+from headrace.kernels.groups.grouped import Counts
 from headrace.kernels.operations import do, kept, looked_up
 from headrace.kernels.spec import Merge, Partial, Query
-from headrace.kernels.state import StepState
+from headrace.kernels.state.keyed import KeyedState
+from headrace.kernels.state.state import StepState
 from headrace.kernels.task import Outcome, Report
-from headrace.kernels.users import define
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import Level, Op
-    from headrace.kernels.state import State
+    from headrace.kernels.state.state import State
     from headrace.kernels.task import Task
 
 

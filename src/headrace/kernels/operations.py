@@ -8,18 +8,21 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from headrace.kernels import dedupe, grouped, lookup_join, stream_join, table_join, top, version_join, window_top
-from headrace.kernels.aggregate import Merging
+from headrace.kernels import dedupe, top
 from headrace.kernels.apply import applied
 from headrace.kernels.call import called
 from headrace.kernels.duck import typed
 from headrace.kernels.exchange import split
-from headrace.kernels.grouped import Counts
+from headrace.kernels.groups import grouped, window_top
+from headrace.kernels.groups.aggregate import Merging
+from headrace.kernels.groups.grouped import Counts
+from headrace.kernels.groups.partial import partial
+from headrace.kernels.groups.sessions import Sessions
+from headrace.kernels.groups.sliding import Sliding
+from headrace.kernels.groups.window_top import WindowTopping
+from headrace.kernels.joins import lookup_join, stream_join, table_join, version_join
 from headrace.kernels.latest import Upserting, arrived, kept_rows
 from headrace.kernels.order import placed
-from headrace.kernels.partial import partial
-from headrace.kernels.sessions import Sessions
-from headrace.kernels.sliding import Sliding
 from headrace.kernels.spec import (
     Apply,
     Arrival,
@@ -46,11 +49,10 @@ from headrace.kernels.spec import (
 )
 from headrace.kernels.staging import as_they_are, staged, staged_schema
 from headrace.kernels.task import stage
-from headrace.kernels.window_top import WindowTopping
 
 if TYPE_CHECKING:
     from headrace.kernels.level import LevelRun
-    from headrace.kernels.state import TableSpec
+    from headrace.kernels.state.state import TableSpec
 
 
 @singledispatch

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.base.calendar import Calendar
-    from headrace.kernels.meeting import Meeting
+    from headrace.kernels.joins.meeting import Meeting
 
 Column = tuple[str, str]
 """A column's name and its type in DuckDB."""

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.kernels.grouped import Counts
-    from headrace.kernels.state import Head
+    from headrace.kernels.groups.grouped import Counts
+    from headrace.kernels.state.state import Head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

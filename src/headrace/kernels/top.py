@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
-from headrace.kernels.grouped import Counts, by_position
-from headrace.kernels.state import COUNT, TableSpec, alike, with_nulls
+from headrace.kernels.groups.grouped import Counts, by_position
+from headrace.kernels.state.state import COUNT, TableSpec, alike, with_nulls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import Ranking
-    from headrace.kernels.state import State
+    from headrace.kernels.state.state import State
 
 BEST, ROWS = "best", "rows"
 

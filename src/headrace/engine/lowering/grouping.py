@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
 from headrace.base.schema import duckdb_type
-from headrace.kernels import sketches
-from headrace.kernels.accumulators import Accumulators
-from headrace.kernels.asked import Asked
+from headrace.kernels.aggregates import sketches
+from headrace.kernels.aggregates.accumulators import Accumulators
+from headrace.kernels.aggregates.asked import Asked
 from headrace.kernels.spec import Grouping, Panes, Session, Sliding, UserAggregate
 from headrace.plan.expressions import calls_of, drawn_apart
 from headrace.plan.expressions.sketches import Sketch

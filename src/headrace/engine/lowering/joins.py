@@ -8,7 +8,7 @@ from headrace.base.names import quote
 from headrace.base.schema import duckdb_type
 from headrace.engine.lowering.walk import DELTA, lowered
 from headrace.kernels import spec
-from headrace.kernels.meeting import Meeting
+from headrace.kernels.joins.meeting import Meeting
 from headrace.kernels.spec import InForce, Number, Query
 from headrace.plan.joins import LookupJoin, StreamJoin, TableJoin, VersionJoin
 

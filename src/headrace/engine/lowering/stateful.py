@@ -9,8 +9,8 @@ from headrace.base.schema import duckdb_type
 from headrace.engine.lowering.grouping import called_by, grouping_of, panes_of, read_by
 from headrace.engine.lowering.walk import DELTA, columns_of, lowered
 from headrace.kernels import spec
+from headrace.kernels.groups.window_top import PANE
 from headrace.kernels.spec import Arrival, Best, Judge, Keeping, Merge, Partial, Place, Query, Ranking, Upsert
-from headrace.kernels.window_top import PANE
 from headrace.plan.expressions import calls_of, drawn_apart
 from headrace.plan.joins import Join
 from headrace.plan.nodes import CHANGE_TYPE, Aggregate, Dedupe, Late, Latest, Top

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.kernels.grouped import by_position
-from headrace.kernels.state import COUNT, alike
+from headrace.kernels.groups.grouped import by_position
+from headrace.kernels.state.state import COUNT, alike
 
 if TYPE_CHECKING:
     from headrace.kernels.duck import Duck
-    from headrace.kernels.sides import Side
-    from headrace.kernels.state import State
+    from headrace.kernels.joins.sides import Side
+    from headrace.kernels.state.state import State
 
 CROSSED = "(p_old = 0) <> (p_new = 0)"
 """The values of which rows came where none were, or of which none is left."""

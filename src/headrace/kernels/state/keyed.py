@@ -17,16 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.kernels.files import read_metadata, read_tables, write_tables
-from headrace.kernels.runs import Index, Run, above, divided, wanted
-from headrace.kernels.state import COUNT, DELTA, Head, State
+from headrace.kernels.state.runs import Index, Run, above, divided, wanted
+from headrace.kernels.state.state import COUNT, DELTA, Head, State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from headrace.kernels.duck import Duck
-    from headrace.kernels.runs import Places
-    from headrace.kernels.state import TableSpec
+    from headrace.kernels.state.runs import Places
+    from headrace.kernels.state.state import TableSpec
 
 TIER = 4
 """So many files of one size become one of the next: more means fewer rows written, and more runs to look into."""

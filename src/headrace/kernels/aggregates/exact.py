@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.kernels.aggregates.superaccumulator import HI_BUCKET, LO_BITS, REST, WIDTH
 from headrace.kernels.spec import Piece
-from headrace.kernels.superaccumulator import HI_BUCKET, LO_BITS, REST, WIDTH
 
 if TYPE_CHECKING:
     from headrace.kernels.spec import Layers

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
-from headrace.kernels.grouped import COUNT, GROUPS, Counts, by_position, tables
-from headrace.kernels.panes import PaneSql
-from headrace.kernels.periods import dated
-from headrace.kernels.singles import SinglesSql, pairs
-from headrace.kernels.state import alike, with_nulls
+from headrace.kernels.groups.grouped import COUNT, GROUPS, Counts, by_position, tables
+from headrace.kernels.groups.panes import PaneSql
+from headrace.kernels.groups.periods import dated
+from headrace.kernels.groups.singles import SinglesSql, pairs
+from headrace.kernels.state.state import alike, with_nulls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import Grouping, Piece
-    from headrace.kernels.state import State
+    from headrace.kernels.state.state import State
 
 
 RESULT = "_result"

@@ -9,13 +9,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.kernels import exact
-from headrace.kernels.asked import decimal_mean, held, scale
+from headrace.kernels.aggregates import exact
+from headrace.kernels.aggregates.asked import decimal_mean, held, scale
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.kernels.asked import Asked
+    from headrace.kernels.aggregates.asked import Asked
 
 _DOUBLES = ("FLOAT", "DOUBLE")
 

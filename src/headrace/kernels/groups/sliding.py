@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
-from headrace.kernels.aggregate import Merging
-from headrace.kernels.grouped import COUNT, GROUPS, by_position
-from headrace.kernels.singles import SinglesSql, pairs
-from headrace.kernels.slides import SlideSql
-from headrace.kernels.state import alike, with_nulls
+from headrace.kernels.groups.aggregate import Merging
+from headrace.kernels.groups.grouped import COUNT, GROUPS, by_position
+from headrace.kernels.groups.singles import SinglesSql, pairs
+from headrace.kernels.groups.slides import SlideSql
+from headrace.kernels.state.state import alike, with_nulls
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.kernels.dedupe import judged
-from headrace.kernels.grouped import Counts
-from headrace.kernels.near import Came, near, reachable
-from headrace.kernels.state import COUNT, TableSpec
+from headrace.kernels.groups.grouped import Counts
+from headrace.kernels.joins.near import Came, near, reachable
+from headrace.kernels.state.state import COUNT, TableSpec
 
 if TYPE_CHECKING:
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import Column, StreamJoin
-    from headrace.kernels.state import State
+    from headrace.kernels.state.state import State
 
 _ROW_BITS = 32  # a shard gets fewer rows of a side in an epoch than this, and an app fewer epochs than the rest
 _NO_ROW = "o_row"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.kernels.state import COUNT, TableSpec
+from headrace.kernels.state.state import COUNT, TableSpec
 
 if TYPE_CHECKING:
     from headrace.kernels.spec import Grouping

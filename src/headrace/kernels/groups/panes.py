@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.kernels.periods import PERIOD
+from headrace.kernels.groups.periods import PERIOD
 
 if TYPE_CHECKING:
     from headrace.kernels.spec import Panes

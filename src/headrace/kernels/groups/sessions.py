@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
-from headrace.kernels.aggregate import Merging, together
-from headrace.kernels.chunks import chunked, islands
-from headrace.kernels.gaps import CHUNK, SessionSql
-from headrace.kernels.grouped import COUNT, GROUPS, Counts, by_position
-from headrace.kernels.partial import partial_groups, partial_values
-from headrace.kernels.state import alike, with_nulls
+from headrace.kernels.groups.aggregate import Merging, together
+from headrace.kernels.groups.chunks import chunked, islands
+from headrace.kernels.groups.gaps import CHUNK, SessionSql
+from headrace.kernels.groups.grouped import COUNT, GROUPS, Counts, by_position
+from headrace.kernels.groups.partial import partial_groups, partial_values
+from headrace.kernels.state.state import alike, with_nulls
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.kernels.chunks import chunked
-from headrace.kernels.exact import layered
-from headrace.kernels.gaps import CHUNK, SessionSql
-from headrace.kernels.grouped import COUNT, Counts, by_position
-from headrace.kernels.panes import PaneSql
-from headrace.kernels.periods import PERIOD, numbered
-from headrace.kernels.slides import SlideSql
+from headrace.kernels.aggregates.exact import layered
+from headrace.kernels.groups.chunks import chunked
+from headrace.kernels.groups.gaps import CHUNK, SessionSql
+from headrace.kernels.groups.grouped import COUNT, Counts, by_position
+from headrace.kernels.groups.panes import PaneSql
+from headrace.kernels.groups.periods import PERIOD, numbered
+from headrace.kernels.groups.slides import SlideSql
 
 if TYPE_CHECKING:
     from headrace.kernels.duck import Duck

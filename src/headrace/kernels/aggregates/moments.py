@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.kernels.aggregates.superaccumulator import ERRORS_UP, SPLIT
 from headrace.kernels.spec import Piece
-from headrace.kernels.superaccumulator import ERRORS_UP, SPLIT
 
 if TYPE_CHECKING:
-    from headrace.kernels.exact import Parts
+    from headrace.kernels.aggregates.exact import Parts
 
 _MOMENTS = "STRUCT(n BIGINT, mean DOUBLE, m2 DOUBLE)"
 

@@ -25,17 +25,17 @@ import pyarrow.compute as pc
 
 from headrace.kernels.dedupe import judged
 from headrace.kernels.duck import without_zones
-from headrace.kernels.grouped import Counts
-from headrace.kernels.lookup_join import NEVER, all_known
+from headrace.kernels.groups.grouped import Counts
+from headrace.kernels.joins.lookup_join import NEVER, all_known
 from headrace.kernels.order import PLACE, in_place, placed
-from headrace.kernels.state import COUNT, TableSpec, alike, with_nulls
+from headrace.kernels.state.state import COUNT, TableSpec, alike, with_nulls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import VersionJoin
-    from headrace.kernels.state import State
+    from headrace.kernels.state.state import State
 
 VERSIONS, WAITING = "versions", "waiting"
 _ROW_BITS = 32  # a shard gets fewer rows in an epoch than this, and an app fewer epochs than the rest

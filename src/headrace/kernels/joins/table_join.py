@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.names import quote
-from headrace.kernels.grouped import by_position
-from headrace.kernels.sides import MET, Side, SideRun
-from headrace.kernels.tally import CROSSED, tallied
+from headrace.kernels.groups.grouped import by_position
+from headrace.kernels.joins.sides import MET, Side, SideRun
+from headrace.kernels.joins.tally import CROSSED, tallied
 
 if TYPE_CHECKING:
     from headrace.kernels.duck import Duck
-    from headrace.kernels.meeting import Meeting
-    from headrace.kernels.state import State, TableSpec
+    from headrace.kernels.joins.meeting import Meeting
+    from headrace.kernels.state.state import State, TableSpec
 
 PAIRS = "join_pairs"
 

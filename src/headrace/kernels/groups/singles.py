@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from headrace.base.names import quote
 from headrace.base.schema import TIMESTAMP_NTZ
-from headrace.kernels.grouped import COUNT
+from headrace.kernels.groups.grouped import COUNT
 
 if TYPE_CHECKING:
     from headrace.kernels.spec import Grouping

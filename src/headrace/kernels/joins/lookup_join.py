@@ -24,12 +24,12 @@ import pyarrow.compute as pc
 
 from headrace.base.names import quote
 from headrace.kernels.order import PLACE, in_place, placed
-from headrace.kernels.state import COUNT, TableSpec, with_nulls
+from headrace.kernels.state.state import COUNT, TableSpec, with_nulls
 
 if TYPE_CHECKING:
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import LookupJoin
-    from headrace.kernels.state import State
+    from headrace.kernels.state.state import State
 
 ROWS = "rows"
 ALWAYS, NEVER = -(1 << 63), (1 << 63) - 1

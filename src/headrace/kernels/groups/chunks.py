@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from headrace.base.names import quote
 from headrace.kernels.call import whole
-from headrace.kernels.gaps import CHUNK, FIRST, SessionSql
+from headrace.kernels.groups.gaps import CHUNK, FIRST, SessionSql
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.kernels.grouped import by_position
-from headrace.kernels.state import COUNT, TableSpec, with_nulls
+from headrace.kernels.groups.grouped import by_position
+from headrace.kernels.state.state import COUNT, TableSpec, with_nulls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import Column
-    from headrace.kernels.state import State
+    from headrace.kernels.state.state import State
 
 MET = "_met"
 """How many rows of the other side a kept row meets."""

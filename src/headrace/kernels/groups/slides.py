@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.kernels.grouped import COUNT
+from headrace.kernels.groups.grouped import COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

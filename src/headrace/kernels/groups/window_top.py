@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
-from headrace.kernels.aggregate import together
-from headrace.kernels.grouped import Counts
-from headrace.kernels.panes import PaneSql
-from headrace.kernels.partial import late_rows
-from headrace.kernels.periods import dated, numbered
-from headrace.kernels.state import COUNT
+from headrace.kernels.groups.aggregate import together
+from headrace.kernels.groups.grouped import Counts
+from headrace.kernels.groups.panes import PaneSql
+from headrace.kernels.groups.partial import late_rows
+from headrace.kernels.groups.periods import dated, numbered
+from headrace.kernels.state.state import COUNT
 from headrace.kernels.top import BEST, Topping, columns_of, group_of, made_of
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.kernels import exact, moments, multisets, users
-from headrace.kernels.asked import decimal_mean, held, scale
-from headrace.kernels.exact import Parts
+from headrace.kernels.aggregates import exact, moments, multisets, users
+from headrace.kernels.aggregates.asked import decimal_mean, held, scale
+from headrace.kernels.aggregates.exact import Parts
 from headrace.kernels.spec import Piece, Values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from headrace.kernels.asked import Asked
+    from headrace.kernels.aggregates.asked import Asked
     from headrace.kernels.spec import Layers, UserAggregate
 
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
