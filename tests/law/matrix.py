@@ -75,7 +75,17 @@ WINDOWS = {
         ),
     ),
     "session": (hr.session("3 minutes", grace=GRACE), "session_window(at, '3 minutes')"),
+    "sliding": (
+        hr.sliding("6 minutes", grace=GRACE),
+        "named_struct('start', last - INTERVAL '6' MINUTE, 'end', last)",
+    ),
 }
+_LASTS = "SELECT k, at AS last FROM matrix UNION SELECT k, at + INTERVAL '6:00.000001' MINUTE TO SECOND FROM matrix"
+_SLIDING = (
+    f"(SELECT m.*, last FROM ({_LASTS}) l JOIN matrix m "
+    "ON m.k <=> l.k AND m.at BETWEEN last - INTERVAL '6' MINUTE AND last)"
+)
+"""Rows beside the windows they are in, both bounds inside: a window ends with a row, or a microsecond after it left."""
 COMBINATIONS = [
     (window, table, emit)
     for window in WINDOWS
@@ -163,7 +173,8 @@ def expected(spark, rows, window, *, table):
         own = BOUNDS.replace("w.", "session_window.")
         query = f"SELECT k, {own}, {made} FROM matrix GROUP BY k, {bounds}"
     else:
-        query = f"SELECT k, {BOUNDS}, {made} FROM (SELECT *, {bounds} AS w FROM matrix) GROUP BY k, w"
+        rows = _SLIDING if window == "sliding" else "matrix"
+        query = f"SELECT k, {BOUNDS}, {made} FROM (SELECT *, {bounds} AS w FROM {rows}) GROUP BY k, w"
     return spark.sql(query).toArrow().to_pylist()
 
 
@@ -192,16 +203,22 @@ def found(rows, sizes, window, *, table, emit):
     return out, late
 
 
+def input_of(combination, cut, *, seed, count):
+    """Return the rows or changes of a combination and how they are cut, made of a seed."""
+    _, table, _ = combination
+    chance = random.Random(seed)  # noqa: S311 -- what is random is replayed from its seed
+    rows = rows_of(chance, count, table=table)
+    if table:
+        rows = changes_of(chance, rows)
+    return rows, CUTS[cut](chance, len(rows))
+
+
 def check(spark, combination, cut, *, seed, count):
     """Play one combination and compare."""
     from test_aggregates import same
 
     window, table, emit = combination
-    chance = random.Random(seed)  # noqa: S311 -- what is random is replayed from its seed
-    rows = rows_of(chance, count, table=table)
-    if table:
-        rows = changes_of(chance, rows)
-    sizes = CUTS[cut](chance, len(rows))
+    rows, sizes = input_of(combination, cut, seed=seed, count=count)
     ours, late = found(rows, sizes, window, table=table, emit=emit)
     same(
         ours,
