@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 from headrace.engine.engine import task
 from headrace.engine.level_zero import run_slices
+from headrace.engine.levels import run_levels
 from headrace.kernels.duck import Duck
 from headrace.kernels.level import LevelRun
 from headrace.plan.nodes import ReadSource
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from headrace.engine.engine import Engine, Work
+    from headrace.engine.levels import Received
     from headrace.engine.storage import Commit
+    from headrace.kernels.spec import Level
     from headrace.kernels.task import Outcome, Report, Task
 
 CARRIER = "in process"
@@ -47,17 +48,10 @@ class InProcess:
         self.ducks.clear()
 
     def _levels(self, work: Work) -> list[Report]:
-        outcomes = [self._read(work)]
-        inbox: dict[tuple[int, int], dict[int, list[pa.Table]]] = {}
-        _deliver(inbox, outcomes[0])
-        for level in self.engine.program.levels[1:]:
-            for shard in range(self.engine.shards):
-                received = inbox.pop((level.number, shard), {})
-                inputs = {number: received.get(edge, []) for edge, number in level.receives}
-                outcome = LevelRun(self._duck(level.number, shard), level, self._task(work, shard)).run(inputs)
-                _deliver(inbox, outcome)
-                outcomes.append(outcome)
-        return [outcome.report for outcome in outcomes]
+        def run(level: Level, shard: int, inputs: Received) -> Outcome:
+            return LevelRun(self._duck(level.number, shard), level, self._task(work, shard)).run(inputs)
+
+        return run_levels(self.engine.program, self._read(work), run)
 
     def _read(self, work: Work) -> Outcome:
         """Run level 0 on all slices at once."""
@@ -81,8 +75,3 @@ def source_of_spark(source: ReadSource) -> None:
         f'the source "{source.label}" is read by Spark, and this runs without it',
         hint='Run the app with app.start(), or Driver(app, carrier="spark").',
     )
-
-
-def _deliver(inbox: dict[tuple[int, int], dict[int, list[pa.Table]]], outcome: Outcome) -> None:
-    for edge, level, shard, rows in outcome.sent:
-        inbox.setdefault((level, shard), {}).setdefault(edge, []).append(rows)

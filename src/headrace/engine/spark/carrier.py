@@ -2,12 +2,15 @@
 
     input ──► exchange ──► level 1 ──► exchange ──► … ──► manifest ──► commit
 
+A small epoch is one task: the one that reads its input runs all levels (`whole`), and its manifest is what comes out.
+
 Spark owns offsets, triggers, scheduling, exchanges and retries. Its batch `b` is our epoch `base + b`; a checkpoint
 that does not continue our last commit (the app ran on the other carrier meanwhile) is left behind for a new one.
 """
 
 from __future__ import annotations
 
+import json
 import pickle
 import threading
 from typing import TYPE_CHECKING
@@ -56,17 +59,18 @@ class SparkCarrier:
     def _start(self) -> StreamingQuery:
         checkpoint, base = self._checkpoint()
         with importable(self.spark.sparkContext):
-            frame = self._levels(self._job(base))
-        writer = frame.where(frame["edge"] == blobs.MANIFEST).writeStream.foreachBatch(self._epoch(base))
+            self.job = self._job(base)
+            frame = self._input(self.job)
+        writer = frame.writeStream.foreachBatch(self._epoch(base))
         return writer.option("checkpointLocation", checkpoint).start()
 
-    def _levels(self, job: tasks.Job) -> DataFrame:
-        frame = self._input(job)
+    def _levels(self, frame: DataFrame) -> DataFrame:
         shards = self.engine.shards
-        for level in self.engine.program.levels[1:]:
-            exchanged = frame.repartitionById(shards, frame["shard"])
-            frame = exchanged.mapInArrow(tasks.level(job, level.number), blobs.DDL)
-        return frame
+        with importable(self.spark.sparkContext):
+            for level in self.engine.program.levels[1:]:
+                exchanged = frame.repartitionById(shards, frame["shard"])
+                frame = exchanged.mapInArrow(tasks.level(self.job, level.number), blobs.DDL)
+        return frame.where(frame["edge"] == blobs.MANIFEST)
 
     def _job(self, base: int) -> tasks.Job:
         engine = self.engine
@@ -107,6 +111,7 @@ class SparkCarrier:
         self.carrier = f"{CARRIER} {kept['name']}"
         folder = (storage.path / "spark" / kept["name"]).absolute()
         folder.mkdir(parents=True, exist_ok=True)
+        self.offsets = folder / "offsets"
         return quiet_location(self.spark, folder), int(kept["base"])
 
     # ---- an epoch ----
@@ -115,7 +120,7 @@ class SparkCarrier:
         def run(batch: DataFrame, batch_id: int) -> None:
             self.idle.clear()
             try:
-                self._run_epoch(batch, base + batch_id)
+                self._run_epoch(batch, batch_id, base + batch_id)
             except HeadraceError as error:
                 self.error = error
                 raise
@@ -124,11 +129,12 @@ class SparkCarrier:
 
         return run
 
-    def _run_epoch(self, batch: DataFrame, epoch: int) -> None:
+    def _run_epoch(self, batch: DataFrame, batch_id: int, epoch: int) -> None:
         last = self.engine.last
         if epoch <= last.epoch:
             return  # committed before a crash, and published at the start: never computed again
-        reports: list[Report] = [pickle.loads(bytes(row["rows"])) for row in batch.collect()]  # noqa: S301 -- ours
+        manifest = batch if self._is_whole(batch_id) else self._levels(batch)
+        reports: list[Report] = [pickle.loads(bytes(row["rows"])) for row in manifest.collect()]  # noqa: S301 -- ours
         began = min((report.began for report in reports if report.began), default=None)
         clock = self.engine.settings.clock
         slices = [piece for report in sorted(reports, key=_task_number) for piece in report.slices]
@@ -140,6 +146,11 @@ class SparkCarrier:
         )
         commit = self.engine.commit(work, reports, carrier=self.carrier, ended=self.ended)
         self.engine.publish(commit)
+
+    def _is_whole(self, batch_id: int) -> bool:
+        """Whether the task that read a batch has run all of its epoch: so the planner said in the batch's offsets."""
+        _, _, *offsets = (self.offsets / str(batch_id)).read_text().splitlines()
+        return any(json.loads(offset).get("whole", False) for offset in offsets if "whole" in offset)
 
     # ---- from outside ----
 

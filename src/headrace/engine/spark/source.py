@@ -1,8 +1,9 @@
 """One Python data source reads every topic of the app: one offset map for all, one source in Spark's eyes.
 
-An offset is `{"epoch": n, "ends": {source: {partition: offset}}, "began": s}`: what has been read once epoch n is
-committed. Epochs without input exist too: a watermark that no step has met yet asks for one, and so does the clock
-where a source is idle. That is why an app without any topic has this source as well.
+An offset is `{"epoch": n, "ends": {source: {partition: offset}}, "began": s, "whole": small}`: what has been read
+once epoch n is committed, and whether one task runs all of it. Epochs without input exist too: a watermark that no step
+has met yet asks for one, and so does the clock where a source is idle. That is why an app without any topic has this
+source as well.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from headrace.base.time import SystemClock
 from headrace.connect.embedded import Slice
 from headrace.engine.pace import most_rows, total
 from headrace.engine.spark import blobs, tasks
+from headrace.engine.spark.whole import is_small, read_whole
 from headrace.engine.storage import Commit, Storage
 
 if TYPE_CHECKING:
@@ -32,14 +34,15 @@ FEW_ROWS = 20_000
 
 
 class Piece(InputPartition):
-    """What one task reads."""
+    """What one task reads, and whether it runs the whole epoch."""
 
-    def __init__(self, epoch: int, number: int, slices: Sequence[Slice], began: float) -> None:
+    def __init__(self, end: dict[str, Any], number: int, slices: Sequence[Slice]) -> None:
         super().__init__(number)
-        self.epoch = epoch
+        self.epoch = int(end["epoch"])
+        self.whole = bool(end.get("whole"))
+        self.began = float(end["began"])
         self.number = number
         self.slices = list(slices)
-        self.began = began
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,8 @@ class EpochReader(DataSourceStreamReader):
         """Return where the last commit is."""
         last = self.storage.last_epoch()
         commit = Commit(epoch=-1) if last is None else self.storage.read_commit(last)
-        return _offset(commit.epoch, {name: progress.offsets for name, progress in commit.sources.items()}, 0.0)
+        ends = {name: progress.offsets for name, progress in commit.sources.items()}
+        return {"epoch": commit.epoch, "ends": ends, "began": 0.0, "whole": False}
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002, N802 -- Spark's name
         """Return the end of the next epoch, or `start` while there is nothing to do.
@@ -129,7 +133,8 @@ class EpochReader(DataSourceStreamReader):
         ends = {name: dict(read) for name, read in start["ends"].items()}
         for piece in slices:
             ends.setdefault(piece.source, {})[str(piece.partition)] = piece.last
-        return _offset(epoch + 1, ends, clock.monotonic())
+        whole = is_small(self.job, commit, slices)
+        return {"epoch": epoch + 1, "ends": ends, "began": clock.monotonic(), "whole": whole}
 
     def _commit(self, epoch: int) -> Commit:
         commit = self.job.before(epoch + 1, self.job.program.app)
@@ -140,8 +145,10 @@ class EpochReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of an epoch: few for few rows, else about one a core."""
         slices = self._slices(start, end)
+        if end.get("whole"):
+            return [Piece(end, 0, slices)]
         parts = packed(slices, self.job.program.shards) if total(slices) > FEW_ROWS else [slices] if slices else []
-        return [Piece(int(end["epoch"]), number, part, end["began"]) for number, part in enumerate(parts)]
+        return [Piece(end, number, part) for number, part in enumerate(parts)]
 
     def _slices(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
         made = []
@@ -156,8 +163,10 @@ class EpochReader(DataSourceStreamReader):
         return made
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Run level 0."""
+        """Run level 0, of a small epoch all levels."""
         assert isinstance(partition, Piece)  # noqa: S101 -- what `partitions` made
+        if partition.whole:
+            return read_whole(self.job, partition.epoch, partition.slices, partition.began)
         return tasks.read_slices(self.job, partition.epoch, partition.number, partition.slices, partition.began)
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -182,7 +191,3 @@ def packed(slices: Sequence[Slice], tasks: int) -> list[list[Slice]]:
             room -= taken.rows
             rest = replace(rest, first=taken.last) if taken.last < rest.last else None
     return made
-
-
-def _offset(epoch: int, ends: dict[str, dict[str, int]], began: float) -> dict[str, Any]:
-    return {"epoch": epoch, "ends": ends, "began": began}

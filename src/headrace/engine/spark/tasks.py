@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 import uuid
+from collections import OrderedDict
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.connect.embedded import Slice
-    from headrace.kernels.spec import Program
-    from headrace.kernels.task import Task
+    from headrace.kernels.spec import Level, Program
+    from headrace.kernels.task import Outcome, Task
     from headrace.plan.nodes import ReadSource, TopicSource
 
 
@@ -73,6 +74,10 @@ class Job:
 
     def task(self, epoch: int, shard: int, slices: Sequence[Slice] = ()) -> Task:
         """Return what a task of an epoch must know, under an attempt's name of its own."""
+        return self.tasks(epoch, slices)(shard)
+
+    def tasks(self, epoch: int, slices: Sequence[Slice] = ()) -> Callable[[int], Task]:
+        """Return a function that gives for each shard what its task of an epoch must know."""
         settings = Settings(
             storage=self.storage,
             topics=self.topics,
@@ -82,7 +87,8 @@ class Job:
             fault=self.fault,
         )
         work = Work(epoch=epoch, slices=tuple(slices), before=self.before(epoch, self.program.app), began=0.0)
-        return task(settings, work, shard=shard, shards=self.program.shards, attempt=uuid.uuid4().hex[:12])
+        attempt = uuid.uuid4().hex[:12]
+        return lambda shard: task(settings, work, shard=shard, shards=self.program.shards, attempt=attempt)
 
 
 def _arrived(fields: Mapping[str, Any]) -> Job:
@@ -111,14 +117,18 @@ def level(job: Job, number: int) -> Callable[[Iterator[pa.RecordBatch]], Iterato
         yield from blobs.sort_out(batches, edges, inbox)
         spec = job.program.levels[number]
         deltas = {delta: inbox.get(edge, []) for edge, delta in spec.receives}
-        here = job.task(epoch, shard)
-        scanned = {op.step for op in spec.stateful if not looked_up(op)}
-        coming = sum(part.nbytes for parts in deltas.values() for part in parts)
-        size = coming + sum(head.full_bytes + head.chain_bytes for step, head in here.heads.items() if step in scanned)
-        with cache(job, number, here, size=size if scanned else 0) as duck:
-            yield from blobs.outgoing(LevelRun(duck, spec, here).run(deltas))
+        yield from blobs.outgoing(run_level(job, spec, job.task(epoch, shard), deltas))
 
     return run
+
+
+def run_level(job: Job, spec: Level, here: Task, deltas: Mapping[int, list[pa.Table]]) -> Outcome:
+    """Run a level for a shard on what came to it, by delta number."""
+    scanned = {op.step for op in spec.stateful if not looked_up(op)}
+    coming = sum(part.nbytes for parts in deltas.values() for part in parts)
+    size = coming + sum(head.full_bytes + head.chain_bytes for step, head in here.heads.items() if step in scanned)
+    with cache(job, spec.number, here, size=size if scanned else 0) as duck:
+        return LevelRun(duck, spec, here).run(deltas)
 
 
 def current_epoch(job: Job) -> int:
@@ -148,7 +158,8 @@ def _context() -> TaskContext:
 SMALL_BYTES = 4 * 1024 * 1024
 """State up to this size is kept in each worker's memory: opening and closing a file costs 5 ms an epoch or more."""
 MOST_KEPT = 64
-_KEPT: dict[tuple[str, int, int], Duck] = {}
+_KEPT: OrderedDict[tuple[str, int, int], Duck] = OrderedDict()
+"""What is in use is not in it: shards of a small epoch run side by side."""
 _HOST: list[Duck] = []
 """One database in this worker's memory, to which files are attached: making one costs 15 ms, attaching a file one."""
 
@@ -168,16 +179,15 @@ def cache(job: Job, number: int, here: Task, *, size: int = 0) -> Iterator[Duck]
         with closing(_open_file(job, number, here.shard)) as duck:
             yield duck
         return
-    if key not in _KEPT and len(_KEPT) >= MOST_KEPT:
-        _KEPT.pop(next(iter(_KEPT))).close()
-    if key not in _KEPT:
-        _KEPT[key] = Duck()
-    duck = _KEPT[key]
+    duck = _KEPT.pop(key) if key in _KEPT else Duck()
     try:
         yield duck
     except BaseException:
-        _KEPT.pop(key).close()
+        duck.close()
         raise
+    _KEPT[key] = duck
+    if len(_KEPT) > MOST_KEPT:
+        _KEPT.popitem(last=False)[1].close()
 
 
 def _open_file(job: Job, number: int, shard: int) -> Duck:

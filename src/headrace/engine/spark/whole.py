@@ -1,0 +1,84 @@
+"""Small epochs: one task runs every level for all shards, for an exchange costs more than it spreads.
+
+A stage of Spark takes 20 to 40 ms however little it does, and a join of tables has three. So the planner of epochs
+says of each whether it is small; then the task that reads it goes on through all levels, its shards side by side on
+the machine's cores, and only its reports leave it. State is where it always is, so the next epoch may go the other way.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from headrace.engine.level_zero import run_slices
+from headrace.engine.levels import run_levels
+from headrace.engine.pace import total
+from headrace.engine.spark import blobs, tasks
+from headrace.kernels.operations import looked_up
+from headrace.plan.nodes import TopicSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from headrace.connect.embedded import Slice
+    from headrace.engine.levels import Received
+    from headrace.engine.spark.tasks import Job
+    from headrace.engine.storage import Commit
+    from headrace.kernels.spec import Level
+    from headrace.kernels.task import Outcome
+
+MOST_ROWS = 32_768
+MOST_SHARDS = 16
+"""One process starts each level of each shard, so with many of them the exchange is the cheaper way."""
+MOST_SECONDS = 1.0
+"""Few rows may still be much work; so says the epoch before, if it had no more rows and took longer than this."""
+
+_POOL: list[ThreadPoolExecutor] = []
+
+
+def is_small(job: Job, before: Commit, slices: Sequence[Slice]) -> bool:
+    """Whether one task should run an epoch, by its rows, by the state it scans, and by what the one before took."""
+    rows = total(slices)
+    return (
+        rows <= MOST_ROWS
+        and job.program.shards <= MOST_SHARDS
+        and (before.seconds <= MOST_SECONDS or before.rows > rows)
+        and all(isinstance(source, TopicSource) for source in job.sources.values())
+        and _scans_little(job, before)
+    )
+
+
+def _scans_little(job: Job, before: Commit) -> bool:
+    """Whether the tables that each shard scans fit a worker's memory, so that any worker may hold all of them."""
+    return all(
+        head.full_bytes + head.chain_bytes <= tasks.SMALL_BYTES
+        for level in job.program.levels
+        for op in level.stateful
+        if not looked_up(op)
+        for head in before.heads.get(op.step, {}).values()
+    )
+
+
+def read_whole(job: Job, epoch: int, slices: Sequence[Slice], began: float) -> Iterator[pa.RecordBatch]:
+    """Run an epoch: level 0 on slices of topics, then all others; yields its reports."""
+    task_of = job.tasks(epoch, slices)
+
+    def run(level: Level, shard: int, inputs: Received) -> Outcome:
+        return tasks.run_level(job, level, task_of(shard), inputs)
+
+    here = task_of(0)
+    with tasks.cache(job, 0, here) as duck:
+        first = run_slices(duck, job.program, here, job.inputs(), slices)
+    first.report.slices = list(slices)
+    first.report.began = began
+    for report in run_levels(job.program, first, run, _pool().map if job.program.shards > 1 else map):
+        yield blobs.report_row(report)
+
+
+def _pool() -> ThreadPoolExecutor:
+    if not _POOL:
+        _POOL.append(ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="headrace-shard"))
+    return _POOL[0]
