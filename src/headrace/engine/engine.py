@@ -21,7 +21,7 @@ from headrace.engine.identity import check, check_begun, check_returned, identit
 from headrace.engine.inputs import Inputs
 from headrace.engine.lowering import lower
 from headrace.engine.marks import Marker
-from headrace.engine.pace import add_counts, most_rows, next_limit, total
+from headrace.engine.pace import SMALL_ROWS, add_counts, most_rows, next_limit, total
 from headrace.engine.publish import Publisher
 from headrace.engine.reset import resume
 from headrace.engine.storage import Commit, SourceProgress, Storage
@@ -49,7 +49,10 @@ def no_fault(point: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How an engine runs. `sync` False trades safety against power loss for speed: for tests."""
+    """How an engine runs. `sync` False trades safety against power loss for speed: for tests.
+
+    `small`: an epoch of at most so many rows is one task of Spark, unless other things speak against it.
+    """
 
     storage: Path
     topics: str | None
@@ -57,6 +60,7 @@ class Settings:
     clock: Clock
     sync: bool = True
     partitions: int | None = None
+    small: int = SMALL_ROWS
     fault: Callable[[str], None] = no_fault
 
 

@@ -18,6 +18,8 @@ MOST_BYTES = 256 * 1024 * 1024
 """An epoch holds at most about so much input, by the width of its columns: text is taken for 64 bytes a value."""
 STEP = 2.0
 """An epoch's bound at most doubles or halves, so that one slow epoch does not choke the next ten."""
+SMALL_ROWS = 32_768
+"""An epoch of so few rows is done sooner by one task than by the stages that would spread it."""
 _WIDE = 64
 
 

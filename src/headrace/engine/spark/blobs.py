@@ -12,7 +12,7 @@ from headrace.kernels.exchange import pieces
 from headrace.kernels.files import decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from headrace.kernels.task import Outcome, Report
 
@@ -34,12 +34,12 @@ def outgoing(outcome: Outcome) -> Iterator[pa.RecordBatch]:
     for edge, _, shard, table in outcome.sent:
         for piece in pieces(table):
             yield row(shard, edge, encode(piece))
-    yield report_row(outcome.report)
+    yield manifest([outcome.report])
 
 
-def report_row(report: Report) -> pa.RecordBatch:
-    """Return a report as a row of the manifest."""
-    return row(report.shard or 0, MANIFEST, pa.py_buffer(pickle.dumps(report)))
+def manifest(reports: Sequence[Report]) -> pa.RecordBatch:
+    """Return reports as a row of the manifest."""
+    return row(0, MANIFEST, pa.py_buffer(pickle.dumps(reports)))
 
 
 def sort_out(

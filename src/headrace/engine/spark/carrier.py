@@ -83,6 +83,7 @@ class SparkCarrier:
             sources={name: _plain(node) for name, node in engine.inputs.sources.items()},
             fault=engine.settings.fault,
             base=base,
+            small=engine.settings.small,
         )
 
     def _input(self, job: tasks.Job) -> DataFrame:
@@ -133,8 +134,8 @@ class SparkCarrier:
         last = self.engine.last
         if epoch <= last.epoch:
             return  # committed before a crash, and published at the start: never computed again
-        manifest = batch if self._is_whole(batch_id) else self._levels(batch)
-        reports: list[Report] = [pickle.loads(bytes(row["rows"])) for row in manifest.collect()]  # noqa: S301 -- ours
+        manifest = batch if self.is_whole(batch_id) else self._levels(batch)
+        reports: list[Report] = [each for row in manifest.collect() for each in pickle.loads(bytes(row["rows"]))]  # noqa: S301 -- ours
         began = min((report.began for report in reports if report.began), default=None)
         clock = self.engine.settings.clock
         slices = [piece for report in sorted(reports, key=_task_number) for piece in report.slices]
@@ -147,7 +148,7 @@ class SparkCarrier:
         commit = self.engine.commit(work, reports, carrier=self.carrier, ended=self.ended)
         self.engine.publish(commit)
 
-    def _is_whole(self, batch_id: int) -> bool:
+    def is_whole(self, batch_id: int) -> bool:
         """Whether the task that read a batch has run all of its epoch: so the planner said in the batch's offsets."""
         _, _, *offsets = (self.offsets / str(batch_id)).read_text().splitlines()
         return any(json.loads(offset).get("whole", False) for offset in offsets if "whole" in offset)

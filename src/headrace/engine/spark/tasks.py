@@ -54,6 +54,8 @@ class Job:
     fault: Callable[[str], None]
     base: int
     """The epoch of the query's batch 0."""
+    small: int
+    """How many rows an epoch may have to be one task."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return _arrived, (vars(self),)

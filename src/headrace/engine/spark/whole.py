@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from headrace.kernels.spec import Level
     from headrace.kernels.task import Outcome
 
-MOST_ROWS = 32_768
 MOST_SHARDS = 16
 """One process starts each level of each shard, so with many of them the exchange is the cheaper way."""
 MOST_SECONDS = 1.0
@@ -43,7 +42,7 @@ def is_small(job: Job, before: Commit, slices: Sequence[Slice]) -> bool:
     """Whether one task should run an epoch, by its rows, by the state it scans, and by what the one before took."""
     rows = total(slices)
     return (
-        rows <= MOST_ROWS
+        rows <= job.small
         and job.program.shards <= MOST_SHARDS
         and (before.seconds <= MOST_SECONDS or before.rows > rows)
         and all(isinstance(source, TopicSource) for source in job.sources.values())
@@ -74,8 +73,7 @@ def read_whole(job: Job, epoch: int, slices: Sequence[Slice], began: float) -> I
         first = run_slices(duck, job.program, here, job.inputs(), slices)
     first.report.slices = list(slices)
     first.report.began = began
-    for report in run_levels(job.program, first, run, _pool().map if job.program.shards > 1 else map):
-        yield blobs.report_row(report)
+    yield blobs.manifest(run_levels(job.program, first, run, _pool().map if job.program.shards > 1 else map))
 
 
 def _pool() -> ThreadPoolExecutor:

@@ -1,0 +1,141 @@
+"""Epochs that are one task, and epochs that Spark spreads: the same outputs, on the same state, in any turn."""
+
+import dataclasses
+
+import pytest
+
+import headrace as hr
+from headrace.base.time import SystemClock
+from headrace.engine.engine import Engine, Settings
+from headrace.engine.inprocess import InProcess
+from headrace.engine.pace import SMALL_ROWS
+
+CARS = "id int, owner int, worth int"
+TICKS = "car int, speed int, at timestamp"
+SIZES = [3, 40, 5, 0, 60, 1, 2, 35, 50, 4]
+"""Rows of each epoch and topic: with 20 at most to be small, some are and some are not."""
+
+
+class Kept:
+    """A sink that keeps the delta of each epoch as a bag."""
+
+    def __init__(self, name):
+        self.name, self.epochs = name, {}
+
+    def write(self, epoch, rows):
+        """Take an epoch's delta."""
+        self.epochs[epoch] = sorted(map(repr, rows.drop_columns(["_time"]).to_pylist()))
+
+
+def made(storage):
+    """Return an app with three levels of state, scanned and looked up, and its sinks."""
+    app = hr.App("small", storage=storage, shards=2)
+    cars = app.table("cars", CARS, key="id", partitions=2)
+    ticks = app.stream("ticks", TICKS, event_time="at", partitions=2)
+    sinks = [Kept(name) for name in ("owners", "windows", "beside", "pairs")]
+    owners = cars.group_by("owner").agg(n="count(*)", worth="sum(worth)").named("owners")
+    owners.to(sinks[0])
+    ticks.group_by("car").window(hr.tumbling("5 s", grace="1 s")).agg(n="count(*)", top="max(speed)").to(sinks[1])
+    ticks.join(cars, on={"car": "id"}).to(sinks[2])
+    cars.join(owners, on="owner").select("id", "owner", "n").to(sinks[3])
+    return app, sinks
+
+
+def feed(log, number, size):
+    """Append an epoch's rows: cars that change and go, ticks in disorder."""
+    if not size:
+        return
+    cars = [{"id": (7 * number + i) % 23, "owner": (i * number) % 5, "worth": 10 * i + number} for i in range(size)]
+    ticks = [{"car": i % 9, "speed": i * number % 70, "at": 1_000 * number + 37 * (size - i)} for i in range(size)]
+    log.topic("cars").append(cars)
+    log.topic("ticks").append(ticks)
+
+
+def played(engine, carrier, step):
+    """Run an epoch for each of the sizes and return the commits."""
+    commits = []
+    for number, size in enumerate(SIZES):
+        feed(engine.topics.log, number, size)
+        commits.append(step(carrier))
+    return commits
+
+
+def settings(storage, small=SMALL_ROWS):
+    return Settings(storage=storage, topics=None, shards=2, clock=SystemClock(), sync=False, partitions=2, small=small)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """What comes out in one process."""
+    storage = tmp_path_factory.mktemp("undisturbed") / "s"
+    app, sinks = made(storage)
+    engine = Engine(app.plan(), settings(storage))
+    carrier = InProcess(engine)
+    try:
+        played(engine, carrier, InProcess.step)
+    finally:
+        carrier.close()
+        engine.close()
+    return [sink.epochs for sink in sinks]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("small", [-1, 20, SMALL_ROWS], ids=["all spread", "in turns", "all small"])
+def test_small_and_spread_epochs_give_the_same(spark, undisturbed, tmp_path, small):
+    from headrace.engine.spark.carrier import SparkCarrier
+    from headrace.engine.spark.source import Gate
+
+    app, sinks = made(tmp_path / "s")
+    engine = Engine(app.plan(), settings(tmp_path / "s", small))
+    try:
+        carrier = SparkCarrier(engine, spark, gate=Gate(until=-1))
+        try:
+            played(engine, carrier, SparkCarrier.step)
+            whole = [carrier.is_whole(batch) for batch in range(len(SIZES))]
+        finally:
+            carrier.close()
+    finally:
+        engine.close()
+    assert whole == [2 * size <= small for size in SIZES]
+    assert [sink.epochs for sink in sinks] == undisturbed
+
+
+def test_what_is_small(tmp_path):
+    whole = pytest.importorskip("headrace.engine.spark.whole")
+    from headrace.connect.embedded import Slice
+    from headrace.engine.lowering import lower
+    from headrace.engine.spark.tasks import SMALL_BYTES, Job
+    from headrace.engine.storage import Commit
+    from headrace.kernels.state.state import Head
+
+    plan = made(tmp_path)[0].plan()
+    job = Job(
+        app_id="x",
+        program=lower(plan, 2),
+        storage=tmp_path,
+        topics=None,
+        sync=False,
+        sources={plan.name(node): node for node in plan.sources()},
+        fault=print,
+        base=0,
+        small=100,
+    )
+
+    def rows(count):
+        return [Slice(source="ticks", topic="ticks", partition=0, first=5, last=5 + count)]
+
+    def before(**more):
+        return dataclasses.replace(Commit(epoch=3, rows=10, seconds=0.1), **more)
+
+    assert whole.is_small(job, before(), rows(100))
+    assert whole.is_small(job, before(), [])
+    assert not whole.is_small(job, before(), rows(101)), "too many rows"
+    assert not whole.is_small(job, before(seconds=5.0), rows(10)), "as few rows took long before"
+    assert whole.is_small(job, before(seconds=5.0, rows=4_000_000), rows(10)), "many rows took long before"
+    many = dataclasses.replace(job, program=lower(plan, 64))
+    assert not whole.is_small(many, before(), rows(10)), "too many shards"
+    steps = {op.step: whole.looked_up(op) for level in job.program.levels for op in level.stateful}
+    assert set(steps.values()) == {True, False}
+    for step, looked_up in steps.items():
+        large = {step: {"1": Head(file="x", chain=1, full_bytes=SMALL_BYTES, chain_bytes=1)}}
+        assert whole.is_small(job, before(heads=large), rows(10)) == looked_up, f"{step} keeps much"
