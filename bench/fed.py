@@ -79,11 +79,16 @@ class Fed:
     def feed(self, sink: Sink, rows: Mapping[str, pa.Table]) -> set[int]:
         """Append rows to topics, wait until they are processed, and return the epochs that the sink was given.
 
-        Topics, and partitions of one, are appended to one after the other: what comes may come in several epochs.
+        Topics, and partitions of one, are appended to one after the other; no epoch begins meanwhile, so that it takes
+        all. (One that was just beginning may still take a part, and another one the rest.)
         """
-        known = set(sink.epochs)
+        from headrace.engine.spark.source import Gate
+
+        known, engine = set(sink.epochs), self.running._engine  # noqa: SLF001 -- the app has no public way to hold it
+        Gate(until=engine.last.epoch).write(engine.storage)
         for topic, came in rows.items():
             self.log.topic(topic).append(came)
+        Gate().write(engine.storage)
         self.running.await_caught_up(timeout=600)
         return set(sink.epochs) - known
 
