@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from headrace.base.errors import DamagedFile
 from headrace.engine.storage import Storage
 from headrace.kernels.duck import Duck
+from headrace.kernels.state import keyed
 from headrace.kernels.state.keyed import TIER, KeyedState
-from headrace.kernels.state.state import TableSpec, keyed
+from headrace.kernels.state.state import TableSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -175,7 +176,7 @@ def test_hashes_that_are_alike_are_told_apart(tmp_path, monkeypatch):
 
     monkeypatch.setattr(keyed, "FEWER", 0)
     for module in ("keyed", "runs"):
-        monkeypatch.setattr(f"headrace.kernels.{module}.{'wanted' if module == 'keyed' else 'hash_columns'}",
+        monkeypatch.setattr(f"headrace.kernels.state.{module}.{'wanted' if module == 'keyed' else 'hash_columns'}",
                             _few_hashes(np, unique=module == "keyed"))  # fmt: skip
     shard = Shard(tmp_path)
     for at in range(12):

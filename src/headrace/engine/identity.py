@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.plan.nodes import Node, Stateful
     from headrace.plan.plan import Plan
 
-FORMAT = 3
+FORMAT = 4
 """The version of the state's files; raised when their meaning changes."""
 
 

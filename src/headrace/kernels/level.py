@@ -127,6 +127,12 @@ class LevelRun:
                 self.states[op.step] = scanned = StepState(self.duck, op.step, tables, head)
                 scanned.restore(folder)
 
+    def keyed(self, step: str) -> KeyedState:
+        """Return the state of a step whose rows are looked up."""
+        state = self.states[step]
+        assert isinstance(state, KeyedState)  # noqa: S101 -- its operation keeps no other
+        return state
+
     def _save(self) -> None:
         for step, state in self.states.items():
             folder = self.task.state_folder(step)

@@ -234,7 +234,7 @@ def _number(op: Number, run: LevelRun) -> None:
 @do.register(VersionJoin)
 def _version(op: VersionJoin, run: LevelRun) -> None:
     now, before = run.task.watermarks.get(op.step), run.task.previous.get(op.step)
-    dating = version_join.Dating(run.duck, op, run.states[op.step], run.task.epoch, now, before)
+    dating = version_join.Dating(run.duck, op, run.keyed(op.step), now, before)
     dating.run(run.materialized(op.left), run.materialized(op.right))
     run.count(op.step, dating.counts)
     run.came(op.output, dating.out)
@@ -276,8 +276,8 @@ def kept(op: StatefulOp) -> tuple[TableSpec, ...]:
 
 
 def looked_up(op: StatefulOp) -> bool:
-    """Whether rows of what an operation keeps are looked up by value, rather than found by scanning all."""
-    return all(table.by for table in kept(op))
+    """Whether rows of what an operation keeps are looked up by value, or by time, rather than found by scanning all."""
+    return all(table.by or table.ages for table in kept(op))
 
 
 @kept.register(Merge)

@@ -4,7 +4,7 @@ A version is what a record of the table said: valid from the record's time until
 of one time the later arrival's. A delete is a version too: from then on there is no row. State is
 
 `versions`   by key and time, with the time of the next (`_until`) and whether the row is gone from then on;
-`waiting`    the stream's rows whose answer may still change, under numbers of their own.
+`waiting`    the stream's rows whose answer may still change, which age by the time that they ask for.
 
 A row is answered when the watermark has passed its time `_at` by more than `grace`, and what the epoch brings of the
 table counts. A version is dropped when the next one is valid from `horizon` on, which is `grace` and `history` behind
@@ -17,7 +17,7 @@ later, against the promise of the watermark, is taken for a new row.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,8 @@ import pyarrow.compute as pc
 from headrace.kernels.dedupe import judged
 from headrace.kernels.duck import without_zones
 from headrace.kernels.groups.grouped import Counts
-from headrace.kernels.joins.lookup_join import NEVER, all_known
+from headrace.kernels.joins.as_of import latest
+from headrace.kernels.joins.lookup_join import ALWAYS, NEVER, all_known
 from headrace.kernels.order import PLACE, in_place, placed
 from headrace.kernels.state.state import COUNT, TableSpec, alike, with_nulls
 
@@ -35,15 +36,16 @@ if TYPE_CHECKING:
 
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import VersionJoin
-    from headrace.kernels.state.state import State
+    from headrace.kernels.state.keyed import KeyedState
+
+    Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 VERSIONS, WAITING = "versions", "waiting"
-_ROW_BITS = 32  # a shard gets fewer rows in an epoch than this, and an app fewer epochs than the rest
+_AT = "_at"
 
 
 def tables(op: VersionJoin) -> tuple[TableSpec, TableSpec]:
     """Return the tables that are kept."""
-    times = (("_at", "BIGINT"), ("_time", "BIGINT"))
     others = tuple(column for column in op.meeting.right if column[0] not in op.identity)
     keys = tuple(column for column in op.meeting.right if column[0] in op.identity)
     return (
@@ -51,9 +53,15 @@ def tables(op: VersionJoin) -> tuple[TableSpec, TableSpec]:
             name=VERSIONS,
             keys=(*keys, ("_from", "BIGINT")),
             values=(*others, ("_until", "BIGINT"), ("_gone", "BOOLEAN")),
+            by=tuple(dict.fromkeys((op.identity, _shared(op)))),
         ),
-        TableSpec(name=WAITING, keys=(("_row", "BIGINT"),), values=(*op.meeting.left, *times)),
+        TableSpec(name=WAITING, keys=(), values=(*op.meeting.left, ("_time", "BIGINT")), ages=op.at),
     )
+
+
+def _shared(op: VersionJoin) -> tuple[str, ...]:
+    """Return the table's columns in which rows agree with those of the stream."""
+    return tuple(there for _, there in op.meeting.on)
 
 
 @dataclass
@@ -62,8 +70,7 @@ class Dating:
 
     duck: Duck
     op: VersionJoin
-    state: State
-    epoch: int
+    state: KeyedState
     watermark: int | None
     previous: int | None
     out: list[pa.Table] = field(default_factory=list)
@@ -72,7 +79,8 @@ class Dating:
 
     def run(self, left: list[pa.Table], right: list[pa.Table]) -> None:
         """Take versions in, answer the rows whose time has come, keep the others, and drop what none may ask for."""
-        parts = [part for part in (p.filter(all_known(p, self._shared)) for p in right) if part.num_rows]
+        keys = list(_shared(self.op))
+        parts = [part for part in (p.filter(all_known(p, keys)) for p in right) if part.num_rows]
         if parts:
             self._take(parts)
         came = self._in_time(left)
@@ -80,19 +88,14 @@ class Dating:
         ready = self._ready(came, due)
         if ready:
             self._answer(pa.concat_tables(ready))
-        if came is not None:
-            self._keep(came.filter(pc.invert(due)))
         if self.watermark is not None and self.watermark != self.previous:
             self._forget(self.watermark)
-        self.state.oldest = self.duck.rows(f"SELECT min(_time) FROM {self.state.name(WAITING)}")[0][0]
+        if came is not None:
+            self.state.put(WAITING, came.filter(pc.invert(due)))
+        self.state.oldest = self.state.least(WAITING, "_time")
         self.counts.rows_out = sum(part.num_rows for part in self.out)
 
     # ---- what the table says ----
-
-    @property
-    def _shared(self) -> list[str]:
-        """The table's columns in which rows agree with those of the stream."""
-        return [there for _, there in self.op.meeting.on]
 
     @property
     def _others(self) -> list[str]:
@@ -110,16 +113,16 @@ class Dating:
         came, key = self.duck.register(fresh), ", ".join(self.op.identity)
         names = [*self.op.identity, "_from", *self._others, "_gone"]
         first = f"SELECT {key}, min(_from) AS first FROM {came} GROUP BY {key}"
-        near = (
+        known = self.duck.arrow(
             f"SELECT {_of('s', names)}, s._until AS o_until, s.rowid AS o_row "
-            f"FROM {self.state.name(VERSIONS)} s JOIN ({first}) f "
+            f"FROM {self.state.near(VERSIONS, self.op.identity, came)} s JOIN ({first}) f "
             f"ON {alike('s', 'f', self.op.identity, nulls=nulls)} AND s._until > f.first"
         )
-        same = alike("n", "c", [*self.op.identity, "_from"], nulls=nulls)
+        near, same = self.duck.register(known), alike("n", "c", [*self.op.identity, "_from"], nulls=nulls)
         either = (
-            f"SELECT {', '.join(names)}, o_until, o_row, false AS is_new FROM ({near}) n "
+            f"SELECT {', '.join(names)}, o_until, o_row, false AS is_new FROM {near} n "
             f"ANTI JOIN {came} c ON {same} UNION ALL SELECT {_of('c', names)}, NULL, n.o_row, true "
-            f"FROM {came} c LEFT JOIN ({near}) n ON {same}"
+            f"FROM {came} c LEFT JOIN {near} n ON {same}"
         )
         until = f"coalesce(lead(_from) OVER (PARTITION BY {key} ORDER BY _from), {NEVER}) AS _until"
         changed = "is_new OR _until <> o_until"
@@ -142,7 +145,7 @@ class Dating:
             return f"SELECT *, _time AS _from FROM ({rows})"
         key = self.op.identity
         last = (
-            f"SELECT {_of('s', key)}, max(s._from) AS last FROM {self.state.name(VERSIONS)} s "
+            f"SELECT {_of('s', key)}, max(s._from) AS last FROM {self.state.near(VERSIONS, key, f'({rows})')} s "
             f"SEMI JOIN ({rows}) d ON {alike('s', 'd', key)} GROUP BY ALL"
         )
         before = f"max(d._time) OVER (PARTITION BY {_of('d', key)} ORDER BY d.{PLACE})"
@@ -161,21 +164,23 @@ class Dating:
     # ---- what the stream asks ----
 
     def _in_time(self, left: list[pa.Table]) -> pa.Table | None:
-        """Return the rows in time with their numbers; the late ones are put aside."""
+        """Return the rows in time; the late ones are put aside."""
         taken, late, self.counts = judged(left, self.op.grace, self.watermark)
         self.late = [self._alone(part) for part in late]
         if not taken:
             return None
         names = [name for name, _ in self.op.meeting.left]
         rows = pa.concat_tables([part.select([*names, "_time"]) for part in taken], promote_options="permissive")
-        first = self.epoch << _ROW_BITS
-        rows = rows.append_column("_row", pa.array(np.arange(first, first + rows.num_rows)))
-        return without_zones(rows.append_column("_at", rows.column(self.op.at).cast(pa.int64())))
+        return without_zones(rows)
 
     def _due(self, came: pa.Table) -> pa.ChunkedArray:
         """Return for each row whether its answer is final; one without a time has nothing to wait for."""
-        at = came.column("_at")
+        at = self._at(came)
         return pc.is_null(at) if self.watermark is None else pc.fill_null(pc.less(at, self._past), fill_value=True)
+
+    def _at(self, rows: pa.Table) -> pa.ChunkedArray:
+        """Return the times that rows ask for."""
+        return rows.column(self.op.at).cast(pa.int64())
 
     @property
     def _past(self) -> int:
@@ -185,76 +190,101 @@ class Dating:
 
     def _ready(self, came: pa.Table | None, due: pa.ChunkedArray | None) -> list[pa.Table]:
         """Return the rows to answer now: those that waited, then those that came."""
-        columns = [*(name for name, _ in self.op.meeting.left), "_time", "_row", "_at"]
-        ready = [came.select(columns).filter(due)] if came is not None else []
+        ready = [came.filter(due)] if came is not None else []
         if self.watermark is not None and self.watermark != self.previous:
-            waited = f"SELECT {', '.join(columns)} FROM {self.state.name(WAITING)} WHERE _at < {self._past}"
-            ready.insert(0, self.duck.arrow(waited))
+            ready = [*self.state.between(WAITING, None, self._past - 1), *ready]
         return [part for part in ready if part.num_rows]
 
     def _answer(self, ready: pa.Table) -> None:
         """Give out rows beside their versions, in the order in which they came."""
-        (ready,) = placed([ready])
-        asked = self.duck.register(ready)
-        gives = [f"({sql})::{kind} AS g{i}" for i, (_, sql, kind) in enumerate(self.op.meeting.gives)]
-        columns = ", ".join([*gives, "1::INTEGER AS _weight", "_time", PLACE])
-        valid = "NOT _gone" + (f" AND ({self.op.meeting.where})" if self.op.meeting.where else "")
-        found = self.duck.arrow(f"SELECT {columns} FROM {self._beside(asked)} WHERE {valid}")
-        nobody = np.ones(ready.num_rows, dtype=np.bool_)
-        nobody[found.column(PLACE).to_numpy()] = False
-        alone = ready.filter(pa.array(nobody))
+        rows, met = self._beside_one(ready) or self._beside_several(ready)
         if self._horizon is not None:
-            self.counts.too_old += pc.sum(pc.less(alone.column("_at"), self._horizon)).as_py() or 0
-        parts = [found] if found.num_rows else []
-        if self.op.meeting.how == "left" and alone.num_rows:
-            parts.append(self._nulls(self.duck.register(alone)))
-        if parts:
-            self.out.append(self._named(in_place(pa.concat_tables(parts), len(gives) + 2)))
+            alone = self._at(ready).filter(pa.array(~met))
+            self.counts.too_old += pc.sum(pc.less(alone, self._horizon)).as_py() or 0
+        if rows.num_rows:
+            self.out.append(self._given(self.duck.register(rows)))
 
-    def _beside(self, asked: str) -> str:
+    def _beside_one(self, ready: pa.Table) -> tuple[pa.Table, Flags] | None:
+        """Return rows beside the one version that each may meet, and which do; None where SQL must find them."""
+        shared, asking = _shared(self.op), [here for here, _ in self.op.meeting.on]
+        if set(shared) != set(self.op.identity):
+            return None
+        asked = [ready.column(name) for name in asking]
+        parts = [part for part in self.state.found(VERSIONS, shared, asked, ready.num_rows) if part.num_rows]
+        if not parts:
+            return None
+        versions = pa.concat_tables(parts).combine_chunks()
+        keys, since = [versions.column(name) for name in shared], versions.column("_from").to_numpy()
+        found = latest(asked, self._at(ready).fill_null(ALWAYS).to_numpy(), keys, since)
+        if found is None:
+            return None
+        met = (found >= 0) & ~versions.column("_gone").to_numpy()[found]
+        versions = versions.select([name for name, _ in self.op.meeting.right])
+        if self.op.meeting.where:
+            beside = self.duck.register(_joined(ready.filter(pa.array(met)), versions.take(pa.array(found[met]))))
+            meets = self.duck.arrow(f"SELECT coalesce(({self.op.meeting.where})::BOOLEAN, false) FROM {beside}")
+            met[met] = meets.column(0).to_numpy()
+        if self.op.meeting.how == "left":
+            return _joined(ready, versions.take(pa.array(found, mask=~met))), met
+        return _joined(ready.filter(pa.array(met)), versions.take(pa.array(found[met]))), met
+
+    def _beside_several(self, ready: pa.Table) -> tuple[pa.Table, Flags]:
+        """Return rows beside the versions of the keys that agree with theirs, found by SQL, and which meet any."""
+        (ready,) = placed([ready.append_column(_AT, self._at(ready))])
+        columns = [*(name for name, _ in (*self.op.meeting.left, *self.op.meeting.right)), "_time", PLACE]
+        valid = "NOT _gone" + (f" AND ({self.op.meeting.where})" if self.op.meeting.where else "")
+        beside = self._versions_of(self.duck.register(ready))
+        found = self.duck.arrow(f"SELECT {', '.join(columns)} FROM {beside} WHERE {valid}")
+        met = np.zeros(ready.num_rows, dtype=np.bool_)
+        met[found.column(PLACE).to_numpy()] = True
+        if self.op.meeting.how == "left":
+            alone = self.duck.register(ready.filter(pa.array(~met)))
+            nulls = self.duck.arrow(f"SELECT {', '.join(columns)} FROM (SELECT *, {self._nothing} FROM {alone})")
+            found = pa.concat_tables([found, nulls])
+        return in_place(found, len(columns) - 1), met
+
+    def _versions_of(self, asked: str) -> str:
         """Return SQL for each asking row and the last versions of its time or before, one of each key."""
         agree = " AND ".join(f"{here} = {there}" for here, there in self.op.meeting.on)
-        versions = f"(FROM {self.state.name(VERSIONS)} v SEMI JOIN {asked} a ON {agree})"
-        if set(self._shared) == set(self.op.identity):
-            return f"{asked} a ASOF JOIN {versions} v ON {agree} AND a._at >= v._from"
+        asking = [here for here, _ in self.op.meeting.on]
+        shared = _shared(self.op)
+        versions = f"(FROM {self.state.near(VERSIONS, shared, asked, named=asking)} v SEMI JOIN {asked} a ON {agree})"
+        if set(shared) == set(self.op.identity):
+            return f"{asked} a ASOF JOIN {versions} v ON {agree} AND a.{_AT} >= v._from"
         ids = [f"{name} AS i{i}" for i, name in enumerate(self.op.identity)]
-        known = f"(SELECT DISTINCT {', '.join([*ids, *self._shared])} FROM {versions})"
-        each = f"(SELECT a.*, k.* EXCLUDE ({', '.join(self._shared)}) FROM {asked} a JOIN {known} k ON {agree})"
+        known = f"(SELECT DISTINCT {', '.join([*ids, *shared])} FROM {versions})"
+        each = f"(SELECT a.*, k.* EXCLUDE ({', '.join(shared)}) FROM {asked} a JOIN {known} k ON {agree})"
         same = " AND ".join(f"e.i{i} IS NOT DISTINCT FROM v.{name}" for i, name in enumerate(self.op.identity))
-        return f"{each} e ASOF JOIN {versions} v ON {same} AND e._at >= v._from"
+        return f"{each} e ASOF JOIN {versions} v ON {same} AND e.{_AT} >= v._from"
+
+    @property
+    def _nothing(self) -> str:
+        """The table's columns where there is no row of it, in SQL."""
+        return ", ".join(f"NULL::{kind} AS {name}" for name, kind in self.op.meeting.right)
 
     def _alone(self, part: pa.Table) -> pa.Table:
         """Return rows of the stream as rows of the join, with nothing beside them."""
-        return self._named(self._nulls(self.duck.register(placed([part])[0])))
+        return self._given(f"(SELECT *, {self._nothing} FROM {self.duck.register(part)})")
 
-    def _nulls(self, rows: str) -> pa.Table:
-        nothing = [f"NULL::{kind} AS {name}" for name, kind in self.op.meeting.right]
+    def _given(self, rows: str) -> pa.Table:
+        """Return what comes out of rows of both sides."""
         gives = [f"({sql})::{kind} AS g{i}" for i, (_, sql, kind) in enumerate(self.op.meeting.gives)]
-        columns = [*gives, "1::INTEGER AS _weight", "_time", PLACE]
-        return self.duck.arrow(f"SELECT {', '.join(columns)} FROM (SELECT *, {', '.join(nothing)} FROM {rows})")
-
-    def _named(self, made: pa.Table) -> pa.Table:
-        names = [name for name, _, _ in self.op.meeting.gives]
-        given = made.select([*(f"g{i}" for i in range(len(names))), "_weight", "_time"])
-        return given.rename_columns([*names, "_weight", "_time"])
+        made = self.duck.arrow(f"SELECT {', '.join([*gives, '1::INTEGER AS _weight', '_time'])} FROM {rows}")
+        return made.rename_columns([*(name for name, _, _ in self.op.meeting.gives), "_weight", "_time"])
 
     # ---- what is kept ----
-
-    def _keep(self, rows: pa.Table) -> None:
-        """Keep the rows whose answer may still change."""
-        rows = rows.append_column(COUNT, pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows))
-        self.state.replace(WAITING, rows.append_column("o_row", pa.nulls(rows.num_rows, pa.int64())), at="o_row")
 
     def _forget(self, watermark: int) -> None:
         """Drop the rows that have been answered, and the versions that none may ask for."""
         horizon = watermark - self.op.grace - self.op.history
-        gone = {
-            WAITING: f"_at < {self._past}",
-            VERSIONS: f"_until <= {horizon} OR (_gone AND _until = {NEVER} AND _from <= {horizon})",
-        }
-        for table, where in gone.items():
-            if self.duck.rows(f"SELECT EXISTS (FROM {self.state.name(table)} WHERE {where})")[0][0]:
-                self.state.evict(table, where)
+        over = f"_until <= {horizon} OR (_gone AND _until = {NEVER} AND _from <= {horizon})"
+        self.state.expire(WAITING, self._past)
+        self.state.evict(VERSIONS, over, of=("_until", "_gone", "_from"))
+
+
+def _joined(left: pa.Table, right: pa.Table) -> pa.Table:
+    """Return the columns of two tables of as many rows."""
+    return pa.table([*left.columns, *right.columns], names=[*left.column_names, *right.column_names])
 
 
 def _of(alias: str, names: Iterable[str]) -> str:

@@ -4,6 +4,9 @@ An epoch writes one file: of each table the rows that it put there, as a run, an
 replace. A new file takes in the last ones of its own size, so that a chain has few: the cost of an epoch follows what
 changes, and grows with the logarithm of what is kept. Files are mapped, not loaded, and shared by all processes of a
 machine; what a process remembers of a chain, it brings from the head that it knows to the one that it is asked for.
+
+A table that ages is a buffer: its rows are only added, and go by their time. Nothing is written for a row that goes but
+the time before which all are gone, so no row of an earlier time may come afterwards.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.kernels.files import read_metadata, read_tables, write_tables
-from headrace.kernels.state.runs import Index, Run, above, divided, wanted
+from headrace.kernels.state.runs import BITS, ROW, Index, Run, above, divided, wanted
 from headrace.kernels.state.state import COUNT, DELTA, Head, State
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.kernels.duck import Duck
+    from headrace.kernels.spec import Column
     from headrace.kernels.state.runs import Places
     from headrace.kernels.state.state import TableSpec
 
@@ -40,11 +44,12 @@ REMEMBERED = 256
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A file of a chain: how many rows it has or replaces, its bytes, and its runs' number."""
+    """A file of a chain: how many rows it has or replaces, those of buffers apart, its bytes, and its runs' number."""
 
     file: str
     number: int
     rows: int
+    buffered: int
     bytes: int
 
 
@@ -54,6 +59,8 @@ class Chain:
 
     links: list[Link] = field(default_factory=list)
     runs: dict[str, list[Run]] = field(default_factory=dict)
+    expired: dict[str, int] = field(default_factory=dict)
+    """The times before which all rows of buffers are gone."""
 
     def read(self, folder: Path, file: str, tables: Mapping[str, TableSpec]) -> None:
         """Add the next file.
@@ -69,8 +76,12 @@ class Chain:
             if f"{name}.gone" in sections:
                 self.take_away(name, sections[f"{name}.gone"].column(0).to_numpy())
             if name in sections:
-                self.runs.setdefault(name, []).append(_run(number, sections[name], sections[f"{name}.index"], spec))
-        self.links.append(Link(file, number, metadata["rows"], (folder / file).stat().st_size))
+                run = _run(number, sections[name], sections.get(f"{name}.index"), spec)
+                self.runs.setdefault(name, []).append(run)
+        for name, before in metadata["expired"].items():
+            self.expire(name, before)
+        size = (folder / file).stat().st_size
+        self.links.append(Link(file, number, metadata["rows"], metadata["buffered"], size))
 
     def cut(self, number: int) -> None:
         """Let go of what a later file has taken in: the runs from this number on."""
@@ -82,6 +93,28 @@ class Chain:
         runs = {run.number: run for run in self.runs.get(table, ())}
         for number, places in divided(ids).items():
             runs[number].take_away(places)
+
+    def still(self, table: str, ids: Places) -> Places:
+        """Return the ids of those rows that are there."""
+        runs = {run.number: run for run in self.runs.get(table, ())}
+        parts = [runs[number].still(places) | (number << BITS) for number, places in divided(ids).items()]
+        return np.concatenate(parts) if parts else ids
+
+    def expire(self, table: str, before: int) -> int:
+        """Let go of the rows of a buffer of an earlier time, and return how many went."""
+        self.expired[table] = before
+        runs = self.runs.get(table, [])
+        went = sum(run.expire(before) for run in runs)
+        self.runs[table] = [run for run in runs if run.live]
+        return went
+
+    def buffered(self, number: int) -> int:
+        """Return how many rows of buffers are there in the runs of a number."""
+        return sum(run.live for runs in self.runs.values() for run in runs if run.number == number and run.ages)
+
+    def weight(self, link: Link) -> int:
+        """Return how many rows are copied where a file is taken in by another."""
+        return link.rows + self.buffered(link.number)
 
     @property
     def rows(self) -> int:
@@ -107,6 +140,7 @@ class KeyedState(State):
         self._first = self._chain.links[-1].number + 1 if self._chain.links else 0
         self._number = self._first
         self._gone: dict[str, list[Places]] = {}
+        self._touched = False
 
     def near(self, table: str, by: Sequence[str], asked: str, *, named: Sequence[str] | None = None) -> str:
         """Return a relation of rows with `rowid`: all that have in columns `by` what a row of `asked` has.
@@ -114,27 +148,31 @@ class KeyedState(State):
         There may be others. `by` is one of the sets that the table is looked up by; in relation `asked` these columns
         are `named` so, or as in the table.
         """
-        spec = self.tables[table]
-        runs = self._chain.runs.get(table, [])
-        if not runs:
-            return self._relation(spec, [])
+        if not self._chain.runs.get(table):
+            return self._relation(self.tables[table].kinds, [])
         columns = self.duck.arrow(f"SELECT {', '.join(named or by) or '1'} FROM {asked}")
-        if columns.num_rows * FEWER > sum(run.live for run in runs):
-            return self.name(table)
-        number, hashes = spec.by.index(tuple(by)), wanted(columns.columns[: len(by)], columns.num_rows)
-        return self._relation(spec, [run.find(number, hashes) for run in runs])
+        found = self.found(table, by, columns.columns[: len(by)], columns.num_rows)
+        return self._relation(self.tables[table].kinds, found)
+
+    def found(self, table: str, by: Sequence[str], asked: Sequence[pa.ChunkedArray], count: int) -> list[pa.Table]:
+        """Return the rows that `near` gives, as tables; `asked` are `count` values of the columns `by`."""
+        runs = self._chain.runs.get(table, [])
+        if count * FEWER > sum(run.live for run in runs):
+            return [run.all() for run in runs]
+        number, hashes = self.tables[table].by.index(tuple(by)), wanted(asked, count)
+        return [run.find(number, hashes) for run in runs]
 
     def name(self, table: str) -> str:
         """Return a relation of all rows of a table, with `rowid`."""
-        return self._relation(self.tables[table], [run.all() for run in self._chain.runs.get(table, [])])
+        return self._relation(self.tables[table].kinds, [run.all() for run in self._chain.runs.get(table, [])])
 
-    def _relation(self, spec: TableSpec, parts: list[pa.Table]) -> str:
-        kinds = (*spec.keys, (COUNT, "BIGINT"), *spec.values)
+    def _relation(self, kinds: Sequence[Column], parts: list[pa.Table], *, ids: bool = True) -> str:
         rows = [part for part in parts if part.num_rows]
+        columns = [*kinds, *([(ROW, "BIGINT")] if ids else [])]
         if not rows:
-            return f"(SELECT {', '.join(f'NULL::{kind} AS {name}' for name, kind in kinds)}, 0 AS rowid WHERE false)"
+            return f"(SELECT {', '.join(f'NULL::{kind} AS {name}' for name, kind in columns)} WHERE false)"
         source = self.duck.register(pa.concat_tables(rows))
-        return f"(SELECT {', '.join(f'{name}::{kind} AS {name}' for name, kind in kinds)}, rowid FROM {source})"
+        return f"(SELECT {', '.join(f'{name}::{kind} AS {name}' for name, kind in columns)} FROM {source})"
 
     def replace(self, table: str, rows: pa.Table, *, at: str) -> None:
         """Put `rows` (all columns of the table, and `at`) in the place of those whose `rowid` is in column `at`.
@@ -143,29 +181,65 @@ class KeyedState(State):
         """
         if not rows.num_rows:
             return
-        spec = self.tables[table]
         self._take_away(table, rows.column(at).drop_null().to_numpy())
-        stay = rows.filter(pc.not_equal(rows.column(COUNT), 0))
-        if stay.num_rows:
-            kept = _typed(self.duck, stay.select(spec.columns), spec)
-            self._chain.runs.setdefault(table, []).append(Run.of(self._number, kept, spec.by))
+        self._add(table, rows.filter(pc.not_equal(rows.column(COUNT), 0)))
+        self._touched = True
+
+    def _add(self, table: str, rows: pa.Table) -> None:
+        if rows.num_rows:
+            spec = self.tables[table]
+            kept = _typed(self.duck, rows.select(spec.columns), spec)
+            self._chain.runs.setdefault(table, []).append(Run.of(self._number, kept, spec.by, spec.ages))
             self._number += 1
 
-    def evict(self, table: str, where: str) -> None:
-        """Drop the rows that meet a condition over the table's columns."""
-        gone = self.duck.arrow(f"SELECT rowid FROM {self.name(table)} WHERE {where}")
-        self._take_away(table, gone.column(0).to_numpy())
+    def evict(self, table: str, where: str, *, of: Sequence[str] | None = None) -> None:
+        """Drop the rows that meet a condition over the table's columns, or over those columns `of` it alone."""
+        runs = self._chain.runs.get(table, [])
+        named = set(self.tables[table].columns if of is None else of)
+        kinds = [(name, kind) for name, kind in self.tables[table].kinds if name in named]
+        narrow = self._relation(kinds, [run.narrow([name for name, _ in kinds]) for run in runs])
+        met = self.duck.arrow(f"SELECT rowid FROM {narrow} WHERE {where}")
+        gone = self._chain.still(table, met.column(0).to_numpy())
+        if len(gone):
+            self._take_away(table, gone)
+            self._touched = True
 
     def _take_away(self, table: str, ids: Places) -> None:
         self._gone.setdefault(table, []).append(ids)
         self._chain.take_away(table, ids)
+
+    # ---- buffers ----
+
+    def put(self, table: str, rows: pa.Table) -> None:
+        """Add rows (all columns of the table) to a buffer; none is of a time that has been let go."""
+        if rows.num_rows:
+            self._add(table, rows)
+            self._touched = True
+
+    def between(self, table: str, first: int | None, last: int | None) -> list[pa.Table]:
+        """Return the rows of a buffer from the first time to the last, as they came; None is no bound."""
+        parts = [run.between(first, last) for run in self._chain.runs.get(table, [])]
+        return [part for part in parts if part.num_rows]
+
+    def during(self, table: str, first: int | None, last: int | None) -> str:
+        """Return the rows of a buffer from the first time to the last as a relation, without `rowid`."""
+        return self._relation(self.tables[table].kinds, self.between(table, first, last), ids=False)
+
+    def least(self, table: str, column: str) -> int | None:
+        """Return the least value of a column of numbers in a table, or None where there is no row."""
+        return min((run.least(column) for run in self._chain.runs.get(table, ())), default=None)
+
+    def expire(self, table: str, before: int) -> None:
+        """Drop the rows of a buffer of an earlier time; none of such a time may come any more."""
+        if self._chain.expire(table, before):
+            self._touched = True
 
     # ---- files ----
 
     @property
     def changed(self) -> bool:
         """Whether this epoch changed any row."""
-        return bool(self._gone)
+        return self._touched
 
     @property
     def writes_full(self) -> bool:
@@ -194,25 +268,27 @@ class KeyedState(State):
 
     def _taken_in(self) -> int:
         """Return the number from which on runs go into this epoch's file: of its own alone, or of the last files."""
-        links = self._chain.links
+        links, weight = self._chain.links, self._chain.weight
         size, bytes_, first = max(1, self._size(self._first)), 0, self._first
         at = len(links)
         while True:
             near = at
-            while near and links[near - 1].rows < size * TIER:
+            while near and weight(links[near - 1]) < size * TIER:
                 near -= 1
             taken = links[near:at]
-            bytes_ += sum(link.bytes for link in taken)
-            if len(taken) < TIER - 1 or bytes_ > MOST_BYTES:
+            copied = sum(weight(link) for link in taken)
+            bytes_ += sum(link.bytes * weight(link) // max(1, link.rows + link.buffered) for link in taken)
+            if not taken or (copied and len(taken) < TIER - 1) or bytes_ > MOST_BYTES:
                 return first
-            size += sum(link.rows for link in taken)
+            size += copied
             at, first = near, taken[0].number
 
     def _size(self, first: int) -> int:
         """Return how many rows a file of the runs from `first` on has, or replaces."""
-        here = sum(run.live for runs in self._chain.runs.values() for run in runs if run.number >= first)
+        runs = [run for runs in self._chain.runs.values() for run in runs if run.number >= first]
+        here = sum(run.live for run in runs if not run.ages)
         gone: int = sum(len(ids) for parts in self._gone.values() for ids in parts)
-        return max(int(here), gone)
+        return max(here, gone) + sum(run.live for run in runs if run.ages)
 
     def _write(self, path: Path, first: int, *, sync: bool) -> None:
         """Write the runs from `first` on as one, with the ids of the rows before it that they replace."""
@@ -225,11 +301,21 @@ class KeyedState(State):
                 sections[f"{name}.gone"] = pa.table({"id": gone[name]})
             if late:
                 made[name] = Run.merged(first, late)
-                sections[name], sections[f"{name}.index"] = made[name].rows, _indexed(made[name])
-        size = sum(run.live for run in made.values())
+                sections[name] = made[name].rows
+                if made[name].indexes:
+                    sections[f"{name}.index"] = _indexed(made[name])
+        buffered = sum(run.live for run in made.values() if run.ages)
+        size = sum(run.live for run in made.values() if not run.ages)
         size = max(size, sum(len(ids) for ids in gone.values()))
         previous = next((link.file for link in reversed(chain.links) if link.number < first), None)
-        metadata = {"previous": previous, "number": first, "rows": size, "absorbed": [link.file for link in absorbed]}
+        metadata = {
+            "previous": previous,
+            "number": first,
+            "rows": size,
+            "buffered": buffered,
+            "absorbed": [link.file for link in absorbed],
+            "expired": chain.expired,
+        }
         written = write_tables(path, sections, metadata, sync=sync)
         if written >= MAPPED_FROM:
             chain.read(path.parent, path.name, self.tables)
@@ -237,7 +323,7 @@ class KeyedState(State):
         chain.cut(first)
         for name, run in made.items():
             chain.runs.setdefault(name, []).append(run)
-        chain.links.append(Link(path.name, first, size, written))
+        chain.links.append(Link(path.name, first, size, buffered, written))
 
     def _gone_before(self, first: int, absorbed: Sequence[str]) -> dict[str, Places]:
         """Return the ids of the rows in older runs that this epoch, or a file that is taken in, replaced."""
@@ -294,9 +380,10 @@ def _remember(folder: Path, chain: Chain) -> None:
         _REMEMBERED.popitem(last=False)
 
 
-def _run(number: int, rows: pa.Table, index: pa.Table, spec: TableSpec) -> Run:
-    columns = [index.column(at).chunk(0).to_numpy() for at in range(2 * len(spec.by))]
-    return Run(number, rows, [Index(*columns[at : at + 2]) for at in range(0, len(columns), 2)])
+def _run(number: int, rows: pa.Table, index: pa.Table | None, spec: TableSpec) -> Run:
+    columns = [] if index is None else [index.column(at).chunk(0).to_numpy() for at in range(2 * len(spec.by))]
+    indexes = [Index(*columns[at : at + 2]) for at in range(0, len(columns), 2)]
+    return Run(number, rows, indexes, spec.ages)
 
 
 def _indexed(run: Run) -> pa.Table:
@@ -306,7 +393,7 @@ def _indexed(run: Run) -> pa.Table:
 
 def _typed(duck: Duck, rows: pa.Table, spec: TableSpec) -> pa.Table:
     """Return rows in the types of their table, whatever type computing them made."""
-    kinds = (*spec.keys, (COUNT, "BIGINT"), *spec.values)
+    kinds = spec.kinds
     schema = _SCHEMAS.get(kinds)
     if schema is None:
         schema = duck.arrow(f"SELECT {', '.join(f'NULL::{kind} AS {name}' for name, kind in kinds)} LIMIT 0").schema

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     Places = NDArray[np.int64]
 
 ROW = "rowid"
-_BITS = 40  # a run has fewer rows than this, and a chain fewer runs than the rest
-_PLACE = (1 << _BITS) - 1
+BITS = 40
+"""A run has fewer rows than this, and a chain fewer runs than the rest."""
+_PLACE = (1 << BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +73,28 @@ class Index:
 
 
 class Run:
-    """Rows of one table; `number` tells it from the other runs of its chain, and grows along it."""
+    """Rows of one table; `number` tells it from the other runs of its chain, and grows along it.
 
-    def __init__(self, number: int, rows: pa.Table, indexes: Sequence[Index]) -> None:
+    `ages`: the column of the times at which they go, where they go by time.
+    """
+
+    def __init__(self, number: int, rows: pa.Table, indexes: Sequence[Index], ages: str | None = None) -> None:
         self.number = number
         self.rows = rows
         self.indexes = indexes
         self._gone: NDArray[np.bool_] | None = None
-        self.live = rows.num_rows
+        self.live: int = rows.num_rows
+        self.ages = ages
+        if ages is not None:
+            self._times = rows.column(ages).chunk(0).view(pa.int64()).to_numpy()
+            self._least, self._greatest = int(self._times.min()), int(self._times.max())
 
     @staticmethod
-    def of(number: int, rows: pa.Table, by: Sequence[Sequence[str]]) -> Run:
+    def of(number: int, rows: pa.Table, by: Sequence[Sequence[str]], ages: str | None = None) -> Run:
         """Return a run of rows that are looked for by these sets of columns."""
         rows = rows.combine_chunks()
         hashed = (hash_columns([rows.column(name) for name in names], rows.num_rows) for names in by)
-        return Run(number, rows, [Index.of(each) for each in hashed])
+        return Run(number, rows, [Index.of(each) for each in hashed], ages)
 
     @staticmethod
     def merged(number: int, runs: Sequence[Run]) -> Run:
@@ -98,7 +106,7 @@ class Run:
             indexes.append(moved)
             first += run.live
         merged = [Index.merged(each) for each in zip(*indexes, strict=True)]
-        return Run(number, pa.concat_tables(parts).combine_chunks(), merged)
+        return Run(number, pa.concat_tables(parts).combine_chunks(), merged, runs[0].ages)
 
     def there(self, first: int) -> tuple[pa.Table, list[Index]]:
         """Return the rows that are there, and their indexes with places counted from `first`."""
@@ -121,10 +129,45 @@ class Run:
             self._gone[places] = True
             self.live = self.rows.num_rows - int(np.count_nonzero(self._gone))
 
+    def still(self, places: Places) -> Places:
+        """Return those places whose rows are there."""
+        return places if self._gone is None else places[~self._gone[places]]
+
+    def expire(self, before: int) -> int:
+        """Mark the rows of an earlier time as gone, and return how many went."""
+        live = self.live
+        if live and self._least < before:
+            self._gone = self._times < before
+            self.live = self.rows.num_rows - int(np.count_nonzero(self._gone))
+        return live - self.live
+
+    def least(self, column: str) -> int:
+        """Return the least value of a column of numbers among the rows that are there: one at least."""
+        values = self.rows.column(column).chunk(0).to_numpy()
+        return int((values if self._gone is None else values[~self._gone]).min())
+
+    def between(self, first: int | None, last: int | None) -> pa.Table:
+        """Return the rows that are there whose time is not before the first nor after the last, in their order."""
+        if (first is not None and self._greatest < first) or (last is not None and self._least > last):
+            return self.rows.slice(0, 0)
+        below = first is not None and self._least < first
+        above = last is not None and self._greatest > last
+        if self._gone is None and not below and not above:
+            return self.rows
+        there = np.ones(self.rows.num_rows, dtype=np.bool_) if self._gone is None else ~self._gone
+        if below:
+            there &= self._times >= first
+        if above:
+            there &= self._times <= last
+        return self.rows.filter(pa.array(there))
+
     def find(self, by: int, wanted: Hashes) -> pa.Table:
         """Return the rows that may be meant, with their ids; by a number of its indexes."""
-        places = self.indexes[by].find(wanted)
-        return self._at(places if self._gone is None else places[~self._gone[places]])
+        return self._at(self.still(self.indexes[by].find(wanted)))
+
+    def narrow(self, columns: Sequence[str]) -> pa.Table:
+        """Return some columns of all its rows, those that are gone included, with their ids; no copy."""
+        return self._with_ids(self.rows.select(list(columns)), np.arange(self.rows.num_rows, dtype=np.int64))
 
     def all(self) -> pa.Table:
         """Return the rows that are there, with their ids."""
@@ -136,18 +179,18 @@ class Run:
         return self._with_ids(self.rows.take(pa.array(places)), places)
 
     def _with_ids(self, rows: pa.Table, places: Places) -> pa.Table:
-        return rows.append_column(ROW, pa.array(places + (self.number << _BITS)))
+        return rows.append_column(ROW, pa.array(places + (self.number << BITS)))
 
 
 def divided(ids: Places) -> dict[int, Places]:
     """Return the places that row ids mean, by the number of their run."""
-    numbers = ids >> _BITS
+    numbers = ids >> BITS
     return {int(number): ids[numbers == number] & _PLACE for number in np.unique(numbers)}
 
 
 def above(ids: Places, number: int) -> NDArray[np.bool_]:
     """Return which row ids are of this run or a later one."""
-    return (ids >> _BITS) >= number
+    return (ids >> BITS) >= number
 
 
 def wanted(columns: Sequence[Any], rows: int) -> Hashes:

@@ -58,18 +58,26 @@ class Head:
 class TableSpec:
     """A table of state: rows by key, each with a count `_n`; a row whose count is 0 is gone.
 
-    `by`: the sets of columns by whose values rows are looked up; without any, rows are found by scanning all.
+    `by`: the sets of columns by whose values rows are looked up; without any, rows are found by scanning all. A table
+    that `ages` by a column of times, in microseconds, is a buffer: its rows are added, never replaced, and go when
+    their time is past. They have no count.
     """
 
     name: str
     keys: tuple[Column, ...]
     values: tuple[Column, ...]
     by: tuple[tuple[str, ...], ...] = ()
+    ages: str | None = None
+
+    @property
+    def kinds(self) -> tuple[Column, ...]:
+        """All columns, in order, with their types."""
+        return (*self.keys, *(((COUNT, "BIGINT"),) if self.ages is None else ()), *self.values)
 
     @property
     def columns(self) -> list[str]:
         """All columns, in order."""
-        return [name for name, _ in (*self.keys, (COUNT, ""), *self.values)]
+        return [name for name, _ in self.kinds]
 
 
 class State(Protocol):
@@ -149,7 +157,7 @@ class StepState(State):
     def create(self) -> None:
         """Create the tables that are missing in the cache."""
         for table in self.tables.values():
-            typed = ", ".join(f"{name} {kind}" for name, kind in (*table.keys, (COUNT, "BIGINT"), *table.values))
+            typed = ", ".join(f"{name} {kind}" for name, kind in table.kinds)
             self.duck.run(f"CREATE TABLE IF NOT EXISTS {self.name(table.name)} ({typed})")
 
     def replace(self, table: str, rows: pa.Table, *, at: str) -> None:
