@@ -1,25 +1,31 @@
 """The first row of each key: which rows are judged too late to say, and which keys have been seen.
 
-State is one row a key with the time of its first row. A key is forgotten once the watermark has passed that time by
-more than `within`. A row that lies so far behind the watermark itself is late: had its key come at that time, it
-would be forgotten by now, so nobody could say whether the row is the first.
+State is one row a key with the time of its first row, which it ages by. A key is forgotten once the watermark has
+passed that time by more than `within`. A row that lies so far behind the watermark itself is late: had its key come at
+that time, it would be forgotten by now, so nobody could say whether the row is the first.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.kernels.groups.grouped import Counts, by_position
-from headrace.kernels.state.state import COUNT, TableSpec, alike, with_nulls
+from headrace.kernels.duck import without_zones
+from headrace.kernels.firsts import earliest
+from headrace.kernels.groups.grouped import Counts
+from headrace.kernels.order import PLACE
+from headrace.kernels.state.state import TableSpec, with_nulls
 
 if TYPE_CHECKING:
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import Dedupe
-    from headrace.kernels.state.state import State
+    from headrace.kernels.state.keyed import KeyedState
+
+    Places = np.ndarray[Any, np.dtype[np.int64]]
 
 SEEN = "seen"
 FIRST = "_first"
@@ -28,7 +34,8 @@ FIRST = "_first"
 def tables(op: Dedupe) -> tuple[TableSpec, ...]:
     """Return the one table that is kept."""
     keys = tuple((f"c{op.columns.index(name)}", kind) for name, kind in op.keys)
-    return (TableSpec(name=SEEN, keys=keys, values=((FIRST, "BIGINT"),)),)
+    by = (tuple(name for name, _ in keys),)
+    return (TableSpec(name=SEEN, keys=keys, values=((FIRST, "BIGINT"),), by=by, ages=FIRST),)
 
 
 def judged(parts: list[pa.Table], reach: int, watermark: int | None) -> tuple[list[pa.Table], list[pa.Table], Counts]:
@@ -54,24 +61,23 @@ class Deduping:
 
     duck: Duck
     op: Dedupe
-    state: State
+    state: KeyedState
     watermark: int | None
     previous: int | None
 
     def run(self, parts: list[pa.Table]) -> tuple[pa.Table | None, Counts]:
         """Forget keys, take the first row of each key that is not known, and remember its key."""
         if self.watermark is not None and self.watermark != self.previous:
-            self._forget(self.watermark - self.op.within)
+            self.state.expire(SEEN, self.watermark - self.op.within)
         if not parts:
             return None, Counts()
         fresh = self._fresh(parts)
         self._remember(fresh)
         return self._named(fresh), Counts(rows_out=fresh.num_rows)
 
-    def _forget(self, before: int) -> None:
-        gone = f"{FIRST} < {before}"
-        if self.duck.rows(f"SELECT EXISTS (FROM {self.state.name(SEEN)} WHERE {gone})")[0][0]:
-            self.state.evict(SEEN, gone)
+    @property
+    def _keys(self) -> list[str]:
+        return [name for name, _ in self.state.tables[SEEN].keys]
 
     def _fresh(self, parts: list[pa.Table]) -> pa.Table:
         """Return the first row of each new key, in order of event time; the least of several of one time.
@@ -80,34 +86,60 @@ class Deduping:
         """
         numbered = [f"c{i}" for i in range(len(self.op.columns))]
         renamed = [part.select([*self.op.columns, "_time"]).rename_columns([*numbered, "_time"]) for part in parts]
-        rows = " UNION ALL ".join(f"SELECT * FROM {self.duck.register(part)}" for part in renamed)
-        keys = [name for name, _ in self.state.tables[SEEN].keys]
-        known = self.state.matching(SEEN, "d", "s", nulls=with_nulls(renamed))
-        new = self.duck.arrow(f"SELECT d.* FROM ({rows}) d ANTI JOIN {self.state.name(SEEN)} s ON {known}")
-        earliest, count = self._earliest(new, keys)
-        order = ", ".join(["_time", *numbered])
-        if earliest.num_rows == count:
-            return self.duck.arrow(f"SELECT * FROM {self.duck.register(earliest)} ORDER BY {order}")
-        nth = f"row_number() OVER (PARTITION BY {', '.join(keys)} ORDER BY {order})"
-        return self.duck.arrow(f"SELECT * FROM {self.duck.register(earliest)} QUALIFY {nth} = 1 ORDER BY {order}")
+        rows = without_zones(pa.concat_tables(renamed, promote_options="permissive").combine_chunks())
+        first = self._unknown(rows, self._firsts(rows))
+        return rows.take(pa.array(self._in_order(rows, first)))
 
-    def _earliest(self, new: pa.Table, keys: list[str]) -> tuple[pa.Table, int]:
-        """Return the rows of each key's earliest time, and how many keys there are.
+    def _firsts(self, rows: pa.Table) -> Places:
+        """Return the place of the first row of each key."""
+        found = earliest([rows.column(name) for name in self._keys], rows.column("_time").to_numpy())
+        if found is None:
+            return self._first_of_each(rows, np.arange(rows.num_rows))
+        alone, shared = found
+        return np.concatenate([alone, self._first_of_each(rows, shared)]) if len(shared) else alone
 
-        To order all rows of each key costs twice as much as to find their least time; few keys have two rows of that.
-        """
-        rows = self.duck.register(new)
-        times = self.duck.arrow(f"SELECT {', '.join(keys)}, min(_time) AS _time FROM {rows} {by_position(keys)}")
-        same = alike("d", "t", keys, nulls=with_nulls([times]))
-        first = f"SELECT d.* FROM {rows} d SEMI JOIN {self.duck.register(times)} t ON {same} AND d._time = t._time"
-        return self.duck.arrow(first), times.num_rows
+    def _first_of_each(self, rows: pa.Table, places: Places) -> Places:
+        """Return of some rows the place of the first of each key: of equal times the least row."""
+        nth = f"row_number() OVER (PARTITION BY {', '.join(self._keys)} ORDER BY {self._order(rows)})"
+        return self._places(f"{self._at(rows, places)} QUALIFY {nth} = 1")
+
+    def _unknown(self, rows: pa.Table, places: Places) -> Places:
+        """Return of some rows the places of those whose keys have not been seen."""
+        if self.state.least(SEEN, FIRST) is None:
+            return places
+        keys = rows.select(self._keys)
+        asked = self._at(keys, places)
+        seen = self.state.near(SEEN, self._keys, asked)
+        same = self.state.matching(SEEN, "d", "s", nulls=with_nulls([keys]))
+        return self._places(f"{asked} d ANTI JOIN {seen} s ON {same}")
+
+    def _in_order(self, rows: pa.Table, places: Places) -> Places:
+        """Return the places of some rows in order of time; SQL orders those of which others have the same time."""
+        times = rows.column("_time").to_numpy()[places]
+        by = np.argsort(times)
+        places, times = places[by], times[by]
+        equal = times[1:] == times[:-1]
+        tied = np.concatenate([equal, [False]]) | np.concatenate([[False], equal])
+        if len(places) and tied.any():
+            places[tied] = self._places(f"{self._at(rows, places[tied])} ORDER BY {self._order(rows)}")
+        return places
+
+    def _at(self, rows: pa.Table, places: Places) -> str:
+        """Return some rows as a relation, with their places."""
+        at = pa.array(places)
+        return self.duck.register(rows.take(at).append_column(PLACE, at))
+
+    def _places(self, source: str) -> Places:
+        places: Places = self.duck.arrow(f"SELECT {PLACE} FROM {source}").column(0).to_numpy()
+        return places
+
+    @staticmethod
+    def _order(rows: pa.Table) -> str:
+        return ", ".join(["_time", *(name for name in rows.column_names if name != "_time")])
 
     def _remember(self, fresh: pa.Table) -> None:
-        keys = [name for name, _ in self.state.tables[SEEN].keys]
-        ones = pa.repeat(pa.scalar(1, pa.int64()), fresh.num_rows)
-        columns = [*(fresh.column(name) for name in keys), ones, fresh.column("_time")]
-        rows = pa.table([*columns, pa.nulls(fresh.num_rows, pa.int64())], names=[*keys, COUNT, FIRST, "o_row"])
-        self.state.replace(SEEN, rows, at="o_row")
+        columns = [*(fresh.column(name) for name in self._keys), fresh.column("_time")]
+        self.state.put(SEEN, pa.table(columns, names=[*self._keys, FIRST]))
 
     def _named(self, fresh: pa.Table) -> pa.Table:
         """Return the rows as the step's delta."""

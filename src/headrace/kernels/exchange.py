@@ -10,7 +10,7 @@ import pyarrow as pa
 from headrace.base.hashing import hash_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 MAX_BLOB_ROWS = 1 << 20
 """A blob is at most some tens of MB: rows beyond this go into the next one."""
@@ -24,17 +24,23 @@ def split(table: pa.Table, keys: Sequence[str], shards: int) -> dict[int, pa.Tab
         return {0: table}
     if not keys:
         return {0: table}
-    hashed = hash_columns([table.column(key) for key in keys], table.num_rows)
+    parts: dict[int, list[pa.RecordBatch]] = {}
+    for batch in table.to_batches():  # to take from several at once would put them together first
+        for shard, rows in _parted(batch, keys, shards):
+            parts.setdefault(shard, []).append(rows)
+    return {shard: pa.Table.from_batches(rows) for shard, rows in sorted(parts.items())}
+
+
+def _parted(batch: pa.RecordBatch, keys: Sequence[str], shards: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    hashed = hash_columns([batch.column(key) for key in keys], batch.num_rows)
     shard = (hashed % np.uint64(shards)).astype(np.uint16)
     counts = np.bincount(shard, minlength=shards)
     if np.count_nonzero(counts) == 1:
-        return {int(shard[0]): table}
+        yield int(shard[0]), batch
+        return
     order, ends = np.argsort(shard, kind="stable"), np.cumsum(counts)
-    return {
-        number: table.take(pa.array(order[ends[number] - count : ends[number]]))
-        for number, count in enumerate(counts)
-        if count
-    }
+    for number in np.flatnonzero(counts).tolist():
+        yield number, batch.take(pa.array(order[ends[number] - counts[number] : ends[number]]))
 
 
 def pieces(table: pa.Table) -> list[pa.Table]:

@@ -128,7 +128,7 @@ def _judge(op: Judge, run: LevelRun) -> None:
 @do.register(Dedupe)
 def _dedupe(op: Dedupe, run: LevelRun) -> None:
     now, before = run.task.watermarks.get(op.step), run.task.previous.get(op.step)
-    deduping = dedupe.Deduping(run.duck, op, run.states[op.step], now, before)
+    deduping = dedupe.Deduping(run.duck, op, run.keyed(op.step), now, before)
     delta, counts = deduping.run(run.materialized(op.input))
     run.count(op.step, counts)
     run.came(op.output, [delta] if delta is not None and delta.num_rows else [])
@@ -195,7 +195,7 @@ def _upsert(op: Upsert, run: LevelRun) -> None:
 @do.register(StreamJoin)
 def _stream_join(op: StreamJoin, run: LevelRun) -> None:
     now, before = run.task.watermarks.get(op.step), run.task.previous.get(op.step)
-    joining = stream_join.Joining(run.duck, op, run.states[op.step], run.task.epoch, now, before)
+    joining = stream_join.Joining(run.duck, op, run.keyed(op.step), run.task.epoch, now, before)
     left, right = (run.materialized(number) for number in op.inputs)
     joining.run(left, right)
     run.count(op.step, joining.counts)

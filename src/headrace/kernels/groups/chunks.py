@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from headrace.base.names import quote
 from headrace.kernels.call import whole
+from headrace.kernels.codes import MOST, coded
 from headrace.kernels.groups.gaps import CHUNK, FIRST, SessionSql
 
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from headrace.kernels.spec import Session
 
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
-
-_MOST = 1 << 62
-_DENSE = 1 << 31
 
 
 def chunked(duck: Duck, session: Session, rows: str, keys: Sequence[str]) -> str:
@@ -52,13 +50,13 @@ def _begins(table: pa.Table, keys: Sequence[str], *, first: str, last: str, gap:
 
     None where the rows are such that only SQL can say.
     """
-    codes = _codes([table.column(name) for name in keys], table.num_rows)
-    if codes is None or not len(codes):
-        return codes
+    if not table.num_rows:
+        return np.zeros(0, np.int64)
     starts, ends = (whole(table.column(name)).to_numpy(zero_copy_only=False) for name in (first, last))
     earliest = int(starts.min())
     span = int(ends.max()) - earliest + 1
-    if span * (int(codes.max()) + 1) > _MOST:
+    codes = coded([table.column(name) for name in keys], table.num_rows, most=MOST // span)
+    if codes is None:
         return None
     base = codes * span - earliest  # one number for key and time: in its order, a later key is beyond all earlier ones
     at = base + starts
@@ -70,22 +68,3 @@ def _begins(table: pa.Table, keys: Sequence[str], *, first: str, last: str, gap:
     made: Numbers = np.empty_like(at)
     made[order] = starts[order[fresh]][np.cumsum(fresh) - 1]
     return made
-
-
-def _codes(columns: Sequence[pa.ChunkedArray], rows: int) -> Numbers | None:
-    """Return a number for each row, the same for equal keys, or None where that is not to be had; null is a key."""
-    codes, count = np.zeros(rows, np.int64), 1
-    for column in columns:
-        kind, values = column.type, whole(column)
-        if pa.types.is_floating(kind) or kind.num_fields or isinstance(values, pa.ChunkedArray):
-            return None
-        try:
-            encoded = values.dictionary_encode(null_encoding="encode")
-        except pa.ArrowNotImplementedError:
-            return None
-        codes = codes * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy(zero_copy_only=False)
-        count *= max(len(encoded.dictionary), 1)
-        if count > _DENSE:
-            found, codes = np.unique(codes, return_inverse=True)
-            count = len(found)
-    return codes

@@ -40,6 +40,6 @@ def near(came: Came, others: str, time: str, within: tuple[int, int], agree: str
     return f"{placed} JOIN {partners} ON {agree} AND _at = _in AND {apart}"
 
 
-def reachable(came: Came, time: str, within: tuple[int, int]) -> str:
-    """Return the condition on a partner's time that some row that came may be near to it."""
-    return f"{time} BETWEEN {came.first + within[0]} AND {came.last + within[1]}"
+def reachable(came: Came, within: tuple[int, int]) -> tuple[int, int]:
+    """Return the least and the greatest time of a partner that some row that came may be near to."""
+    return came.first + within[0], came.last + within[1]

@@ -1,9 +1,10 @@
 """Rows of two streams that meet within a time: what is kept of each side, which pairs an epoch adds, who is left alone.
 
-State is the rows of both sides that may still meet one, each under a number of its own: equal rows are several. A row
-is dropped once the watermark has passed its last possible partner by more than `grace`; of a side that `how` preserves,
-one that met none comes out then. Whether a row has met one is a mark on it where that was in the epoch in which it
-came, and a line in a second table where it was later: so no row is written twice.
+State is the rows of both sides that may still meet one, in buffers that age by their times; of a side that `how`
+preserves each has a number of its own: equal rows are several. A row is dropped once the watermark has passed its last
+possible partner by more than `grace`; of a preserved side, one that met none comes out then. Whether a row has met one
+is a mark on it where that was in the epoch in which it came, and a line in a second table where it was later: so no row
+is written twice.
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.kernels.dedupe import judged
+from headrace.kernels.duck import without_zones
 from headrace.kernels.groups.grouped import Counts
 from headrace.kernels.joins.near import Came, near, reachable
-from headrace.kernels.state.state import COUNT, TableSpec
+from headrace.kernels.state.state import TableSpec
 
 if TYPE_CHECKING:
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import Column, StreamJoin
-    from headrace.kernels.state.state import State
+    from headrace.kernels.state.keyed import KeyedState
 
 _ROW_BITS = 32  # a shard gets fewer rows of a side in an epoch than this, and an app fewer epochs than the rest
-_NO_ROW = "o_row"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One side. Inside, its columns are `l0…`; `l_id l_time l_met` are a row's number, its time, whether it met one.
+    """One side. Inside, its columns are `l0…`, and `l_time` a row's time; `l_id` and `l_met` where it is preserved.
 
-    `within` is what its time less the other side's must be, least and greatest; `preserved`: its rows come out though
-    they meet none.
+    These are a row's number, and whether it met one. `within` is what its time less the other side's must be, least and
+    greatest; `preserved`: its rows come out though they meet none.
     """
 
     letter: str
@@ -86,13 +87,17 @@ class Side:
     @property
     def tables(self) -> tuple[TableSpec, ...]:
         """What is kept of it."""
-        key, time = ((self.id, "BIGINT"),), (self.time, "BIGINT")
-        if not self.preserved:
-            return (TableSpec(name=self.kept, keys=key, values=(*self.columns, time)),)
-        return (
-            TableSpec(name=self.kept, keys=key, values=(*self.columns, time, (self.met, "BOOLEAN"))),
-            TableSpec(name=self.met_later, keys=key, values=(time,)),
-        )
+        made = [TableSpec(name=self.kept, keys=(), values=self.marked, ages=self.time)]
+        if self.preserved:
+            marks = ((self.id, "BIGINT"), (self.time, "BIGINT"))
+            made.append(TableSpec(name=self.met_later, keys=(), values=marks, ages=self.time))
+        return tuple(made)
+
+    @property
+    def marked(self) -> tuple[Column, ...]:
+        """Its columns with those that mark its rows."""
+        marks = ((self.id, "BIGINT"), (self.met, "BOOLEAN")) if self.preserved else ()
+        return (*self.columns, (self.time, "BIGINT"), *marks)
 
 
 def sides(op: StreamJoin) -> tuple[Side, Side]:
@@ -126,7 +131,7 @@ class Joining:
 
     duck: Duck
     op: StreamJoin
-    state: State
+    state: KeyedState
     epoch: int
     watermark: int | None
     previous: int | None
@@ -169,9 +174,11 @@ class Joining:
         rows = pa.concat_tables(taken, promote_options="permissive") if taken else None
         if rows is None or not rows.num_rows:
             return None
+        rows = without_zones(rows.rename_columns([*side.names, side.time]))
+        if not side.preserved:
+            return rows
         first = self.epoch << _ROW_BITS
-        ids = pa.array(np.arange(first, first + rows.num_rows))
-        return rows.rename_columns([*side.names, side.time]).append_column(side.id, ids)
+        return rows.append_column(side.id, pa.array(np.arange(first, first + rows.num_rows)))
 
     # ---- what is over ----
 
@@ -184,15 +191,12 @@ class Joining:
         before = self._over(side)
         if before is None or self.watermark == self.previous:
             return
-        kept, gone = self.state.name(side.kept), f"{side.time} < {before}"
-        if not self.duck.rows(f"SELECT EXISTS (FROM {kept} WHERE {gone})")[0][0]:
-            return
         if side.preserved:
-            later = self.state.name(side.met_later)
-            single = f"(FROM {kept} ANTI JOIN {later} USING ({side.id}) WHERE {gone} AND NOT {side.met})"
-            self._give_alone(side, other, single)
-            self.state.evict(side.met_later, gone)
-        self.state.evict(side.kept, gone)
+            over = self.state.during(side.kept, None, before - 1)
+            later = self.state.during(side.met_later, None, before - 1)
+            self._give_alone(side, other, f"(FROM {over} ANTI JOIN {later} USING ({side.id}) WHERE NOT {side.met})")
+            self.state.expire(side.met_later, before)
+        self.state.expire(side.kept, before)
 
     def _give_alone(self, side: Side, other: Side, rows: str) -> None:
         alone = self._alone(side, other, rows, time=side.time)
@@ -240,15 +244,12 @@ class Joining:
 
     def _new(self, side: Side, rows: pa.Table) -> str:
         met = f", false AS {side.met}" if side.preserved else ""
-        return f"SELECT {self._columns(side)}{met} FROM {self.duck.register(rows)}"
+        columns = [name for name, _ in side.marked if name != side.met]
+        return f"SELECT {', '.join(columns)}{met} FROM {self.duck.register(rows)}"
 
     def _kept_near(self, side: Side, came: Came) -> str:
-        met = f", {side.met}" if side.preserved else ""
-        near_ones = reachable(came, side.time, side.within)
-        return f"SELECT {self._columns(side)}{met} FROM {self.state.name(side.kept)} WHERE {near_ones}"
-
-    def _columns(self, side: Side) -> str:
-        return ", ".join([*side.names, side.time, side.id])
+        near_ones = self.state.during(side.kept, *reachable(came, side.within))
+        return f"SELECT {', '.join(name for name, _ in side.marked)} FROM {near_ones}"
 
     # ---- what is kept ----
 
@@ -256,9 +257,8 @@ class Joining:
         """Mark the rows of earlier epochs that met their first partner now."""
         first, found = self.epoch << _ROW_BITS, self.duck.register(pairs.select([side.id, side.time, side.met]))
         old = f"SELECT DISTINCT {side.id}, {side.time} FROM {found} WHERE {side.id} < {first} AND NOT {side.met}"
-        fresh = f"({old}) ANTI JOIN {self.state.name(side.met_later)} USING ({side.id})"
-        marks = self.duck.arrow(f"SELECT *, 1::BIGINT AS {COUNT}, NULL::BIGINT AS {_NO_ROW} FROM {fresh}")
-        self.state.replace(side.met_later, marks, at=_NO_ROW)
+        known = self.state.during(side.met_later, None, None)
+        self.state.put(side.met_later, self.duck.arrow(f"FROM ({old}) ANTI JOIN {known} USING ({side.id})"))
 
     def _keep(self, side: Side, other: Side, rows: pa.Table, pairs: pa.Table | None) -> None:
         """Keep rows that may still meet others; those that may not, and met none, come out where that is asked."""
@@ -271,9 +271,7 @@ class Joining:
                 done, rows = rows.filter(over), rows.filter(pc.invert(over))
                 if side.preserved:
                     self._give_alone(side, other, f"(FROM {self.duck.register(done)} WHERE NOT {side.met})")
-        rows = rows.append_column(COUNT, pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows))
-        rows = rows.append_column(_NO_ROW, pa.nulls(rows.num_rows, pa.int64()))
-        self.state.replace(side.kept, rows, at=_NO_ROW)
+        self.state.put(side.kept, rows)
 
     def _marked(self, side: Side, rows: pa.Table, pairs: pa.Table | None) -> np.ndarray:
         """Return for each row that came whether it met one."""

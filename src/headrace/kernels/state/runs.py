@@ -29,6 +29,7 @@ ROW = "rowid"
 BITS = 40
 """A run has fewer rows than this, and a chain fewer runs than the rest."""
 _PLACE = (1 << BITS) - 1
+_LARGE = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +87,13 @@ class Run:
         self.live: int = rows.num_rows
         self.ages = ages
         if ages is not None:
-            self._times = rows.column(ages).chunk(0).view(pa.int64()).to_numpy()
+            self._times = _numbers(rows.column(ages))
             self._least, self._greatest = int(self._times.min()), int(self._times.max())
 
     @staticmethod
     def of(number: int, rows: pa.Table, by: Sequence[Sequence[str]], ages: str | None = None) -> Run:
         """Return a run of rows that are looked for by these sets of columns."""
-        rows = rows.combine_chunks()
+        rows = rows.combine_chunks() if by else _in_few(rows)
         hashed = (hash_columns([rows.column(name) for name in names], rows.num_rows) for names in by)
         return Run(number, rows, [Index.of(each) for each in hashed], ages)
 
@@ -106,7 +107,8 @@ class Run:
             indexes.append(moved)
             first += run.live
         merged = [Index.merged(each) for each in zip(*indexes, strict=True)]
-        return Run(number, pa.concat_tables(parts).combine_chunks(), merged, runs[0].ages)
+        rows = pa.concat_tables(parts)
+        return Run(number, rows.combine_chunks() if merged else _in_few(rows), merged, runs[0].ages)
 
     def there(self, first: int) -> tuple[pa.Table, list[Index]]:
         """Return the rows that are there, and their indexes with places counted from `first`."""
@@ -143,23 +145,18 @@ class Run:
 
     def least(self, column: str) -> int:
         """Return the least value of a column of numbers among the rows that are there: one at least."""
-        values = self.rows.column(column).chunk(0).to_numpy()
+        values = _numbers(self.rows.column(column))
         return int((values if self._gone is None else values[~self._gone]).min())
 
     def between(self, first: int | None, last: int | None) -> pa.Table:
         """Return the rows that are there whose time is not before the first nor after the last, in their order."""
-        if (first is not None and self._greatest < first) or (last is not None and self._least > last):
+        low, high = self._least if first is None else first, self._greatest if last is None else last
+        if high < self._least or low > self._greatest:
             return self.rows.slice(0, 0)
-        below = first is not None and self._least < first
-        above = last is not None and self._greatest > last
-        if self._gone is None and not below and not above:
+        if self._gone is None and low <= self._least and high >= self._greatest:
             return self.rows
-        there = np.ones(self.rows.num_rows, dtype=np.bool_) if self._gone is None else ~self._gone
-        if below:
-            there &= self._times >= first
-        if above:
-            there &= self._times <= last
-        return self.rows.filter(pa.array(there))
+        there = (self._times >= low) & (self._times <= high)
+        return self.rows.filter(pa.array(there if self._gone is None else there & ~self._gone))
 
     def find(self, by: int, wanted: Hashes) -> pa.Table:
         """Return the rows that may be meant, with their ids; by a number of its indexes."""
@@ -180,6 +177,18 @@ class Run:
 
     def _with_ids(self, rows: pa.Table, places: Places) -> pa.Table:
         return rows.append_column(ROW, pa.array(places + (self.number << BITS)))
+
+
+def _in_few(rows: pa.Table) -> pa.Table:
+    """Return rows in parts that are not small; large ones stay as they are: to put them together is to copy them."""
+    parts = max((column.num_chunks for column in rows.columns), default=1)
+    return rows.combine_chunks() if rows.num_rows < parts * _LARGE else rows
+
+
+def _numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Return whole numbers or times without nulls."""
+    parts = [chunk.view(pa.int64()).to_numpy() for chunk in column.chunks]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def divided(ids: Places) -> dict[int, Places]:

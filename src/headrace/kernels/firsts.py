@@ -1,0 +1,39 @@
+"""The first row of each key among many: one number for key and time, sorted once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headrace.kernels.codes import MOST, coded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    Places = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def earliest(keys: Sequence[pa.ChunkedArray], times: Places) -> tuple[Places, Places] | None:
+    """Return the places of the rows that alone have the least time of their key, and of those that share it.
+
+    Null is a key. None where only SQL can say which keys are equal.
+    """
+    first = int(times.min())
+    span = int(times.max()) - first + 1
+    codes = coded(keys, len(times), most=MOST // span)
+    if codes is None:
+        return None
+    numbers = codes * span + (times - first)
+    order = np.argsort(numbers)
+    numbers, codes = numbers[order], codes[order]
+    heads = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
+    ends = np.append(numbers, -1)
+    shared = ends[heads + 1] == numbers[heads]
+    begin, several = heads[shared], heads[shared]
+    if len(several):
+        counts = np.searchsorted(numbers, numbers[begin], side="right") - begin
+        several = np.repeat(begin - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+    return order[heads[~shared]], order[several]
