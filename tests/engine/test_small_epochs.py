@@ -2,13 +2,19 @@
 
 import dataclasses
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import headrace as hr
 from headrace.base.time import SystemClock
 from headrace.engine.engine import Engine, Settings
 from headrace.engine.inprocess import InProcess
+from headrace.engine.levels import run_levels
+from headrace.engine.lowering import lower
 from headrace.engine.pace import SMALL_ROWS
+from headrace.kernels.task import Outcome, Report
 
 CARS = "id int, owner int, worth int"
 TICKS = "car int, speed int, at timestamp"
@@ -103,7 +109,6 @@ def test_small_and_spread_epochs_give_the_same(spark, undisturbed, tmp_path, sma
 def test_what_is_small(tmp_path):
     whole = pytest.importorskip("headrace.engine.spark.whole")
     from headrace.connect.embedded import Slice
-    from headrace.engine.lowering import lower
     from headrace.engine.spark.tasks import SMALL_BYTES, Job
     from headrace.engine.storage import Commit
     from headrace.kernels.state.state import Head
@@ -139,3 +144,48 @@ def test_what_is_small(tmp_path):
     for step, looked_up in steps.items():
         large = {step: {"1": Head(file="x", chain=1, full_bytes=SMALL_BYTES, chain_bytes=1)}}
         assert whole.is_small(job, before(heads=large), rows(10)) == looked_up, f"{step} keeps much"
+
+
+class Longest:
+    """A user's aggregate: the length of the longest text."""
+
+    state = "length int"
+
+    def init(self, count):
+        """Begin with nothing."""
+        return {"length": np.zeros(count, np.int32)}
+
+    def add(self, groups, texts):
+        """Take texts in."""
+        rows = pa.table({"group": groups, "length": pc.binary_length(texts)}).group_by("group", use_threads=False)
+        return {"length": rows.aggregate([("length", "max")])["length_max"]}
+
+    def merge(self, left, right):
+        """Put two together."""
+        return {"length": pc.max_element_wise(left["length"], right["length"])}
+
+    def result(self, states):
+        """Give it."""
+        return states["length"]
+
+
+def test_functions_of_a_user_are_never_called_from_two_threads():
+    """Others are: the shards of a level run side by side."""
+    app = hr.App("users", storage="unused", shards=2)
+    app.function("longest", Longest, returns="int", takes="string")
+    words = app.stream("words", "k string, word string")
+    made = words.group_by("k").agg(n="longest(word)").group_by("n").agg(keys="count(*)")
+    made.to(Kept("made"))
+    program, asked = lower(app.plan(), 2), []
+
+    def each(one, shards):
+        asked.append(list(shards))
+        return [one(shard) for shard in shards]
+
+    def run(_level, shard, _inputs):
+        return Outcome(report=Report(shard=shard))
+
+    reports = run_levels(program, Outcome(), run, each)
+    assert [level.calls_users for level in program.levels] == [True, True, False]
+    assert len(reports) == 1 + 2 * 2
+    assert asked == [[0, 1]], "the last level alone"

@@ -452,6 +452,14 @@ class Level:
         """The operations that keep state."""
         return tuple(op for op in self.ops if isinstance(op, StatefulOp))
 
+    @property
+    def calls_users(self) -> bool:
+        """Whether functions of a user's run in it."""
+        return any(
+            isinstance(op, Apply | Call) or (isinstance(op, Partial | Merge) and bool(op.grouping.users))
+            for op in self.ops
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intake:
