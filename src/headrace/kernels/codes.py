@@ -21,7 +21,7 @@ _DENSE = 1 << 31
 
 
 def coded(columns: Sequence[pa.ChunkedArray], rows: int, *, most: int = _DENSE) -> Numbers | None:
-    """Return a number below `most` for each row, the same for equal keys; null is a key.
+    """Return a number below `most` for each row, the same for equal keys; null is a key. The array is the caller's.
 
     None where that is not to be had: where values that differ are equal, or keys are too many.
     """
@@ -51,5 +51,5 @@ def _plain(column: pa.ChunkedArray, most: int) -> Numbers | None:
     span = pc.min_max(column).as_py()
     if span["max"] - span["min"] >= most:
         return None
-    numbers: Numbers = column.to_numpy().astype(np.int64, copy=False) - span["min"]
+    numbers: Numbers = np.subtract(column.to_numpy(), span["min"], dtype=np.int64)
     return numbers

@@ -54,17 +54,20 @@ def _begins(table: pa.Table, keys: Sequence[str], *, first: str, last: str, gap:
         return np.zeros(0, np.int64)
     starts, ends = (whole(table.column(name)).to_numpy(zero_copy_only=False) for name in (first, last))
     earliest = int(starts.min())
-    span = int(ends.max()) - earliest + 1
+    span = int(ends.max()) - earliest + 1 + gap  # so that another key is always more than the gap behind
     codes = coded([table.column(name) for name in keys], table.num_rows, most=MOST // span)
     if codes is None:
         return None
-    base = codes * span - earliest  # one number for key and time: in its order, a later key is beyond all earlier ones
-    at = base + starts
+    codes *= span
+    codes -= earliest  # from here on one number for key and time
+    at = codes + starts if first != last else np.add(codes, starts, out=codes)
     order = np.argsort(at)
-    sorted_, reached = at[order], np.maximum.accumulate((base + ends)[order])
-    codes = codes[order]
-    fresh = np.ones(len(order), bool)
-    fresh[1:] = (codes[1:] != codes[:-1]) | (sorted_[1:] - reached[:-1] > gap)
+    reached = at = at[order]
+    if first != last:
+        reached = np.add(codes, ends, out=codes)[order]
+        np.maximum.accumulate(reached, out=reached)
+    begins = np.flatnonzero(at[1:] - reached[:-1] > gap) + 1
+    begins = np.concatenate([[0], begins])
     made: Numbers = np.empty_like(at)
-    made[order] = starts[order[fresh]][np.cumsum(fresh) - 1]
+    made[order] = np.repeat(starts[order[begins]], np.diff(begins, append=len(at)))
     return made
