@@ -146,6 +146,29 @@ def test_what_is_small(tmp_path):
         assert whole.is_small(job, before(heads=large), rows(10)) == looked_up, f"{step} keeps much"
 
 
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_an_epoch_in_which_much_may_come_out_is_not_small(tmp_path, how):
+    """Rows of a stream join are read by their time; those that met none come out when it has passed, however many."""
+    whole = pytest.importorskip("headrace.engine.spark.whole")
+    from headrace.engine.spark.tasks import SMALL_BYTES, Job
+    from headrace.engine.storage import Commit
+    from headrace.kernels.state.state import Head
+
+    app = hr.App("waits", storage=tmp_path, shards=2)
+    left, right = (app.stream(name, TICKS, event_time="at") for name in ("left", "right"))
+    left.join(right, on="car", within="1 minute", how=how).named("both").to_topic("out")
+    plan = app.plan()
+    sources = {plan.name(node): node for node in plan.sources()}
+    program = lower(plan, 2)
+    job = Job(
+        app_id="x", program=program, storage=tmp_path, topics=None, sync=False, sources=sources, fault=print, base=0,
+        small=100,
+    )  # fmt: skip
+    large = {"both": {"1": Head(file="x", chain=1, full_bytes=SMALL_BYTES, chain_bytes=1)}}
+    assert whole.is_small(job, Commit(epoch=3, rows=10, seconds=0.1), [])
+    assert whole.is_small(job, Commit(epoch=3, rows=10, seconds=0.1, heads=large), []) == (how == "inner")
+
+
 class Longest:
     """A user's aggregate: the length of the longest text."""
 

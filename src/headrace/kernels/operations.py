@@ -280,6 +280,11 @@ def looked_up(op: StatefulOp) -> bool:
     return all(table.by or table.ages for table in kept(op))
 
 
+def lets_out(op: StatefulOp) -> bool:
+    """Whether what an operation keeps comes out by time alone: so that an epoch without rows may have much to do."""
+    return isinstance(op, VersionJoin) or (isinstance(op, StreamJoin) and op.meeting.how != "inner")
+
+
 @kept.register(Merge)
 def _groups(op: Merge) -> tuple[TableSpec, ...]:
     return grouped.tables(op.grouping)

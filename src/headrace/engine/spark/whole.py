@@ -15,7 +15,7 @@ from headrace.engine.level_zero import run_slices
 from headrace.engine.levels import run_levels
 from headrace.engine.pace import total
 from headrace.engine.spark import blobs, tasks
-from headrace.kernels.operations import looked_up
+from headrace.kernels.operations import lets_out, looked_up
 from headrace.plan.nodes import TopicSource
 
 if TYPE_CHECKING:
@@ -51,12 +51,15 @@ def is_small(job: Job, before: Commit, slices: Sequence[Slice]) -> bool:
 
 
 def _scans_little(job: Job, before: Commit) -> bool:
-    """Whether the tables that each shard scans fit a worker's memory, so that any worker may hold all of them."""
+    """Whether the tables that each shard scans fit a worker's memory, so that any worker may hold all of them.
+
+    Rows that wait for their time count too: an epoch without rows may let all of them out.
+    """
     return all(
         head.full_bytes + head.chain_bytes <= tasks.SMALL_BYTES
         for level in job.program.levels
         for op in level.stateful
-        if not looked_up(op)
+        if not looked_up(op) or lets_out(op)
         for head in before.heads.get(op.step, {}).values()
     )
 
