@@ -21,12 +21,10 @@ def earliest(keys: Sequence[pa.ChunkedArray], times: Places) -> tuple[Places, Pl
 
     Null is a key. None where only SQL can say which keys are equal.
     """
-    first = int(times.min())
-    span = int(times.max()) - first + 1
-    codes = coded(keys, len(times), most=MOST // span)
-    if codes is None:
+    found = _numbered(keys, times)
+    if found is None:
         return None
-    numbers = codes * span + (times - first)
+    numbers, codes = found
     order = np.argsort(numbers)
     numbers, codes = numbers[order], codes[order]
     heads = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
@@ -37,3 +35,17 @@ def earliest(keys: Sequence[pa.ChunkedArray], times: Places) -> tuple[Places, Pl
         counts = np.searchsorted(numbers, numbers[begin], side="right") - begin
         several = np.repeat(begin - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
     return order[heads[~shared]], order[several]
+
+
+def distinct(keys: Sequence[pa.ChunkedArray], times: Places) -> bool:
+    """Return whether no two rows have the same key and time; false too where only SQL can say."""
+    found = _numbered(keys, times)
+    return found is not None and bool((np.diff(np.sort(found[0])) > 0).all())
+
+
+def _numbered(keys: Sequence[pa.ChunkedArray], times: Places) -> tuple[Places, Places] | None:
+    """Return one number for key and time of each row, in their order, and one for the key."""
+    first = int(times.min())
+    span = int(times.max()) - first + 1
+    codes = coded(keys, len(times), most=MOST // span)
+    return None if codes is None else (codes * span + (times - first), codes)

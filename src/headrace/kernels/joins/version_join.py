@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from headrace.kernels.dedupe import judged
 from headrace.kernels.duck import without_zones
+from headrace.kernels.firsts import distinct
 from headrace.kernels.groups.grouped import Counts
 from headrace.kernels.joins.as_of import latest
 from headrace.kernels.joins.lookup_join import ALWAYS, NEVER, all_known
@@ -109,7 +110,7 @@ class Dating:
     def _take(self, parts: list[pa.Table]) -> None:
         """Put records into the versions: each at its time, until the next one."""
         nulls = with_nulls(parts)
-        fresh = self.duck.arrow(self._fresh(self._dated(parts, nulls)))
+        fresh = self.duck.arrow(self._fresh(self._dated(parts, nulls), once=self._once(parts, nulls)))
         came, key = self.duck.register(fresh), ", ".join(self.op.identity)
         names = [*self.op.identity, "_from", *self._others, "_gone"]
         first = f"SELECT {key}, min(_from) AS first FROM {came} GROUP BY {key}"
@@ -155,11 +156,18 @@ class Dating:
         )
         return f"SELECT * FROM ({dated}) WHERE _from IS NOT NULL"
 
-    def _fresh(self, dated: str) -> str:
+    def _once(self, parts: list[pa.Table], nulls: frozenset[str]) -> bool:
+        """Return whether it is plain that no two records are of one key and time."""
+        if "_time" in nulls:
+            return False
+        rows = pa.concat_tables([part.select([*self.op.identity, "_time"]) for part in parts])
+        return distinct([rows.column(name) for name in self.op.identity], rows.column("_time").to_numpy())
+
+    def _fresh(self, dated: str, *, once: bool) -> str:
         """Return SQL for one version of each key and time: the later arrival's."""
         names = [*self.op.identity, "_from", *self._others]
-        once = f"row_number() OVER (PARTITION BY {', '.join(self.op.identity)}, _from ORDER BY {PLACE} DESC) = 1"
-        return f"SELECT {', '.join(names)}, _weight < 0 AS _gone FROM ({dated}) QUALIFY {once}"
+        last = f"row_number() OVER (PARTITION BY {', '.join(self.op.identity)}, _from ORDER BY {PLACE} DESC) = 1"
+        return f"SELECT {', '.join(names)}, _weight < 0 AS _gone FROM ({dated}){'' if once else f' QUALIFY {last}'}"
 
     # ---- what the stream asks ----
 
