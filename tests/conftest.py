@@ -21,6 +21,10 @@ settings.register_profile("house", deadline=None, print_blob=True, suppress_heal
 settings.load_profile("house")
 
 
+# JVMs of tests compute little and much of it once: compiling it twice takes longer than it saves
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One session for all tests of this process: starting one takes seconds. Tests change no setting of it."""
