@@ -1,7 +1,8 @@
 """The app that crashes: a stateless topic, a windowed topic, two views, late rows, and a step below a step.
 
 With `joins` also tables, a join of every kind, and a ranking. Run as a program it processes what is there on Spark,
-and is killed at a point: `crashing.py STORAGE POINT [deep]`; `deep`: not before a task has staged results of its state.
+and is killed at a point: `crashing.py STORAGE POINT [deep] [spread]`; `deep`: not before a task has staged results of
+its state; `spread`: no epoch is run by one task.
 """
 
 from __future__ import annotations
@@ -98,14 +99,15 @@ class KillDeep(Kill):
 
 if __name__ == "__main__":
     plain = running.settings
-    storage, point, *deep = sys.argv[1:]
+    storage, point, *how = sys.argv[1:]
     before = frozenset(folder.name for folder in Path(storage, "epochs").iterdir())
     kill = Kill(point, os.getpid(), f"{storage}.killed")
 
     def settings(app, *, shards):
         """Settings that kill."""
-        fault = KillDeep(kill.point, kill.process, kill.marker, Path(storage), before) if deep else kill
-        return replace(plain(app, shards=shards), fault=fault)
+        fault = KillDeep(kill.point, kill.process, kill.marker, Path(storage), before) if "deep" in how else kill
+        made = plain(app, shards=shards)
+        return replace(made, fault=fault, small=-1 if "spread" in how else made.small)
 
     running.settings = settings
     with make(storage, joins=True).start() as started:

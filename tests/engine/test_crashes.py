@@ -117,13 +117,17 @@ DEEP = [(point, "deep") for point in ("before_staging", "after_staging")]
 """The first task to come by these does no more than read rows; so here one dies that joins, aggregates and ranks."""
 
 
+SPREAD = [("after_staging", "deep", "spread"), ("during_snapshot", "spread"), ("during_commit", "spread")]
+"""Epochs as small as these are one task of Spark; so here they are spread over stages, as large ones are."""
+
+
 @pytest.mark.spark
-@pytest.mark.parametrize("where", [*((point,) for point in POINTS), *DEEP], ids=" ".join)
+@pytest.mark.parametrize("where", [*((point,) for point in POINTS), *DEEP, *SPREAD], ids=" ".join)
 def test_kill_9_on_spark_leaves_no_trace_in_the_outputs(spark, halfway, unkilled, tmp_path, where):
     """A process of its own is killed at the point, with its JVM and workers; then the app is started again."""
     storage = tmp_path / "storage"
     shutil.copytree(halfway, storage)
-    if where == ("during_snapshot",):  # the next change of state writes it whole
+    if "during_snapshot" in where:  # the next change of state writes it whole
         drop_state_chain(storage)
     program = Path(__file__).with_name("crashing.py")
     done = subprocess.run(
