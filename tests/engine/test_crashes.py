@@ -122,9 +122,13 @@ SPREAD = [("after_staging", "deep", "spread"), ("during_snapshot", "spread"), ("
 
 
 @pytest.mark.spark
+@pytest.mark.xdist_group("killed")
 @pytest.mark.parametrize("where", [*((point,) for point in POINTS), *DEEP, *SPREAD], ids=" ".join)
 def test_kill_9_on_spark_leaves_no_trace_in_the_outputs(spark, halfway, unkilled, tmp_path, where):
-    """A process of its own is killed at the point, with its JVM and workers; then the app is started again."""
+    """A process of its own is killed at the point, with its JVM and workers; then the app is started again.
+
+    A group of its own, for these take minutes: beside all else that needs Spark, not after it.
+    """
     storage = tmp_path / "storage"
     shutil.copytree(halfway, storage)
     if "during_snapshot" in where:  # the next change of state writes it whole
