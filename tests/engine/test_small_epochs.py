@@ -1,6 +1,7 @@
 """Epochs that are one task, and epochs that Spark spreads: the same outputs, on the same state, in any turn."""
 
 import dataclasses
+import pickle
 
 import numpy as np
 import pyarrow as pa
@@ -212,3 +213,36 @@ def test_functions_of_a_user_are_never_called_from_two_threads():
     assert [level.calls_users for level in program.levels] == [True, True, False]
     assert len(reports) == 1 + 2 * 2
     assert asked == [[0, 1]], "the last level alone"
+
+
+WIDE = "k string, word string, x double, at timestamp"
+
+
+@pytest.mark.parametrize("threads", range(3))
+def test_shards_side_by_side_may_each_have_a_cache_on_the_disk(tmp_path, monkeypatch, threads):
+    """Few rows may be many bytes: then each shard's tables are in a file of their own, all of them in one database."""
+    tasks = pytest.importorskip("headrace.engine.spark.tasks")
+    from headrace.engine.spark.whole import read_whole
+
+    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "caches"))
+    monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
+    app, sink = hr.App("wide", storage=tmp_path / "s", shards=8), Kept("made")
+    rows = app.stream("words", WIDE, event_time="at", partitions=2)
+    made = rows.group_by("k").window(hr.tumbling("1 minute", grace="0 s")).agg(n="count(*)", all="collect_set(word)")
+    made.group_by("n").agg(keys="count(*)", total="sum(cast(n as double) / 3)").to(sink)
+    engine = Engine(app.plan(), dataclasses.replace(settings(tmp_path / "s"), shards=8))
+    try:
+        job = tasks.Job(
+            app_id=f"wide{threads}", program=engine.program, storage=tmp_path / "s", topics=None, sync=False,
+            sources=engine.inputs.sources, fault=engine.settings.fault, base=0, small=SMALL_ROWS,
+        )  # fmt: skip
+        for epoch in range(3):
+            words = [{"k": f"k{i % 40}", "word": str(i), "x": i / 7, "at": 1_000 * i} for i in range(200 * (epoch + 1))]
+            engine.topics.log.topic("words").append(words)
+            work = engine.begin()
+            (row,) = read_whole(job, work.epoch, work.slices, 0.0)
+            reports = pickle.loads(row.column(2)[0].as_buffer())  # noqa: S301 -- ours
+            engine.publish(engine.commit(work, reports, carrier="test"))
+    finally:
+        engine.close()
+    assert len(sink.epochs) == 3

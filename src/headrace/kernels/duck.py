@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import count
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -24,7 +26,9 @@ SETTINGS: dict[str, Any] = {
 }
 
 ROWS_PER_BATCH = 1 << 17
-_FILE = "headrace_cache"
+_numbers = count()
+"""For the names of attached files: shards that run side by side attach theirs to one database."""
+_defining = Lock()
 
 
 class Duck:
@@ -42,18 +46,18 @@ class Duck:
         self.connection: duckdb.DuckDBPyConnection
         self.connection = duckdb.connect(config=SETTINGS) if host is None else host.connection.cursor()
         self.run("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
+        self._file = None if path is None else f"headrace_cache_{next(_numbers)}"
         if path is not None:
-            self.run(f"ATTACH {literal(str(path))} AS {_FILE}; USE {_FILE}")
+            self.run(f"ATTACH {literal(str(path))} AS {self._file}; USE {self._file}")
         self._names = 0
         self._registered: list[str] = []
         self.defined: dict[str, Callable[..., Any]] = {} if host is None else host.defined  # DuckDB shares them too
         self.blamed: HeadraceError | None = None
         """What a function that SQL called has raised: DuckDB keeps no more of it than the text."""
         self._sources: list[object] = []
-        self._in_file = path is not None
         self._stamped: dict[str, str] = {}
         self._stamping: dict[str, str] = {}
-        if self._in_file:
+        if self._file:
             self.run("CREATE TABLE IF NOT EXISTS _heads (step VARCHAR, file VARCHAR)")
             self._stamped = dict(self.rows("SELECT step, file FROM _heads"))
 
@@ -95,24 +99,27 @@ class Duck:
 
         Trap: a function that is new must not be made inside a transaction, or its end may take it away.
         """
-        known = name in self.defined
-        self.defined[name] = function
-        if not known:
+        with _defining:  # connections to one database share what is defined, and may be of several threads
+            known = name in self.defined
+            self.defined[name] = function
+            if not known:
+                self._create(name, takes, gives)
 
-            def one(given: pa.Array) -> pa.Array:
-                return self.defined[name](given)
+    def _create(self, name: str, takes: list[str], gives: str) -> None:
+        def one(given: pa.Array) -> pa.Array:
+            return self.defined[name](given)
 
-            def two(left: pa.Array, right: pa.Array) -> pa.Array:
-                return self.defined[name](left, right)
+        def two(left: pa.Array, right: pa.Array) -> pa.Array:
+            return self.defined[name](left, right)
 
-            self.connection.create_function(  # type: ignore[call-overload] # its stub knows the words as enums alone
-                name,
-                one if len(takes) == 1 else two,  # DuckDB counts the parameters
-                [duckdb.sqltype(kind) for kind in takes],
-                duckdb.sqltype(gives),
-                type="arrow",
-                null_handling="special",
-            )
+        self.connection.create_function(  # type: ignore[call-overload] # its stub knows the words as enums alone
+            name,
+            one if len(takes) == 1 else two,  # DuckDB counts the parameters
+            [duckdb.sqltype(kind) for kind in takes],
+            duckdb.sqltype(gives),
+            type="arrow",
+            null_handling="special",
+        )
 
     def stamp(self, step: str) -> str | None:
         """Return which state file the tables of a step are at, if it has them."""
@@ -121,7 +128,7 @@ class Duck:
     def set_stamp(self, step: str, file: str) -> None:
         """Say which state file the tables of a step are at; takes effect with `commit`."""
         self._stamping[step] = file
-        if self._in_file:
+        if self._file:
             self.run(f"DELETE FROM _heads WHERE step = {literal(step)}")
             self.run(f"INSERT INTO _heads VALUES ({literal(step)}, {literal(file)})")
 
@@ -150,9 +157,9 @@ class Duck:
 
     def close(self) -> None:
         """Close the connection, and its file."""
-        if self._in_file:
+        if self._file:
             self.rollback()
-            self.run(f"USE memory; DETACH {_FILE}")
+            self.run(f"USE memory; DETACH {self._file}")
         self.connection.close()
 
 

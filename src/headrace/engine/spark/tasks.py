@@ -13,6 +13,7 @@ from collections import OrderedDict
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -164,6 +165,7 @@ _KEPT: OrderedDict[tuple[str, int, int], Duck] = OrderedDict()
 """What is in use is not in it: shards of a small epoch run side by side."""
 _HOST: list[Duck] = []
 """One database in this worker's memory, to which files are attached: making one costs 15 ms, attaching a file one."""
+_hosting = Lock()
 
 
 @contextmanager
@@ -197,8 +199,9 @@ def _open_file(job: Job, number: int, shard: int) -> Duck:
     folder = cache_folder(job.app_id)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{number}-{shard}.duckdb"
-    if not _HOST:
-        _HOST.append(Duck())
+    with _hosting:  # shards of a small epoch run side by side
+        if not _HOST:
+            _HOST.append(Duck())
     try:
         return Duck(path, host=_HOST[0])
     except duckdb.IOException:
