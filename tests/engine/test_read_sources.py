@@ -71,3 +71,40 @@ def test_windows_of_a_source_of_sparks_close_by_the_clock(spark, tmp_path):
     with app.start(spark) as running:
         folder.add({"k": "f", "at": "2026-01-01 00:00:00"}, {"k": "f", "at": "2026-01-01 00:00:00.5"})
         wait(running, lambda: counted(app) == {"f": 2})
+
+
+def test_offsets_of_other_sources_may_use_our_words(spark, tmp_path):
+    """As those of a Kafka topic "whole" do: its epochs are spread like all of Spark's own sources."""
+    from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+
+    class Counting(SimpleDataSourceStreamReader):
+        def initialOffset(self):  # noqa: N802 -- Spark's name
+            return {"whole": {"0": 0}}
+
+        def read(self, start):
+            last = min(start["whole"]["0"] + 1, 3)
+            return iter([(f"k{last}",)] * (last - start["whole"]["0"])), {"whole": {"0": last}}
+
+        def readBetweenOffsets(self, start, end):  # noqa: N802 -- Spark's name
+            return iter([(f"k{at + 1}",) for at in range(start["whole"]["0"], end["whole"]["0"])])
+
+        def commit(self, end):
+            pass
+
+    class Wholes(DataSource):
+        @classmethod
+        def name(cls):
+            return "headrace_test_wholes"
+
+        def schema(self):
+            return "k string"
+
+        def simpleStreamReader(self, schema):  # noqa: N802, ARG002 -- Spark's names
+            return Counting()
+
+    spark.dataSource.register(Wholes)
+    app = hr.App("wholes", storage=tmp_path / "app", shards=2)
+    rows = app.read(spark.readStream.format("headrace_test_wholes").load())
+    rows.group_by("k").agg(n="count(*)").named("counts").to_view("counts")
+    with app.start(spark) as running:
+        wait(running, lambda: counted(app) == {"k1": 1, "k2": 1, "k3": 1})

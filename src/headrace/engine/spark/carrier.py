@@ -25,6 +25,7 @@ from headrace.engine.spark.quiet_files import quiet_location
 from headrace.engine.spark.reading import encoded
 from headrace.engine.spark.session import query_session, session
 from headrace.engine.spark.source import Gate, data_source
+from headrace.engine.spark.whole import only_topics
 from headrace.plan.nodes import ReadSource, TopicSource
 
 if TYPE_CHECKING:
@@ -150,8 +151,10 @@ class SparkCarrier:
 
     def is_whole(self, batch_id: int) -> bool:
         """Whether the task that read a batch has run all of its epoch: so the planner said in the batch's offsets."""
-        _, _, *offsets = (self.offsets / str(batch_id)).read_text().splitlines()
-        return any(json.loads(offset).get("whole", False) for offset in offsets if "whole" in offset)
+        if not only_topics(self.job):
+            return False
+        _, _, offset = (self.offsets / str(batch_id)).read_text().splitlines()
+        return bool(json.loads(offset).get("whole"))
 
     # ---- from outside ----
 
