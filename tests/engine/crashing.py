@@ -2,7 +2,7 @@
 
 With `joins` also tables, a join of every kind, and a ranking. Run as a program it processes what is there on Spark,
 and is killed at a point: `crashing.py STORAGE POINT [deep] [spread]`; `deep`: not before a task has staged results of
-its state; `spread`: no epoch is run by one task.
+its state; `partition_keys`: no epoch is run by one task.
 """
 
 from __future__ import annotations

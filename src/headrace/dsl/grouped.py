@@ -80,8 +80,8 @@ class Grouped:
         plain = pa.schema([(field.name, field.type) for field in keys])
         above = self._node
         made = aggregates(named, above.schema, plain, step=step, functions=self._app._functions, sealed=above.sealed)
-        check.aggregation(made, step=step, withdrawn=not self._node.appends, corrected=not node.appends)
-        check.sessions(self._window, step=step, withdrawn=not self._node.appends)
+        check.aggregation(made, step=step, withdrawn=not self._node.append_only, corrected=not node.append_only)
+        check.sessions(self._window, step=step, withdrawn=not self._node.append_only)
         check.row_times(self._window, self._node, step=step)
         check.bounds(made, self._keys, step=step)
         results = [(name, result.type) for name, result in made.results]
@@ -118,10 +118,10 @@ class Grouped:
         terms = order(by, self._node.schema, step=step, functions=self._app._functions)
         for term in terms:
             check.clear(term.value.columns, self._node.sealed, step=step, role="what rows are ordered by")
-            check.steady(term.value, step=step, withdrawn=not self._node.appends)
+            check.require_deterministic(term.value, step=step, withdrawn=not self._node.append_only)
         up = self._node
         if (
-            not self._keys and not up.appends and window is None
+            not self._keys and not up.append_only and window is None
         ):  # each shard ranks its rows, so that few of them meet in one place
             up = replace(node, order=terms, rank=None, part=True)
         made = replace(node, up=up, schema=pa.schema(fields), order=terms, window=window, emit=self._emit)

@@ -13,7 +13,7 @@ from headrace.base.schema import type_name
 from headrace.base.time import duration
 from headrace.plan import check
 from headrace.plan.expressions import Scalar, condition
-from headrace.plan.joins import How, Join, JoinColumn, LookupJoin, StreamJoin, TableJoin, VersionJoin
+from headrace.plan.joins import AsOfJoin, How, Join, JoinColumn, LookupJoin, StreamJoin, TableJoin
 from headrace.plan.nodes import Ending, Latest, Select, Where
 from headrace.plan.steps import step_name
 
@@ -92,7 +92,7 @@ def _chosen(left: Node, right: Node, said: Said) -> Join:
     return StreamJoin(**common, low=low, high=high, grace=_grace(said.grace or "0 seconds"))
 
 
-def _versioned(common: dict[str, Any], table: Node, *, at: str, grace: int) -> VersionJoin:
+def _versioned(common: dict[str, Any], table: Node, *, at: str, grace: int) -> AsOfJoin:
     """Return the join with the versions of a table: with the records that it is made of."""
     records, latest = _records(table), table
     while isinstance(latest, Select | Where):
@@ -115,7 +115,7 @@ def _versioned(common: dict[str, Any], table: Node, *, at: str, grace: int) -> V
             detail=f"The versions of a row agree in its key ({', '.join(table.key)}), and in nothing else.",
             hint='Join on the key, and ask for the rest in where="…".',
         )
-    return VersionJoin(**{**common, "right": records}, at=at, identity=table.key, grace=grace, history=latest.history)
+    return AsOfJoin(**{**common, "right": records}, at=at, identity=table.key, grace=grace, history=latest.history)
 
 
 def _records(table: Node) -> Node | None:
@@ -162,7 +162,7 @@ def _unsaid(said: Said, names: Sequence[str], why: str) -> None:
 
 
 def _appends(node: Node) -> None:
-    if not node.appends:
+    if not node.append_only:
         raise InvalidPlan(
             f'the rows of "{step_name(node)}" are withdrawn, so it cannot be joined as a stream',
             detail="They are the late rows of an aggregate over a table.",
@@ -221,7 +221,7 @@ def _allowed(node: Join, how: str, step: str) -> None:
     hows: tuple[str, ...] = get_args(How)
     if isinstance(node, StreamJoin):
         hows = ("inner", "left", "right", "full")
-    elif isinstance(node, LookupJoin | VersionJoin):
+    elif isinstance(node, LookupJoin | AsOfJoin):
         hows = ("inner", "left")
     if how not in hows:
         raise InvalidPlan(
@@ -277,7 +277,7 @@ def _condition(app: App, text: str, node: Join, step: str) -> Scalar:
     places = {column.name: node.inside(column) for column in node.columns}
     sealed = node.left.sealed | node.right.sealed
     made = condition(text, both, step=step, functions=app._functions, sealed=sealed, places=places)
-    check.steady(made, step=step, withdrawn=True)
+    check.require_deterministic(made, step=step, withdrawn=True)
     if made.calls:
         raise InvalidPlan(
             f'step "{step}": a function of yours cannot stand in the condition of a join',

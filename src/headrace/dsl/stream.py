@@ -203,7 +203,7 @@ class Handle:
         return self._steady(made, step)
 
     def _steady(self, made: Scalar, step: str) -> Scalar:
-        check.steady(made, step=step, withdrawn=not self._node.appends)
+        check.require_deterministic(made, step=step, withdrawn=not self._node.append_only)
         return made
 
     def _column(self, name: str) -> Scalar:
@@ -301,7 +301,7 @@ class Stream(Handle):
         horizon = duration(within, what="horizon of dedupe")
         if horizon < 0:
             raise InvalidPlan(f'step "{step}": within={within!r} is negative')
-        if not self._node.appends:
+        if not self._node.append_only:
             raise InvalidPlan(
                 f'step "{step}": rows of its input may be withdrawn, and a row that was dropped cannot be',
                 hint="Say dedupe on the stream before the table.",
@@ -354,7 +354,7 @@ class Stream(Handle):
 
         """
         node = self._node
-        if not isinstance(node, Stateful) or not node.judges:
+        if not isinstance(node, Stateful) or not node.detects_late:
             raise InvalidPlan(
                 f'step "{self.name}" has no late rows',
                 hint="Steps with a window have, dedupe and joins by time have; take .late right after the verb.",
@@ -404,7 +404,7 @@ class Stream(Handle):
             raise InvalidPlan(f'step "{step}" needs a key', hint='Name the columns that tell its rows: latest("id").')
         check.groupable(keys, self.schema, step=step)
         check.clear(keys, self._node.sealed, step=step, role="a key")
-        if not self._node.appends:
+        if not self._node.append_only:
             raise InvalidPlan(
                 f'step "{step}": rows of the stream above are withdrawn, so none of them is the last',
                 detail="They are the late rows of an aggregate over a table.",

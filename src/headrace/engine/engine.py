@@ -224,7 +224,7 @@ class Engine:
             previous=dict(used),
             outputs=outputs,
             idle={name: promise.idle for name, promise in promises.items()},
-            waiting=any(node.judges and self.plan.name(node) in keeps for node in self.plan.stateful()),
+            waiting=any(node.detects_late and self.plan.name(node) in keeps for node in self.plan.stateful()),
             due=due(self.plan, used, watermarks, keeps),
             heads=heads,
             staged=[staged for report in reports for staged in report.staged],

@@ -9,7 +9,7 @@ from headrace.base.errors import PlanChanged
 from headrace.base.schema import type_name
 from headrace.base.time import show_duration
 from headrace.plan.expressions import described
-from headrace.plan.joins import Join, StreamJoin, VersionJoin
+from headrace.plan.joins import AsOfJoin, Join, StreamJoin
 from headrace.plan.nodes import Aggregate, Dedupe, Latest, Top
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _step(plan: Plan, node: Stateful) -> dict[str, Any]:
 def _keys(node: Stateful) -> Any:
     sides = [
         {key: type_name(up.schema.field(key).type) for key in keys}
-        for up, keys in zip(node.ups, node.spread, strict=True)
+        for up, keys in zip(node.ups, node.partition_keys, strict=True)
     ]
     return sides[0] if len(sides) == 1 else sides
 
@@ -61,7 +61,7 @@ def _aggregate(node: Aggregate) -> dict[str, Any]:
     return {
         "window": str(node.window) if node.window else None,
         "emit": node.emit,
-        "withdrawals": not node.up.appends,
+        "withdrawals": not node.up.append_only,
         "aggregates": [_call(call) for call in node.aggregates.calls],
         "results": {name: _typed(made) for name, made in node.aggregates.results},
     }
@@ -86,7 +86,7 @@ def _top(node: Top) -> dict[str, Any]:
         "n": node.n,
         "order": [f"{_typed(term.value)} {term.direction}" for term in node.order],
         "rank": node.rank,
-        "withdrawals": not node.up.appends,
+        "withdrawals": not node.up.append_only,
         "columns": [f"{field.name} {type_name(field.type)}" for field in node.up.schema],
     }
 
@@ -98,11 +98,11 @@ def _join(node: Join) -> dict[str, Any]:
         "kind": type(node).__name__,
         "columns": {column.name: type_name(column.type) for column in node.columns},
         "where": None if node.where is None else described(node.where),
-        "withdrawals": [not up.appends for up in node.ups],
+        "withdrawals": [not up.append_only for up in node.ups],
     }
     if isinstance(node, StreamJoin):
         own |= {"within": [show_duration(node.low), show_duration(node.high)], "grace": show_duration(node.grace)}
-    if isinstance(node, VersionJoin):
+    if isinstance(node, AsOfJoin):
         own |= {"as of": node.at, "grace": show_duration(node.grace)}
     return own
 
@@ -197,7 +197,7 @@ def check_begun(plan: Plan, known: Container[str], last: Commit) -> None:
 
 def _versions(plan: Plan, node: Node) -> Iterator[str]:
     """Yield the sources whose records are versions to a step."""
-    if isinstance(node, VersionJoin):
+    if isinstance(node, AsOfJoin):
         yield from (plan.name(up) for up in node.right.walk() if not up.ups)
 
 
@@ -208,7 +208,7 @@ def _has_read(last: Commit, source: str) -> bool:
 def withdrawing(plan: Plan, node: Node) -> Iterator[str]:
     """Yield the names of the steps that keep the rows which may be withdrawn from a step."""
     for up in node.ups:
-        if not up.appends:
+        if not up.append_only:
             if up.stateful:
                 yield plan.name(up)
             else:

@@ -122,10 +122,10 @@ def due(
         return True
     for node in plan.stateful():
         name = plan.name(node)
-        if node.closes and name in moved and name in keeps:
+        if node.emits_on_watermark and name in moved and name in keeps:
             return True
         above = (plan.name(up) for up in node.walk() if up is not node and up.stateful)
-        if node.judges and not moved.isdisjoint(above):
+        if node.detects_late and not moved.isdisjoint(above):
             return True
     return False
 

@@ -26,6 +26,7 @@ from headrace.kernels.order import placed
 from headrace.kernels.spec import (
     Apply,
     Arrival,
+    AsOfJoin,
     Best,
     Call,
     Dedupe,
@@ -45,7 +46,6 @@ from headrace.kernels.spec import (
     TableJoin,
     Top,
     Upsert,
-    VersionJoin,
 )
 from headrace.kernels.staging import as_they_are, staged, staged_schema
 from headrace.kernels.task import stage
@@ -231,8 +231,8 @@ def _number(op: Number, run: LevelRun) -> None:
     run.came(op.output, placed(run.materialized(op.input), task=run.task.shard))
 
 
-@do.register(VersionJoin)
-def _version(op: VersionJoin, run: LevelRun) -> None:
+@do.register(AsOfJoin)
+def _version(op: AsOfJoin, run: LevelRun) -> None:
     now, before = run.task.watermarks.get(op.step), run.task.previous.get(op.step)
     dating = version_join.Dating(run.duck, op, run.keyed(op.step), now, before)
     dating.run(run.materialized(op.left), run.materialized(op.right))
@@ -282,7 +282,7 @@ def looked_up(op: StatefulOp) -> bool:
 
 def lets_out(op: StatefulOp) -> bool:
     """Whether what an operation keeps comes out by time alone: so that an epoch without rows may have much to do."""
-    return isinstance(op, VersionJoin) or (isinstance(op, StreamJoin) and op.meeting.how != "inner")
+    return isinstance(op, AsOfJoin) or (isinstance(op, StreamJoin) and op.meeting.how != "inner")
 
 
 @kept.register(Merge)
@@ -300,8 +300,8 @@ def _looked_up(op: LookupJoin) -> tuple[TableSpec, ...]:
     return lookup_join.tables(op)
 
 
-@kept.register(VersionJoin)
-def _dated(op: VersionJoin) -> tuple[TableSpec, ...]:
+@kept.register(AsOfJoin)
+def _dated(op: AsOfJoin) -> tuple[TableSpec, ...]:
     return version_join.tables(op)
 
 

@@ -392,7 +392,7 @@ class Number(Op):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VersionJoin(StatefulOp):
+class AsOfJoin(StatefulOp):
     """Rows of a stream beside the version of a table's row that was valid at `at`, known `grace` later.
 
     On the right side come the table's records: upserts (`_weight` 1) and deletes (-1) with `_order`; `identity` are the

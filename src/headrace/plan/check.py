@@ -203,7 +203,7 @@ def no_repeats(names: Sequence[str], *, step: str) -> None:
             raise InvalidPlan(f'step "{step}" makes a column "{name}", a name that Headrace uses itself')
 
 
-def steady(made: Scalar, *, step: str, withdrawn: bool) -> None:
+def require_deterministic(made: Scalar, *, step: str, withdrawn: bool) -> None:
     """Refuse a function that is not deterministic where a row may be withdrawn: it must go as it came.
 
     Raises:
@@ -243,7 +243,7 @@ def aggregation(made: Aggregates, *, step: str, withdrawn: bool, corrected: bool
     """
     for call in made.calls:
         for argument in (*call.arguments, *((call.where,) if call.where else ())):
-            steady(argument, step=step, withdrawn=withdrawn)
+            require_deterministic(argument, step=step, withdrawn=withdrawn)
         if withdrawn and call.user is not None and isinstance(call.user.function, Sketch):
             raise InvalidPlan(
                 f'step "{step}": rows of its input are withdrawn, and {call.function} is a sketch: it loses none',
@@ -258,7 +258,7 @@ def aggregation(made: Aggregates, *, step: str, withdrawn: bool, corrected: bool
                 "or aggregate results that are final.",
             )
     for _, result in made.results:
-        steady(result, step=step, withdrawn=corrected)
+        require_deterministic(result, step=step, withdrawn=corrected)
 
 
 def sessions(window: object, *, step: str, withdrawn: bool) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.base.schema import to_ddl
 from headrace.base.time import show_duration
-from headrace.plan.joins import Join, LookupJoin, StreamJoin, VersionJoin
+from headrace.plan.joins import AsOfJoin, Join, LookupJoin, StreamJoin
 from headrace.plan.nodes import (
     Aggregate,
     Changes,
@@ -144,7 +144,7 @@ def _meeting(node: Join) -> str:
     where = f", where {node.where.text}" if node.where is not None else ""
     if isinstance(node, StreamJoin):
         return f"{node.how}, on {on}, right - left in [{show_duration(node.low)}, {show_duration(node.high)}]{where}"
-    if isinstance(node, VersionJoin):
+    if isinstance(node, AsOfJoin):
         return f"{node.how}, on {on}, as of {node.at}{where}"
     return f"{node.how}, on {on}{', as it arrives' if isinstance(node, LookupJoin) else ''}{where}"
 
@@ -161,7 +161,7 @@ def _state(node: Node) -> str | None:
         kept = f"until the watermark passes its first row by {show_duration(node.within)}"
         return f"a row per ({', '.join(node.keys)}), kept {kept}"
     if isinstance(node, Top):
-        every = f"first {node.n} rows" if node.up.appends else f"rows, and the first {node.n} of them"
+        every = f"first {node.n} rows" if node.up.append_only else f"rows, and the first {node.n} of them"
         group = ", ".join(node.keys) or "one group"
         if node.window is not None:
             return f"the {every} per ({group}, window), dropped when it closes"
@@ -188,7 +188,7 @@ def _buffers(node: Join) -> str:
         return "the rows of both sides, dropped when no partner can come any more"
     if isinstance(node, LookupJoin):
         return "the rows of the right side, kept until they are deleted"
-    if isinstance(node, VersionJoin):
+    if isinstance(node, AsOfJoin):
         return "the rows that wait, and the versions of the table that they may still ask for"
     return "the rows of both sides, kept until they are withdrawn"
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from headrace.base.schema import duckdb_type
-from headrace.plan.filled import filled
 from headrace.plan.nodes import Node, Stateful
+from headrace.plan.not_null import not_null
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,11 +50,11 @@ class Join(Stateful):
         return (self.left, self.right)
 
     @property
-    def spread(self) -> tuple[tuple[str, ...], ...]:
+    def partition_keys(self) -> tuple[tuple[str, ...], ...]:
         """By the columns in which rows agree."""
         return (tuple(left for left, _ in self.on), tuple(right for _, right in self.on))
 
-    def spread_after(self, at: tuple[int, ...]) -> tuple[str, ...] | None:
+    def partition_keys_after(self, at: tuple[int, ...]) -> tuple[str, ...] | None:
         """By the side that every row has; by shared columns where neither is sure; else nobody knows."""
         pairs = [self.on[i] for i in at]
         if self.how == "full":
@@ -100,13 +100,13 @@ class Join(Stateful):
         """Those of its own rows."""
         return self.sealed
 
-    def late_spread(self, own: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    def late_partition_keys(self, own: tuple[str, ...] | None) -> tuple[str, ...] | None:
         """By columns that both sides have; others are null in the late rows of one side."""
         shared = {column.name for column in self.columns if column.left is not None and column.right is not None}
         return own if own is not None and shared.issuperset(own) else None
 
     @property
-    def judged_above(self) -> bool:
+    def late_before_exchange(self) -> bool:
         """No: a late row may still come out, unmatched."""
         return False
 
@@ -120,12 +120,12 @@ class StreamJoin(Join):
     grace: int
 
     @property
-    def judges(self) -> bool:
+    def detects_late(self) -> bool:
         """A row more than `grace` behind the watermark is late."""
         return True
 
     @property
-    def closes(self) -> bool:
+    def emits_on_watermark(self) -> bool:
         """Rows come out alone once nothing can meet them any more."""
         return self.how != "inner"
 
@@ -142,13 +142,13 @@ class LookupJoin(Join):
     """Rows of a stream, each with the row of a table as it is when it arrives; changes of the table trigger nothing."""
 
     @property
-    def appends(self) -> bool:
+    def append_only(self) -> bool:
         """What was looked up stays."""
-        return self.left.appends
+        return self.left.append_only
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class VersionJoin(Join):
+class AsOfJoin(Join):
     """Rows of a stream, each with the row of a table that was valid at the row's time `at`, known `grace` later.
 
     Its right side are the records that the table is made of, upserts and deletes of rows by `identity`: the table
@@ -161,17 +161,17 @@ class VersionJoin(Join):
     history: int
 
     @property
-    def appends(self) -> bool:
+    def append_only(self) -> bool:
         """A row waits until its answer is final."""
-        return self.left.appends
+        return self.left.append_only
 
     @property
-    def judges(self) -> bool:
+    def detects_late(self) -> bool:
         """A row more than `grace` behind the watermark is late."""
         return True
 
     @property
-    def closes(self) -> bool:
+    def emits_on_watermark(self) -> bool:
         """Rows wait for their answer."""
         return True
 
@@ -191,7 +191,7 @@ class TableJoin(Join):
         return True
 
     @property
-    def appends(self) -> bool:
+    def append_only(self) -> bool:
         """No: rows are withdrawn."""
         return False
 
@@ -200,7 +200,7 @@ class TableJoin(Join):
         """The columns that tell its rows apart, or None where none do.
 
         The shared key where both sides are joined on their whole keys; the left one where the right side is joined on
-        its whole key and every row has a left side; both otherwise. Of a full join that needs more, see `_told_apart`.
+        its whole key and every row has a left side; both otherwise. Of a full join that needs more, see `_distinguishable`.
         """
         left, right = self.left.key, self.right.key
         if left is None or (right is None and self.how not in ("semi", "anti")):
@@ -209,32 +209,32 @@ class TableJoin(Join):
         if right is None or self.how in ("semi", "anti"):
             return ours
         theirs = tuple(self.named(right=name) for name in right)
-        by_left, by_right = self.spread
+        by_left, by_right = self.partition_keys
         same = ours and set(left) == set(by_left) and set(right) == set(by_right) and set(ours) == set(theirs)
-        if self.how == "full" and not self._told_apart(left, right, same=bool(same)):
+        if self.how == "full" and not self._distinguishable(left, right, same=bool(same)):
             return None
         if same or (set(right) <= set(by_right) and self.how in ("inner", "left")):
             return ours
         return tuple(dict.fromkeys([*ours, *theirs]))
 
-    def _told_apart(self, left: tuple[str, ...], right: tuple[str, ...], *, same: bool) -> bool:
+    def _distinguishable(self, left: tuple[str, ...], right: tuple[str, ...], *, same: bool) -> bool:
         """Whether a left row alone and a right row alone never look alike in the keys of both.
 
         Of one shared key they would if both had the same null in it, or if only `where` kept them apart.
         """
         if same:
-            return self.where is None and (set(left) <= filled(self.left) or set(right) <= filled(self.right))
+            return self.where is None and (set(left) <= not_null(self.left) or set(right) <= not_null(self.right))
         shared = {name for name, other in self.on if name == other}
-        return bool((set(left) - shared) & filled(self.left) or (set(right) - shared) & filled(self.right))
+        return bool((set(left) - shared) & not_null(self.left) or (set(right) - shared) & not_null(self.right))
 
 
-@filled.register
-def _filled_of_join(node: Join) -> frozenset[str]:
+@not_null.register
+def _not_null_of_join(node: Join) -> frozenset[str]:
     """Return what a side that is always there has, and of pairs the columns in which they agree."""
     left, right = (
-        filled(up) | (frozenset(columns) if sure else frozenset())
+        not_null(up) | (frozenset(columns) if sure else frozenset())
         for up, columns, sure in zip(
-            node.ups, node.spread, (node.how in ("inner", "semi"), node.how == "inner"), strict=True
+            node.ups, node.partition_keys, (node.how in ("inner", "semi"), node.how == "inner"), strict=True
         )
     )
     always = {"inner": (True, True), "right": (False, True), "full": (False, False)}.get(node.how, (True, False))

@@ -49,17 +49,17 @@ class Node:
         return False
 
     @property
-    def appends(self) -> bool:
+    def append_only(self) -> bool:
         """Whether every row that comes out stays: nothing is ever withdrawn."""
-        return all(up.appends for up in self.ups)
+        return all(up.append_only for up in self.ups)
 
     @property
-    def judges(self) -> bool:
+    def detects_late(self) -> bool:
         """Whether a row can come too late for it, so that it has late rows."""
         return False
 
     @property
-    def closes(self) -> bool:
+    def emits_on_watermark(self) -> bool:
         """Whether time alone makes it give something out: without a row, once its watermark has moved."""
         return False
 
@@ -154,13 +154,13 @@ class Stateful(Node):
     stateful = True
 
     @property
-    def spread(self) -> tuple[tuple[str, ...], ...]:
+    def partition_keys(self) -> tuple[tuple[str, ...], ...]:
         """For each step above, the columns by which its rows must be spread: rows that meet agree in them."""
         raise NotImplementedError
 
-    def spread_after(self, at: tuple[int, ...]) -> tuple[str, ...] | None:
+    def partition_keys_after(self, at: tuple[int, ...]) -> tuple[str, ...] | None:
         """Return the columns that its own rows are spread by, when those above are by the columns at these places."""
-        return tuple(self.spread[0][i] for i in at)
+        return tuple(self.partition_keys[0][i] for i in at)
 
     @property
     def hold(self) -> int:
@@ -171,7 +171,7 @@ class Stateful(Node):
     def late_schema(self) -> pa.Schema:
         """The columns of its late rows: as they came, and of a table's rows also what happened to them."""
         up = self.ups[0]
-        return up.schema if up.appends else up.schema.append(pa.field(CHANGE_TYPE, pa.string()))
+        return up.schema if up.append_only else up.schema.append(pa.field(CHANGE_TYPE, pa.string()))
 
     @property
     def late_sealed(self) -> frozenset[str]:
@@ -179,12 +179,12 @@ class Stateful(Node):
         above = frozenset[str]().union(*(up.sealed for up in self.ups))
         return above & frozenset(self.late_schema.names)
 
-    def late_spread(self, own: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    def late_partition_keys(self, own: tuple[str, ...] | None) -> tuple[str, ...] | None:
         """Return the columns that its late rows are spread by, where its own rows, or those above, are by `own`."""
         return own
 
     @property
-    def judged_above(self) -> bool:
+    def late_before_exchange(self) -> bool:
         """Whether rows are found late before they are spread: where they still are what the step was given."""
         return True
 
@@ -196,7 +196,7 @@ class _Keyed(Stateful, _OneUp):
     keys: tuple[str, ...]
 
     @property
-    def spread(self) -> tuple[tuple[str, ...], ...]:
+    def partition_keys(self) -> tuple[tuple[str, ...], ...]:
         """By its keys."""
         return (self.keys,)
 
@@ -325,22 +325,22 @@ class Windowed(_Keyed):
         return True
 
     @property
-    def appends(self) -> bool:
+    def append_only(self) -> bool:
         """Only what is given once, at the end, is never withdrawn."""
         return self.emit == "final"
 
     @property
-    def judges(self) -> bool:
+    def detects_late(self) -> bool:
         """With windows: they close."""
         return self.window is not None
 
     @property
-    def closes(self) -> bool:
+    def emits_on_watermark(self) -> bool:
         """What is given once, when a window closes."""
-        return self.judges and self.emit == "final"
+        return self.detects_late and self.emit == "final"
 
     @property
-    def judged_above(self) -> bool:
+    def late_before_exchange(self) -> bool:
         """All but sessions: which session a row would be in is known beside the state alone."""
         return not isinstance(self.window, SessionWindow)
 
@@ -378,7 +378,7 @@ class Dedupe(_Keyed):
     within: int
 
     @property
-    def judges(self) -> bool:
+    def detects_late(self) -> bool:
         """A row is too late when a key first seen at its time would be forgotten by now."""
         return True
 
@@ -432,7 +432,7 @@ class Latest(_Keyed):
         return True
 
     @property
-    def appends(self) -> bool:
+    def append_only(self) -> bool:
         """A row that is replaced is withdrawn."""
         return False
 
@@ -451,7 +451,7 @@ class Late(Node):
         return (self.of,)
 
     @property
-    def appends(self) -> bool:
+    def append_only(self) -> bool:
         """They are facts: that a row came, or went, too late."""
         return True
 
@@ -478,6 +478,6 @@ class Changes(_OneUp):
         return False
 
     @property
-    def appends(self) -> bool:
+    def append_only(self) -> bool:
         """What happened stays."""
         return True

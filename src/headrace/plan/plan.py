@@ -146,8 +146,8 @@ class _Placing:
 
 def _placed(node: Node, levels: dict[int, int], partitions: dict[int, Partition]) -> _Placing:
     if isinstance(node, Late):
-        where = node.of.ups[0] if node.of.judged_above else node.of
-        return _Placing(levels[id(where)], node.of.late_spread(partitions[id(where)]))
+        where = node.of.ups[0] if node.of.late_before_exchange else node.of
+        return _Placing(levels[id(where)], node.of.late_partition_keys(partitions[id(where)]))
     above = [partitions[id(up)] for up in node.ups]
     if isinstance(node, Top) and node.part and above[0] is not None:
         return _Placing(levels[id(node.up)], above[0], (None,))
@@ -163,8 +163,11 @@ def _gathered(node: Stateful, levels: Sequence[int], above: Sequence[Partition])
     Rows may be spread by any part of the columns in which those that meet agree: so one side's partition may do for
     the other, and only that one is moved.
     """
-    whole = tuple(range(len(node.spread[0])))
-    ways = [whole, *(at for columns, there in zip(node.spread, above, strict=True) if (at := _within(there, columns)))]
+    whole = tuple(range(len(node.partition_keys[0])))
+    ways = [
+        whole,
+        *(at for columns, there in zip(node.partition_keys, above, strict=True) if (at := _within(there, columns))),
+    ]
     if len(above) == 1 and above[0] == ():
         ways.append(())
     return min(
@@ -182,10 +185,10 @@ def _within(there: Partition, columns: tuple[str, ...]) -> tuple[int, ...] | Non
 
 def _moved(node: Stateful, at: tuple[int, ...], levels: Sequence[int], above: Sequence[Partition]) -> _Placing:
     """Return where a step stands if its rows are spread by the columns at those places."""
-    wanted = [tuple(columns[i] for i in at) for columns in node.spread]
+    wanted = [tuple(columns[i] for i in at) for columns in node.partition_keys]
     moves = tuple(None if there == by else by for there, by in zip(above, wanted, strict=True))
     level = max(before + (by is not None) for before, by in zip(levels, moves, strict=True))
-    return _Placing(level, node.spread_after(at), moves)
+    return _Placing(level, node.partition_keys_after(at), moves)
 
 
 def _carried(node: Node, above: Partition) -> Partition:

@@ -38,7 +38,7 @@ def row_time(node: Node) -> str | None:
 
 def _stays(node: Node) -> bool:
     """Whether a row is withdrawn with the time that it came with: nothing is, or its time is its window's."""
-    if node.appends or (isinstance(node, Windowed) and node.window is not None):
+    if node.append_only or (isinstance(node, Windowed) and node.window is not None):
         return True
     passes = isinstance(node, Select | Where | Explode | MapBatches | Union)
     return passes and all(_stays(up) for up in node.ups)

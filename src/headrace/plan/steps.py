@@ -26,7 +26,7 @@ def step_name(node: Node) -> str:
     if isinstance(node, ReadSource):
         return _plain(node.label)
     if isinstance(node, Stateful):
-        by = "_by_" + "_".join(node.spread[0]) if node.spread[0] else ""
+        by = "_by_" + "_".join(node.partition_keys[0]) if node.partition_keys[0] else ""
         parts = "_parts" if isinstance(node, Top) and node.part else ""
         table = isinstance(node, Latest) and isinstance(node.up, TopicSource) and node.up.upserts
         return _plain(f"{'_'.join(_sources(node))}_{'table' if table else node.verb + by + parts}")

@@ -33,7 +33,7 @@ def check_deltas(step: Handle, *, key: Sequence[str] | None = None, net: bool = 
     """
     table = step._node.is_table  # noqa: SLF001 -- handles and what tests them are of one house
     told = tuple(key) if key is not None else step._node.key if table else None  # noqa: SLF001 -- as above
-    made = Deltas(step.name, told, table=table and not step._node.appends, net=net)  # noqa: SLF001 -- as above
+    made = Deltas(step.name, told, table=table and not step._node.append_only, net=net)  # noqa: SLF001 -- as above
     step.to(made)
     return made
 

@@ -185,7 +185,7 @@ class Driver:
     def late(self, step: str) -> list[dict[str, Any]]:
         """Return all rows that came too late for a step, in the order in which they came."""
         node = self._running.node(step)
-        if not node.judges:
+        if not node.detects_late:
             raise PlanError(f'step "{step}" judges no row by its time, so nothing is late for it')
         return self._lates.rows(step)
 
@@ -242,7 +242,7 @@ class _Lates:
                 target=_Catch(self.kept.setdefault(plan.name(node), {})),
             )
             for node in plan.stateful()
-            if node.judges
+            if node.detects_late
         ]
 
     def rows(self, step: str) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def grouping_of(node: Aggregate) -> Grouping:
     """Return what a grouped aggregate is to the kernels."""
-    kept = Accumulators(insert_only=node.up.appends)
+    kept = Accumulators(insert_only=node.up.append_only)
     read = iter(read_by(node))
     arguments = [[next(read) for _ in call.arguments] for call in node.aggregates.calls]
     for call, given in zip(node.aggregates.calls, arguments, strict=True):
@@ -46,7 +46,7 @@ def grouping_of(node: Aggregate) -> Grouping:
         session=Session(gap=w.gap, grace=w.grace) if isinstance(w, SessionWindow) else None,
         sliding=Sliding(size=w.size, grace=w.grace) if isinstance(w, SlidingWindow) else None,
         final=node.emit == "final",
-        insert_only=node.up.appends,
+        insert_only=node.up.append_only,
         pieces=tuple(kept.pieces),
         values=tuple(kept.values),
         calls=tuple(kept.calls),

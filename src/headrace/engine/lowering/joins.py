@@ -10,7 +10,7 @@ from headrace.engine.lowering.walk import DELTA, lowered
 from headrace.kernels import spec
 from headrace.kernels.joins.meeting import Meeting
 from headrace.kernels.spec import InForce, Number, Query
-from headrace.plan.joins import LookupJoin, StreamJoin, TableJoin, VersionJoin
+from headrace.plan.joins import AsOfJoin, LookupJoin, StreamJoin, TableJoin
 
 if TYPE_CHECKING:
     from headrace.engine.lowering.walk import Lowering
@@ -55,13 +55,13 @@ def _table_join(node: TableJoin, to: Lowering) -> None:
     to.add(to.level(node), op)
 
 
-@lowered.register(VersionJoin)
-def _version(node: VersionJoin, to: Lowering) -> None:
+@lowered.register(AsOfJoin)
+def _version(node: AsOfJoin, to: Lowering) -> None:
     left, right = brought(node, to)
     late = to.lates[id(node)] = to.number()
     output = to.deltas[id(node)] = to.number()
     inside = _inside("r", node.right)
-    op = spec.VersionJoin(
+    op = spec.AsOfJoin(
         step=to.plan.name(node),
         left=left,
         right=right,
@@ -89,7 +89,7 @@ def meeting_of(node: Join) -> Meeting:
         on=tuple((names[0][one], names[1][other]) for one, other in node.on),
         where=None if node.where is None else node.where.sql,
         keys=(keys[0], keys[1]),
-        appends=(node.left.appends, node.right.appends),
+        appends=(node.left.append_only, node.right.append_only),
         gives=tuple((f.name, node.inside(by_name[f.name]), duckdb_type(f.type)) for f in node.schema),
         how=node.how,
     )
@@ -122,10 +122,14 @@ def brought(node: Join, to: Lowering) -> tuple[int, int]:
 def _prepared(node: Join, to: Lowering, arrived: int) -> int:
     """Return the right side's rows with what must be said of them before an exchange parts them."""
     here, step, made = to.level(node.right), to.plan.name(node), to.number()
-    if isinstance(node, VersionJoin):
+    if isinstance(node, AsOfJoin):
         to.add(here, Number(step=step, input=arrived, output=made))
         return made
-    if isinstance(node, LookupJoin) and in_order(node, to) and not set(node.spread[1]) <= set(node.right.key or ()):
+    if (
+        isinstance(node, LookupJoin)
+        and in_order(node, to)
+        and not set(node.partition_keys[1]) <= set(node.right.key or ())
+    ):
         inside = _inside("r", node.right)
         key = tuple(inside[name] for name in node.right.key or ())
         to.add(here, InForce(step=step, input=arrived, output=made, key=key))

@@ -131,7 +131,7 @@ def _latest(node: Latest, to: Lowering) -> None:
 @lowered.register(Late)
 def _late(node: Late, to: Lowering) -> None:
     up, rows = node.of.ups[0], to.lates[id(node.of)]
-    if not up.appends and not isinstance(node.of, Join):
+    if not up.append_only and not isinstance(node.of, Join):
         kind = f"CASE WHEN _weight < 0 THEN 'delete' ELSE 'insert' END AS {CHANGE_TYPE}"
         to.query(node, f"SELECT {columns_of(up)}, {kind}, abs(_weight)::INTEGER AS _weight, _time FROM", inputs=(rows,))
     elif not isinstance(node.of, Aggregate) or not calls_of(read_by(node.of)):
@@ -160,7 +160,7 @@ def _ranking(node: Top) -> tuple[Ranking, list[Scalar]]:
         order=tuple(order),
         n=node.n,
         rank=node.rank,
-        insert_only=node.up.appends,
+        insert_only=node.up.append_only,
         panes=None if node.window is None else panes_of(node.window),
         final=node.emit == "final",
     )

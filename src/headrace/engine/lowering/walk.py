@@ -134,7 +134,7 @@ def uses_of(plan: Plan) -> dict[int, int]:
     for node in plan.nodes:
         for up in node.ups:
             grouping = grouping_of(node) if isinstance(node, Aggregate) else None
-            twice = grouping.reads_twice if grouping is not None else isinstance(node, Top) and node.judges
+            twice = grouping.reads_twice if grouping is not None else isinstance(node, Top) and node.detects_late
             uses[id(up)] = uses.get(id(up), 0) + (2 if twice else 1)
     for sink in plan.sinks:
         uses[id(sink.up)] = uses.get(id(sink.up), 0) + 1

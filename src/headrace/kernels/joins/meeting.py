@@ -15,7 +15,7 @@ class Meeting:
 
     `left` and `right` are the columns inside with their types, `on` pairs of them that are equal where rows meet,
     `where` a condition over them beside. `keys` are for each side the columns of its primary key, None where it has
-    none; `appends` whether its rows are never withdrawn. `gives` is what comes out: names, each with SQL over the
+    none; `append_only` whether its rows are never withdrawn. `gives` is what comes out: names, each with SQL over the
     columns inside (of a side that is missing they are null) and its type. `how` is as in the plan.
     """
 

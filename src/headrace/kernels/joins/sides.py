@@ -49,7 +49,7 @@ class Side:
         return [name for name, _ in self.columns]
 
     @property
-    def told_by(self) -> list[str]:
+    def identity_columns(self) -> list[str]:
         """The columns that tell a row."""
         return self.names if self.key is None else list(self.key)
 
@@ -76,7 +76,7 @@ class Side:
 
     def tables(self) -> list[TableSpec]:
         """Return the tables that are kept."""
-        kinds, told = dict(self.columns), self.told_by
+        kinds, told = dict(self.columns), self.identity_columns
         values = [(name, kinds[name]) for name in self.names if name not in told]
         values += [("_time", "BIGINT"), *([(MET, "BIGINT")] if self.met else [])]
         keys = tuple((name, kinds[name]) for name in told)
@@ -109,7 +109,7 @@ class SideRun:
         if self.side.key is not None:
             net = self._by_key(net)
         olds = [f"s.{name} AS o_{name}" for name in self._kept]
-        near = self.state.near(self.side.name, self.side.told_by, f"({rows})")
+        near = self.state.near(self.side.name, self.side.identity_columns, f"({rows})")
         same = self.state.matching(self.side.name, "d", "s", nulls=with_nulls(parts))
         self._make(
             self.side.changes,
@@ -144,7 +144,7 @@ class SideRun:
             self._keep_counts(met)
 
     def _keep_changes(self, met: str | None) -> None:
-        told = self.side.told_by
+        told = self.side.identity_columns
         columns = [*(f"c.{name}" for name in told), f"{self._now('c')} AS {COUNT}"]
         columns += [f"c.{name}" for name in self.side.names if name not in told]
         columns.append(f"{self._time('c')} AS _time")
@@ -176,7 +176,7 @@ class SideRun:
 
     @property
     def _kept(self) -> list[str]:
-        return [name for name in self.state.tables[self.side.name].columns if name not in self.side.told_by]
+        return [name for name in self.state.tables[self.side.name].columns if name not in self.side.identity_columns]
 
     def _net(self, rows: str) -> str:
         """Return SQL for each row that came or went once; what cancels out is gone."""
@@ -186,7 +186,7 @@ class SideRun:
 
     def _by_key(self, net: str) -> str:
         """Return SQL for each key once, with the row that it has now (`_n` 1), or none (0)."""
-        told = self.side.told_by
+        told = self.side.identity_columns
         came = [f"any_value({name}) FILTER ({COUNT} > 0) AS {name}" for name in self.side.names if name not in told]
         made = [
             *told,
@@ -199,7 +199,7 @@ class SideRun:
 
     def _versions_of_keys(self) -> str:
         """Return SQL for the row that goes and the row that comes, of each key."""
-        told = self.side.told_by
+        told = self.side.identity_columns
         olds = [name if name in told else f"o_{name} AS {name}" for name in self.side.names]
         went = [*olds, "1::BIGINT AS n_old", "0::BIGINT AS n_new", "o__time AS _time"]
         went += ["coalesce(_went, _time) AS _when", "-2 * nr AS id", *([f"o_{MET} AS {MET}"] if self.side.met else [])]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headrace.kernels.duck import Duck
-    from headrace.kernels.spec import VersionJoin
+    from headrace.kernels.spec import AsOfJoin
     from headrace.kernels.state.keyed import KeyedState
 
     Flags = np.ndarray[Any, np.dtype[np.bool_]]
@@ -45,7 +45,7 @@ VERSIONS, WAITING = "versions", "waiting"
 _AT = "_at"
 
 
-def tables(op: VersionJoin) -> tuple[TableSpec, TableSpec]:
+def tables(op: AsOfJoin) -> tuple[TableSpec, TableSpec]:
     """Return the tables that are kept."""
     others = tuple(column for column in op.meeting.right if column[0] not in op.identity)
     keys = tuple(column for column in op.meeting.right if column[0] in op.identity)
@@ -60,7 +60,7 @@ def tables(op: VersionJoin) -> tuple[TableSpec, TableSpec]:
     )
 
 
-def _shared(op: VersionJoin) -> tuple[str, ...]:
+def _shared(op: AsOfJoin) -> tuple[str, ...]:
     """Return the table's columns in which rows agree with those of the stream."""
     return tuple(there for _, there in op.meeting.on)
 
@@ -70,7 +70,7 @@ class Dating:
     """One epoch of one join in one shard; `run` fills what comes out, what is late, and the counts."""
 
     duck: Duck
-    op: VersionJoin
+    op: AsOfJoin
     state: KeyedState
     watermark: int | None
     previous: int | None

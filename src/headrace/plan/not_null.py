@@ -12,43 +12,43 @@ from headrace.plan.nodes import Aggregate, Changes, Dedupe, Latest, Node, Select
 
 
 @singledispatch
-def filled(node: Node) -> frozenset[str]:  # noqa: ARG001 -- what is registered for a node takes it
+def not_null(node: Node) -> frozenset[str]:  # noqa: ARG001 -- what is registered for a node takes it
     """Return the columns that have a value in every row; others may have one, too."""
     return frozenset()
 
 
-@filled.register
+@not_null.register
 def _source(node: TopicSource) -> frozenset[str]:
     """Return the key of a topic that is read as a table: records without it are dead letters."""
     return frozenset(node.record_key if node.upserts else ())
 
 
-@filled.register
+@not_null.register
 def _select(node: Select) -> frozenset[str]:
-    above = {quote(name) for name in filled(node.up)}
+    above = {quote(name) for name in not_null(node.up)}
     return frozenset(name for name, made in node.columns if made.sql in above)
 
 
-@filled.register
+@not_null.register
 def _where(node: Where) -> frozenset[str]:
-    return filled(node.up) | (_asserted(node.condition.text) & frozenset(node.schema.names))
+    return not_null(node.up) | (_asserted(node.condition.text) & frozenset(node.schema.names))
 
 
-@filled.register
+@not_null.register
 def _aggregate(node: Aggregate) -> frozenset[str]:
-    return (filled(node.up) & frozenset(node.keys)) | frozenset(node.bounds)
+    return (not_null(node.up) & frozenset(node.keys)) | frozenset(node.bounds)
 
 
-@filled.register
+@not_null.register
 def _top(node: Top) -> frozenset[str]:
-    return (filled(node.up) | frozenset(() if node.rank is None else (node.rank,))) & frozenset(node.schema.names)
+    return (not_null(node.up) | frozenset(() if node.rank is None else (node.rank,))) & frozenset(node.schema.names)
 
 
-@filled.register(Dedupe)
-@filled.register(Latest)
-@filled.register(Changes)
+@not_null.register(Dedupe)
+@not_null.register(Latest)
+@not_null.register(Changes)
 def _as_above(node: Dedupe | Latest | Changes) -> frozenset[str]:
-    return filled(node.up)
+    return not_null(node.up)
 
 
 def _asserted(condition: str) -> frozenset[str]:
