@@ -104,7 +104,7 @@ class _InProcess(_Side):
         settings = Settings(storage=self.storage, topics=None, shards=2, clock=SystemClock())
         self.engine = Engine(self.app.plan(), settings)
         self.carrier = InProcess(self.engine)
-        while not self.engine.settled:
+        while not self.engine.needs_no_epoch:
             self.carrier.step()
 
     def stop(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import datasource as spark
 
 from headrace.base.schema import TIMESTAMP
-from headrace.connect.embedded import Slice
+from headrace.connect.embedded import OffsetRange
 from headrace.engine.spark.datasource import filters, pieces
 
 ROWS = pa.record_batch(
@@ -89,7 +89,7 @@ def test_the_index_prunes_partitions_offsets_and_times(searches):
 
     def left(*given):
         wanted = filters.tests(given, schema)
-        piece = Slice(source="searches", topic="searches", partition=1, first=0, last=5)
+        piece = OffsetRange(source="searches", topic="searches", partition=1, first=0, last=5)
         return [(each.first, each.last) for each in pieces.pruned(searches, piece, wanted)]
 
     minute = [datetime(1970, 1, 1, 0, n, tzinfo=UTC) for n in range(10)]

@@ -6,13 +6,13 @@ from searching import SCHEMA, search
 
 from headrace.base.errors import DataLoss, TopicDiffers
 from headrace.base.schema import parse
-from headrace.connect.embedded import Slice
+from headrace.connect.embedded import OffsetRange
 from headrace.engine.spark.datasource import pieces
 
 
 def given(log, schema, topic="t", *, last, fail=True):
     what = pieces.What(log.path, schema, (), fail)
-    return list(pieces.batches(what, [Slice(source=topic, topic=topic, partition=0, first=0, last=last)]))
+    return list(pieces.batches(what, [OffsetRange(source=topic, topic=topic, partition=0, first=0, last=last)]))
 
 
 def test_single_appends_become_large_batches(log):
@@ -53,7 +53,7 @@ def test_a_column_that_changed_under_a_query_is_said(log):
 
 def test_tasks_are_few_for_few_rows_and_many_for_many():
     def tasks(*rows, least=1):
-        slices = [Slice(source="t", topic="t", partition=n, first=0, last=last) for n, last in enumerate(rows)]
+        slices = [OffsetRange(source="t", topic="t", partition=n, first=0, last=last) for n, last in enumerate(rows)]
         return [sum(piece.rows for piece in task.slices) for task in pieces.cut(slices, least=least)]
 
     assert tasks(10, 20) == [30]

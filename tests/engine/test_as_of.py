@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.kernels.joins.as_of import latest
+from headrace.kernels.joins.version_search import latest
 
 KINDS = {
     "text": (pa.string(), st.sampled_from(["", "a", "b", "é😀"])),

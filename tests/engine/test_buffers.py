@@ -76,8 +76,8 @@ class Shard:
             assert [(row["v"], _micros(row["l2"])) for row in found] == there
             during = self.duck.arrow(f"SELECT v FROM {state.during('waiting', low, high)}").column(0).to_pylist()
             assert during == [v for v, _ in there]
-        asked = self.duck.register(pa.table({"k": KEYS[:1]}))
-        near = self.duck.arrow(f"SELECT first FROM {state.near('seen', ('k',), asked)} WHERE k = 'a'")
+        probe = self.duck.register(pa.table({"k": KEYS[:1]}))
+        near = self.duck.arrow(f"SELECT first FROM {state.lookup('seen', ('k',), probe)} WHERE k = 'a'")
         assert sorted(near.column(0).to_pylist()) == sorted(at for at in times if at % 3 == 0)
 
     def look(self):

@@ -62,11 +62,11 @@ class Shard:
             [{"k": k, "g": None if row is None else row[0], "v": None if row is None else row[1]} for k, row in
              changes.items()], schema=KINDS,
         )  # fmt: skip
-        asked = self.duck.register(came)
-        near = state.near("rows", ("k",), asked)
+        probe = self.duck.register(came)
+        near = state.lookup("rows", ("k",), probe)
         made = self.duck.arrow(
             f"SELECT d.k, (d.g IS NOT NULL OR d.v IS NOT NULL)::BIGINT AS _n, d.g, d.v, s.rowid AS o_row, s.g AS o_g "
-            f"FROM {asked} d LEFT JOIN {near} s ON d.k IS NOT DISTINCT FROM s.k"
+            f"FROM {probe} d LEFT JOIN {near} s ON d.k IS NOT DISTINCT FROM s.k"
         )
         state.replace("rows", made.drop_columns(["o_g"]), at="o_row")
         moved: Counter = Counter()
@@ -82,10 +82,10 @@ class Shard:
 
     def _count(self, state, counts, moved):
         came = pa.table({"g": pa.array(moved, pa.float64()), "n": pa.array(moved.values(), pa.int64())})
-        asked = self.duck.register(came)
-        near = state.near("counts", ("g",), asked)
+        probe = self.duck.register(came)
+        near = state.lookup("counts", ("g",), probe)
         changed = self.duck.arrow(
-            f"SELECT d.g, coalesce(s._n, 0) + d.n AS _n, s.rowid AS o_row FROM {asked} d LEFT JOIN {near} s "
+            f"SELECT d.g, coalesce(s._n, 0) + d.n AS _n, s.rowid AS o_row FROM {probe} d LEFT JOIN {near} s "
             "ON d.g IS NOT DISTINCT FROM s.g"
         )
         state.replace("counts", changed, at="o_row")
@@ -100,9 +100,9 @@ class Shard:
         told = self.duck.arrow(f"SELECT g, _n FROM {state.name('counts')}").to_pylist()
         assert {row["g"]: row["_n"] for row in told} == {g: n for g, n in counts.items() if n}
         groups = [0.0, 1.5]
-        asked = self.duck.register(pa.table({"g": groups}))
-        near = state.near("rows", ("g",), asked)
-        same = self.duck.arrow(f"SELECT s.k FROM {near} s SEMI JOIN {asked} d ON s.g = d.g").column(0).to_pylist()
+        probe = self.duck.register(pa.table({"g": groups}))
+        near = state.lookup("rows", ("g",), probe)
+        same = self.duck.arrow(f"SELECT s.k FROM {near} s SEMI JOIN {probe} d ON s.g = d.g").column(0).to_pylist()
         assert sorted(map(repr, same)) == sorted(repr(k) for k, row in rows.items() if row[0] in groups)
 
     def look(self):

@@ -98,7 +98,7 @@ def test_small_and_spread_epochs_give_the_same(spark, undisturbed, tmp_path, sma
         carrier = SparkCarrier(engine, spark, gate=Gate(until=-1))
         try:
             played(engine, carrier, SparkCarrier.step)
-            whole = [carrier.is_whole(batch) for batch in range(len(SIZES))]
+            whole = [carrier.is_single_task(batch) for batch in range(len(SIZES))]
         finally:
             carrier.close()
     finally:
@@ -108,8 +108,8 @@ def test_small_and_spread_epochs_give_the_same(spark, undisturbed, tmp_path, sma
 
 
 def test_what_is_small(tmp_path):
-    whole = pytest.importorskip("headrace.engine.spark.whole")
-    from headrace.connect.embedded import Slice
+    whole = pytest.importorskip("headrace.engine.spark.single_task")
+    from headrace.connect.embedded import OffsetRange
     from headrace.engine.spark.tasks import SMALL_BYTES, Job
     from headrace.engine.storage import Commit
     from headrace.kernels.state.state import Head
@@ -128,7 +128,7 @@ def test_what_is_small(tmp_path):
     )
 
     def rows(count):
-        return [Slice(source="ticks", topic="ticks", partition=0, first=5, last=5 + count)]
+        return [OffsetRange(source="ticks", topic="ticks", partition=0, first=5, last=5 + count)]
 
     def before(**more):
         return dataclasses.replace(Commit(epoch=3, rows=10, seconds=0.1), **more)
@@ -150,7 +150,7 @@ def test_what_is_small(tmp_path):
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_an_epoch_in_which_much_may_come_out_is_not_small(tmp_path, how):
     """Rows of a stream join are read by their time; those that met none come out when it has passed, however many."""
-    whole = pytest.importorskip("headrace.engine.spark.whole")
+    whole = pytest.importorskip("headrace.engine.spark.single_task")
     from headrace.engine.spark.tasks import SMALL_BYTES, Job
     from headrace.engine.storage import Commit
     from headrace.kernels.state.state import Head
@@ -222,7 +222,7 @@ WIDE = "k string, word string, x double, at timestamp"
 def test_shards_side_by_side_may_each_have_a_cache_on_the_disk(tmp_path, monkeypatch, threads):
     """Few rows may be many bytes: then each shard's tables are in a file of their own, all of them in one database."""
     tasks = pytest.importorskip("headrace.engine.spark.tasks")
-    from headrace.engine.spark.whole import read_whole
+    from headrace.engine.spark.single_task import read_single_task
 
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "caches"))
     monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
@@ -240,7 +240,7 @@ def test_shards_side_by_side_may_each_have_a_cache_on_the_disk(tmp_path, monkeyp
             words = [{"k": f"k{i % 40}", "word": str(i), "x": i / 7, "at": 1_000 * i} for i in range(200 * (epoch + 1))]
             engine.topics.log.topic("words").append(words)
             work = engine.begin()
-            (row,) = read_whole(job, work.epoch, work.slices, 0.0)
+            (row,) = read_single_task(job, work.epoch, work.slices, 0.0)
             reports = pickle.loads(row.column(2)[0].as_buffer())  # noqa: S301 -- ours
             engine.publish(engine.commit(work, reports, carrier="test"))
     finally:

@@ -14,7 +14,7 @@ import headrace as hr
 from headrace.base.time import ManualClock
 from headrace.engine.engine import Engine, Settings, no_fault
 from headrace.engine.inprocess import InProcess
-from headrace.engine.marks import TOPIC, Cuts, Marker, producer
+from headrace.engine.marks import TOPIC, EpochBoundaries, Marker, producer
 from headrace.testing.faults import Crash, Faults
 
 SCHEMA = "id bigint, source int, target int, amount int"
@@ -106,7 +106,7 @@ def test_an_epoch_of_another_app_is_never_cut(tmp_path, limit):
             lower.step(limit)
     for _ in range(100):
         lower.step(limit)
-    assert lower.engine.settled
+    assert lower.engine.needs_no_epoch
     assert sink.seen == [0] * len(sink.seen)
     assert sink.rows == 2 * sum(number * 3 + 1 for number in range(12))
     assert len(sink.seen) > (5 if limit == 1 else 0)
@@ -128,7 +128,7 @@ def test_what_a_crash_left_unfinished_is_not_read(tmp_path, point):
     lower.step()
     lower.step()
     assert (sink.rows, sink.total) == (40, 0)
-    assert lower.engine.settled
+    assert lower.engine.needs_no_epoch
     upper.start()
     lower.step()
     assert (sink.rows, sink.total) == (100, 0)
@@ -210,7 +210,7 @@ def test_every_cut_is_between_epochs(tmp_path_factory, data):
         if unfinished is not None:
             _append(log, apps[0], 0, 99, unfinished, 0, 2)
             everything[0, 99] = 3  # never whole
-        _read_all(log, Cuts(log), everything, data)
+        _read_all(log, EpochBoundaries(log), everything, data)
 
 
 def _append(log, app, number, epoch, topic, partition, rows):

@@ -59,7 +59,7 @@ class InThisProcess:
 
     def await_caught_up(self) -> None:
         """Run epochs until another would change nothing."""
-        while not self._engine.settled:
+        while not self._engine.needs_no_epoch:
             self._carrier.step()
 
     def status(self) -> dict[str, Any]:

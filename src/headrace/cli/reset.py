@@ -20,7 +20,7 @@ from headrace.engine.storage import Storage
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.engine.reset import Loss
+    from headrace.engine.reset import ResetImpact
 
 
 class NotConfirmed(PlanError):
@@ -60,7 +60,7 @@ def reset(file: str, *, storage: Path | None, step: str | None, yes: bool, as_js
         say(f"reset {what}; its topics are as they were")
 
 
-def _ask(app: str, loss: Loss, step: str | None, command: str) -> None:
+def _ask(app: str, loss: ResetImpact, step: str | None, command: str) -> None:
     for line in _losses(app, loss, step):
         note(line)
     if not sys.stdin.isatty():
@@ -68,7 +68,7 @@ def _ask(app: str, loss: Loss, step: str | None, command: str) -> None:
     click.confirm("Go on?", abort=True, err=True)
 
 
-def _losses(app: str, loss: Loss, step: str | None) -> list[str]:
+def _losses(app: str, loss: ResetImpact, step: str | None) -> list[str]:
     lines = [f'Resetting the step "{step}" of app {app} loses:' if step else f"Resetting app {app} loses:"]
     if step is None and loss.epoch is not None:
         lines.append(f"  how far it has read: {counted(loss.rows_read, 'row')} in {counted(loss.epoch + 1, 'epoch')}")

@@ -31,7 +31,7 @@ DEAD = pa.schema(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
+class OffsetRange:
     """The records [first, last) of a partition, for the source of a step."""
 
     source: str
@@ -45,11 +45,11 @@ class Slice:
         """How many offsets it spans."""
         return self.last - self.first
 
-    def cut(self, parts: int) -> list[Slice]:
+    def cut(self, parts: int) -> list[OffsetRange]:
         """Return the slice in so many parts of like length, in order."""
         step = -(-self.rows // parts) if self.rows else 1
         return [
-            Slice(
+            OffsetRange(
                 source=self.source, topic=self.topic, partition=self.partition, first=at, last=min(at + step, self.last)
             )
             for at in range(self.first, self.last, step)
@@ -57,7 +57,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Decoded:
     """A slice, read: good rows with `_time` in microseconds, and the dead letters."""
 
     rows: pa.Table
@@ -115,7 +115,9 @@ def _way_on(log: Log, topic: Topic, declared: pa.Schema) -> str:
     return "Declare the columns that the topic has, or use another topic."
 
 
-def take(topic: Topic, piece: Slice, schema: pa.Schema, event_time: str | None, sent_time: str | None = None) -> Taken:
+def take(
+    topic: Topic, piece: OffsetRange, schema: pa.Schema, event_time: str | None, sent_time: str | None = None
+) -> Decoded:
     """Read a slice's columns in place, with `_time`; records without an event time are dead letters.
 
     With `sent_time`, when a device sent the record by its own clock, `_time` is corrected by what the log's clock said
@@ -131,7 +133,7 @@ def take(topic: Topic, piece: Slice, schema: pa.Schema, event_time: str | None, 
     fields = [(field.name, field.type) for field in schema]
     time = event_time or "_time"
     if not batches:
-        return Taken(pa.schema([*fields, ("_time", pa.int64())]).empty_table(), None)
+        return Decoded(pa.schema([*fields, ("_time", pa.int64())]).empty_table(), None)
     table = pa.Table.from_batches(batches)
     _refuse_widened(topic, table, schema)
     times = _micros(table.column(time))
@@ -139,12 +141,14 @@ def take(topic: Topic, piece: Slice, schema: pa.Schema, event_time: str | None, 
         times = corrected(times, sent=_micros(table.column(sent_time)), received=_micros(table.column("_appended")))
     rows = table.select(schema.names).append_column("_time", times)
     if not times.null_count:
-        return Taken(rows, None)
+        return Decoded(rows, None)
     dead = _dead(topic, piece, names, f'the event time "{time}" is null', times.is_null())
-    return Taken(rows.filter(times.is_valid()), dead)
+    return Decoded(rows.filter(times.is_valid()), dead)
 
 
-def take_changes(topic: Topic, piece: Slice, schema: pa.Schema, event_time: str | None, key: Sequence[str]) -> Taken:
+def decode_changes(
+    topic: Topic, piece: OffsetRange, schema: pa.Schema, event_time: str | None, key: Sequence[str]
+) -> Decoded:
     """Read a slice as changes of rows by key: `_weight` is 1 for an upsert, -1 for a delete.
 
     Records with a null in their key are dead letters, and upserts without an event time. A delete may have none: its
@@ -158,7 +162,7 @@ def take_changes(topic: Topic, piece: Slice, schema: pa.Schema, event_time: str 
     batches = list(topic.batches(piece.partition, piece.first, piece.last, columns=names, sealed=True))
     if not batches:
         fields = [(field.name, field.type) for field in schema]
-        return Taken(pa.schema([*fields, ("_weight", pa.int32()), ("_time", pa.int64())]).empty_table(), None)
+        return Decoded(pa.schema([*fields, ("_weight", pa.int32()), ("_time", pa.int64())]).empty_table(), None)
     table = pa.Table.from_batches(batches)
     _refuse_widened(topic, table, schema)
     deleted, times = table.column("_deleted"), _micros(table.column("_time"))
@@ -175,8 +179,8 @@ def take_changes(topic: Topic, piece: Slice, schema: pa.Schema, event_time: str 
     }
     dead = [_dead(topic, piece, names, why, bad) for why, bad in reasons.items() if pc.any(bad).as_py()]
     if not dead:
-        return Taken(rows, None)
-    return Taken(rows.filter(pc.invert(pc.or_(keyless, timeless))), pa.concat_tables(dead))
+        return Decoded(rows, None)
+    return Decoded(rows.filter(pc.invert(pc.or_(keyless, timeless))), pa.concat_tables(dead))
 
 
 def corrected(times: pa.ChunkedArray, *, sent: pa.ChunkedArray, received: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -212,7 +216,7 @@ def _micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([chunk.view(pa.int64()) for chunk in column.chunks], pa.int64())
 
 
-def _dead(topic: Topic, piece: Slice, names: list[str], reason: str, chosen: pa.ChunkedArray) -> pa.Table:
+def _dead(topic: Topic, piece: OffsetRange, names: list[str], reason: str, chosen: pa.ChunkedArray) -> pa.Table:
     batches = topic.batches(piece.partition, piece.first, piece.last, columns=[*names, "_offset"], sealed=True)
     table = pa.Table.from_batches(batches)
     bad = table.filter(chosen)

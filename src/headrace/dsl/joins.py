@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class JoinOptions:
     """What the user said of a join, as it was said."""
 
     on: str | Sequence[str] | Mapping[str, str]
@@ -37,7 +37,7 @@ class Said:
     suffix: str = "_right"
 
 
-def joined(app: App, left: Node, right: Node, said: Said) -> Join:
+def joined(app: App, left: Node, right: Node, said: JoinOptions) -> Join:
     """Return the step that a `join` is, all of it checked.
 
     Raises:
@@ -60,7 +60,7 @@ def joined(app: App, left: Node, right: Node, said: Said) -> Join:
 # ---- which join it is ----
 
 
-def _chosen(left: Node, right: Node, said: Said) -> Join:
+def _chosen(left: Node, right: Node, said: JoinOptions) -> Join:
     common: dict[str, Any] = {
         "left": left,
         "right": right,
@@ -153,7 +153,7 @@ def _pairs(on: object, left: Node, right: Node) -> tuple[tuple[str, str], ...]:
     return pairs
 
 
-def _unsaid(said: Said, names: Sequence[str], why: str) -> None:
+def _unsaid(said: JoinOptions, names: Sequence[str], why: str) -> None:
     for name in names:
         if getattr(said, name) is not None:
             raise InvalidPlan(

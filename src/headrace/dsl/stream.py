@@ -12,7 +12,7 @@ from headrace.base.errors import InvalidPlan, SealedColumn, WrongColumnType
 from headrace.base.names import check_identifier, check_topic, quote
 from headrace.base.schema import as_schema, to_ddl, type_name
 from headrace.base.time import duration
-from headrace.dsl.joins import Said, joined
+from headrace.dsl.joins import JoinOptions, joined
 from headrace.plan import check
 from headrace.plan.expressions import Scalar, calls_of, condition, scalar
 from headrace.plan.nodes import Dedupe, Explode, Late, Latest, MapBatches, Select, Stateful, Top, Union, Where
@@ -339,7 +339,7 @@ class Stream(Handle):
 
         """
         same_app(self, other, "join")
-        said = Said(on=on, how=how, within=within, as_of=as_of, grace=grace, where=where, suffix=suffix)
+        said = JoinOptions(on=on, how=how, within=within, as_of=as_of, grace=grace, where=where, suffix=suffix)
         return Stream(self._app, joined(self._app, self._node, other._node, said))
 
     @property

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headrace.base.errors import InvalidPlan
 from headrace.base.names import check_topic
-from headrace.dsl.joins import Said, joined
+from headrace.dsl.joins import JoinOptions, joined
 from headrace.dsl.stream import Handle, Stream, same_app, united
 from headrace.plan import check
 from headrace.plan.joins import TableJoin
@@ -102,7 +102,7 @@ class Table(Handle):
 
         """
         same_app(self, other, "join")
-        said = Said(on=on, how=how, where=where, suffix=suffix)
+        said = JoinOptions(on=on, how=how, where=where, suffix=suffix)
         return Table(self._app, joined(self._app, self._node, other._node, said))
 
     def union(self, *others: Handle) -> Table:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.base.time import Clock
-    from headrace.connect.embedded import Slice
+    from headrace.connect.embedded import OffsetRange
     from headrace.kernels.state.state import Head
     from headrace.plan.nodes import Node
     from headrace.plan.plan import Plan
@@ -69,7 +69,7 @@ class Work:
     """An epoch to be run: its input and what every task of it must know."""
 
     epoch: int
-    slices: tuple[Slice, ...]
+    slices: tuple[OffsetRange, ...]
     before: Commit
     began: float
 
@@ -180,15 +180,15 @@ class Engine:
         )
 
     @property
-    def settled(self) -> bool:
+    def needs_no_epoch(self) -> bool:
         """Whether another epoch would change nothing: all is read, and every step has met its watermark."""
-        return self.caught_up and not self._known(self.last).unsettled
+        return self.caught_up and not self._known(self.last).watermarks_moved
 
     @property
     def caught_up(self) -> bool:
         """Whether another epoch would give nothing out: steps may still have to forget what time has closed."""
         last = self._known(self.last)
-        return not last.due and not self.inputs.unread(last, 1) and not self.inputs.wakes(last, self._now())
+        return not last.due and not self.inputs.unread(last, 1) and not self.inputs.clock_epoch_due(last, self._now())
 
     def _now(self) -> int:
         return self.settings.clock.now()

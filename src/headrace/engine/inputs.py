@@ -9,17 +9,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import RecordsGone, UnreadableRecord
-from headrace.connect.embedded import Slice, take, take_changes
-from headrace.engine.marks import Cuts
+from headrace.connect.embedded import OffsetRange, decode_changes, take
+from headrace.engine.marks import EpochBoundaries
 from headrace.engine.pace import share
 from headrace.engine.storage import SourceProgress
-from headrace.engine.watermarks import Backlog, Promise, of_source
+from headrace.engine.watermarks import Backlog, SourceWatermark, of_source
 from headrace.plan.nodes import ReadSource, TopicSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.connect.embedded import Taken
+    from headrace.connect.embedded import Decoded
     from headrace.engine.storage import Commit
     from headrace.log import Log, Topic
 
@@ -32,11 +32,11 @@ class Inputs:
 
     sources: Mapping[str, TopicSource | ReadSource]
     log: Log
-    cuts: Cuts = field(init=False)
+    cuts: EpochBoundaries = field(init=False)
 
     def __post_init__(self) -> None:
         """Read other apps' marks in the same log."""
-        self.cuts = Cuts(self.log)
+        self.cuts = EpochBoundaries(self.log)
 
     def backlog(self, source: str) -> Backlog | None:
         """Return where a source's topic starts and ends now; None for a source that is no topic."""
@@ -47,7 +47,7 @@ class Inputs:
         ends, starts = topic.end_offsets(), topic.start_offsets()
         return Backlog({str(p): end for p, end in ends.items()}, {str(p): start for p, start in starts.items()})
 
-    def unread(self, commit: Commit, limit: int) -> list[Slice]:
+    def unread(self, commit: Commit, limit: int) -> list[OffsetRange]:
         """Return slices of what a commit has not read, of all sources and partitions in equal parts.
 
         What other apps published together is taken together, even where that is more than `limit` (`marks.Cuts`).
@@ -66,7 +66,7 @@ class Inputs:
         )
         return [replace(piece, last=end) for piece, end in zip(whole, ends, strict=True) if end > piece.first]
 
-    def _behind(self, source: str, progress: SourceProgress) -> list[Slice]:
+    def _behind(self, source: str, progress: SourceProgress) -> list[OffsetRange]:
         backlog, node = self.backlog(source), self.sources[source]
         if backlog is None or not isinstance(node, TopicSource):
             return []
@@ -77,11 +77,11 @@ class Inputs:
                 known = progress.offsets[partition]
                 raise RecordsGone(node.topic, int(partition), first=known, start=first)
             if end > first:
-                piece = Slice(source=source, topic=node.topic, partition=int(partition), first=first, last=end)
+                piece = OffsetRange(source=source, topic=node.topic, partition=int(partition), first=first, last=end)
                 made.append(piece)
         return made
 
-    def lost(self, before: Commit, slices: Sequence[Slice]) -> dict[str, int]:
+    def lost(self, before: Commit, slices: Sequence[OffsetRange]) -> dict[str, int]:
         """Return by source how many records retention took between what a commit has read and the slices after it."""
         begins: dict[tuple[str, str], int] = {}
         for piece in slices:  # a partition may have several, one for each task
@@ -104,14 +104,14 @@ class Inputs:
 
     def promises(
         self, progress: Mapping[str, SourceProgress], before: Mapping[str, int | None], now: int
-    ) -> dict[str, Promise]:
+    ) -> dict[str, SourceWatermark]:
         """Return the sources' watermarks at an instant; `before` are those that they had."""
         return {
             name: of_source(node, progress.get(name, NOTHING_READ), self.backlog(name), before.get(name), now)
             for name, node in self.sources.items()
         }
 
-    def wakes(self, commit: Commit, now: int) -> bool:
+    def clock_epoch_due(self, commit: Commit, now: int) -> bool:
         """Return whether an epoch is due by the clock alone: a source has fallen idle, or is idle and windows wait.
 
         Also where the clock was set back: quiet partitions are timed anew from there.
@@ -127,19 +127,19 @@ class Inputs:
                 return True
         return False
 
-    def indexed(self, piece: Slice) -> bool:
+    def indexed(self, piece: OffsetRange) -> bool:
         """Return whether the log's time index knows the event times of a slice; else the task that reads it says."""
         node = self.sources[piece.source]
         assert isinstance(node, TopicSource)  # noqa: S101 -- only topics are read by slices
         return node.sent_time is None and node.event_time in (None, self.log.topic(piece.topic).event_time)
 
-    def max_time(self, piece: Slice) -> int | None:
+    def max_time(self, piece: OffsetRange) -> int | None:
         """Return the greatest event time of a slice where the log's time index knows it."""
         if not self.indexed(piece):
             return None
         return self.log.topic(piece.topic).max_time(piece.partition, piece.first, piece.last)
 
-    def take(self, piece: Slice) -> Taken:
+    def take(self, piece: OffsetRange) -> Decoded:
         """Read a slice: good rows and dead letters.
 
         Raises:
@@ -160,7 +160,7 @@ class Inputs:
         return taken
 
 
-def _taken(topic: Topic, piece: Slice, node: TopicSource) -> Taken:
+def _taken(topic: Topic, piece: OffsetRange, node: TopicSource) -> Decoded:
     if node.upserts:
-        return take_changes(topic, piece, node.schema, node.event_time, node.record_key)
+        return decode_changes(topic, piece, node.schema, node.event_time, node.record_key)
     return take(topic, piece, node.schema, node.event_time, node.sent_time)

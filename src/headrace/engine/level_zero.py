@@ -15,14 +15,14 @@ from headrace.kernels.task import stage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.connect.embedded import Slice
+    from headrace.connect.embedded import OffsetRange
     from headrace.engine.inputs import Inputs
     from headrace.kernels.duck import Duck
     from headrace.kernels.spec import Program
     from headrace.kernels.task import Outcome, Report, Task
 
 
-def run_slices(duck: Duck, program: Program, here: Task, inputs: Inputs, slices: Sequence[Slice]) -> Outcome:
+def run_slices(duck: Duck, program: Program, here: Task, inputs: Inputs, slices: Sequence[OffsetRange]) -> Outcome:
     """Read slices and run level 0 on them, all at once.
 
     Raises:
@@ -40,7 +40,7 @@ def run_slices(duck: Duck, program: Program, here: Task, inputs: Inputs, slices:
         if taken.dead is not None:
             dead.append((piece, taken.dead))
     outcome = LevelRun(duck, program.levels[0], here).run(deltas)
-    bury(outcome.report, here, dead)
+    stage_dead_letters(outcome.report, here, dead)
     outcome.report.times = times
     return outcome
 
@@ -52,7 +52,7 @@ def _saw(times: dict[str, int], partition: str, rows: pa.Table) -> None:
         times[partition] = max(greatest, times.get(partition, greatest))
 
 
-def bury(report: Report, here: Task, dead: Sequence[tuple[Slice, pa.Table]]) -> None:
+def stage_dead_letters(report: Report, here: Task, dead: Sequence[tuple[OffsetRange, pa.Table]]) -> None:
     """Stage dead letters for `<topic>.dead`, and count them."""
     by_topic: dict[str, list[pa.Table]] = {}
     for piece, letters in dead:

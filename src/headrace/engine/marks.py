@@ -126,7 +126,7 @@ Place = tuple[str, int]
 
 
 @dataclass
-class Cuts:
+class EpochBoundaries:
     """Where an epoch's input may end: between the epochs of the apps that it comes from."""
 
     log: Log

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.connect.embedded import Slice
+    from headrace.connect.embedded import OffsetRange
 
 TARGET_SECONDS = 3.0
 LEAST_ROWS = 1_000
@@ -66,7 +66,7 @@ def share(unread: Sequence[int], limit: int) -> list[int]:
     return taken
 
 
-def total(slices: Sequence[Slice]) -> int:
+def total(slices: Sequence[OffsetRange]) -> int:
     """Return the rows of slices."""
     return sum(piece.rows for piece in slices)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.errors import HeadraceError, PlanError, did_you_mean
 from headrace.engine.identity import withdrawing
 from headrace.engine.storage import Commit, Storage
-from headrace.engine.watermarks import Promise, advance
+from headrace.engine.watermarks import SourceWatermark, advance
 from headrace.plan.sinks import TopicSink, ViewSink
 from headrace.views.sqlite import SqliteViews
 
@@ -31,7 +31,7 @@ VIEWS = "views.db"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loss:
+class ResetImpact:
     """What a reset takes away, and what it leaves: `steps` and `views` with their rows, `topics` that stay."""
 
     epoch: int | None
@@ -46,7 +46,7 @@ class Loss:
         return self.epoch is None and not self.steps and not self.views
 
 
-def would_lose(plan: Plan, path: Path, step: str | None = None) -> Loss:
+def would_lose(plan: Plan, path: Path, step: str | None = None) -> ResetImpact:
     """Return what `reset` would take away; changes nothing.
 
     Raises:
@@ -66,7 +66,7 @@ def would_lose(plan: Plan, path: Path, step: str | None = None) -> Loss:
         _refuse_half(plan, step, steps, commit)
         views = _views_of(plan, path, steps)
         topics = [sink.topic for sink in plan.sinks if isinstance(sink, TopicSink) and _fed_by(plan, sink.up, steps)]
-    return Loss(
+    return ResetImpact(
         epoch=last,
         steps={name: rows.get(name, 0) for name in steps},
         views=views,
@@ -75,7 +75,7 @@ def would_lose(plan: Plan, path: Path, step: str | None = None) -> Loss:
     )
 
 
-def reset(plan: Plan, path: Path, step: str | None = None, *, sync: bool = True) -> Loss:
+def reset(plan: Plan, path: Path, step: str | None = None, *, sync: bool = True) -> ResetImpact:
     """Forget everything but the topics, or a step with what is below it; return what was lost.
 
     After a whole reset the app reads its topics from their start and appends to its output topics again. After a
@@ -113,7 +113,7 @@ def resume(storage: Storage) -> None:
     (storage.path / NOTE).unlink(missing_ok=True)
 
 
-def _note(plan: Plan, storage: Storage, loss: Loss | None) -> dict[str, Any]:
+def _note(plan: Plan, storage: Storage, loss: ResetImpact | None) -> dict[str, Any]:
     if loss is None:
         return {"whole": True, "id": uuid.uuid4().hex}
     steps = sorted(loss.steps)
@@ -191,7 +191,7 @@ def _watermarks(plan: Plan, storage: Storage, steps: list[str]) -> dict[str, int
     if last is None:
         return {}
     commit = storage.read_commit(last)
-    promises = {plan.name(node): Promise(commit.outputs.get(plan.name(node))) for node in plan.sources()}
+    promises = {plan.name(node): SourceWatermark(commit.outputs.get(plan.name(node))) for node in plan.sources()}
     stateful = [plan.name(node) for node in plan.stateful()]
     used = {name: None if name in steps else commit.watermarks.get(name) for name in stateful}
     for _ in stateful:  # each round brings a promise one step further down

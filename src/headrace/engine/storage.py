@@ -67,7 +67,7 @@ class Commit:
     carrier: str = ""
 
     @property
-    def unsettled(self) -> bool:
+    def watermarks_moved(self) -> bool:
         """Whether an epoch without input would change something: a watermark that no step has worked with yet."""
         return self.watermarks != self.previous
 

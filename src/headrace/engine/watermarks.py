@@ -26,7 +26,7 @@ WHOLE = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class SourceWatermark:
     """No more rows before `before` (None: no promise yet). An idle source holds nobody back."""
 
     before: int | None
@@ -47,13 +47,13 @@ class Backlog:
 
 def of_source(
     node: TopicSource | ReadSource, progress: SourceProgress, backlog: Backlog | None, before: int | None, now: int
-) -> Promise:
+) -> SourceWatermark:
     """Return a source's watermark after what has been read of it; it never goes back from `before`.
 
     Once all of it is idle, its watermark goes on with the clock, so that windows close when nothing comes.
     """
     if progress.ended:
-        return Promise(END_OF_TIME)
+        return SourceWatermark(END_OF_TIME)
     partitions = (set(progress.times) or {WHOLE}) if backlog is None else set(backlog.ends)
     held: list[int | None] = []
     resting: list[int | None] = []
@@ -63,13 +63,13 @@ def of_source(
         if time is None and not unread and progress.times:
             continue  # an empty partition does not hold the others back
         promise = None if time is None else time - node.out_of_order
-        (resting if _rests(node, progress, partition, unread, now) else held).append(promise)
+        (resting if _is_idle(node, progress, partition, unread, now) else held).append(promise)
     known = [promise for promise in held or resting if promise is not None]
     complete = len(known) == len(held or resting)
     if held:
-        return Promise(_later(before, min(known) if complete else None))
+        return SourceWatermark(_later(before, min(known) if complete else None))
     least = max(known) + _silent(node, progress, now) if known else None
-    return Promise(_later(before, least), idle=bool(resting))
+    return SourceWatermark(_later(before, least), idle=bool(resting))
 
 
 def _silent(node: TopicSource | ReadSource, progress: SourceProgress, now: int) -> int:
@@ -78,21 +78,21 @@ def _silent(node: TopicSource | ReadSource, progress: SourceProgress, now: int) 
     return max(0, now - max(progress.active.values(), default=now) - (node.idle_after or 0)) // step * step
 
 
-def _rests(node: TopicSource | ReadSource, progress: SourceProgress, partition: str, unread: int, now: int) -> bool:
+def _is_idle(node: TopicSource | ReadSource, progress: SourceProgress, partition: str, unread: int, now: int) -> bool:
     if unread or node.idle_after is None:
         return False
     return now - progress.active.get(partition, now) >= node.idle_after
 
 
 def advance(
-    plan: Plan, sources: Mapping[str, Promise], used: Mapping[str, int | None], waiting: Mapping[str, int]
+    plan: Plan, sources: Mapping[str, SourceWatermark], used: Mapping[str, int | None], waiting: Mapping[str, int]
 ) -> tuple[dict[str, int | None], dict[str, int | None]]:
     """Return what each step promises after an epoch, and what each stateful step works with in the next.
 
     `used` is what the stateful steps worked with in the epoch, `waiting` the least event time of the rows that wait in
     a step, where some do.
     """
-    promises: dict[int, Promise] = {}
+    promises: dict[int, SourceWatermark] = {}
     watermarks: dict[str, int | None] = {}
     for node in plan.nodes:
         name = plan.name(node)
@@ -102,7 +102,7 @@ def advance(
         incoming = _least([promises[id(up)] for up in _feeds(node)])
         if isinstance(node, Stateful):
             watermarks[name] = _later(used.get(name), incoming.before)
-            promises[id(node)] = Promise(_held(used.get(name), waiting.get(name), node), incoming.idle)
+            promises[id(node)] = SourceWatermark(_held(used.get(name), waiting.get(name), node), incoming.idle)
         else:
             promises[id(node)] = incoming
     return {plan.name(node): promises[id(node)].before for node in plan.nodes}, watermarks
@@ -149,11 +149,11 @@ def _later(one: int | None, other: int | None) -> int | None:
     return max(known, default=None)
 
 
-def _least(promises: list[Promise]) -> Promise:
+def _least(promises: list[SourceWatermark]) -> SourceWatermark:
     awake = [promise for promise in promises if not promise.idle]
     if not awake:  # one that never had a row holds nobody back
         known = [promise.before for promise in promises if promise.before is not None]
-        return Promise(min(known, default=None), bool(promises))
+        return SourceWatermark(min(known, default=None), bool(promises))
     if any(promise.before is None for promise in awake):
-        return Promise(None)
-    return Promise(min(promise.before for promise in awake if promise.before is not None))
+        return SourceWatermark(None)
+    return SourceWatermark(min(promise.before for promise in awake if promise.before is not None))

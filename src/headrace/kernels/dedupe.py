@@ -108,10 +108,10 @@ class Deduping:
         if self.state.least(SEEN, FIRST) is None:
             return places
         keys = rows.select(self._keys)
-        asked = self._at(keys, places)
-        seen = self.state.near(SEEN, self._keys, asked)
+        probe = self._at(keys, places)
+        seen = self.state.lookup(SEEN, self._keys, probe)
         same = self.state.matching(SEEN, "d", "s", nulls=with_nulls([keys]))
-        return self._places(f"{asked} d ANTI JOIN {seen} s ON {same}")
+        return self._places(f"{probe} d ANTI JOIN {seen} s ON {same}")
 
     def _in_order(self, rows: pa.Table, places: Places) -> Places:
         """Return the places of some rows in order of time; SQL orders those of which others have the same time."""

@@ -73,7 +73,7 @@ class Upserting:
         """Return SQL for the records and, beside each, the kept row of its key as `o_…`."""
         olds = [f"s.{name} AS o_{name}" for name in (*self._values, "_time")]
         same = self.state.matching(ROWS, "d", "s", nulls=nulls)
-        near = self.state.near(ROWS, self._keys, rows)
+        near = self.state.lookup(ROWS, self._keys, rows)
         behind = "WHERE s._time IS NULL OR d._time >= s._time" if self.keeping.by_time else ""
         return (
             f"SELECT d.*, {', '.join([*olds, 's.rowid AS o_row'])} FROM {rows} d LEFT JOIN {near} s ON {same} {behind}"

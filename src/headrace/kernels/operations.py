@@ -20,26 +20,26 @@ from headrace.kernels.groups.partial import partial
 from headrace.kernels.groups.sessions import Sessions
 from headrace.kernels.groups.sliding import Sliding
 from headrace.kernels.groups.window_top import WindowTopping
-from headrace.kernels.joins import lookup_join, stream_join, table_join, version_join
+from headrace.kernels.joins import as_of_join, lookup_join, stream_join, table_join
 from headrace.kernels.latest import Upserting, arrived, kept_rows
 from headrace.kernels.order import placed
 from headrace.kernels.spec import (
     Apply,
     Arrival,
     AsOfJoin,
-    Best,
+    AssignPane,
     Call,
     Dedupe,
-    InForce,
-    Judge,
+    EffectiveTimes,
     LookupJoin,
     Merge,
-    Number,
+    NumberArrivals,
     Op,
     Partial,
-    Place,
+    PartialTop,
     Query,
     Send,
+    SplitLate,
     Stage,
     StatefulOp,
     StreamJoin,
@@ -116,8 +116,8 @@ def _merge(op: Merge, run: LevelRun) -> None:
         run.came(op.late, [merging.late])
 
 
-@do.register(Judge)
-def _judge(op: Judge, run: LevelRun) -> None:
+@do.register(SplitLate)
+def _judge(op: SplitLate, run: LevelRun) -> None:
     taken, late, counts = dedupe.judged(run.materialized(op.input), op.reach, run.task.watermarks.get(op.step))
     run.count(op.step, counts)
     run.came(op.output, taken)
@@ -134,8 +134,8 @@ def _dedupe(op: Dedupe, run: LevelRun) -> None:
     run.came(op.output, [delta] if delta is not None and delta.num_rows else [])
 
 
-@do.register(Place)
-def _place(op: Place, run: LevelRun) -> None:
+@do.register(AssignPane)
+def _place(op: AssignPane, run: LevelRun) -> None:
     rows = run.relation(op.input)
     if rows is None:
         return
@@ -147,8 +147,8 @@ def _place(op: Place, run: LevelRun) -> None:
         run.came(op.late, [made.late])
 
 
-@do.register(Best)
-def _best(op: Best, run: LevelRun) -> None:
+@do.register(PartialTop)
+def _best(op: PartialTop, run: LevelRun) -> None:
     parts = run.materialized(op.input)
     if op.ranking.panes is None:
         run.count(op.step, top.counted(parts))
@@ -216,25 +216,25 @@ def _lookup(op: LookupJoin, run: LevelRun) -> None:
 def _table_join(op: TableJoin, run: LevelRun) -> None:
     left, right = (run.materialized(number) for number in op.inputs)
     if left or right:
-        delta = table_join.TableJoining(run.duck, op.meeting, run.states[op.step]).run(left, right)
+        delta = table_join.TableJoining(run.duck, op.join, run.states[op.step]).run(left, right)
         run.count(op.step, Counts(rows_in=sum(part.num_rows for part in (*left, *right)), rows_out=delta.num_rows))
         run.came(op.output, [delta] if delta.num_rows else [])
 
 
-@do.register(InForce)
-def _in_force(op: InForce, run: LevelRun) -> None:
+@do.register(EffectiveTimes)
+def _in_force(op: EffectiveTimes, run: LevelRun) -> None:
     run.came(op.output, lookup_join.in_force(run.duck, run.materialized(op.input), op.key))
 
 
-@do.register(Number)
-def _number(op: Number, run: LevelRun) -> None:
+@do.register(NumberArrivals)
+def _number(op: NumberArrivals, run: LevelRun) -> None:
     run.came(op.output, placed(run.materialized(op.input), task=run.task.shard))
 
 
 @do.register(AsOfJoin)
 def _version(op: AsOfJoin, run: LevelRun) -> None:
     now, before = run.task.watermarks.get(op.step), run.task.previous.get(op.step)
-    dating = version_join.Dating(run.duck, op, run.keyed(op.step), now, before)
+    dating = as_of_join.AsOfJoining(run.duck, op, run.keyed(op.step), now, before)
     dating.run(run.materialized(op.left), run.materialized(op.right))
     run.count(op.step, dating.counts)
     run.came(op.output, dating.out)
@@ -282,7 +282,7 @@ def looked_up(op: StatefulOp) -> bool:
 
 def lets_out(op: StatefulOp) -> bool:
     """Whether what an operation keeps comes out by time alone: so that an epoch without rows may have much to do."""
-    return isinstance(op, AsOfJoin) or (isinstance(op, StreamJoin) and op.meeting.how != "inner")
+    return isinstance(op, AsOfJoin) or (isinstance(op, StreamJoin) and op.join.how != "inner")
 
 
 @kept.register(Merge)
@@ -302,7 +302,7 @@ def _looked_up(op: LookupJoin) -> tuple[TableSpec, ...]:
 
 @kept.register(AsOfJoin)
 def _dated(op: AsOfJoin) -> tuple[TableSpec, ...]:
-    return version_join.tables(op)
+    return as_of_join.tables(op)
 
 
 @kept.register(Dedupe)
@@ -322,4 +322,4 @@ def _buffers(op: StreamJoin) -> tuple[TableSpec, ...]:
 
 @kept.register(TableJoin)
 def _sides(op: TableJoin) -> tuple[TableSpec, ...]:
-    return table_join.tables(op.meeting)
+    return table_join.tables(op.join)

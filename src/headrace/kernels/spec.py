@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.base.calendar import Calendar
-    from headrace.kernels.joins.meeting import Meeting
+    from headrace.kernels.joins.join_spec import JoinSpec
 
 Column = tuple[str, str]
 """A column's name and its type in DuckDB."""
@@ -218,7 +218,7 @@ class Merge(StatefulOp):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judge(Op):
+class SplitLate(Op):
     """Rows more than `reach` microseconds behind the watermark are late; the others go on."""
 
     input: int
@@ -258,7 +258,7 @@ class Ranking:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place(Op):
+class AssignPane(Op):
     """Rows with the pane that each is in; those whose windows are all closed are late."""
 
     input: int
@@ -268,7 +268,7 @@ class Place(Op):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Best(Op):
+class PartialTop(Op):
     """Before the exchange, of rows that only come: the first of each group in this part."""
 
     input: int
@@ -278,7 +278,10 @@ class Best(Op):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Top(StatefulOp):
-    """Rows into the ranking that is kept; gives the delta of the first of each group. `counts`: `Best` did not."""
+    """Rows into the ranking that is kept; gives the delta of the first of each group.
+
+    `counts`: `PartialTop` did not.
+    """
 
     input: int
     output: int
@@ -338,7 +341,7 @@ class StreamJoin(StatefulOp):
     inputs: tuple[int, int]
     output: int
     late: int
-    meeting: Meeting
+    join: JoinSpec
     low: int
     high: int
     grace: int
@@ -356,7 +359,7 @@ class LookupJoin(StatefulOp):
     left: int
     right: int
     output: int
-    meeting: Meeting
+    join: JoinSpec
     ordered: bool
 
 
@@ -368,11 +371,11 @@ class TableJoin(StatefulOp):
 
     inputs: tuple[int, int]
     output: int
-    meeting: Meeting
+    join: JoinSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InForce(Op):
+class EffectiveTimes(Op):
     """Changes of a table, in their order, with the times from which they are in force: none before an earlier one's.
 
     `key` tells whose change it is.
@@ -384,7 +387,7 @@ class InForce(Op):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Number(Op):
+class NumberArrivals(Op):
     """Rows with `_order`: how they arrived, whatever an exchange does to them."""
 
     input: int
@@ -404,7 +407,7 @@ class AsOfJoin(StatefulOp):
     right: int
     output: int
     late: int
-    meeting: Meeting
+    join: JoinSpec
     at: str
     identity: tuple[str, ...]
     grace: int

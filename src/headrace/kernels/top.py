@@ -87,7 +87,7 @@ class Topping:
         """Bring the multiset of all rows up to date."""
         columns = [f"d.{name}" for name in [*columns_of(self.ranking), *made_of(self.ranking)]]
         count = f"(coalesce(s.{COUNT}, 0) + d.{COUNT})::BIGINT AS {COUNT}"
-        near = self.state.near(ROWS, columns_of(self.ranking), changed)
+        near = self.state.lookup(ROWS, columns_of(self.ranking), changed)
         same = self.state.matching(ROWS, "d", "s", nulls=self._nulls)
         rows = self.duck.arrow(
             f"SELECT {', '.join([*columns, count, 's.rowid AS o_row'])} FROM {changed} d LEFT JOIN {near} s ON {same}"
@@ -103,7 +103,7 @@ class Topping:
         columns = [*(f"s.{name}" for name in names), "s.rowid AS o_row"]
         touched = f"(SELECT DISTINCT {', '.join(group_of(self.ranking)) or '1'} FROM {changed})"
         kept = (
-            f"SELECT {', '.join(columns)} FROM {self.state.near(BEST, group_of(self.ranking), touched)} s "
+            f"SELECT {', '.join(columns)} FROM {self.state.lookup(BEST, group_of(self.ranking), touched)} s "
             f"SEMI JOIN {touched} t ON {alike('s', 't', group_of(self.ranking))}"
         )
         ahead = "NULL::BIGINT" if self.ranking.rank is None else self._ahead()
@@ -133,7 +133,7 @@ class Topping:
             return once
         every = (
             f"SELECT {', '.join(f's.{name}' for name in [*names, COUNT])} "
-            f"FROM {self.state.near(ROWS, group_of(self.ranking), 'top_shrunk')} s "
+            f"FROM {self.state.lookup(ROWS, group_of(self.ranking), 'top_shrunk')} s "
             f"SEMI JOIN top_shrunk t ON {alike('s', 't', group_of(self.ranking))} "
             f"WHERE s.{COUNT} > 0"  # after a reset rows may go that were never seen to come
         )

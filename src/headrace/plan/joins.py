@@ -200,7 +200,8 @@ class TableJoin(Join):
         """The columns that tell its rows apart, or None where none do.
 
         The shared key where both sides are joined on their whole keys; the left one where the right side is joined on
-        its whole key and every row has a left side; both otherwise. Of a full join that needs more, see `_distinguishable`.
+        its whole key and every row has a left side; both otherwise. A full join needs more: see
+        `_distinguishable`.
         """
         left, right = self.left.key, self.right.key
         if left is None or (right is None and self.how not in ("semi", "anti")):

@@ -150,7 +150,7 @@ class Driver:
     def run(self) -> None:
         """Run epochs until another would change nothing; at least one if anything was sent."""
         for _ in range(MOST_STEPS):
-            if self._running.settled:
+            if self._running.needs_no_epoch:
                 return
             self.step()
         raise PlanError(f"the app did not come to rest within {MOST_STEPS} epochs")

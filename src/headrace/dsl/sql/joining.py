@@ -12,8 +12,8 @@ from sqlglot import exp
 
 from headrace.base.errors import InvalidQuery, UnsupportedQuery
 from headrace.dsl.sql import subqueries
+from headrace.dsl.sql.join_builder import JoinBuilder
 from headrace.dsl.sql.marks import mark, number_of, numbers, placed, sides
-from headrace.dsl.sql.meeting import Meeting
 from headrace.dsl.sql.output import column, selected
 from headrace.dsl.sql.reading import check_parts, shown
 from headrace.dsl.sql.relation import (
@@ -280,11 +280,11 @@ class Joins:
     def _join(self, number: int) -> None:
         item = self.items[number]
         item.relation = self._pruned(number, self._narrowed(number, item.relation))
-        meeting = Meeting(self, number)
-        self.items[0].relation = self.items[0].relation.under(meeting.made())
+        builder = JoinBuilder(self, number)
+        self.items[0].relation = self.items[0].relation.under(builder.made())
         self.joined.add(number)
-        self.pool = [test for test in self.pool if test not in meeting.used]
-        later = [test for test in self.ons.pop(number, []) if test not in meeting.used]
+        self.pool = [test for test in self.pool if test not in builder.used]
+        later = [test for test in self.ons.pop(number, []) if test not in builder.used]
         if later and any(each.how in ("right", "full") for each in self.items):
             raise UnsupportedQuery(
                 shown(item.tree), "these joins cannot be put in order", hint="Nest them: from (…) as t."

@@ -8,7 +8,7 @@ from headrace.base.names import quote
 from headrace.base.schema import duckdb_type
 from headrace.kernels.aggregates import sketches
 from headrace.kernels.aggregates.accumulators import Accumulators
-from headrace.kernels.aggregates.asked import Asked
+from headrace.kernels.aggregates.aggregate_spec import AggregateSpec
 from headrace.kernels.spec import Grouping, Panes, Session, Sliding, UserAggregate
 from headrace.plan.expressions import calls_of, drawn_apart
 from headrace.plan.expressions.sketches import Sketch
@@ -27,7 +27,7 @@ def grouping_of(node: Aggregate) -> Grouping:
     for call, given in zip(node.aggregates.calls, arguments, strict=True):
         where = next(read).sql if call.where else None
         kept.add(
-            Asked(
+            AggregateSpec(
                 function=call.function,
                 arguments=tuple(made.sql for made in given),
                 argument_types=tuple(duckdb_type(made.type) for made in given),

@@ -8,8 +8,8 @@ from headrace.base.names import quote
 from headrace.base.schema import duckdb_type
 from headrace.engine.lowering.walk import DELTA, lowered
 from headrace.kernels import spec
-from headrace.kernels.joins.meeting import Meeting
-from headrace.kernels.spec import InForce, Number, Query
+from headrace.kernels.joins.join_spec import JoinSpec
+from headrace.kernels.spec import EffectiveTimes, NumberArrivals, Query
 from headrace.plan.joins import AsOfJoin, LookupJoin, StreamJoin, TableJoin
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def _stream_join(node: StreamJoin, to: Lowering) -> None:
         inputs=inputs,
         output=output,
         late=late,
-        meeting=meeting_of(node),
+        join=meeting_of(node),
         low=node.low,
         high=node.high,
         grace=node.grace,
@@ -40,10 +40,8 @@ def _stream_join(node: StreamJoin, to: Lowering) -> None:
 def _lookup(node: LookupJoin, to: Lowering) -> None:
     left, right = brought(node, to)
     output = to.deltas[id(node)] = to.number()
-    ordered, meeting = in_order(node, to), meeting_of(node)
-    made = spec.LookupJoin(
-        step=to.plan.name(node), left=left, right=right, output=output, meeting=meeting, ordered=ordered
-    )
+    ordered, join = in_order(node, to), meeting_of(node)
+    made = spec.LookupJoin(step=to.plan.name(node), left=left, right=right, output=output, join=join, ordered=ordered)
     to.add(to.level(node), made)
 
 
@@ -51,7 +49,7 @@ def _lookup(node: LookupJoin, to: Lowering) -> None:
 def _table_join(node: TableJoin, to: Lowering) -> None:
     inputs = brought(node, to)
     output = to.deltas[id(node)] = to.number()
-    op = spec.TableJoin(step=to.plan.name(node), inputs=inputs, output=output, meeting=meeting_of(node))
+    op = spec.TableJoin(step=to.plan.name(node), inputs=inputs, output=output, join=meeting_of(node))
     to.add(to.level(node), op)
 
 
@@ -67,7 +65,7 @@ def _version(node: AsOfJoin, to: Lowering) -> None:
         right=right,
         output=output,
         late=late,
-        meeting=meeting_of(node),
+        join=meeting_of(node),
         at=_inside("l", node.left)[node.at],
         identity=tuple(inside[name] for name in node.identity),
         grace=node.grace,
@@ -76,14 +74,14 @@ def _version(node: AsOfJoin, to: Lowering) -> None:
     to.add(to.level(node), op)
 
 
-def meeting_of(node: Join) -> Meeting:
+def meeting_of(node: Join) -> JoinSpec:
     """Return what a join is to the kernels."""
     names = [_inside(letter, up) for letter, up in _sides(node)]
     sides = list(zip(names, node.ups, strict=True))
     left, right = ([(inside[f.name], duckdb_type(f.type)) for f in up.schema] for inside, up in sides)
     keys = tuple(None if up.key is None else tuple(inside[name] for name in up.key) for inside, up in sides)
     by_name = {column.name: column for column in node.columns}
-    return Meeting(
+    return JoinSpec(
         left=tuple(left),
         right=tuple(right),
         on=tuple((names[0][one], names[1][other]) for one, other in node.on),
@@ -123,7 +121,7 @@ def _prepared(node: Join, to: Lowering, arrived: int) -> int:
     """Return the right side's rows with what must be said of them before an exchange parts them."""
     here, step, made = to.level(node.right), to.plan.name(node), to.number()
     if isinstance(node, AsOfJoin):
-        to.add(here, Number(step=step, input=arrived, output=made))
+        to.add(here, NumberArrivals(step=step, input=arrived, output=made))
         return made
     if (
         isinstance(node, LookupJoin)
@@ -132,7 +130,7 @@ def _prepared(node: Join, to: Lowering, arrived: int) -> int:
     ):
         inside = _inside("r", node.right)
         key = tuple(inside[name] for name in node.right.key or ())
-        to.add(here, InForce(step=step, input=arrived, output=made, key=key))
+        to.add(here, EffectiveTimes(step=step, input=arrived, output=made, key=key))
         return made
     return arrived
 

@@ -10,7 +10,18 @@ from headrace.engine.lowering.grouping import called_by, grouping_of, panes_of, 
 from headrace.engine.lowering.walk import DELTA, columns_of, lowered
 from headrace.kernels import spec
 from headrace.kernels.groups.window_top import PANE
-from headrace.kernels.spec import Arrival, Best, Judge, Keeping, Merge, Partial, Place, Query, Ranking, Upsert
+from headrace.kernels.spec import (
+    Arrival,
+    AssignPane,
+    Keeping,
+    Merge,
+    Partial,
+    PartialTop,
+    Query,
+    Ranking,
+    SplitLate,
+    Upsert,
+)
 from headrace.plan.expressions import calls_of, drawn_apart
 from headrace.plan.joins import Join
 from headrace.plan.nodes import CHANGE_TYPE, Aggregate, Dedupe, Late, Latest, Top
@@ -63,7 +74,7 @@ def _dedupe(node: Dedupe, to: Lowering) -> None:
     step, here, there = to.plan.name(node), to.level(node.up), to.level(node)
     late = to.lates[id(node)] = to.number()
     rows = to.number()
-    to.add(here, Judge(step=step, input=to.at(node.up, here), output=rows, late=late, reach=node.within))
+    to.add(here, SplitLate(step=step, input=to.at(node.up, here), output=rows, late=late, reach=node.within))
     if to.plan.exchanged(node):
         rows = to.carried(rows, step, here, there, node.keys)
     output = to.deltas[id(node)] = to.number()
@@ -89,7 +100,7 @@ def _top(node: Top, to: Lowering) -> None:
     early = exchanged and ranking.insert_only
     if early:
         rows, every = to.number(), rows
-        to.add(here, Best(step=step, input=every, output=rows, ranking=ranking))
+        to.add(here, PartialTop(step=step, input=every, output=rows, ranking=ranking))
     if exchanged:
         rows = to.carried(rows, step, here, there, tuple(f"c{names.index(key)}" for key in node.keys))
     output = to.deltas[id(node)] = to.number()
@@ -101,7 +112,7 @@ def _place(node: Top, panes: Panes, to: Lowering) -> int:
     late = to.number() if any(isinstance(each, Late) and each.of is node for each in to.plan.nodes) else None
     to.lates[id(node)] = late or 0
     here, output = to.level(node.up), to.number()
-    to.add(here, Place(step=to.plan.name(node), input=_in_time(node, to), output=output, late=late, panes=panes))
+    to.add(here, AssignPane(step=to.plan.name(node), input=_in_time(node, to), output=output, late=late, panes=panes))
     return output
 
 

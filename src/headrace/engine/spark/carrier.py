@@ -24,8 +24,8 @@ from headrace.engine.spark.imports import importable
 from headrace.engine.spark.quiet_files import quiet_location
 from headrace.engine.spark.reading import encoded
 from headrace.engine.spark.session import query_session, session
+from headrace.engine.spark.single_task import only_topics
 from headrace.engine.spark.source import Gate, data_source
-from headrace.engine.spark.whole import only_topics
 from headrace.plan.nodes import ReadSource, TopicSource
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class SparkCarrier:
         last = self.engine.last
         if epoch <= last.epoch:
             return  # committed before a crash, and published at the start: never computed again
-        manifest = batch if self.is_whole(batch_id) else self._levels(batch)
+        manifest = batch if self.is_single_task(batch_id) else self._levels(batch)
         reports: list[Report] = [each for row in manifest.collect() for each in pickle.loads(bytes(row["rows"]))]  # noqa: S301 -- ours
         began = min((report.began for report in reports if report.began), default=None)
         clock = self.engine.settings.clock
@@ -149,7 +149,7 @@ class SparkCarrier:
         commit = self.engine.commit(work, reports, carrier=self.carrier, ended=self.ended)
         self.engine.publish(commit)
 
-    def is_whole(self, batch_id: int) -> bool:
+    def is_single_task(self, batch_id: int) -> bool:
         """Whether the task that read a batch has run all of its epoch: so the planner said in the batch's offsets."""
         if not only_topics(self.job):
             return False

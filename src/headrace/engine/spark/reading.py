@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.schema import to_ddl
-from headrace.connect.embedded import DEAD, Slice
-from headrace.engine.level_zero import bury
+from headrace.connect.embedded import DEAD, OffsetRange
+from headrace.engine.level_zero import stage_dead_letters
 from headrace.engine.spark import blobs, tasks
 from headrace.kernels.duck import Duck, typed
 from headrace.kernels.level import LevelRun
@@ -61,8 +61,8 @@ def _level_zero(
         try:
             outcome = LevelRun(duck, job.program.levels[0], here).run({intake.output: [rows]})
             if dead is not None:
-                piece = Slice(source=name, topic=name, partition=-1, first=0, last=0)
-                bury(outcome.report, here, [(piece, dead)])
+                piece = OffsetRange(source=name, topic=name, partition=-1, first=0, last=0)
+                stage_dead_letters(outcome.report, here, [(piece, dead)])
             if rows.num_rows:
                 outcome.report.times = {name: {"spark": pc.max(rows.column("_time")).as_py()}}
             yield from blobs.outgoing(outcome)

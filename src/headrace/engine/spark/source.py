@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from headrace.base.time import SystemClock
-from headrace.connect.embedded import Slice
+from headrace.connect.embedded import OffsetRange
 from headrace.engine.pace import most_rows, total
 from headrace.engine.spark import blobs, tasks
-from headrace.engine.spark.whole import is_small, read_whole
+from headrace.engine.spark.single_task import is_small, read_single_task
 from headrace.engine.storage import Commit, Storage
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ FEW_ROWS = 20_000
 class Piece(InputPartition):
     """What one task reads, and whether it runs the whole epoch."""
 
-    def __init__(self, end: dict[str, Any], number: int, slices: Sequence[Slice]) -> None:
+    def __init__(self, end: dict[str, Any], number: int, slices: Sequence[OffsetRange]) -> None:
         super().__init__(number)
         self.epoch = int(end["epoch"])
         self.whole = bool(end.get("whole"))
@@ -128,7 +128,7 @@ class EpochReader(DataSourceStreamReader):
         inputs, clock = self._inputs or self.job.inputs(), SystemClock()
         self._inputs = inputs
         slices = inputs.unread(commit, gate.limit if gate.limit is not None else commit.limit)
-        if not slices and not gate.force and not commit.due and not inputs.wakes(commit, clock.now()):
+        if not slices and not gate.force and not commit.due and not inputs.clock_epoch_due(commit, clock.now()):
             return start
         ends = {name: dict(read) for name, read in start["ends"].items()}
         for piece in slices:
@@ -150,7 +150,7 @@ class EpochReader(DataSourceStreamReader):
         parts = packed(slices, self.job.program.shards) if total(slices) > FEW_ROWS else [slices] if slices else []
         return [Piece(end, number, part) for number, part in enumerate(parts)]
 
-    def _slices(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
+    def _slices(self, start: dict[str, Any], end: dict[str, Any]) -> list[OffsetRange]:
         made = []
         for source, ends in end["ends"].items():
             node = self.job.sources[source]
@@ -158,7 +158,7 @@ class EpochReader(DataSourceStreamReader):
                 first = start["ends"].get(source, {}).get(partition, 0)
                 if last > first:
                     topic: str = node.topic  # type: ignore[union-attr] # only topics have offsets of ours
-                    piece = Slice(source=source, topic=topic, partition=int(partition), first=first, last=last)
+                    piece = OffsetRange(source=source, topic=topic, partition=int(partition), first=first, last=last)
                     made.append(piece)
         return made
 
@@ -166,22 +166,22 @@ class EpochReader(DataSourceStreamReader):
         """Run level 0, of a small epoch all levels."""
         assert isinstance(partition, Piece)  # noqa: S101 -- what `partitions` made
         if partition.whole:
-            return read_whole(self.job, partition.epoch, partition.slices, partition.began)
+            return read_single_task(self.job, partition.epoch, partition.slices, partition.began)
         return tasks.read_slices(self.job, partition.epoch, partition.number, partition.slices, partition.began)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the commit is ours."""
 
 
-def packed(slices: Sequence[Slice], tasks: int) -> list[list[Slice]]:
+def packed(slices: Sequence[OffsetRange], tasks: int) -> list[list[OffsetRange]]:
     """Return slices as the work of at most so many tasks, of about equal rows, in order.
 
     Few large tasks rather than one a partition: each sends a partial group of every key that it meets.
     """
     room = size = -(-total(slices) // tasks)
-    made: list[list[Slice]] = [[]]
+    made: list[list[OffsetRange]] = [[]]
     for piece in slices:
-        rest: Slice | None = piece
+        rest: OffsetRange | None = piece
         while rest is not None:
             if room <= 0 and len(made) < tasks:
                 made.append([])

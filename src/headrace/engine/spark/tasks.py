@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.connect.embedded import Slice
+    from headrace.connect.embedded import OffsetRange
     from headrace.kernels.spec import Level, Program
     from headrace.kernels.task import Outcome, Task
     from headrace.plan.nodes import ReadSource, TopicSource
@@ -75,11 +75,11 @@ class Job:
         """Return the sources, and the log for reading."""
         return Inputs(self.sources, Log(log_path(self.storage, self.topics)))
 
-    def task(self, epoch: int, shard: int, slices: Sequence[Slice] = ()) -> Task:
+    def task(self, epoch: int, shard: int, slices: Sequence[OffsetRange] = ()) -> Task:
         """Return what a task of an epoch must know, under an attempt's name of its own."""
         return self.tasks(epoch, slices)(shard)
 
-    def tasks(self, epoch: int, slices: Sequence[Slice] = ()) -> Callable[[int], Task]:
+    def tasks(self, epoch: int, slices: Sequence[OffsetRange] = ()) -> Callable[[int], Task]:
         """Return a function that gives for each shard what its task of an epoch must know."""
         settings = Settings(
             storage=self.storage,
@@ -100,7 +100,9 @@ def _arrived(fields: Mapping[str, Any]) -> Job:
     return Job(**fields)
 
 
-def read_slices(job: Job, epoch: int, number: int, slices: Sequence[Slice], began: float) -> Iterator[pa.RecordBatch]:
+def read_slices(
+    job: Job, epoch: int, number: int, slices: Sequence[OffsetRange], began: float
+) -> Iterator[pa.RecordBatch]:
     """Run level 0 on slices of topics: one task of the source."""
     here = job.task(epoch, number, slices)
     with cache(job, 0, here) as duck:

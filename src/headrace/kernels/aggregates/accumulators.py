@@ -11,14 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.kernels.aggregates import exact, moments, multisets, users
-from headrace.kernels.aggregates.asked import decimal_mean, held, scale
+from headrace.kernels.aggregates.aggregate_spec import decimal_mean, held, scale
 from headrace.kernels.aggregates.exact import Parts
 from headrace.kernels.spec import Piece, Values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from headrace.kernels.aggregates.asked import Asked
+    from headrace.kernels.aggregates.aggregate_spec import AggregateSpec
     from headrace.kernels.spec import Layers, UserAggregate
 
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
@@ -50,7 +50,7 @@ class Accumulators:
         parts = zip(*(made.layers for made in self._sums.values()), strict=True)
         return (doubles, *(tuple(column for each in layer for column in each) for layer in parts))
 
-    def add(self, call: Asked) -> None:
+    def add(self, call: AggregateSpec) -> None:
         """Keep what a call needs; its result is `_a{i}` for the i-th call added."""
         if call.user is not None:
             self.calls.append(self._users(call.user, call))
@@ -87,14 +87,14 @@ class Accumulators:
             self._sums[double] = exact.columns(f"_headrace_sum{len(self._sums)}", double, weight)
         return Parts(*map(self.piece, exact.pieces(self._sums[double])))
 
-    def _users(self, user: UserAggregate, call: Asked) -> str:
+    def _users(self, user: UserAggregate, call: AggregateSpec) -> str:
         made = users.pieces(user, call.arguments, call.where, insert_only=self.insert_only)
         if user not in self.users:
             self.users.append(user)
         result = made.pop("result")
         return result.format(p=self.piece(Piece(fold="list", **made)))
 
-    def _from_values(self, call: Asked) -> None:
+    def _from_values(self, call: AggregateSpec) -> None:
         present = [f"({sql}) IS NOT NULL" for sql in _judged(call)]
         columns = tuple((f"v{i}", kind) for i, kind in enumerate(call.argument_types))
         partial = tuple(map(multisets.plain, call.arguments, call.argument_types))
@@ -109,7 +109,7 @@ class Accumulators:
         self.from_values.append(number)
 
 
-def _judged(call: Asked) -> Sequence[str]:
+def _judged(call: AggregateSpec) -> Sequence[str]:
     """Return the arguments whose nulls make the call skip a row."""
     return call.arguments[1:] if call.function in ("min_by", "max_by") else call.arguments
 
@@ -117,7 +117,7 @@ def _judged(call: Asked) -> Sequence[str]:
 # ---- pieces -----------------------------------------------------------------------------------------------
 
 
-def _count(to: Accumulators, call: Asked) -> str:
+def _count(to: Accumulators, call: AggregateSpec) -> str:
     if not call.arguments:
         return "_n"
     every = " AND ".join(f"({sql}) IS NOT NULL" for sql in call.arguments)
@@ -132,13 +132,13 @@ def _added(kind: str, partial: str) -> Piece:
     return Piece(type=kind, partial=partial, fold="sum", finish=f"({{f}})::{kind}", merge=merge)
 
 
-def _sum(to: Accumulators, call: Asked) -> str:
+def _sum(to: Accumulators, call: AggregateSpec) -> str:
     """A sum is null until a value comes, so its count is kept beside it."""
     total = _total(to, call)
     return f"CASE WHEN {_count(to, call)} > 0 THEN {held(total, call.type)} END"
 
 
-def _total(to: Accumulators, call: Asked) -> str:
+def _total(to: Accumulators, call: AggregateSpec) -> str:
     argument, kind = call.arguments[0], call.argument_types[0]
     if kind in ("FLOAT", "DOUBLE"):
         return _double_total(to, argument) if to.insert_only else exact.total(to.sum(to.double(argument)))
@@ -173,15 +173,15 @@ def _kept_or(old: str, new: str, joined: str) -> str:
     return f"CASE WHEN {old} IS NULL THEN {new} ELSE {joined} END"
 
 
-def _avg(to: Accumulators, call: Asked) -> str:
+def _avg(to: Accumulators, call: AggregateSpec) -> str:
     count, total = _count(to, call), _total(to, call)
     if call.type.startswith("DECIMAL"):
         return f"CASE WHEN {count} > 0 THEN {decimal_mean(total, count, call.type)} END"
     return f"CASE WHEN {count} > 0 THEN ({total})::DOUBLE / {count} END"
 
 
-def _extreme(function: str, sign: str) -> Callable[[Accumulators, Asked], str]:
-    def make(to: Accumulators, call: Asked) -> str:
+def _extreme(function: str, sign: str) -> Callable[[Accumulators, AggregateSpec], str]:
+    def make(to: Accumulators, call: AggregateSpec) -> str:
         return to.piece(_chosen(call.type, f"{function}({call.arguments[0]})", function, sign))
 
     return make
@@ -193,10 +193,10 @@ def _chosen(kind: str, partial: str, function: str, sign: str) -> Piece:
     return Piece(type=kind, partial=partial, fold=function, finish="{f}", merge=merge)
 
 
-def _extreme_by(function: str, sign: str) -> Callable[[Accumulators, Asked], str]:
+def _extreme_by(function: str, sign: str) -> Callable[[Accumulators, AggregateSpec], str]:
     """The row of the extreme `y`; of equal ones that of the extreme `x`, so that the answer is one."""
 
-    def make(to: Accumulators, call: Asked) -> str:
+    def make(to: Accumulators, call: AggregateSpec) -> str:
         value, by = call.arguments
         kind = f"STRUCT(y {call.argument_types[1]}, x {call.argument_types[0]})"
         row = f"{function}(struct_pack(y := {by}, x := {value})) FILTER (WHERE ({by}) IS NOT NULL)"
@@ -205,7 +205,7 @@ def _extreme_by(function: str, sign: str) -> Callable[[Accumulators, Asked], str
     return make
 
 
-def _distances(to: Accumulators, call: Asked) -> tuple[str, str]:
+def _distances(to: Accumulators, call: AggregateSpec) -> tuple[str, str]:
     """Return SQL for the count of the values and for the sum of their squared distances from the mean."""
     if to.insert_only:
         kept = to.piece(moments.piece(f"({call.arguments[0]})::DOUBLE"))
@@ -216,10 +216,10 @@ def _distances(to: Accumulators, call: Asked) -> tuple[str, str]:
     return count, f"greatest({moments.distances(count, *sums)}, 0)"
 
 
-def _spread(*, sample: bool, root: bool) -> Callable[[Accumulators, Asked], str]:
+def _spread(*, sample: bool, root: bool) -> Callable[[Accumulators, AggregateSpec], str]:
     """Variance or its root; Spark gives null for a sample of one, as we do."""
 
-    def make(to: Accumulators, call: Asked) -> str:
+    def make(to: Accumulators, call: AggregateSpec) -> str:
         count, squares = _distances(to, call)
         over, least = (f"({count} - 1)", 1) if sample else (count, 0)
         value = f"({squares}) / {over}"
@@ -228,7 +228,7 @@ def _spread(*, sample: bool, root: bool) -> Callable[[Accumulators, Asked], str]
     return make
 
 
-_PIECES: dict[str, Callable[[Accumulators, Asked], str]] = {
+_PIECES: dict[str, Callable[[Accumulators, AggregateSpec], str]] = {
     "count": _count,
     "sum": _sum,
     "avg": _avg,

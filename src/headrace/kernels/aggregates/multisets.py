@@ -10,12 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.kernels.aggregates import exact
-from headrace.kernels.aggregates.asked import decimal_mean, held, scale
+from headrace.kernels.aggregates.aggregate_spec import decimal_mean, held, scale
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.kernels.aggregates.asked import Asked
+    from headrace.kernels.aggregates.aggregate_spec import AggregateSpec
 
 _DOUBLES = ("FLOAT", "DOUBLE")
 
@@ -25,7 +25,7 @@ def plain(argument: str, kind: str) -> str:
     return f"(({argument}) + 0::{kind})" if kind in _DOUBLES else argument
 
 
-def _sum(call: Asked) -> str:
+def _sum(call: AggregateSpec) -> str:
     if call.argument_types[0] in _DOUBLES:
         return _double_total()
     return held("sum(v0)", call.type)
@@ -36,7 +36,7 @@ def _double_total() -> str:
     return exact.total(exact.listed("v0::DOUBLE"))
 
 
-def _avg(call: Asked) -> str:
+def _avg(call: AggregateSpec) -> str:
     if call.type.startswith("DECIMAL"):
         total = f"sum(v0)::DECIMAL(38,{scale(call.argument_types[0])})"
         return f"CASE WHEN count(*) > 0 THEN {decimal_mean(total, 'count(*)', call.type)} END"
@@ -44,7 +44,7 @@ def _avg(call: Asked) -> str:
     return f"({total}) / count(*)"
 
 
-def _interpolated(call: Asked, *, descending: bool) -> str:
+def _interpolated(call: AggregateSpec, *, descending: bool) -> str:
     """Interpolate between the two values that a place lies between, as Spark does."""
 
     def made(at: float) -> str:
@@ -56,7 +56,7 @@ def _interpolated(call: Asked, *, descending: bool) -> str:
     return _each(call, made)
 
 
-def _discrete(call: Asked, *, descending: bool) -> str:
+def _discrete(call: AggregateSpec, *, descending: bool) -> str:
     """Give the first value that, with those before it, makes up this part of all."""
     return _each(call, lambda at: _least(f">= _all * {at!r}::DOUBLE", descending=descending))
 
@@ -67,13 +67,13 @@ def _least(reaches: str, *, descending: bool) -> str:
     return f"({first}(v0) FILTER (WHERE {place} {reaches}))::DOUBLE"
 
 
-def _each(call: Asked, made: Callable[[float], str]) -> str:
+def _each(call: AggregateSpec, made: Callable[[float], str]) -> str:
     if not call.type.endswith("[]"):
         return made(call.at[0])
     return f"[{', '.join(f'({made(at)})' for at in call.at)}]::DOUBLE[]"
 
 
-FROM_VALUES: dict[str, Callable[[Asked], str]] = {
+FROM_VALUES: dict[str, Callable[[AggregateSpec], str]] = {
     "count": lambda _: "count(*)",
     "sum": _sum,
     "avg": _avg,

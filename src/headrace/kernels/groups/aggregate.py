@@ -13,7 +13,7 @@ from headrace.base.names import quote
 from headrace.kernels.groups.grouped import COUNT, GROUPS, Counts, by_position, tables
 from headrace.kernels.groups.panes import PaneSql
 from headrace.kernels.groups.periods import dated
-from headrace.kernels.groups.singles import SinglesSql, pairs
+from headrace.kernels.groups.single_row_results import SinglesSql, pairs
 from headrace.kernels.state.state import alike, with_nulls
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Merging:
         """
         name = f"values{number - 1}" if number else GROUPS
         keys = [key for key, _ in self.state.tables[name if whole else GROUPS].keys]
-        return self.state.near(name, keys, groups)
+        return self.state.lookup(name, keys, groups)
 
     def _merged(self, folded: list[str]) -> pa.Table | None:
         if self.grouping.simple and not self.grouping.final:

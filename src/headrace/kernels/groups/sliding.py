@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.base.names import quote
 from headrace.kernels.groups.aggregate import Merging
 from headrace.kernels.groups.grouped import COUNT, GROUPS, by_position
-from headrace.kernels.groups.singles import SinglesSql, pairs
+from headrace.kernels.groups.single_row_results import SinglesSql, pairs
 from headrace.kernels.groups.slides import SlideSql
 from headrace.kernels.state.state import alike, with_nulls
 
@@ -112,7 +112,7 @@ class Sliding(Merging):
         return self._difference()
 
     def _stretch(self) -> list[str]:
-        """Make `spans`, which times of which groups changed, and `near`, the kept rows around them that did not.
+        """Make `spans`, which times of which groups changed, and `lookup`, the kept rows around them that did not.
 
         A group is one span from its first change to its last. Where changes are few and far between, those that share
         no row are spans of their own. Returns the columns that tell in which span a change is.

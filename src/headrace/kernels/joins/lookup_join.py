@@ -37,7 +37,7 @@ ALWAYS, NEVER = -(1 << 63), (1 << 63) - 1
 
 def tables(op: LookupJoin) -> tuple[TableSpec]:
     """Return the table that is kept: a row a key, or, where the table has none to go by, the whole row."""
-    columns, key = op.meeting.right, _identity(op)
+    columns, key = op.join.right, _identity(op)
     keys = tuple((name, kind) for name, kind in columns if name in key)
     values = tuple((name, kind) for name, kind in columns if name not in key)
     by = tuple(dict.fromkeys((tuple(name for name, _ in keys), _met_by(op))))
@@ -46,13 +46,13 @@ def tables(op: LookupJoin) -> tuple[TableSpec]:
 
 def _met_by(op: LookupJoin) -> tuple[str, ...]:
     """Return the columns of the table in which it agrees with the stream."""
-    return tuple(there for _, there in op.meeting.on)
+    return tuple(there for _, there in op.join.on)
 
 
 def _identity(op: LookupJoin) -> tuple[str, ...]:
     """Return the columns that tell a row of the table from another."""
-    key = op.meeting.keys[1]
-    return key if op.ordered and key is not None else tuple(name for name, _ in op.meeting.right)
+    key = op.join.keys[1]
+    return key if op.ordered and key is not None else tuple(name for name, _ in op.join.right)
 
 
 def in_force(duck: Duck, parts: list[pa.Table], key: tuple[str, ...]) -> list[pa.Table]:
@@ -92,11 +92,11 @@ class LookingUp:
         `n` rows are there from `_from` on, until `_until` (null: no later change of the same in this epoch); `nth`
         is a change's place among those of the same.
         """
-        keys = [there for _, there in self.op.meeting.on]
+        keys = [there for _, there in self.op.join.on]
         parts = [part.filter(all_known(part, keys)) for part in placed(right)]
         rows = " UNION ALL ".join(f"SELECT * FROM {self.duck.register(part)}" for part in parts)
         told = [name for name, _ in self.state.tables[ROWS].keys]
-        near = self.state.near(ROWS, told, f"({rows})")
+        near = self.state.lookup(ROWS, told, f"({rows})")
         same = self.state.matching(ROWS, "d", "s", nulls=with_nulls(parts))
         beside = f"SELECT d.*, s.rowid AS o_row, s.{COUNT} AS o_n FROM ({rows}) d LEFT JOIN {near} s ON {same}"
         if self.op.ordered and all(pc.min(part.column("_weight")).as_py() == 1 for part in parts if part.num_rows):
@@ -130,16 +130,16 @@ class LookingUp:
     def _met(self, left: list[pa.Table], changes: str | None) -> pa.Table:
         """Return the step's delta."""
         rows = " UNION ALL ".join(f"SELECT * FROM {self.duck.register(part)}" for part in placed(left))
-        gives = [f"{sql}::{kind} AS {quote(name)}" for name, sql, kind in self.op.meeting.gives]
-        agree = self.op.meeting.agree()
+        gives = [f"{sql}::{kind} AS {quote(name)}" for name, sql, kind in self.op.join.gives]
+        agree = self.op.join.agree()
         if changes is not None:
             agree += " AND l._time >= r._from AND l._time < r._until"
         columns = [*gives, "l._weight", "l._time", f"l.{PLACE}"]
         if not self.op.ordered:
             columns.append(f"unnest(range(greatest(coalesce(r.{COUNT}, 1), 1)))")
-        here = [name for name, _ in self.op.meeting.on]
-        table = self._table(self.state.near(ROWS, _met_by(self.op), f"({rows})", named=here), changes)
-        how = "LEFT JOIN" if self.op.meeting.how == "left" else "JOIN"
+        here = [name for name, _ in self.op.join.on]
+        table = self._table(self.state.lookup(ROWS, _met_by(self.op), f"({rows})", named=here), changes)
+        how = "LEFT JOIN" if self.op.join.how == "left" else "JOIN"
         made = self.duck.arrow(f"SELECT {', '.join(columns)} FROM ({rows}) l {how} {table} r ON {agree}")
         return in_place(made, len(gives) + 2)
 
@@ -147,7 +147,7 @@ class LookingUp:
         """Return SQL for rows of the table, where some change in this epoch with the times between which they stand."""
         if changes is None:
             return state
-        names = ", ".join(name for name, _ in self.op.meeting.right)
+        names = ", ".join(name for name, _ in self.op.join.right)
         touched = f"SELECT o_row FROM {changes} WHERE o_row IS NOT NULL"
         went = " AND _weight < 0" if self.op.ordered else ""  # of a key the first to go is the row that is kept
         return (

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.kernels.spec import Column
     from headrace.kernels.state.state import State
 
-MET = "_met"
+MATCHES = "_met"
 """How many rows of the other side a kept row meets."""
 
 
@@ -78,7 +78,7 @@ class Side:
         """Return the tables that are kept."""
         kinds, told = dict(self.columns), self.identity_columns
         values = [(name, kinds[name]) for name in self.names if name not in told]
-        values += [("_time", "BIGINT"), *([(MET, "BIGINT")] if self.met else [])]
+        values += [("_time", "BIGINT"), *([(MATCHES, "BIGINT")] if self.met else [])]
         keys = tuple((name, kinds[name]) for name in told)
         by = tuple(dict.fromkeys((tuple(told), self.on)))
         made = [TableSpec(name=self.name, keys=keys, values=tuple(values), by=by)] if self.whole else []
@@ -109,7 +109,7 @@ class SideRun:
         if self.side.key is not None:
             net = self._by_key(net)
         olds = [f"s.{name} AS o_{name}" for name in self._kept]
-        near = self.state.near(self.side.name, self.side.identity_columns, f"({rows})")
+        near = self.state.lookup(self.side.name, self.side.identity_columns, f"({rows})")
         same = self.state.matching(self.side.name, "d", "s", nulls=with_nulls(parts))
         self._make(
             self.side.changes,
@@ -120,10 +120,10 @@ class SideRun:
 
     def stand(self, beside: str, columns: Sequence[str]) -> None:
         """Find the kept rows that do not change and agree in `on` with `columns` of a row of relation `beside`."""
-        near = self.state.near(self.side.name, self.side.on, beside, named=columns)
+        near = self.state.lookup(self.side.name, self.side.on, beside, named=columns)
         agree = " AND ".join(f"s.{one} = v.{other}" for one, other in zip(self.side.on, columns, strict=True))
         made = [*(f"s.{name}" for name in self.side.names), f"s.{COUNT} AS n_old", f"s.{COUNT} AS n_new"]
-        made += ["s._time", "NULL::BIGINT AS _when", "s.rowid AS id", *([f"s.{MET}"] if self.side.met else [])]
+        made += ["s._time", "NULL::BIGINT AS _when", "s.rowid AS id", *([f"s.{MATCHES}"] if self.side.met else [])]
         known = f"SELECT o_row FROM {self.side.changes} WHERE o_row IS NOT NULL"
         self._make(
             self.side.others,
@@ -150,7 +150,7 @@ class SideRun:
         columns.append(f"{self._time('c')} AS _time")
         beside = ""
         if met is not None:
-            columns.append(f"coalesce(m.now, 0)::BIGINT AS {MET}")
+            columns.append(f"coalesce(m.now, 0)::BIGINT AS {MATCHES}")
             beside = f" LEFT JOIN {met} m ON m.id = {_new_id('c.nr')}"
         rows = self.duck.arrow(
             f"SELECT {', '.join(columns)}, c.o_row FROM {self.side.changes} c{beside} "
@@ -159,7 +159,7 @@ class SideRun:
         self.state.replace(self.side.name, rows, at="o_row")
 
     def _keep_counts(self, met: str) -> None:
-        made = {COUNT: "o.n_new::BIGINT", MET: f"(o.{MET} + m.moved)::BIGINT"}
+        made = {COUNT: "o.n_new::BIGINT", MATCHES: f"(o.{MATCHES} + m.moved)::BIGINT"}
         columns = [f"{made.get(name, f'o.{name}')} AS {name}" for name in self.state.tables[self.side.name].columns]
         rows = self.duck.arrow(
             f"SELECT {', '.join(columns)}, o.id AS o_row FROM {self.side.others} o "
@@ -202,7 +202,11 @@ class SideRun:
         told = self.side.identity_columns
         olds = [name if name in told else f"o_{name} AS {name}" for name in self.side.names]
         went = [*olds, "1::BIGINT AS n_old", "0::BIGINT AS n_new", "o__time AS _time"]
-        went += ["coalesce(_went, _time) AS _when", "-2 * nr AS id", *([f"o_{MET} AS {MET}"] if self.side.met else [])]
+        went += [
+            "coalesce(_went, _time) AS _when",
+            "-2 * nr AS id",
+            *([f"o_{MATCHES} AS {MATCHES}"] if self.side.met else []),
+        ]
         came = [*self.side.names, "0::BIGINT", "1::BIGINT", "_time", "_time", _new_id("nr")]
         came += ["0::BIGINT"] if self.side.met else []
         return (
@@ -214,7 +218,7 @@ class SideRun:
         """Return SQL for the rows of which there are more or fewer now; what was never there cannot go."""
         columns = [*self.side.names, f"coalesce(o_{COUNT}, 0) AS n_old", f"{self._now('c')} AS n_new"]
         columns += [f"{self._time('c')} AS _time", "_time AS _when", f"{_new_id('nr')} AS id"]
-        columns += [f"coalesce(o_{MET}, 0) AS {MET}"] if self.side.met else []
+        columns += [f"coalesce(o_{MATCHES}, 0) AS {MATCHES}"] if self.side.met else []
         return f"SELECT {', '.join(columns)} FROM {self.side.changes} c"
 
     def _now(self, alias: str) -> str:

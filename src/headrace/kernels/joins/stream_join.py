@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from headrace.kernels.dedupe import judged
 from headrace.kernels.duck import without_zones
 from headrace.kernels.groups.grouped import Counts
-from headrace.kernels.joins.near import Came, near, reachable
+from headrace.kernels.joins.band_join import Came, band_lookup, reachable
 from headrace.kernels.state.state import TableSpec
 
 if TYPE_CHECKING:
@@ -102,19 +102,19 @@ class Side:
 
 def sides(op: StreamJoin) -> tuple[Side, Side]:
     """Return both sides, left and right."""
-    meeting = op.meeting
+    join = op.join
     left = Side(
         letter="l",
-        columns=meeting.left,
-        keys=tuple(left for left, _ in meeting.on),
-        preserved=meeting.how in ("left", "full"),
+        columns=join.left,
+        keys=tuple(left for left, _ in join.on),
+        preserved=join.how in ("left", "full"),
         within=(-op.high, -op.low),
     )
     right = Side(
         letter="r",
-        columns=meeting.right,
-        keys=tuple(right for _, right in meeting.on),
-        preserved=meeting.how in ("right", "full"),
+        columns=join.right,
+        keys=tuple(right for _, right in join.on),
+        preserved=join.how in ("right", "full"),
         within=(op.low, op.high),
     )
     return left, right
@@ -209,11 +209,11 @@ class Joining:
 
     def _gives(self) -> str:
         """Return what comes out, under names that meet none of the marks'."""
-        made = (f"({sql})::{kind} AS g{i}" for i, (_, sql, kind) in enumerate(self.op.meeting.gives))
+        made = (f"({sql})::{kind} AS g{i}" for i, (_, sql, kind) in enumerate(self.op.join.gives))
         return ", ".join([*made, "1::INTEGER AS _weight"])
 
     def _named(self, made: pa.Table) -> pa.Table:
-        names = [name for name, _, _ in self.op.meeting.gives]
+        names = [name for name, _, _ in self.op.join.gives]
         given = made.select([*(f"g{i}" for i in range(len(names))), "_weight", "_time"])
         return given.rename_columns([*names, "_weight", "_time"])
 
@@ -236,7 +236,8 @@ class Joining:
         """Return the pairs of rows that came with those of the other side."""
         columns = [self._gives(), "greatest(l_time, r_time) AS _time"]
         columns += [f"{each.id}, {each.time}, {each.met}" for each in sides(self.op) if each.preserved]
-        return f"SELECT {', '.join(columns)} FROM {near(came, others, side.time, side.within, self.op.meeting.agree())}"
+        pairs = band_lookup(came, others, side.time, side.within, self.op.join.agree())
+        return f"SELECT {', '.join(columns)} FROM {pairs}"
 
     def _came(self, side: Side, rows: pa.Table) -> Came:
         span = pc.min_max(rows.column(side.time)).as_py()

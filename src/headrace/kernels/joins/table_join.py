@@ -16,29 +16,29 @@ import pyarrow.compute as pc
 
 from headrace.base.names import quote
 from headrace.kernels.groups.grouped import by_position
-from headrace.kernels.joins.sides import MET, Side, SideRun
-from headrace.kernels.joins.tally import CROSSED, tallied
+from headrace.kernels.joins.match_counts import MATCH_CHANGED, tallied
+from headrace.kernels.joins.sides import MATCHES, Side, SideRun
 
 if TYPE_CHECKING:
     from headrace.kernels.duck import Duck
-    from headrace.kernels.joins.meeting import Meeting
+    from headrace.kernels.joins.join_spec import JoinSpec
     from headrace.kernels.state.state import State, TableSpec
 
 PAIRS = "join_pairs"
 
 
-def sides(meeting: Meeting) -> tuple[Side, Side]:
+def sides(join: JoinSpec) -> tuple[Side, Side]:
     """Return what is kept of both sides."""
-    how, plain = meeting.how, meeting.where is None
+    how, plain = join.how, join.where is None
     needs = (how in ("left", "full", "semi", "anti"), how in ("right", "full"))  # how many each row meets
-    columns, names = (meeting.left, meeting.right), ("left", "right")
+    columns, names = (join.left, join.right), ("left", "right")
     left, right = (
         Side(
             name=names[i],
             letter=names[i][0],
             columns=columns[i],
-            key=meeting.keys[i],
-            on=tuple(pair[i] for pair in meeting.on),
+            key=join.keys[i],
+            on=tuple(pair[i] for pair in join.on),
             met=needs[i] and not plain,
             tallied=needs[1 - i] and plain,
             whole=i == 0 or how not in ("semi", "anti") or not plain,
@@ -48,9 +48,9 @@ def sides(meeting: Meeting) -> tuple[Side, Side]:
     return left, right
 
 
-def tables(meeting: Meeting) -> tuple[TableSpec, ...]:
+def tables(join: JoinSpec) -> tuple[TableSpec, ...]:
     """Return the tables that are kept."""
-    left, right = sides(meeting)
+    left, right = sides(join)
     return (*left.tables(), *right.tables())
 
 
@@ -59,13 +59,13 @@ class TableJoining:
     """One epoch of one join of tables in one shard."""
 
     duck: Duck
-    meeting: Meeting
+    join: JoinSpec
     state: State
 
     def run(self, left: list[pa.Table], right: list[pa.Table]) -> pa.Table:
         """Take in the deltas of both sides and return the delta of the join: what goes, then what comes."""
         parts = (left, right)
-        runs = [SideRun(self.duck, side, self.state) for side in sides(self.meeting)]
+        runs = [SideRun(self.duck, side, self.state) for side in sides(self.join)]
         for run, came in zip(runs, parts, strict=True):
             if came and run.side.whole:
                 run.change(came)
@@ -109,12 +109,12 @@ class TableJoining:
         if right.changed:
             left.stand(right.versions, right.side.on)
         elif not right.side.whole:
-            left.stand(f"(SELECT * FROM {tallies[1]} WHERE {CROSSED})", right.side.on)
+            left.stand(f"(SELECT * FROM {tallies[1]} WHERE {MATCH_CHANGED})", right.side.on)
         if left.changed and right.side.whole:
             right.stand(left.versions, left.side.on)
 
     def _on(self, left: str, right: str) -> str:
-        return " AND ".join(f"{left}.{one} = {right}.{other}" for one, other in self.meeting.on)
+        return " AND ".join(f"{left}.{one} = {right}.{other}" for one, other in self.join.on)
 
     def _pairs(self, runs: list[SideRun]) -> str | None:
         """Return a relation of the pairs of which one row changed, each with `_w`: how much more often it is there."""
@@ -133,7 +133,7 @@ class TableJoining:
             columns += [f"{x}.{name} AS {x}_{name}" for x in "lr" for name in ("id", "n_old", "n_new", "_when")]
         times = "l._time AS l_time, r._time AS r_time, greatest(l._when, r._when) AS _when"
         made = [
-            f"SELECT {', '.join(columns)}, {times} FROM {one} l JOIN {other} r ON {self.meeting.agree()}"
+            f"SELECT {', '.join(columns)}, {times} FROM {one} l JOIN {other} r ON {self.join.agree()}"
             for one, other in beside
         ]
         sql = " UNION ALL ".join(made)
@@ -158,7 +158,7 @@ class TableJoining:
     def _delta(
         self, runs: list[SideRun], pairs: str | None, tallies: list[str | None], counts: list[str | None]
     ) -> pa.Table:
-        how, made = self.meeting.how, []
+        how, made = self.join.how, []
         if how not in ("semi", "anti"):
             time = "CASE WHEN _w > 0 THEN greatest(l_time, r_time) ELSE _when END AS _time"
             made.append(f"SELECT {self._gives()}, _w, {time} FROM {pairs} WHERE _w <> 0")
@@ -169,23 +169,23 @@ class TableJoining:
         rows = f"({' UNION ALL '.join(made)})"
         if how in ("left", "right", "full"):
             rows = self._netted(rows)
-        if None in (self.meeting.keys[:1] if how in ("semi", "anti") else self.meeting.keys):
+        if None in (self.join.keys[:1] if how in ("semi", "anti") else self.join.keys):
             rows = f"(SELECT *, unnest(range(abs(_w))) FROM {rows})"
-        names = [f"x.g{i} AS {quote(name)}" for i, (name, _, _) in enumerate(self.meeting.gives)]
+        names = [f"x.g{i} AS {quote(name)}" for i, (name, _, _) in enumerate(self.join.gives)]
         delta = self.duck.arrow(f"SELECT {', '.join(names)}, sign(x._w)::INTEGER AS _weight, x._time FROM {rows} x")
         comes = pc.greater(delta.column("_weight"), 0)
         return pa.concat_tables([delta.filter(pc.invert(comes)), delta.filter(comes)])
 
     def _gives(self) -> str:
-        return ", ".join(f"({sql})::{kind} AS g{i}" for i, (_, sql, kind) in enumerate(self.meeting.gives))
+        return ", ".join(f"({sql})::{kind} AS g{i}" for i, (_, sql, kind) in enumerate(self.join.gives))
 
     def _alone(self, run: SideRun, tally: str | None, met: str | None) -> str:
         """Return SQL for the changes of the rows that come out for what they meet: nothing, or of a semi join any."""
         counted = self._by_tally(run, tally) if tally is not None else self._by_own_count(run, met)
-        sign = ">" if self.meeting.how == "semi" else "="
+        sign = ">" if self.join.how == "semi" else "="
         weight = f"CASE WHEN p_new {sign} 0 THEN n_new ELSE 0 END - CASE WHEN p_old {sign} 0 THEN n_old ELSE 0 END"
         time = "CASE WHEN _w > 0 THEN greatest(_time, _theirs) ELSE greatest(_when, _theirs) END AS _time"
-        other = self.meeting.right if run.side.letter == "l" else self.meeting.left
+        other = self.join.right if run.side.letter == "l" else self.join.left
         missing = ", ".join(f"NULL::{kind} AS {name}" for name, kind in other)
         weighed = f"SELECT *, {weight} AS _w, {missing} FROM ({' UNION ALL '.join(counted)})"
         return f"SELECT {self._gives()}, _w, {time} FROM ({weighed}) WHERE _w <> 0"
@@ -203,7 +203,7 @@ class TableJoining:
             counts = "coalesce(t.p_old, 0) AS p_old, coalesce(t.p_new, 0) AS p_new, t._when AS _theirs"
             made.append(f"SELECT {columns}, {counts} FROM {run.versions} v LEFT JOIN {tally} t ON {on}")
         if run.standing:
-            crossed = f"SELECT * FROM {tally} WHERE {CROSSED}"
+            crossed = f"SELECT * FROM {tally} WHERE {MATCH_CHANGED}"
             counts = "t.p_old, t.p_new, t._when AS _theirs"
             made.append(f"SELECT {columns}, {counts} FROM {run.side.others} v JOIN ({crossed}) t ON {on}")
         return made or [self._none(run)]
@@ -212,10 +212,10 @@ class TableJoining:
         """Return SQL for the rows whose number of partners may be another, by the counts that they keep."""
         columns, made = self._columns(run, "v"), []
         if run.changed:
-            counts = f"v.{MET} AS p_old, coalesce(m.now, 0) AS p_new, m._when AS _theirs"
+            counts = f"v.{MATCHES} AS p_old, coalesce(m.now, 0) AS p_new, m._when AS _theirs"
             made.append(f"SELECT {columns}, {counts} FROM {run.versions} v LEFT JOIN {met} m ON m.id = v.id")
         if run.standing:
-            counts = f"v.{MET} AS p_old, v.{MET} + m.moved AS p_new, m._when AS _theirs"
+            counts = f"v.{MATCHES} AS p_old, v.{MATCHES} + m.moved AS p_new, m._when AS _theirs"
             made.append(f"SELECT {columns}, {counts} FROM {run.side.others} v JOIN {met} m ON m.id = v.id")
         return made or [self._none(run)]
 
@@ -225,8 +225,8 @@ class TableJoining:
 
     def _netted(self, rows: str) -> str:
         """Let a row alone and a pair that looks like it, with nothing but nulls of the other side, cancel out."""
-        doubtful = " OR ".join(f"({self._empty(side)})" for side in sides(self.meeting) if self._may_miss(side))
-        names = [f"g{i}" for i in range(len(self.meeting.gives))]
+        doubtful = " OR ".join(f"({self._empty(side)})" for side in sides(self.join) if self._may_miss(side))
+        names = [f"g{i}" for i in range(len(self.join.gives))]
         net = f"sum(_w)::BIGINT AS _w, max(_time) AS _time FROM given WHERE {doubtful} {by_position(names)}"
         return (
             f"(WITH given AS MATERIALIZED (SELECT * FROM {rows}) SELECT * FROM given WHERE NOT ({doubtful}) "
@@ -234,9 +234,9 @@ class TableJoining:
         )
 
     def _may_miss(self, side: Side) -> bool:
-        return self.meeting.how in ("full", "left" if side.letter == "r" else "right")
+        return self.join.how in ("full", "left" if side.letter == "r" else "right")
 
     def _empty(self, side: Side) -> str:
         """Return the condition that the columns of a side alone are null."""
-        own = [f"g{i}" for i, (_, sql, _) in enumerate(self.meeting.gives) if sql in side.names]
+        own = [f"g{i}" for i, (_, sql, _) in enumerate(self.join.gives) if sql in side.names]
         return " AND ".join(f"{name} IS NULL" for name in own) or "true"

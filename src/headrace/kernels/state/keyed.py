@@ -3,7 +3,7 @@
 An epoch writes one file: of each table the rows that it put there, as a run, and the ids of the older rows that these
 replace. A new file takes in the last ones of its own size, so that a chain has few: the cost of an epoch follows what
 changes, and grows with the logarithm of what is kept. Files are mapped, not loaded, and shared by all processes of a
-machine; what a process remembers of a chain, it brings from the head that it knows to the one that it is asked for.
+machine; what a process remembers of a chain, it brings from the head that it knows to the one that it is probe for.
 
 A table that ages is a buffer: its rows are only added, and go by their time. Nothing is written for a row that goes but
 the time before which all are gone, so no row of an earlier time may come afterwards.
@@ -37,7 +37,7 @@ TIER = 4
 MOST_BYTES = 1 << 30
 """A larger file is left as it is: texts of a run share one buffer of at most 2 GB."""
 FEWER = 4
-"""Where more than a part of this of a table is asked for, all of it is given: DuckDB finds what meets sooner."""
+"""Where more than a part of this of a table is probed for, all of it is given: DuckDB finds what meets sooner."""
 MAPPED_FROM = 1 << 20
 REMEMBERED = 256
 
@@ -142,24 +142,24 @@ class KeyedState(State):
         self._gone: dict[str, list[Places]] = {}
         self._touched = False
 
-    def near(self, table: str, by: Sequence[str], asked: str, *, named: Sequence[str] | None = None) -> str:
-        """Return a relation of rows with `rowid`: all that have in columns `by` what a row of `asked` has.
+    def lookup(self, table: str, by: Sequence[str], probe: str, *, named: Sequence[str] | None = None) -> str:
+        """Return a relation of rows with `rowid`: all that have in columns `by` what a row of `probe` has.
 
-        There may be others. `by` is one of the sets that the table is looked up by; in relation `asked` these columns
+        There may be others. `by` is one of the sets that the table is looked up by; in relation `probe` these columns
         are `named` so, or as in the table.
         """
         if not self._chain.runs.get(table):
             return self._relation(self.tables[table].kinds, [])
-        columns = self.duck.arrow(f"SELECT {', '.join(named or by) or '1'} FROM {asked}")
+        columns = self.duck.arrow(f"SELECT {', '.join(named or by) or '1'} FROM {probe}")
         found = self.found(table, by, columns.columns[: len(by)], columns.num_rows)
         return self._relation(self.tables[table].kinds, found)
 
-    def found(self, table: str, by: Sequence[str], asked: Sequence[pa.ChunkedArray], count: int) -> list[pa.Table]:
-        """Return the rows that `near` gives, as tables; `asked` are `count` values of the columns `by`."""
+    def found(self, table: str, by: Sequence[str], probe: Sequence[pa.ChunkedArray], count: int) -> list[pa.Table]:
+        """Return the rows that `lookup` gives, as tables; `probe` are `count` values of the columns `by`."""
         runs = self._chain.runs.get(table, [])
         if count * FEWER > sum(run.live for run in runs):
             return [run.all() for run in runs]
-        number, hashes = self.tables[table].by.index(tuple(by)), wanted(asked, count)
+        number, hashes = self.tables[table].by.index(tuple(by)), wanted(probe, count)
         return [run.find(number, hashes) for run in runs]
 
     def name(self, table: str) -> str:

@@ -91,10 +91,10 @@ class State(Protocol):
         """Return a relation of all rows of a table, with `rowid`."""
         ...
 
-    def near(self, table: str, by: Sequence[str], asked: str, *, named: Sequence[str] | None = None) -> str:
-        """Return a relation of rows with `rowid`: all that have in columns `by` what a row of `asked` has.
+    def lookup(self, table: str, by: Sequence[str], probe: str, *, named: Sequence[str] | None = None) -> str:
+        """Return a relation of rows with `rowid`: all that have in columns `by` what a row of `probe` has.
 
-        There may be others. `by` is one of the sets that the table is looked up by; in relation `asked` these columns
+        There may be others. `by` is one of the sets that the table is looked up by; in relation `probe` these columns
         are `named` so, or as in the table.
         """
         ...
@@ -143,11 +143,11 @@ class StepState(State):
         """Return a table's name in SQL."""
         return quote(f"{self.step}.{table}")
 
-    def near(
+    def lookup(
         self,
         table: str,
         by: Sequence[str],  # noqa: ARG002 -- all rows are near
-        asked: str,  # noqa: ARG002
+        probe: str,  # noqa: ARG002
         *,
         named: Sequence[str] | None = None,  # noqa: ARG002
     ) -> str:

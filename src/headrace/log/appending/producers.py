@@ -109,7 +109,7 @@ class Producers:
             old.unlink(missing_ok=True)
 
 
-def is_whole(snapshot: Path) -> bool:
+def is_single_task(snapshot: Path) -> bool:
     """Tell whether a snapshot is what was written."""
     raw = snapshot.read_bytes()
     return raw[:8] == b"%08x" % crc32(raw[8:])

@@ -56,7 +56,7 @@ class Source:
     kept: Kept
 
     @property
-    def is_whole(self) -> bool:
+    def is_single_task(self) -> bool:
         """Tell whether it can stay as it is: every record stays, and no delete marker begins to wait."""
         waiting = (self.index["flags"] & DELETED != 0) & (self.index["due"] == 0)
         return bool(self.kept.all()) and not waiting.any()
@@ -84,7 +84,7 @@ def compact(closed: Sequence[tuple[Piece, Segment]], job: Job) -> list[Piece]:
     sources = _judged(closed, job)
     made: list[Piece] = []
     for group in _grouped(sources, job.segment_bytes):
-        if len(group) == 1 and group[0].is_whole:
+        if len(group) == 1 and group[0].is_single_task:
             made.append(group[0].piece._replace(cleaned=True))
         else:
             made += _rewritten(group, job)

@@ -172,7 +172,7 @@ class _Check:
             known |= {segment.path.name, segment.index_path.name}
         for path in sorted(self._folder.iterdir()):
             if path.suffix == producers.SUFFIX:
-                if not producers.is_whole(path):
+                if not producers.is_single_task(path):
                     yield self._finding(path, "the snapshot of producers is damaged (an older one serves)")
             elif path.name not in known and path.suffix != layouts.DRAFT and path.suffix not in (SEGMENT, INDEX):
                 yield self._finding(path, "a file that is not the log's")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader
 
 from headrace.base.errors import InvalidOption
-from headrace.connect.embedded import Slice
+from headrace.connect.embedded import OffsetRange
 from headrace.engine.spark.datasource import columns, filters, pieces, subscription
 from headrace.engine.spark.datasource.options import EARLIEST
 from headrace.log import Log
@@ -76,10 +76,10 @@ class BatchReader(DataSourceReader):
         return pieces.batches(what, partition.slices)
 
 
-def _slice(topic: str, number: int, start: int, end: int) -> Slice:
+def _slice(topic: str, number: int, start: int, end: int) -> OffsetRange:
     if end < start:
         raise InvalidOption(
             f'topic "{topic}", partition {number}: reading ends at offset {end}, before it begins at {start}',
             hint="Give endingOffsets behind startingOffsets.",
         )
-    return Slice(source=topic, topic=topic, partition=number, first=start, last=end)
+    return OffsetRange(source=topic, topic=topic, partition=number, first=start, last=end)

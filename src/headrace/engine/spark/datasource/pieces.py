@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from headrace.connect.embedded import Slice
+    from headrace.connect.embedded import OffsetRange
     from headrace.engine.spark.datasource.filters import Test
     from headrace.log import Topic
 
@@ -34,7 +34,7 @@ _BATCH_ROWS = 16_384
 class Piece(InputPartition):
     """What one task reads."""
 
-    def __init__(self, slices: Sequence[Slice]) -> None:
+    def __init__(self, slices: Sequence[OffsetRange]) -> None:
         super().__init__(None)
         self.slices = list(slices)
 
@@ -48,7 +48,7 @@ class What(NamedTuple):
     fail: bool
 
 
-def cut(slices: Sequence[Slice], *, least: int) -> list[InputPartition]:
+def cut(slices: Sequence[OffsetRange], *, least: int) -> list[InputPartition]:
     """Return tasks for slices: one for few rows, else a slice for each, none much longer than `ROWS_A_TASK`."""
     rows = total(slices)
     if rows <= FEW_ROWS and least <= 1:
@@ -57,7 +57,7 @@ def cut(slices: Sequence[Slice], *, least: int) -> list[InputPartition]:
     return [Piece([part]) for piece in slices for part in piece.cut(-(-piece.rows // size))]
 
 
-def pruned(topic: Topic, piece: Slice, tests: Sequence[Test]) -> list[Slice]:
+def pruned(topic: Topic, piece: OffsetRange, tests: Sequence[Test]) -> list[OffsetRange]:
     """Return what of a slice can hold records that pass, by topic, partition, offset and event time."""
     facts = (("_topic", topic.name), ("_partition", piece.partition))
     if not all(filters.may_hold(tests, name, value, METADATA[name]) for name, value in facts):
@@ -74,7 +74,7 @@ def pruned(topic: Topic, piece: Slice, tests: Sequence[Test]) -> list[Slice]:
     return [replace(piece, first=each.start, last=each.stop) for each in ranges]
 
 
-def batches(what: What, slices: Sequence[Slice]) -> Iterator[pa.RecordBatch]:
+def batches(what: What, slices: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
     """Yield the records of slices as Spark asked for them; small batches are joined.
 
     Raises:
@@ -104,7 +104,7 @@ def _joined(waiting: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.Table.from_batches(waiting).combine_chunks().to_batches()[0]
 
 
-def _read(log: Log, what: What, slices: Sequence[Slice]) -> Iterator[pa.RecordBatch]:
+def _read(log: Log, what: What, slices: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
     for piece in slices:
         topic = log.topic(piece.topic)
         names = [name for name in what.schema.names if name in topic.schema.names or name in METADATA]
@@ -113,7 +113,7 @@ def _read(log: Log, what: What, slices: Sequence[Slice]) -> Iterator[pa.RecordBa
             yield filters.kept(_shaped(batch, topic.name, piece.partition, what.schema), what.tests)
 
 
-def _there(topic: Topic, piece: Slice, what: What) -> tuple[int, int]:
+def _there(topic: Topic, piece: OffsetRange, what: What) -> tuple[int, int]:
     start, end = topic.start_offsets()[piece.partition], topic.end_offsets()[piece.partition]
     if what.fail and not start <= piece.first <= piece.last <= end:
         raise DataLoss(

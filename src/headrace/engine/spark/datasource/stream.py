@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from headrace.base.errors import InvalidOption, UnknownTopic
-from headrace.connect.embedded import Slice
+from headrace.connect.embedded import OffsetRange
 from headrace.engine.pace import share
 from headrace.engine.spark.datasource import columns, pieces, subscription
 from headrace.engine.spark.datasource.options import LATEST
@@ -118,7 +118,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise UnknownTopic(gone[0], log=str(log.path), topics=log.topics())
         return {name: dict(start[name]) for name in gone} | _told(found)
 
-    def _slices(self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]) -> list[Slice]:
+    def _slices(
+        self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
+    ) -> list[OffsetRange]:
         fail = self.options.fail_on_data_loss
         made = []
         with Log(self.options.path) as log:
@@ -135,7 +137,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     if known is not None and known > last[number]:
                         at = first[number]  # another topic stands in its place, and is read from its start
                     if until > at:
-                        made.append(Slice(source=name, topic=name, partition=number, first=at, last=until))
+                        made.append(OffsetRange(source=name, topic=name, partition=number, first=at, last=until))
         return made
 
 

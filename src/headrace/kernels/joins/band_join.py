@@ -25,7 +25,7 @@ class Came:
     last: int
 
 
-def near(came: Came, others: str, time: str, within: tuple[int, int], agree: str) -> str:
+def band_lookup(came: Came, others: str, time: str, within: tuple[int, int], agree: str) -> str:
     """Return what follows FROM: each row that came with those of `others` whose `time` - its time is in `within`."""
     low, high = within
     width = _INTERVALS * (high - low) + 1

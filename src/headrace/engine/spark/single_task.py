@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.connect.embedded import Slice
+    from headrace.connect.embedded import OffsetRange
     from headrace.engine.levels import Received
     from headrace.engine.spark.tasks import Job
     from headrace.engine.storage import Commit
@@ -38,7 +38,7 @@ MOST_SECONDS = 1.0
 _POOL: list[ThreadPoolExecutor] = []
 
 
-def is_small(job: Job, before: Commit, slices: Sequence[Slice]) -> bool:
+def is_small(job: Job, before: Commit, slices: Sequence[OffsetRange]) -> bool:
     """Whether one task should run an epoch, by its rows, by the state it scans, and by what the one before took."""
     rows = total(slices)
     return (
@@ -69,7 +69,7 @@ def _scans_little(job: Job, before: Commit) -> bool:
     )
 
 
-def read_whole(job: Job, epoch: int, slices: Sequence[Slice], began: float) -> Iterator[pa.RecordBatch]:
+def read_single_task(job: Job, epoch: int, slices: Sequence[OffsetRange], began: float) -> Iterator[pa.RecordBatch]:
     """Run an epoch: level 0 on slices of topics, then all others; yields its reports."""
     task_of = job.tasks(epoch, slices)
 

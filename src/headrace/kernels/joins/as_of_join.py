@@ -27,8 +27,8 @@ from headrace.kernels.dedupe import judged
 from headrace.kernels.duck import without_zones
 from headrace.kernels.firsts import distinct
 from headrace.kernels.groups.grouped import Counts
-from headrace.kernels.joins.as_of import latest
 from headrace.kernels.joins.lookup_join import ALWAYS, NEVER, all_known
+from headrace.kernels.joins.version_search import latest
 from headrace.kernels.order import PLACE, in_place, placed
 from headrace.kernels.state.state import COUNT, TableSpec, alike, with_nulls
 
@@ -47,8 +47,8 @@ _AT = "_at"
 
 def tables(op: AsOfJoin) -> tuple[TableSpec, TableSpec]:
     """Return the tables that are kept."""
-    others = tuple(column for column in op.meeting.right if column[0] not in op.identity)
-    keys = tuple(column for column in op.meeting.right if column[0] in op.identity)
+    others = tuple(column for column in op.join.right if column[0] not in op.identity)
+    keys = tuple(column for column in op.join.right if column[0] in op.identity)
     return (
         TableSpec(
             name=VERSIONS,
@@ -56,17 +56,17 @@ def tables(op: AsOfJoin) -> tuple[TableSpec, TableSpec]:
             values=(*others, ("_until", "BIGINT"), ("_gone", "BOOLEAN")),
             by=tuple(dict.fromkeys((op.identity, _shared(op)))),
         ),
-        TableSpec(name=WAITING, keys=(), values=(*op.meeting.left, ("_time", "BIGINT")), ages=op.at),
+        TableSpec(name=WAITING, keys=(), values=(*op.join.left, ("_time", "BIGINT")), ages=op.at),
     )
 
 
 def _shared(op: AsOfJoin) -> tuple[str, ...]:
     """Return the table's columns in which rows agree with those of the stream."""
-    return tuple(there for _, there in op.meeting.on)
+    return tuple(there for _, there in op.join.on)
 
 
 @dataclass
-class Dating:
+class AsOfJoining:
     """One epoch of one join in one shard; `run` fills what comes out, what is late, and the counts."""
 
     duck: Duck
@@ -100,7 +100,7 @@ class Dating:
 
     @property
     def _others(self) -> list[str]:
-        return [name for name, _ in self.op.meeting.right if name not in self.op.identity]
+        return [name for name, _ in self.op.join.right if name not in self.op.identity]
 
     @property
     def _horizon(self) -> int | None:
@@ -116,7 +116,7 @@ class Dating:
         first = f"SELECT {key}, min(_from) AS first FROM {came} GROUP BY {key}"
         known = self.duck.arrow(
             f"SELECT {_of('s', names)}, s._until AS o_until, s.rowid AS o_row "
-            f"FROM {self.state.near(VERSIONS, self.op.identity, came)} s JOIN ({first}) f "
+            f"FROM {self.state.lookup(VERSIONS, self.op.identity, came)} s JOIN ({first}) f "
             f"ON {alike('s', 'f', self.op.identity, nulls=nulls)} AND s._until > f.first"
         )
         near, same = self.duck.register(known), alike("n", "c", [*self.op.identity, "_from"], nulls=nulls)
@@ -146,7 +146,7 @@ class Dating:
             return f"SELECT *, _time AS _from FROM ({rows})"
         key = self.op.identity
         last = (
-            f"SELECT {_of('s', key)}, max(s._from) AS last FROM {self.state.near(VERSIONS, key, f'({rows})')} s "
+            f"SELECT {_of('s', key)}, max(s._from) AS last FROM {self.state.lookup(VERSIONS, key, f'({rows})')} s "
             f"SEMI JOIN ({rows}) d ON {alike('s', 'd', key)} GROUP BY ALL"
         )
         before = f"max(d._time) OVER (PARTITION BY {_of('d', key)} ORDER BY d.{PLACE})"
@@ -177,7 +177,7 @@ class Dating:
         self.late = [self._alone(part) for part in late]
         if not taken:
             return None
-        names = [name for name, _ in self.op.meeting.left]
+        names = [name for name, _ in self.op.join.left]
         rows = pa.concat_tables([part.select([*names, "_time"]) for part in taken], promote_options="permissive")
         return without_zones(rows)
 
@@ -193,7 +193,7 @@ class Dating:
     @property
     def _past(self) -> int:
         """The time before which answers are final."""
-        assert self.watermark is not None  # noqa: S101 -- asked before
+        assert self.watermark is not None  # noqa: S101 -- checked before
         return self.watermark - self.op.grace
 
     def _ready(self, came: pa.Table | None, due: pa.ChunkedArray | None) -> list[pa.Table]:
@@ -214,61 +214,61 @@ class Dating:
 
     def _beside_one(self, ready: pa.Table) -> tuple[pa.Table, Flags] | None:
         """Return rows beside the one version that each may meet, and which do; None where SQL must find them."""
-        shared, asking = _shared(self.op), [here for here, _ in self.op.meeting.on]
+        shared, asking = _shared(self.op), [here for here, _ in self.op.join.on]
         if set(shared) != set(self.op.identity):
             return None
-        asked = [ready.column(name) for name in asking]
-        parts = [part for part in self.state.found(VERSIONS, shared, asked, ready.num_rows) if part.num_rows]
+        probe = [ready.column(name) for name in asking]
+        parts = [part for part in self.state.found(VERSIONS, shared, probe, ready.num_rows) if part.num_rows]
         if not parts:
             return None
         versions = pa.concat_tables(parts).combine_chunks()
         keys, since = [versions.column(name) for name in shared], versions.column("_from").to_numpy()
-        found = latest(asked, self._at(ready).fill_null(ALWAYS).to_numpy(), keys, since)
+        found = latest(probe, self._at(ready).fill_null(ALWAYS).to_numpy(), keys, since)
         if found is None:
             return None
         met = (found >= 0) & ~versions.column("_gone").to_numpy()[found]
-        versions = versions.select([name for name, _ in self.op.meeting.right])
-        if self.op.meeting.where:
+        versions = versions.select([name for name, _ in self.op.join.right])
+        if self.op.join.where:
             beside = self.duck.register(_joined(ready.filter(pa.array(met)), versions.take(pa.array(found[met]))))
-            meets = self.duck.arrow(f"SELECT coalesce(({self.op.meeting.where})::BOOLEAN, false) FROM {beside}")
+            meets = self.duck.arrow(f"SELECT coalesce(({self.op.join.where})::BOOLEAN, false) FROM {beside}")
             met[met] = meets.column(0).to_numpy()
-        if self.op.meeting.how == "left":
+        if self.op.join.how == "left":
             return _joined(ready, versions.take(pa.array(found, mask=~met))), met
         return _joined(ready.filter(pa.array(met)), versions.take(pa.array(found[met]))), met
 
     def _beside_several(self, ready: pa.Table) -> tuple[pa.Table, Flags]:
         """Return rows beside the versions of the keys that agree with theirs, found by SQL, and which meet any."""
         (ready,) = placed([ready.append_column(_AT, self._at(ready))])
-        columns = [*(name for name, _ in (*self.op.meeting.left, *self.op.meeting.right)), "_time", PLACE]
-        valid = "NOT _gone" + (f" AND ({self.op.meeting.where})" if self.op.meeting.where else "")
+        columns = [*(name for name, _ in (*self.op.join.left, *self.op.join.right)), "_time", PLACE]
+        valid = "NOT _gone" + (f" AND ({self.op.join.where})" if self.op.join.where else "")
         beside = self._versions_of(self.duck.register(ready))
         found = self.duck.arrow(f"SELECT {', '.join(columns)} FROM {beside} WHERE {valid}")
         met = np.zeros(ready.num_rows, dtype=np.bool_)
         met[found.column(PLACE).to_numpy()] = True
-        if self.op.meeting.how == "left":
+        if self.op.join.how == "left":
             alone = self.duck.register(ready.filter(pa.array(~met)))
             nulls = self.duck.arrow(f"SELECT {', '.join(columns)} FROM (SELECT *, {self._nothing} FROM {alone})")
             found = pa.concat_tables([found, nulls])
         return in_place(found, len(columns) - 1), met
 
-    def _versions_of(self, asked: str) -> str:
+    def _versions_of(self, probe: str) -> str:
         """Return SQL for each asking row and the last versions of its time or before, one of each key."""
-        agree = " AND ".join(f"{here} = {there}" for here, there in self.op.meeting.on)
-        asking = [here for here, _ in self.op.meeting.on]
+        agree = " AND ".join(f"{here} = {there}" for here, there in self.op.join.on)
+        asking = [here for here, _ in self.op.join.on]
         shared = _shared(self.op)
-        versions = f"(FROM {self.state.near(VERSIONS, shared, asked, named=asking)} v SEMI JOIN {asked} a ON {agree})"
+        versions = f"(FROM {self.state.lookup(VERSIONS, shared, probe, named=asking)} v SEMI JOIN {probe} a ON {agree})"
         if set(shared) == set(self.op.identity):
-            return f"{asked} a ASOF JOIN {versions} v ON {agree} AND a.{_AT} >= v._from"
+            return f"{probe} a ASOF JOIN {versions} v ON {agree} AND a.{_AT} >= v._from"
         ids = [f"{name} AS i{i}" for i, name in enumerate(self.op.identity)]
         known = f"(SELECT DISTINCT {', '.join([*ids, *shared])} FROM {versions})"
-        each = f"(SELECT a.*, k.* EXCLUDE ({', '.join(shared)}) FROM {asked} a JOIN {known} k ON {agree})"
+        each = f"(SELECT a.*, k.* EXCLUDE ({', '.join(shared)}) FROM {probe} a JOIN {known} k ON {agree})"
         same = " AND ".join(f"e.i{i} IS NOT DISTINCT FROM v.{name}" for i, name in enumerate(self.op.identity))
         return f"{each} e ASOF JOIN {versions} v ON {same} AND e.{_AT} >= v._from"
 
     @property
     def _nothing(self) -> str:
         """The table's columns where there is no row of it, in SQL."""
-        return ", ".join(f"NULL::{kind} AS {name}" for name, kind in self.op.meeting.right)
+        return ", ".join(f"NULL::{kind} AS {name}" for name, kind in self.op.join.right)
 
     def _alone(self, part: pa.Table) -> pa.Table:
         """Return rows of the stream as rows of the join, with nothing beside them."""
@@ -276,9 +276,9 @@ class Dating:
 
     def _given(self, rows: str) -> pa.Table:
         """Return what comes out of rows of both sides."""
-        gives = [f"({sql})::{kind} AS g{i}" for i, (_, sql, kind) in enumerate(self.op.meeting.gives)]
+        gives = [f"({sql})::{kind} AS g{i}" for i, (_, sql, kind) in enumerate(self.op.join.gives)]
         made = self.duck.arrow(f"SELECT {', '.join([*gives, '1::INTEGER AS _weight', '_time'])} FROM {rows}")
-        return made.rename_columns([*(name for name, _, _ in self.op.meeting.gives), "_weight", "_time"])
+        return made.rename_columns([*(name for name, _, _ in self.op.join.gives), "_weight", "_time"])
 
     # ---- what is kept ----
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AggregateSpec:
     """An aggregate call to be kept: canonical function, arguments as SQL over the input, their types, result type.
 
     `at` are the fractions that a percentile is asked at; `user` is the user's own aggregate, given the rows that meet

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
+class JoinSpec:
     """Rows of two sides that meet. Inside, left columns are `l0…`, right ones `r0…`; null agrees with nothing.
 
     `left` and `right` are the columns inside with their types, `on` pairs of them that are equal where rows meet,

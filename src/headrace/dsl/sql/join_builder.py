@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Pair = tuple[str, str]
 
 
-class Meeting:
+class JoinBuilder:
     """A join on its way: `used` are the tests that it takes in."""
 
     def __init__(self, joins: Joins, number: int) -> None:

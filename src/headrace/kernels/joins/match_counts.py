@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.kernels.joins.sides import Side
     from headrace.kernels.state.state import State
 
-CROSSED = "(p_old = 0) <> (p_new = 0)"
+MATCH_CHANGED = "(p_old = 0) <> (p_new = 0)"
 """The values of which rows came where none were, or of which none is left."""
 
 
@@ -33,7 +33,7 @@ def tallied(duck: Duck, side: Side, state: State, moved: list[str], asked: list[
         f"SELECT {', '.join(on)}, sum(n)::BIGINT AS n, max(_when) AS _when FROM ({rows}) WHERE {known} "
         f"{by_position(on)}"
     )
-    near = state.near(side.tally, on, f"({rows})")
+    near = state.lookup(side.tally, on, f"({rows})")
     before = f"coalesce(s.{COUNT}, 0)"
     counts = f"{before} AS p_old, greatest({before} + d.n, 0)::BIGINT AS p_new"
     when = "CASE WHEN d.n <> 0 THEN d._when END AS _when"
