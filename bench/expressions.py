@@ -23,7 +23,7 @@ from bench.anew import drop
 from bench.figure import Figure, same
 from bench.setting import CORES
 from headrace.base.schema import parse
-from headrace.plan.expressions import scalar
+from headrace.expressions import scalar
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ import pytest
 
 import headrace as hr
 from headrace.base.errors import InvalidPlan, PlanError
-from headrace.plan.expressions import sketches
+from headrace.expressions import sketches
 
 
 def rows_of(*, table=False):

@@ -7,7 +7,7 @@ from collections import defaultdict
 from adversaries import SCHEMA, rows
 
 from headrace.base.errors import PlanError
-from headrace.plan.expressions import scalar
+from headrace.expressions import scalar
 
 
 def ulps(one, other):

@@ -16,8 +16,8 @@ from adversaries import _EPOCH, SCHEMA, VALUES, _array
 
 from headrace.base.errors import PlanError
 from headrace.base.schema import type_name
-from headrace.plan.expressions import scalar
-from headrace.plan.expressions.table import FAMILIES
+from headrace.expressions import scalar
+from headrace.expressions.table import FAMILIES
 
 TOKEN = re.compile(r"""r?'(?:[^'\\]|\\.|'')*'|"[^"]*"|interval\s[^,)]*|[A-Za-z_][\w.]*|[\d.]+\w*|\s+|.""", re.DOTALL)
 LAMBDA = re.compile(r"\(?((?:\w+\s*,\s*)*\w+)\)?\s*->")

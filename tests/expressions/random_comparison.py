@@ -10,7 +10,7 @@ from rivals import RAISED, plain
 
 from headrace.base.errors import PlanError
 from headrace.base.schema import type_name
-from headrace.plan.expressions import scalar
+from headrace.expressions import scalar
 
 BATCH = 60
 

@@ -3,7 +3,7 @@
 import pytest
 from comparison import differences
 
-from headrace.plan.expressions.table import FAMILIES
+from headrace.expressions.table import FAMILIES
 
 pytestmark = pytest.mark.spark
 

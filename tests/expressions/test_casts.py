@@ -6,7 +6,7 @@ from comparison import differences
 
 from headrace.base.errors import WrongType
 from headrace.base.schema import type_name
-from headrace.plan.expressions import scalar
+from headrace.expressions import scalar
 
 COLUMNS = (*"bhilfdmwups", "bin", "day", "at", "ntz", "ints", "texts", "counts", "pair")
 TYPES = (

@@ -5,7 +5,7 @@ from adversaries import SCHEMA
 
 from headrace.base.errors import PlanError
 from headrace.base.schema import parse
-from headrace.plan.expressions import aggregates, condition, scalar
+from headrace.expressions import aggregates, condition, scalar
 
 
 def said(make, text):

@@ -5,7 +5,7 @@ import pytest
 from rivals import Duck
 
 from headrace.base.schema import parse
-from headrace.plan.expressions import scalar
+from headrace.expressions import scalar
 
 pytestmark = pytest.mark.spark
 CALLS = (

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from headrace.plan.expressions.reference import page
-from headrace.plan.expressions.table import FAMILIES, TABLE
+from headrace.expressions.reference import page
+from headrace.expressions.table import FAMILIES, TABLE
 
 PAGE = Path(__file__).parents[2] / "docs" / "expressions.md"
 
 
 def test_the_reference_page_is_up_to_date():
-    """Print it again with `python -m headrace.plan.expressions.reference docs/expressions.md`."""
+    """Print it again with `python -m headrace.expressions.reference docs/expressions.md`."""
     assert PAGE.read_text(encoding="utf-8") == page()
 
 

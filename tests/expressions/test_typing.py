@@ -6,7 +6,7 @@ import pytest
 from adversaries import SCHEMA
 
 from headrace.base.schema import parse, type_name
-from headrace.plan.expressions import aggregates, condition, scalar
+from headrace.expressions import aggregates, condition, scalar
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from sql_sources import declare
 import headrace as hr
 from headrace.base.schema import parse as parse_schema
 from headrace.dsl.sql.reading import shown
-from headrace.plan.expressions import aggregates, scalar
-from headrace.plan.expressions.grammar import parse
-from headrace.plan.expressions.table import FAMILIES
+from headrace.expressions import aggregates, scalar
+from headrace.expressions.grammar import parse
+from headrace.expressions.table import FAMILIES
 
 SCHEMA = parse_schema(  # the columns of the examples
     "i int, j int, l bigint, b tinyint, h smallint, f float, d double, e double, m decimal(10,2), n decimal(18,6),"

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from headrace.base.errors import HeadraceError, PlanError, did_you_mean
 from headrace.base.schema import TIMESTAMP, type_name
 from headrace.cli.values import from_text
+from headrace.expressions import condition
 from headrace.kernels.duck import Duck
 from headrace.log.rows import to_array
-from headrace.plan.expressions import condition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

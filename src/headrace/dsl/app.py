@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.dsl.stream import Handle
-    from headrace.plan.expressions import UserFunction
+    from headrace.expressions import UserFunction
     from headrace.plan.nodes import Emit
     from headrace.plan.sinks import Sink
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from headrace.base.errors import InvalidFunction
 from headrace.base.names import check_identifier
 from headrace.base.schema import as_schema, parse_type, type_name
-from headrace.plan.expressions import UserFunction, refused_name
+from headrace.expressions import UserFunction, refused_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

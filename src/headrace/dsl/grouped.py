@@ -11,8 +11,8 @@ from headrace.base.errors import InvalidPlan
 from headrace.base.names import check_identifier
 from headrace.base.schema import TIMESTAMP
 from headrace.dsl.table import Table
+from headrace.expressions import aggregates, order
 from headrace.plan import check
-from headrace.plan.expressions import aggregates, order
 from headrace.plan.nodes import Aggregate, Emit, Top
 from headrace.plan.steps import step_name
 from headrace.plan.windows import Window

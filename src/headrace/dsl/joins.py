@@ -11,8 +11,8 @@ import pyarrow as pa
 from headrace.base.errors import InvalidPlan, WrongColumnType
 from headrace.base.schema import type_name
 from headrace.base.time import duration
+from headrace.expressions import Scalar, condition
 from headrace.plan import check
-from headrace.plan.expressions import Scalar, condition
 from headrace.plan.joins import AsOfJoin, How, Join, JoinColumn, LookupJoin, StreamJoin, TableJoin
 from headrace.plan.nodes import Ending, Latest, Select, Where
 from headrace.plan.steps import step_name

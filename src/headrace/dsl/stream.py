@@ -13,8 +13,8 @@ from headrace.base.names import check_identifier, check_topic, quote
 from headrace.base.schema import as_schema, to_ddl, type_name
 from headrace.base.time import duration
 from headrace.dsl.joins import JoinOptions, joined
+from headrace.expressions import Scalar, calls_of, condition, scalar
 from headrace.plan import check
-from headrace.plan.expressions import Scalar, calls_of, condition, scalar
 from headrace.plan.nodes import Dedupe, Explode, Late, Latest, MapBatches, Select, Stateful, Top, Union, Where
 from headrace.plan.sinks import CallSink, TopicSink, ViewSink
 from headrace.plan.steps import step_name

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.errors import PlanChanged
 from headrace.base.schema import type_name
 from headrace.base.time import show_duration
-from headrace.plan.expressions import described
+from headrace.expressions import described
 from headrace.plan.joins import AsOfJoin, Join, StreamJoin
 from headrace.plan.nodes import Aggregate, Dedupe, Latest, Top
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping
 
     from headrace.engine.storage import Commit
-    from headrace.plan.expressions import AggregateCall, Scalar
+    from headrace.expressions import AggregateCall, Scalar
     from headrace.plan.nodes import Node, Stateful
     from headrace.plan.plan import Plan
 

@@ -18,15 +18,15 @@ from headrace.base.errors import (
 )
 from headrace.base.names import IDENTIFIER
 from headrace.base.schema import TIMESTAMP, is_reserved, type_name
+from headrace.expressions.sketches import Sketch
 from headrace.plan.corrected import uncorrected
-from headrace.plan.expressions.sketches import Sketch
 from headrace.plan.row_times import row_time
 from headrace.plan.windows import AlignedWindow, SessionWindow
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from headrace.plan.expressions import Aggregates, Scalar
+    from headrace.expressions import Aggregates, Scalar
     from headrace.plan.nodes import Node
     from headrace.plan.windows import Window
 

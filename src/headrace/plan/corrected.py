@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headrace.base.names import quote
 from headrace.base.schema import TIMESTAMP
-from headrace.plan.expressions import Scalar
+from headrace.expressions import Scalar
 from headrace.plan.nodes import Select
 
 if TYPE_CHECKING:

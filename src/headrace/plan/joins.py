@@ -12,7 +12,7 @@ from headrace.plan.not_null import not_null
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.plan.expressions import Scalar
+    from headrace.expressions import Scalar
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 

@@ -15,7 +15,7 @@ from headrace.plan.windows import SessionWindow
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from headrace.plan.expressions import Aggregates, Scalar, Term
+    from headrace.expressions import Aggregates, Scalar, Term
     from headrace.plan.windows import AlignedWindow, Window
 
 Emit = Literal["changes", "final"]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import InvalidQuery, UnknownRelation
-from headrace.plan.expressions.table import AGGREGATES
-from headrace.plan.expressions.user import aggregate_names
+from headrace.expressions.table import AGGREGATES
+from headrace.expressions.user import aggregate_names
 from headrace.plan.nodes import Stateful
 from headrace.plan.steps import step_name
 

@@ -12,7 +12,7 @@ from sqlglot.tokens import TokenType
 
 from headrace.base.errors import InvalidQuery, UnsupportedQuery
 from headrace.base.names import IDENTIFIER
-from headrace.plan.expressions.grammar import Grammar
+from headrace.expressions.grammar import Grammar
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
 from headrace.base.schema import duckdb_type
+from headrace.expressions import calls_of, drawn_apart
+from headrace.expressions.sketches import Sketch
 from headrace.kernels.aggregates import sketches
 from headrace.kernels.aggregates.accumulators import Accumulators
 from headrace.kernels.aggregates.aggregate_spec import AggregateSpec
 from headrace.kernels.spec import Grouping, Panes, Session, Sliding, UserAggregate
-from headrace.plan.expressions import calls_of, drawn_apart
-from headrace.plan.expressions.sketches import Sketch
 from headrace.plan.windows import AlignedWindow, SessionWindow, SlidingWindow
 
 if TYPE_CHECKING:
-    from headrace.plan.expressions import AggregateCall, Scalar
+    from headrace.expressions import AggregateCall, Scalar
     from headrace.plan.nodes import Aggregate
 
 

@@ -8,6 +8,7 @@ from headrace.base.names import quote
 from headrace.base.schema import duckdb_type
 from headrace.engine.lowering.grouping import called_by, grouping_of, panes_of, read_by
 from headrace.engine.lowering.walk import DELTA, columns_of, lowered
+from headrace.expressions import calls_of, drawn_apart
 from headrace.kernels import spec
 from headrace.kernels.groups.window_top import PANE
 from headrace.kernels.spec import (
@@ -22,15 +23,14 @@ from headrace.kernels.spec import (
     SplitLate,
     Upsert,
 )
-from headrace.plan.expressions import calls_of, drawn_apart
 from headrace.plan.joins import Join
 from headrace.plan.nodes import CHANGE_TYPE, Aggregate, Dedupe, Late, Latest, Top
 from headrace.plan.row_times import STAMP, row_time
 
 if TYPE_CHECKING:
     from headrace.engine.lowering.walk import Lowering
+    from headrace.expressions import Scalar
     from headrace.kernels.spec import Panes
-    from headrace.plan.expressions import Scalar
 
 
 @lowered.register(Aggregate)

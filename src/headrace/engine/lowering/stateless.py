@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
 from headrace.engine.lowering.walk import DELTA, columns_of, lowered
+from headrace.expressions import drawn_apart
 from headrace.kernels.spec import Apply, Intake, Query
-from headrace.plan.expressions import drawn_apart
 from headrace.plan.nodes import Changes, Ending, Explode, MapBatches, ReadSource, Select, TopicSource, Union, Where
 
 if TYPE_CHECKING:

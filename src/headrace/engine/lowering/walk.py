@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from headrace.base.names import quote
 from headrace.engine.lowering.grouping import grouping_of
 from headrace.engine.lowering.staging import stage_of
+from headrace.expressions import calls_of
 from headrace.kernels.spec import Call, FunctionCall, Intake, Level, Op, Program, Query, Send
-from headrace.plan.expressions import calls_of
 from headrace.plan.nodes import Aggregate, Node, Top
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from headrace.plan.expressions import Scalar
+    from headrace.expressions import Scalar
     from headrace.plan.plan import Plan
 
 DELTA = "_weight, _time"

@@ -1,0 +1,97 @@
+"""Expressions: Spark SQL text, typed by Spark's rules, computed by DuckDB through our table of translations.
+
+`scalar`, `condition` and `aggregates` turn text into frozen values that carry DuckDB's SQL. What a text means is
+Spark's meaning in ANSI mode with the session's zone UTC, errors included: each entry of the table is compared with
+Spark by `tests/expressions/test_against_spark.py`. What cannot be made equal is refused when it is declared.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import WrongType
+from headrace.expressions import kinds as k
+from headrace.expressions.aggregates import aggregates
+from headrace.expressions.casts import cast
+from headrace.expressions.compiler import Compiler, check
+from headrace.expressions.grammar import parse
+from headrace.expressions.order import Term, order
+from headrace.expressions.resolve import refused_name
+from headrace.expressions.sealed import refuse_computing
+from headrace.expressions.user import UserFunction, calls_of, described, drawn_apart, scalar_of
+from headrace.expressions.values import AggregateCall, Aggregates, Scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    import pyarrow as pa
+
+__all__ = [
+    "AggregateCall",
+    "Aggregates",
+    "Scalar",
+    "Term",
+    "UserFunction",
+    "aggregates",
+    "calls_of",
+    "condition",
+    "described",
+    "drawn_apart",
+    "order",
+    "refused_name",
+    "scalar",
+]
+
+_NONE: Mapping[str, UserFunction] = {}
+
+
+def scalar(
+    text: str,
+    schema: pa.Schema,
+    *,
+    step: str,
+    functions: Mapping[str, UserFunction] = _NONE,
+    sealed: Collection[str] = (),
+) -> Scalar:
+    """Return one typed expression over the columns of `schema`; those that are `sealed` may only be passed on.
+
+    A column is matched by its exact name, else by its name in any case if only one column fits. Nothing is computed:
+    a text that fails for some row (division by zero, a bad cast) raises when that row is computed.
+
+    Raises:
+        PlanError: the text cannot be read, typed or computed; the error names the step and the part.
+
+    """
+    tree = parse(text, step=step)
+    refuse_computing(tree, schema.names, sealed, step=step)
+    compiler = Compiler(schema, step=step, functions=functions)
+    return scalar_of(check(compiler.compile(tree), step=step), compiler.made, text)
+
+
+def condition(
+    text: str,
+    schema: pa.Schema,
+    *,
+    step: str,
+    functions: Mapping[str, UserFunction] = _NONE,
+    sealed: Collection[str] = (),
+    places: Mapping[str, str] | None = None,
+) -> Scalar:
+    """Return a condition: a scalar that is boolean; a row where it is null does not meet it.
+
+    `places` is the SQL of columns that do not stand under their names where it is computed.
+
+    Raises:
+        PlanError: as `scalar`, or the text is no boolean.
+
+    """
+    tree = parse(text, step=step)
+    refuse_computing(tree, schema.names, sealed, step=step)
+    compiler = Compiler(schema, step=step, functions=functions, places=places)
+    value = compiler.compile(tree)
+    if value.type not in (k.BOOLEAN, k.NULL):
+        raise WrongType(
+            f'step "{step}": the condition {text!r} is {k.shown(value.type)}, not boolean',
+            hint=f"Compare it with something, for example {text} is not null.",
+        )
+    return scalar_of(cast(value, k.BOOLEAN), compiler.made, text)

@@ -1,0 +1,226 @@
+"""Aggregations: texts such as `sum(price) / count(*)` become aggregate calls and expressions over their results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from sqlglot import exp
+
+from headrace.base.errors import (
+    InvalidExpression,
+    PlanError,
+    UngroupedColumn,
+    UnknownColumn,
+    UnsupportedFunction,
+    WrongType,
+)
+from headrace.base.names import quote
+from headrace.expressions import kinds as k
+from headrace.expressions.compiler import Compiler, check
+from headrace.expressions.grammar import parse, shown
+from headrace.expressions.mismatch import Mismatch
+from headrace.expressions.places import call_of, places
+from headrace.expressions.ranked import ranked
+from headrace.expressions.resolve import arguments
+from headrace.expressions.sealed import gives_sealed, refuse_computing
+from headrace.expressions.sketches import SKETCHES, sketch_of
+from headrace.expressions.table import AGGREGATES
+from headrace.expressions.user import aggregate_names, scalar_of
+from headrace.expressions.values import AggregateCall, Aggregates, Scalar, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from headrace.expressions.user import UserFunction
+
+_NONE: Mapping[str, UserFunction] = {}
+_EXTREMES = {"min": "min_by", "max": "max_by", "min_by": "min_by", "max_by": "max_by"}
+
+
+def aggregates(
+    named: Mapping[str, str],
+    schema: pa.Schema,
+    keys: pa.Schema,
+    *,
+    step: str,
+    functions: Mapping[str, UserFunction] = _NONE,
+    sealed: Collection[str] = (),
+) -> Aggregates:
+    """Return what an aggregation computes: its distinct calls, and each result over them and the keys.
+
+    The arguments of aggregates read `schema`; outside of them only `keys` can be read. Equal calls are made once,
+    so `sum(x) / count(*)` beside `count(*)` counts once. A result's columns are `_a{i}` and names of keys.
+
+    Raises:
+        PlanError: a text cannot be read, typed or computed; the error names the step and the part.
+
+    """
+    collector = _Collector(schema, keys, step, functions)
+    trees = {name: parse(text, step=step) for name, text in named.items()}
+    for tree in trees.values():
+        refuse_computing(tree, schema.names, sealed, step=step)
+    passed = frozenset(name for name, tree in trees.items() if gives_sealed(tree, schema.names, sealed))
+    results = tuple((name, collector.result(tree, named[name])) for name, tree in trees.items())
+    return Aggregates(tuple(collector.calls), results, passed)
+
+
+class _Collector:
+    """Collects the calls of all results of one step."""
+
+    def __init__(self, schema: pa.Schema, keys: pa.Schema, step: str, functions: Mapping[str, UserFunction]) -> None:
+        self.keys = keys
+        self.step = step
+        self.functions = functions
+        self.known = {*AGGREGATES, *aggregate_names(functions)}
+        self.schema = schema
+        self.inside = Compiler(schema, step=step, functions=functions, missing=self._unknown)
+        self.calls: list[AggregateCall] = []
+
+    def result(self, tree: exp.Expression, text: str) -> Scalar:
+        found: dict[int, Value] = {}
+        for node in list(_outermost(tree, self.known)):
+            found[id(node)] = self._call(node)
+        outside = Compiler(self.keys, step=self.step, functions=self.functions, calls=found, missing=self._no_key)
+        return scalar_of(check(outside.compile(tree), step=self.step), outside.made, text)
+
+    def _call(self, node: exp.Expression) -> Value:
+        text = shown(node)
+        try:
+            call = self._typed(node)
+        except Mismatch as no:
+            raise no.condition(f'step "{self.step}": in "{text}": {no.what}', detail=no.detail, hint=no.hint) from None
+        same = [i for i, known in enumerate(self.calls) if _identity(known) == _identity(call)]
+        if not same:
+            self.calls.append(call)
+        name = f"_a{same[0] if same else len(self.calls) - 1}"
+        return Value(text, quote(name), call.type, frozenset({name}))
+
+    def _typed(self, node: exp.Expression) -> AggregateCall:
+        condition: Value | None = None
+        if isinstance(node, exp.Filter):
+            condition = self._condition(node.expression.this)
+            node = node.this
+        name, asked = call_of(node).name.lower(), places(node)
+        trees = asked.values
+        if name in SKETCHES:
+            return self._sketch(name, trees, condition)
+        if name not in AGGREGATES:
+            return self._users(self.functions[name], trees, condition)
+        aggregate = AGGREGATES[name]
+        distinct = len(trees) == 1 and isinstance(trees[0], exp.Distinct)
+        if distinct:
+            trees = list(trees[0].expressions)
+        if distinct and not aggregate.distinct:
+            raise Mismatch(f"{name} does not take distinct", condition=UnsupportedFunction)
+        for tree in trees:
+            self._refuse_nested(tree, name)
+        if len(trees) == 1 and isinstance(trees[0], exp.Star):
+            return self._count_all(name, condition, distinct=distinct)
+        values = arguments(name, aggregate.takes, self.inside.all(trees))
+        kind = pa.list_(aggregate.gives(values)) if asked.many else aggregate.gives(values)
+        values = _reduced(name, values, distinct=distinct)
+        named = f"{aggregate.name}_desc" if asked.descending else aggregate.name
+        if named in _EXTREMES and k.is_nested(values[-1].type):  # by a key that orders the nulls inside as Spark does
+            named, values = _EXTREMES[named], [values[0], ranked(values[-1])]
+        if condition is not None:
+            values = [_chosen(condition, value) for value in values]
+        scalars = tuple(self._argument(value) for value in values)
+        matters = aggregate.name not in ("min", "max", "collect_set")
+        return AggregateCall(named, scalars, distinct and matters, kind, at=asked.at)
+
+    def _sketch(self, name: str, trees: list[exp.Expression], condition: Value | None) -> AggregateCall:
+        """Type a call that a sketch answers: an aggregate like the user's own, made for its constants."""
+        value, constants = trees[:1], trees[1:]
+        for tree in value:
+            self._refuse_nested(tree, name)
+        if any(isinstance(tree, exp.Distinct | exp.Star) for tree in value):
+            raise Mismatch(f"{name} takes a value, neither distinct nor *", condition=UnsupportedFunction)
+        return self._users(sketch_of(name, self.inside.all(value), constants), value, condition)
+
+    def _users(self, function: UserFunction, trees: list[exp.Expression], condition: Value | None) -> AggregateCall:
+        """Type a call of the user's own aggregate."""
+        if any(isinstance(tree, exp.Distinct) for tree in trees):
+            raise Mismatch(f"{function.name} does not take distinct", condition=UnsupportedFunction)
+        for tree in trees:
+            self._refuse_nested(tree, function.name)
+        scalars = tuple(self._argument(value) for value in function.arguments(self.inside.all(trees)))
+        where = None if condition is None else self._argument(condition)
+        return AggregateCall(function.name, scalars, distinct=False, type=function.returns, user=function, where=where)
+
+    def _argument(self, value: Value) -> Scalar:
+        return scalar_of(check(value, step=self.step), self.inside.made)
+
+    def _count_all(self, name: str, condition: Value | None, *, distinct: bool) -> AggregateCall:
+        if name != "count" or distinct:
+            raise Mismatch(f"* stands in count(*) only, not in {name}", condition=InvalidExpression)
+        if condition is None:
+            return AggregateCall("count", (), distinct=False, type=k.BIGINT)
+        counted = self._argument(_chosen(condition, Value("1", "1", k.INT)))
+        return AggregateCall("count", (counted,), distinct=False, type=k.BIGINT)
+
+    def _condition(self, tree: exp.Expression) -> Value:
+        self._refuse_nested(tree, "filter")
+        value = self.inside.compile(tree)
+        if value.type not in (k.BOOLEAN, k.NULL):
+            raise Mismatch(f"the filter is {k.shown(value.type)}, not boolean", condition=WrongType)
+        return value
+
+    def _refuse_nested(self, tree: exp.Expression, name: str) -> None:
+        inner = next(_outermost(tree, self.known), None)
+        if inner is not None:
+            raise Mismatch(
+                f"an aggregate cannot stand inside {name}",
+                hint="Aggregate in two steps: .agg(…) first, then group and aggregate its result.",
+                condition=InvalidExpression,
+            )
+
+    def _no_key(self, name: str) -> PlanError:
+        if name.lower() not in (known.lower() for known in self.schema.names):
+            return self._unknown(name)
+        keys = ", ".join(self.keys.names) or "none"
+        return UngroupedColumn(
+            f'step "{self.step}": "{name}" stands outside an aggregate and is no key of the group',
+            detail=f"The keys are: {keys}. A group has many values of {name}.",
+            hint=f"Say which one: max({name}), min({name}), or max_by({name}, time); or add it to group_by.",
+        )
+
+    def _unknown(self, name: str) -> PlanError:
+        return UnknownColumn(name, step=self.step, columns=list(dict.fromkeys([*self.keys.names, *self.schema.names])))
+
+
+def _outermost(tree: exp.Expression, known: Collection[str]) -> Iterator[exp.Expression]:
+    """Yield the calls of known aggregates that stand in no other one, each with its filter."""
+    if isinstance(tree, exp.Window):
+        return
+    if isinstance(tree, exp.Filter | exp.WithinGroup | exp.Anonymous):
+        inner = call_of(tree.this if isinstance(tree, exp.Filter) else tree)
+        if isinstance(inner, exp.Anonymous) and inner.name.lower() in known:
+            yield tree
+            return
+    for child in tree.iter_expressions():
+        yield from _outermost(child, known)
+
+
+def _reduced(name: str, values: list[Value], *, distinct: bool) -> list[Value]:
+    """Return the arguments of what an aggregate is computed by: count_if(c) counts ones, count(a, b) whole rows."""
+    one = Value("1", "1", k.INT)
+    if name == "count_if":
+        return [_chosen(values[0], one)]
+    if name == "count" and len(values) > 1 and not distinct:
+        whole = " AND ".join(f"{value.sql} IS NOT NULL" for value in values)
+        reads = frozenset[str]().union(*(value.columns for value in values))
+        return [_chosen(Value(", ".join(value.text for value in values), whole, k.BOOLEAN, reads), one)]
+    return values
+
+
+def _chosen(condition: Value, value: Value) -> Value:
+    """Return the value where the condition holds, else null."""
+    columns, raises = condition.columns | value.columns, condition.raises or value.raises
+    sql = f"(CASE WHEN {condition.sql} THEN {value.sql} END)"
+    return Value(f"{value.text} where {condition.text}", sql, value.type, columns, raises)
+
+
+def _identity(call: AggregateCall) -> tuple[object, ...]:
+    where = call.where.sql if call.where else None
+    return call.function, tuple(scalar.sql for scalar in call.arguments), call.distinct, call.type, where, call.at

@@ -1,0 +1,98 @@
+"""Order texts: `price desc, k` becomes terms with a direction and a place for nulls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from headrace.base.errors import InvalidExpression, WrongType
+from headrace.expressions import kinds as k
+from headrace.expressions.compiler import Compiler, check
+from headrace.expressions.grammar import Grammar, shown
+from headrace.expressions.user import scalar_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from headrace.expressions.user import UserFunction
+    from headrace.expressions.values import Scalar
+
+_NONE: Mapping[str, UserFunction] = {}
+_EXAMPLE = 'For example "price desc, name asc nulls last".'
+
+
+class _NullsLast(Grammar):
+    """The same grammar, where nulls stand first only if the text says so; in Spark's they do if it is silent too."""
+
+    NULL_ORDERING = "nulls_are_last"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One term of an order."""
+
+    value: Scalar
+    descending: bool
+    nulls_first: bool
+
+    @property
+    def direction(self) -> str:
+        """Direction and place of nulls, as SQL."""
+        return f"{'DESC' if self.descending else 'ASC'} NULLS {'FIRST' if self.nulls_first else 'LAST'}"
+
+
+def order(
+    text: str, schema: pa.Schema, *, step: str, functions: Mapping[str, UserFunction] = _NONE
+) -> tuple[Term, ...]:
+    """Return the terms of an order; one without a direction counts down.
+
+    Nulls stand as in Spark unless the text says where: first where a term goes up, last where it goes down.
+
+    Raises:
+        PlanError: the text is no order, or a term cannot be typed or compared; the error names the step.
+
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidExpression(f'step "{step}": {text!r} is no order', hint=_EXAMPLE)
+    made = []
+    for small, last in zip(_terms(text, Grammar, step), _terms(text, _NullsLast, step), strict=True):
+        compiler = Compiler(schema, step=step, functions=functions)
+        value = scalar_of(check(compiler.compile(small.this), step=step), compiler.made, shown(small.this))
+        _comparable(value, step)
+        up = small.args.get("desc") is False  # None where nothing is said
+        nulls_first = bool((small if up else last).args.get("nulls_first"))
+        made.append(Term(value, descending=not up, nulls_first=nulls_first))
+    return tuple(made)
+
+
+def _terms(text: str, dialect: type[Grammar], step: str) -> list[exp.Ordered]:
+    try:
+        trees = sqlglot.parse(f"SELECT 1 ORDER BY {text}", dialect=dialect)
+    except (SqlglotError, RecursionError):
+        trees = []
+    tree = trees[0] if len(trees) == 1 else None
+    said = {name for name, part in tree.args.items() if part} if isinstance(tree, exp.Select) else set()
+    if tree is None or not said <= {"expressions", "order"} or "order" not in said:
+        raise InvalidExpression(f'step "{step}": cannot read the order {text!r}', hint=_EXAMPLE)
+    terms: list[exp.Ordered] = tree.args["order"].expressions
+    if not all(isinstance(term, exp.Ordered) for term in terms) or any(term.args.get("with_fill") for term in terms):
+        raise InvalidExpression(f'step "{step}": cannot read the order {text!r}', hint=_EXAMPLE)
+    return terms
+
+
+def _comparable(value: Scalar, step: str) -> None:
+    if value.type.num_fields:
+        raise WrongType(
+            f'step "{step}": "{value.text}" is {k.shown(value.type)}, by which rows are not ordered',
+            hint="Order by one of its parts.",
+        )
+    if not value.columns and not value.calls:
+        raise InvalidExpression(
+            f'step "{step}": "{value.text}" is the same for every row, so it orders nothing', hint=_EXAMPLE
+        )

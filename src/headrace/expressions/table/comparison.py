@@ -1,0 +1,100 @@
+"""Comparisons: both sides meet in one type; NaN equals itself and is above every number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.expressions import kinds as k
+from headrace.expressions.coercion import comparable, meet
+from headrace.expressions.functions import Function, built
+from headrace.expressions.mismatch import Mismatch
+from headrace.expressions.values import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _compared(sign: str, template: str = "") -> Callable[[list[Value]], Value]:
+    def build(values: list[Value]) -> Value:
+        one, other = meet(values, what=sign)
+        comparable(one, sign)
+        if k.contains(one.type, k.is_struct):
+            raise Mismatch(f"{sign} of structs is not supported", hint="Compare their fields.")
+        left, right = _kept(one, other), _kept(other, one)
+        sql = (template or f"($1 {sign} $2)").replace("$1", left).replace("$2", right)
+        return Value("", sql, k.BOOLEAN, raises=one.raises or other.raises)
+
+    return build
+
+
+def _kept(value: Value, other: Value) -> str:
+    """Return SQL for one side; beside a constant, DuckDB would turn `i + 1 > 5` into `i > 4`, which never overflows."""
+    return f"greatest({value.sql})" if value.raises and k.is_integral(value.type) and not other.columns else value.sql
+
+
+def _extreme(name: str) -> Callable[[list[Value]], Value]:
+    def build(values: list[Value]) -> Value:
+        met = meet(values, strings=False, what=name)
+        if len(met) == 1 or k.is_nested(met[0].type):
+            raise Mismatch(f"{name} takes two or more simple values")
+        sql = f"{name}({', '.join(value.sql for value in met)})"
+        return Value("", sql, met[0].type, raises=any(value.raises for value in met))
+
+    return build
+
+
+ENTRIES: tuple[Function, ...] = (
+    built(
+        "=",
+        "any, any",
+        _compared("="),
+        "i = j",
+        "d = e",
+        "d = f",
+        "s = t",
+        "m = n",
+        "i = m",
+        "s = i",
+        "day = at",
+        "p = q",
+        "ints = ints",
+        "at = at2",
+        notes="also written ==",
+    ),
+    built("!=", "any, any", _compared("<>"), "i != j", "d <> e", "s != t", notes="also written <>"),
+    built("<", "any, any", _compared("<"), "i < j", "d < e", "s < t", "day < at", "p < q", "l < d", "bin < bin2"),
+    built("<=", "any, any", _compared("<="), "i <= j", "d <= e"),
+    built(">", "any, any", _compared(">"), "i > j", "d > e", "m > i", "s > 5", "i > l", "i > 2.5"),
+    built(">=", "any, any", _compared(">="), "d >= f", "at >= '2020-02-29'"),
+    built(
+        "<=> equal_null",
+        "any, any",
+        _compared("<=>", "($1 IS NOT DISTINCT FROM $2)"),
+        "i <=> j",
+        "d <=> e",
+        "equal_null(s, t)",
+        "s <=> null",
+        order="all",
+    ),
+    built(
+        "greatest",
+        "any...",
+        _extreme("greatest"),
+        "greatest(i, j)",
+        "greatest(d, e, 1)",
+        "greatest(s, t)",
+        "greatest(m, i)",
+        notes="nulls are skipped; texts are not cast",
+        order="all",
+    ),
+    built(
+        "least",
+        "any...",
+        _extreme("least"),
+        "least(i, j)",
+        "least(d, f)",
+        "least(at, day)",
+        notes="nulls are skipped",
+        order="all",
+    ),
+)

@@ -1,0 +1,236 @@
+"""Functions over the elements of arrays and maps: `transform(prices, p -> p * 0.9)`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.expressions import kinds as k
+from headrace.expressions.casts import cast
+from headrace.expressions.coercion import meet
+from headrace.expressions.functions import Function, built
+from headrace.expressions.mismatch import Mismatch
+from headrace.expressions.table.maps import checked
+from headrace.expressions.values import Closure, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _closure(value: Value, name: str, *counts: int) -> Closure:
+    made = value.constant
+    assert isinstance(made, Closure)  # noqa: S101 -- the class "function" takes nothing else
+    if len(made.names) not in counts:
+        wanted = " or ".join(map(str, counts))
+        raise Mismatch(f"the function in {name} takes {wanted} parameters, not {len(made.names)}")
+    return made
+
+
+def _over(function: Closure, array: Value) -> tuple[str, Value]:
+    """Return a lambda's parameters and its body, for the elements of an array and perhaps their places from 0."""
+    element = Value("", function.names[0], array.type.value_type)
+    given = [element]
+    if len(function.names) > 1:
+        given.append(Value("", f"CAST({function.names[1]} - 1 AS INTEGER)", k.INT))
+    return ", ".join(function.names), function.body(given)
+
+
+def _all(values: list[Value], body: Value, sql: str, kind: pa.DataType) -> Value:
+    """Return a result that reads what its arguments and the function's body read."""
+    raises = body.raises or any(value.raises for value in values)
+    return Value("", sql, kind, body.columns, raises)
+
+
+def _condition(body: Value, name: str) -> str:
+    if body.type not in (k.BOOLEAN, k.NULL):
+        raise Mismatch(f"the function in {name} gives {k.shown(body.type)}, not boolean")
+    return cast(body, k.BOOLEAN).sql
+
+
+def _transform(values: list[Value]) -> Value:
+    array = values[0]
+    names, body = _over(_closure(values[1], "transform", 1, 2), array)
+    return _all(values, body, f"list_transform({array.sql}, lambda {names}: {body.sql})", pa.list_(body.type))
+
+
+def _filter(values: list[Value]) -> Value:
+    array = values[0]
+    names, body = _over(_closure(values[1], "filter", 1, 2), array)
+    sql = f"list_filter({array.sql}, lambda {names}: {_condition(body, 'filter')})"
+    return _all(values, body, sql, array.type)
+
+
+def _some(name: str, wanted: str, other: str) -> Callable[[list[Value]], Value]:
+    """Return the rule of exists and forall: the first element that decides ends the search."""
+
+    def build(values: list[Value]) -> Value:
+        array = values[0]
+        function = _closure(values[1], name, 1)
+        names, body = _over(function, array)
+        answer = _condition(body, name)
+        if body.raises:  # later elements are not computed
+            folded = _folded(array, f"{function.names[0]}f", (k.INT, "0"), lambda a, x: (
+                f"CASE WHEN {a} = 2 THEN 2 ELSE (CASE ({_with(function, array, x, name)})"
+                f" WHEN {wanted} THEN 2 WHEN {other} THEN {a} ELSE 1 END) END"))  # fmt: skip
+            sql = f"(CASE {folded} WHEN 2 THEN {wanted} WHEN 0 THEN {other} ELSE NULL END)"
+            return _all(values, body, sql, k.BOOLEAN)
+        found = f"list_transform({array.sql}, lambda {names}: {answer})"
+        judged = (
+            f"CASE WHEN __f IS NULL THEN NULL WHEN list_contains(__f, {wanted}) THEN {wanted}"
+            f" WHEN len(__f) > list_count(__f) THEN NULL ELSE {other} END"
+        )
+        return _all(values, body, f"list_transform([{found}], lambda __f: {judged})[1]", k.BOOLEAN)
+
+    return build
+
+
+def _with(function: Closure, array: Value, sql: str, name: str) -> str:
+    return _condition(function.body([Value("", sql, array.type.value_type)]), name)
+
+
+def _folded(array: Value, name: str, start: tuple[pa.DataType, str], step: Callable[[str, str], str]) -> str:
+    """Return SQL that goes through an array; `step` gives the next result from the last one and an element."""
+    kind, element = k.sql_type(start[0]), k.sql_type(array.type.value_type)
+    p, q = f"{name}p", f"{name}q"
+    wrapped = f"list_transform({array.sql}, lambda {q}: struct_pack(a := CAST(NULL AS {kind}), x := {q}))"
+    next_one = f"struct_pack(a := CAST({step(f'{p}.a', f'{q}.x')} AS {kind}), x := {q}.x)"
+    first = f"struct_pack(a := CAST({start[1]} AS {kind}), x := CAST(NULL AS {element}))"
+    return f"list_reduce({wrapped}, lambda {p}, {q}: {next_one}, {first}).a"
+
+
+def _aggregate(values: list[Value]) -> Value:
+    array, start = values[:2]
+    merge = _closure(values[2], "aggregate", 2)
+    bodies: list[Value] = []
+
+    def step(a: str, x: str) -> str:
+        body = merge.body([Value("", a, start.type), Value("", x, array.type.value_type)])
+        if body.type not in (start.type, k.NULL):
+            raise Mismatch(
+                f"the function in aggregate gives {k.shown(body.type)}, but it starts with {k.shown(start.type)}",
+                hint=f"Cast the start: cast({start.text or 0} as {k.shown(body.type)}).",
+            )
+        bodies.append(body)
+        return body.sql
+
+    if k.is_nested(start.type) and k.contains(start.type, lambda kind: kind == k.NULL):
+        raise Mismatch("the start of aggregate has an unknown type", hint="Cast it: cast(array() as array<int>).")
+    sql = _folded(array, merge.names[0], (start.type, start.sql), step)
+    made = _all(values, bodies[0], sql, start.type)
+    if len(values) > 3:  # noqa: PLR2004
+        finish = _closure(values[3], "aggregate", 1)
+        name = finish.names[0]
+        last = finish.body([Value("", name, start.type)])
+        null = f"CASE WHEN {array.sql} IS NULL THEN NULL ELSE {last.sql} END"
+        sql = f"list_transform([{sql}], lambda {name}: {null})[1]"
+        return Value("", sql, last.type, made.columns | last.columns, made.raises or last.raises)
+    return made
+
+
+def _zip_with(values: list[Value]) -> Value:
+    one, other = values[:2]
+    function = _closure(values[2], "zip_with", 2)
+    place = function.names[0]
+    given = [Value("", f"{array.sql}[{place}]", array.type.value_type) for array in (one, other)]
+    body = function.body(given)
+    places = f"range(1, greatest(len({one.sql}), len({other.sql})) + 1)"
+    made = f"list_transform({places}, lambda {place}: {body.sql})"
+    sql = f"(CASE WHEN {one.sql} IS NOT NULL AND {other.sql} IS NOT NULL THEN {made} END)"
+    return _all(values, body, sql, pa.list_(body.type))
+
+
+def _entry(function: Closure, kind: pa.DataType) -> tuple[str, list[Value]]:
+    """Return a lambda's parameter and the key and value that it stands for."""
+    name = function.names[0]
+    return name, [Value("", f"{name}.key", kind.key_type), Value("", f"{name}.value", kind.item_type)]
+
+
+def _map_filter(values: list[Value]) -> Value:
+    function = _closure(values[1], "map_filter", 2)
+    name, given = _entry(function, values[0].type)
+    body = function.body(given)
+    kept = f"list_filter(map_entries({values[0].sql}), lambda {name}: {_condition(body, 'map_filter')})"
+    return _all(values, body, f"map_from_entries({kept})", values[0].type)
+
+
+def _transform_values(values: list[Value]) -> Value:
+    function = _closure(values[1], "transform_values", 2)
+    name, given = _entry(function, values[0].type)
+    body = function.body(given)
+    made = f"struct_pack(key := {name}.key, value := {body.sql})"
+    sql = f"map_from_entries(list_transform(map_entries({values[0].sql}), lambda {name}: {made}))"
+    return _all(values, body, sql, pa.map_(values[0].type.key_type, body.type))
+
+
+def _transform_keys(values: list[Value]) -> Value:
+    function = _closure(values[1], "transform_keys", 2)
+    name, given = _entry(function, values[0].type)
+    body = function.body(given)
+    made = f"struct_pack(key := {body.sql}, value := {name}.value)"
+    sql = checked(f"list_transform(map_entries({values[0].sql}), lambda {name}: {made})")
+    result = _all(values, body, sql, pa.map_(body.type, values[0].type.item_type))
+    return result.to(sql, result.type, raises=True)
+
+
+def _map_zip_with(values: list[Value]) -> Value:
+    one, other = values[:2]
+    function = _closure(values[2], "map_zip_with", 3)
+    keys = meet([Value("", "NULL", one.type.key_type), Value("", "NULL", other.type.key_type)], what="map_zip_with")
+    if keys[0].type != one.type.key_type or keys[0].type != other.type.key_type:
+        raise Mismatch("the keys of both maps must have the same type", hint="Cast one of the maps.")
+    name = function.names[0]
+    given = [Value("", name, one.type.key_type)]
+    given += [Value("", f"map_extract_value({m.sql}, {name})", m.type.item_type) for m in (one, other)]
+    body = function.body(given)
+    more = f"list_filter(map_keys({other.sql}), lambda __k: NOT map_contains({one.sql}, __k))"
+    made = f"struct_pack(key := {name}, value := {body.sql})"
+    entries = f"list_transform(list_concat(map_keys({one.sql}), {more}), lambda {name}: {made})"
+    sql = f"(CASE WHEN {one.sql} IS NOT NULL AND {other.sql} IS NOT NULL THEN map_from_entries({entries}) END)"
+    return _all(values, body, sql, pa.map_(one.type.key_type, body.type))
+
+
+ENTRIES: tuple[Function, ...] = (
+    built(
+        "transform",
+        "array, function",
+        _transform,
+        "transform(ints, x -> x % 7 + i)",
+        "transform(texts, (x, n) -> x || n)",
+        "transform(ints, x -> transform(texts, y -> y || x))",
+        "transform(reals, x -> 1 / x)",
+        notes="(x, n) -> …: n counts from 0",
+    ),
+    built(
+        "filter",
+        "array, function",
+        _filter,
+        "filter(ints, x -> x > 1)",
+        "filter(texts, (x, n) -> n % 2 = 0 or x is null)",
+        "filter(ints, x -> 1 / x > 0)",
+    ),
+    built("exists", "array, function", _some("exists", "true", "false"), "exists(ints, x -> x > 1)",
+          "exists(ints, x -> 6 div x > 0)", "exists(texts, x -> x is null)", "exists(reals, x -> x > d)"),
+    built("forall", "array, function", _some("forall", "false", "true"), "forall(ints, x -> x > 0)",
+          "forall(ints, x -> 1 / x > 0)", "forall(texts, x -> length(x) < 2)"),
+    built(
+        "aggregate reduce",
+        "array, any, function, [function]",
+        _aggregate,
+        "aggregate(ints, cast(0 as bigint), (a, x) -> a + x)",
+        "aggregate(ints, 0, (a, x) -> a + coalesce(x, 0))",
+        "reduce(texts, '', (a, x) -> concat(a, coalesce(x, '-')), a -> upper(a))",
+        "aggregate(ints, i, (a, x) -> greatest(a, x), a -> a % 10)",
+        notes="the function gives the type of the start",
+    ),
+    built("zip_with", "array, array, function", _zip_with, "zip_with(ints, texts, (x, y) -> concat(y, x))",
+          "zip_with(ints, ints, (x, y) -> x % 5 - y % 5)"),
+    built("map_filter", "map, function", _map_filter, "map_filter(counts, (k, v) -> v > 0 or k = 'a')"),
+    built("transform_values", "map, function", _transform_values, "transform_values(counts, (k, v) -> k || v)",
+          "transform_values(counts, (k, v) -> 1 / v)"),
+    built("transform_keys", "map, function", _transform_keys, "transform_keys(counts, (k, v) -> upper(k))",
+          "transform_keys(counts, (k, v) -> v)", "transform_keys(counts, (k, v) -> 'x')"),
+    built("map_zip_with", "map, map, function", _map_zip_with,
+          "map_zip_with(counts, map('a', i, 'z', 2), (k, v, w) -> concat(k, v, w))",
+          "map_zip_with(counts, counts, (k, v, w) -> v = w)"),
+)  # fmt: skip
