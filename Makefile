@@ -2,11 +2,12 @@
 BIN := .venv/bin
 WORKERS ?= 2
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test clean
+.PHONY: help setup demo test prove clean
 
 help:
 	@echo "make demo    set up, and run the main job on real input: the history of this repository"
 	@echo "make test    set up, and check style, types and behaviour"
+	@echo "make prove   run the long cases too: matrices, random runs, kills (an hour or so)"
 	@echo "make setup   prepare .venv alone (PYTHON=... names the Python to use)"
 	@echo "make clean   remove what these made"
 
@@ -24,6 +25,9 @@ test: setup
 	@$(BIN)/mypy
 	@echo "==> test: behaviour (pytest, $(WORKERS) workers; what needs Spark shares one session)"
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup
+
+prove: setup
+	@$(BIN)/pytest --prove --numprocesses $(WORKERS) --dist loadgroup
 
 clean:
 	rm -rf .venv .headrace .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist spark-warehouse

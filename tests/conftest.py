@@ -21,6 +21,11 @@ settings.register_profile("house", deadline=None, print_blob=True, suppress_heal
 settings.load_profile("house")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--prove` runs the long cases, and only those: see `make prove`."""
+    parser.addoption("--prove", action="store_true", help="run the cases marked `prove`, and only those")
+
+
 # JVMs of tests compute little and much of it once: compiling it twice takes longer than it saves
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
@@ -45,13 +50,25 @@ def data() -> Path:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep what needs Spark in one worker, so that one session serves all of it.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Choose between fast and long cases, and keep what needs Spark in one worker, so that they share a session.
 
-    A test that starts its own Spark in another process may say so with an `xdist_group` of its own.
+    Cases marked `prove` run with `--prove`, or when the command line names a test or the marker. A test that starts
+    its own Spark in another process may say so with an `xdist_group` of its own.
     """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
         if item.get_closest_marker("spark") is not None and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("spark"))
+    _choose(config, items)
+
+
+def _choose(config: pytest.Config, items: list[pytest.Item]) -> None:
+    prove = config.getoption("--prove")
+    if not prove and ("prove" in config.option.markexpr or any("::" in argument for argument in config.args)):
+        return
+    others = [item for item in items if (item.get_closest_marker("prove") is not None) is not prove]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if (item.get_closest_marker("prove") is not None) is prove]
