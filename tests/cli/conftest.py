@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import pytest
 from click.testing import CliRunner
 
-from headrace.cli.demo_feed import InThisProcess
 from headrace.cli.main import root
 from headrace.cli.programs import load_app
+from headrace.demo.carriers import InThisProcess
 
 COUNTS = """
 import headrace as hr

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli import demo_git
-from headrace.cli.demo_check import same
-from headrace.cli.git_log import History
+from headrace.demo.checks import same
+from headrace.demo.git import program
+from headrace.demo.git.history import History
 
 ODD = ['a "quoted" ä name', "tab\tand\nnewline", "-dash", ":colon/A", "ünï/cödé", "deep/er/still"]
 
@@ -34,7 +34,7 @@ def test_the_demos_are_listed_and_the_nearest_is_named(headrace):
 
 
 def test_the_demo_is_one_program_of_less_than_a_hundred_lines():
-    assert len(Path(demo_git.__file__).read_text().splitlines()) < 100
+    assert len(Path(program.__file__).read_text().splitlines()) < 100
 
 
 def test_the_history_of_a_repository_comes_out_as_git_counts_it(headrace, late):

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.base.schema import to_ddl
+from headrace.base.text import counted
 from headrace.base.time import as_datetime
 from headrace.cli.output import example, json_option, say, say_json, say_rows
 from headrace.cli.places import find, log_options, open_log
-from headrace.cli.values import as_duration, counted, sized
+from headrace.cli.values import as_duration, sized
 from headrace.log.privacy.subjects import held, origins
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ import click
 
 from headrace.base.errors import InvalidRows, UnknownSubject
 from headrace.base.schema import type_name
+from headrace.base.text import counted
 from headrace.cli.output import example, json_option, say, say_json
 from headrace.cli.places import find, log_options, open_log
-from headrace.cli.values import counted, from_text
+from headrace.cli.values import from_text
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,9 @@ import select
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from headrace.base.errors import InvalidRows, PlanError, did_you_mean
+from headrace.base.text import counted
 from headrace.base.time import SystemClock
-from headrace.cli.values import counted, from_json, from_text
+from headrace.cli.values import from_json, from_text
 from headrace.log.rows import GIVEN, rows_to_table
 from headrace.log.segments.payload import SYSTEM
 

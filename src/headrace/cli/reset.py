@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.base.errors import PlanError, StorageBusy
+from headrace.base.text import counted
 from headrace.cli.output import example, json_option, note, say, say_json
 from headrace.cli.programs import load_app, program_argument
 from headrace.cli.status import check_owner
-from headrace.cli.values import counted
 from headrace.engine import reset as engine
 from headrace.engine.storage import Storage
 

@@ -11,10 +11,11 @@ import click
 from rich.live import Live
 from rich.text import Text
 
+from headrace.base.text import counted
 from headrace.base.time import SystemClock
 from headrace.cli.output import console, example, json_option, note, on_terminal, say, say_json
 from headrace.cli.programs import load_app, program_argument
-from headrace.cli.values import counted, shown
+from headrace.cli.values import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

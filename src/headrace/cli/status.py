@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.base.errors import StorageOfAnother
+from headrace.base.text import counted
 from headrace.cli.output import example, json_option, say, say_json, say_rows
 from headrace.cli.programs import load_app, program_argument
-from headrace.cli.values import counted, shown
+from headrace.cli.values import shown
 from headrace.engine.storage import Storage
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headrace.base.text import counted
 from headrace.cli.consume import Reading, consumed
 from headrace.cli.describe import describe, facts
 from headrace.cli.forget import forget
@@ -17,7 +18,7 @@ from headrace.cli.produce import BadLine, Producing, batch_of
 from headrace.cli.reset import NotConfirmed
 from headrace.cli.settings import alter, create, described
 from headrace.cli.upkeep import clean, compact, verify
-from headrace.cli.values import counted, sized
+from headrace.cli.values import sized
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.base.errors import OutsideError
+from headrace.base.text import counted
 from headrace.cli.output import example, json_option, say, say_json, say_rows
 from headrace.cli.places import find, log_options, open_log
-from headrace.cli.values import counted, sized
+from headrace.cli.values import sized
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headrace.base.text import counted
 from headrace.base.time import MICROS, show_duration
 
 if TYPE_CHECKING:
@@ -64,11 +65,6 @@ def shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     return "".join(c if c.isprintable() else "\\x%02x" % ord(c) for c in as_text(value))  # noqa: UP031 -- as in C
-
-
-def counted(number: int, what: str) -> str:
-    """Return `1 row`, `2,000 rows`."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def sized(size: int) -> str:

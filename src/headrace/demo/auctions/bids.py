@@ -6,14 +6,14 @@ import random
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.demo_check import Check, same
-from headrace.cli.output import say, say_rows
+from headrace.demo.checks import Check, same
+from headrace.demo.reports import Report, ReportTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from headrace.app import App
     from headrace.log import Log
-    from headrace.views.sqlite import SqliteSnapshot
 
 SEED = 7
 BIDS = 20_000
@@ -41,10 +41,10 @@ def bids() -> Iterator[Row]:
         }
 
 
-def report(now: SqliteSnapshot, log: Log) -> None:
-    """Show the last minutes, and what came too late."""
-    rows: list[Row] = now.read("highest").to_pylist()
-    final = {_cell(row): row for row in now.read("highest_final").to_pylist()}
+def report(app: App, log: Log) -> Report:
+    """Yield the last minutes, and how many bids were late."""
+    rows: list[Row] = app.view("highest").to_pylist()
+    final = {_cell(row): row for row in app.view("highest_final").to_pylist()}
     busy = sorted(rows, key=lambda row: (row["window_start"], row["bids"]), reverse=True)
     shown = [row for row in busy if _cell(row) not in final][: EXAMPLES // 2]
     shown += [row for row in busy if _cell(row) in final][: EXAMPLES // 2]
@@ -53,16 +53,18 @@ def report(now: SqliteSnapshot, log: Log) -> None:
         row["minute"] = row["window_start"]
         row['emit="changes"'] = row["price"]
         row['emit="final"'] = "not yet" if once is None else str(once["price"])
-    say()
-    columns = ["minute", "auction", "bids", "bidder", 'emit="changes"', 'emit="final"']
-    say_rows(shown, columns, title="Highest bid of each minute")
+    columns = ("minute", "auction", "bids", "bidder", 'emit="changes"', 'emit="final"')
+    yield ""
+    yield ReportTable(title="Highest bid of each minute", columns=columns, rows=shown)
     changes = log.topic("highest_changes")
     written = sum(changes.end_offsets().values())
-    say(f"{len(rows):,} rows in all, {len(final):,} of them final; {written:,} rows of changes in `highest_changes`.")
-    say(f"{now.describe('late').rows:,} bids came after their minute had closed: in the view and the topic `late`.")
+    yield (
+        f"{len(rows):,} rows in all, {len(final):,} of them final; {written:,} rows of changes in `highest_changes`."
+    )
+    yield f"{app.view('late').num_rows:,} bids came after their minute had closed: in the view and the topic `late`."
 
 
-def check(now: SqliteSnapshot) -> list[Check]:
+def check(app: App) -> list[Check]:
     """Compare the views with a plain count over the same bids."""
     count: defaultdict[int, int] = defaultdict(int)
     cells: defaultdict[Cell, int] = defaultdict(int)
@@ -70,13 +72,13 @@ def check(now: SqliteSnapshot) -> list[Check]:
         count[bid["auction"]] += 1
         cells[bid["at"] // MINUTE, bid["auction"]] += 1
     seen: defaultdict[Cell, int] = defaultdict(int)
-    for row in now.read("highest").to_pylist():
+    for row in app.view("highest").to_pylist():
         seen[_cell(row)] += row["bids"]
-    for row in now.read("late").to_pylist():
+    for row in app.view("late").to_pylist():
         seen[int(row["at"].timestamp() * 1_000) // MINUTE, row["auction"]] += 1
-    highest = {_cell(row): (row["bids"], row["price"]) for row in now.read("highest").to_pylist()}
-    final = {_cell(row): (row["bids"], row["price"]) for row in now.read("highest_final").to_pylist()}
-    totals = {row["auction"]: row["bids"] for row in now.read("auctions").to_pylist()}
+    highest = {_cell(row): (row["bids"], row["price"]) for row in app.view("highest").to_pylist()}
+    final = {_cell(row): (row["bids"], row["price"]) for row in app.view("highest_final").to_pylist()}
+    totals = {row["auction"]: row["bids"] for row in app.view("auctions").to_pylist()}
     return [
         same(f"bids: {BIDS:,} in {len(count)} auctions, as a plain count says", totals, count),
         same(f"minutes: {len(cells):,} rows, each with its late bids as many as there were", seen, cells),

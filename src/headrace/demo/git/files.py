@@ -5,43 +5,49 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.demo_check import Check, same
-from headrace.cli.git_report import folder_of
-from headrace.cli.output import say, say_rows
+from headrace.demo.checks import Check, same
+from headrace.demo.git.weeks import folder_of
+from headrace.demo.reports import Report, ReportTable
 
 if TYPE_CHECKING:
-    from headrace.cli.git_log import History
-    from headrace.views.sqlite import SqliteSnapshot
+    from headrace.app import App
+    from headrace.demo.git.history import History
 
 FOLDERS, OWNERS = 5, 10
 
 Row = dict[str, Any]
 
 
-def report(now: SqliteSnapshot) -> None:
-    """Show the folders with most files, and who changed most files last."""
-    folders: list[Row] = now.read("tree").to_pylist()
+def report(app: App) -> Report:
+    """Yield the folders with most files, and who changed most files last."""
+    folders: list[Row] = app.view("tree").to_pylist()
     rows = [
         {"folder": row["folder"], "files": row["files"], "owners": row["owners"], "last change": row["last"].date()}
         for row in sorted(folders, key=lambda row: (-row["files"], row["folder"]))[:FOLDERS]
     ]
-    say()
-    say_rows(rows, ["folder", "files", "owners", "last change"], title="The files that are there now, by folder")
-    say(f"{sum(row['files'] for row in folders):,} files in {len(folders):,} folders.")
-    say()
-    owners = sorted(now.read("top_owners").to_pylist(), key=lambda row: int(row["place"]))
+    yield ""
+    yield ReportTable(
+        title="The files that are there now, by folder",
+        columns=("folder", "files", "owners", "last change"),
+        rows=rows,
+    )
+    yield f"{sum(row['files'] for row in folders):,} files in {len(folders):,} folders."
+    yield ""
+    owners = sorted(app.view("top_owners").to_pylist(), key=lambda row: int(row["place"]))
     rows = [
         {"place": row["place"], "owner": row["owner"], "files": row["files"], "last change": row["last"].date()}
         for row in owners
     ]
-    say_rows(rows, ["place", "owner", "files", "last change"], title="Who changed most of them last")
+    yield ReportTable(
+        title="Who changed most of them last", columns=("place", "owner", "files", "last change"), rows=rows
+    )
 
 
-def check(now: SqliteSnapshot, history: History) -> list[Check]:
+def check(app: App, history: History) -> list[Check]:
     """Compare the table of files, and what was made of it, with what git itself says is there."""
-    files: list[Row] = now.read("files").to_pylist()
-    tree: list[Row] = now.read("tree").to_pylist()
-    top: list[Row] = now.read("top_owners").to_pylist()
+    files: list[Row] = app.view("files").to_pylist()
+    tree: list[Row] = app.view("tree").to_pylist()
+    top: list[Row] = app.view("top_owners").to_pylist()
     there = history.tree()
     last: dict[str, str] = {}
     for _, author, path in history.changes():

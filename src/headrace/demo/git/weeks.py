@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.base.text import counted
 from headrace.base.time import MICROS, as_datetime
-from headrace.cli.demo_check import Check, same
-from headrace.cli.output import say, say_rows
-from headrace.cli.values import counted
+from headrace.demo.checks import Check, same
+from headrace.demo.reports import Report, ReportTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headrace.cli.git_log import History
+    from headrace.app import App
+    from headrace.demo.git.history import History
     from headrace.log import Log
-    from headrace.views.sqlite import SqliteSnapshot
 
 WEEK = 7 * 86_400
 MONDAY = 4 * 86_400  # 1970-01-05
@@ -29,17 +29,17 @@ Row = dict[str, Any]
 Cell = tuple[datetime, str]
 
 
-def report(now: SqliteSnapshot, log: Log) -> None:
-    """Show the weeks, what late commits did to them, and what came too late."""
-    weekly, final = _cells(now, "weekly"), _cells(now, "weekly_final")
-    say()
-    _weeks(weekly, final)
-    _corrections(weekly, _all(log, "weekly_changes"))
-    _late(now.read("late"))
+def report(app: App, log: Log) -> Report:
+    """Yield the weeks, what late commits did to them, and the changes that were late."""
+    weekly, final = _cells(app, "weekly"), _cells(app, "weekly_final")
+    yield ""
+    yield from _weeks(weekly, final)
+    yield from _corrections(weekly, _all(log, "weekly_changes"))
+    yield from _late(app.view("late"))
 
 
-def _cells(now: SqliteSnapshot, view: str) -> dict[Cell, Row]:
-    rows: list[Row] = now.read(view).to_pylist()
+def _cells(app: App, view: str) -> dict[Cell, Row]:
+    rows: list[Row] = app.view(view).to_pylist()
     return {_cell(row): row for row in rows}
 
 
@@ -51,7 +51,7 @@ def _all(log: Log, name: str) -> pa.Table:
     return pa.Table.from_batches(made, schema=pa.schema([topic.schema.field(name) for name in columns]))
 
 
-def _weeks(weekly: dict[Cell, Row], final: dict[Cell, Row]) -> None:
+def _weeks(weekly: dict[Cell, Row], final: dict[Cell, Row]) -> Report:
     closed = {week for week, _ in final}
     weeks = sorted({week for week, _ in weekly}, reverse=True)
     shown = [week for week in weeks if week not in closed][:OPEN_WEEKS]
@@ -71,13 +71,16 @@ def _weeks(weekly: dict[Cell, Row], final: dict[Cell, Row]) -> None:
                     'emit="final"': "not yet" if once is None else str(once["changes"]),
                 }
             )
-    columns = ["week of", "folder", "commits", "people", 'emit="changes"', 'emit="final"']
-    say_rows(rows, columns, title="File changes a week, by top-level folder: the last weeks, the busiest folders")
-    say(f"{len(weekly):,} rows in all; {len(final):,} of them final: their weeks have closed, nothing corrects them.")
-    say()
+    columns = ("week of", "folder", "commits", "people", 'emit="changes"', 'emit="final"')
+    title = "File changes a week, by top-level folder: the last weeks, the busiest folders"
+    yield ReportTable(title=title, columns=columns, rows=rows)
+    yield (
+        f"{len(weekly):,} rows in all; {len(final):,} of them final: their weeks have closed, nothing corrects them."
+    )
+    yield ""
 
 
-def _corrections(weekly: dict[Cell, Row], log: pa.Table) -> None:
+def _corrections(weekly: dict[Cell, Row], log: pa.Table) -> Report:
     """Show the rows that old commits changed most: what the changelog said first, and what the view says now."""
     kinds = log.column("_change_type")
     updates = log.filter(pc.equal(kinds, "update_postimage"))
@@ -97,26 +100,27 @@ def _corrections(weekly: dict[Cell, Row], log: pa.Table) -> None:
     ]
     most = sorted((row for row in rows if row["by old commits"]), key=lambda row: -row["by old commits"])
     if most:
-        columns = ["week of", "folder", "said first", "corrections", "says now", "by old commits"]
-        say_rows(most[:EXAMPLES], columns, title="Corrected most by commits that waited more than a week")
+        columns = ("week of", "folder", "said first", "corrections", "says now", "by old commits")
+        title = "Corrected most by commits that waited more than a week"
+        yield ReportTable(title=title, columns=columns, rows=most[:EXAMPLES])
     waited = sum(row["waited"] for row in weekly.values())
-    say(f"{len(updates):,} corrections in all; {waited:,} file changes had waited more than a week when they came.")
-    say()
+    yield f"{len(updates):,} corrections in all; {waited:,} file changes had waited more than a week when they came."
+    yield ""
 
 
 def _cell(row: Row) -> Cell:
     return row["window_start"], row["folder"]
 
 
-def _late(late: pa.Table) -> None:
+def _late(late: pa.Table) -> Report:
     if not late.num_rows:
-        say("Nothing came after its week had closed: the view and the topic `late` are empty.")
+        yield "Nothing came after its week had closed: the view and the topic `late` are empty."
         return
     commits = pc.count_distinct(late.column("commit")).as_py()
     rows = sorted(late.to_pylist(), key=lambda row: row["written"] - row["committed"])
     examples = {row["commit"]: row for row in reversed(rows)}
     shown = sorted(examples.values(), key=lambda row: row["written"] - row["committed"])[:EXAMPLES]
-    made = [
+    entered = [
         {
             "commit": row["commit"][:10],
             "written": row["written"].date(),
@@ -126,22 +130,23 @@ def _late(late: pa.Table) -> None:
         }
         for row in shown
     ]
-    say_rows(made, ["commit", "written", "entered", "after", "a path"], title="Late: after their week had closed")
+    columns = ("commit", "written", "entered", "after", "a path")
+    yield ReportTable(title="Late: after their week had closed", columns=columns, rows=entered)
     what = f"{counted(late.num_rows, 'file change')} of {counted(commits, 'commit')}"
-    say(f"{what}: in no week, but in the view and the topic `late`.")
+    yield f"{what}: in no week, but in the view and the topic `late`."
 
 
-def check(now: SqliteSnapshot, history: History) -> list[Check]:
+def check(app: App, history: History) -> list[Check]:
     """Compare the views with what git itself counts."""
     folders: Counter[str] = Counter()
     cells: Counter[Cell] = Counter()
     for at, _, path in history.changes():
         folders[folder_of(path)] += 1
         cells[_week(at), folder_of(path)] += 1
-    totals: list[Row] = now.read("totals").to_pylist()
-    ours: list[Row] = now.read("folders").to_pylist()
-    weekly, final = _cells(now, "weekly"), _cells(now, "weekly_final")
-    seen = Counter({cell: row["changes"] for cell, row in weekly.items()}) + _late_cells(now.read("late").to_pylist())
+    totals: list[Row] = app.view("totals").to_pylist()
+    ours: list[Row] = app.view("folders").to_pylist()
+    weekly, final = _cells(app, "weekly"), _cells(app, "weekly_final")
+    seen = Counter({cell: row["changes"] for cell, row in weekly.items()}) + _late_cells(app.view("late").to_pylist())
     commits = {"commits": totals[0]["commits"] if totals else 0}
     return [
         same(f"commits: {commits['commits']:,}, as git rev-list --count says", commits, {"commits": history.count()}),

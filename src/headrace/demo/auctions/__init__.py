@@ -1,0 +1,1 @@
+"""The demo `auctions`: generated bids, some of them late."""
