@@ -38,7 +38,7 @@ PACKAGES = {
     "base": {"pyarrow", "numpy"},
     "log": {"pyarrow", "numpy", "cryptography"},
     "expressions": {"pyarrow", "sqlglot"},
-    "plan": {"pyarrow", "sqlglot"},
+    "plan": {"pyarrow"},
     "dsl": {"pyarrow", "sqlglot"},  # queries are read by the grammar of expressions
     "kernels": {"pyarrow", "duckdb", "numpy", "datasketches"},
     "views": {"pyarrow"},

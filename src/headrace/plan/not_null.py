@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-import sqlglot
-from sqlglot import exp
-
 from headrace.base.names import quote
+from headrace.expressions.asserted import not_null_columns
 from headrace.plan.nodes import Aggregate, Changes, Dedupe, Latest, Node, Select, Top, TopicSource, Where
 
 
@@ -31,7 +29,7 @@ def _select(node: Select) -> frozenset[str]:
 
 @not_null.register
 def _where(node: Where) -> frozenset[str]:
-    return not_null(node.up) | (_asserted(node.condition.text) & frozenset(node.schema.names))
+    return not_null(node.up) | (not_null_columns(node.condition.text) & frozenset(node.schema.names))
 
 
 @not_null.register
@@ -49,16 +47,3 @@ def _top(node: Top) -> frozenset[str]:
 @not_null.register(Changes)
 def _as_above(node: Dedupe | Latest | Changes) -> frozenset[str]:
     return not_null(node.up)
-
-
-def _asserted(condition: str) -> frozenset[str]:
-    """Return the columns of which a condition says, among what must all be true, that they are not null."""
-    parts = sqlglot.parse_one(condition, dialect="spark").unnest()
-    said = parts.flatten() if isinstance(parts, exp.And) else [parts]
-    found = set()
-    for part in said:
-        each = part.unnest()
-        inner = each.this.unnest() if isinstance(each, exp.Not) else None
-        if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null) and isinstance(inner.this, exp.Column):
-            found.add(inner.this.name)
-    return frozenset(found)

@@ -1,0 +1,29 @@
+"""What a condition says of its columns: which of them have a value in every row that meets it."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from headrace.base.errors import InvalidExpression
+from headrace.expressions.grammar import parse
+
+
+def not_null_columns(condition: str) -> frozenset[str]:
+    """Return the columns of which a condition says, among what must all be true, that they are not null.
+
+    A text that is no expression (`none of them`, of a branch) says nothing.
+    """
+    try:
+        tree = parse(condition, step="").unnest()
+    except InvalidExpression:
+        return frozenset()
+    parts = tree.flatten() if isinstance(tree, exp.And) else [tree]
+    return frozenset(name for part in parts for name in _not_null(part.unnest()))
+
+
+def _not_null(part: exp.Expression) -> list[str]:
+    inner = part.this.unnest() if isinstance(part, exp.Not) else None
+    asserts = (
+        isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null) and isinstance(inner.this, exp.Column)
+    )
+    return [inner.this.name] if inner is not None and asserts else []
