@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from bench.progress import Took
     from bench.setting import Setting
-    from headrace.plan.joins import How
+    from headrace.plan.nodes import How
 
 ROWS = 1_000_000
 KEYS = 100_000

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 import headrace as hr
 from headrace.engine.identity import identity
-from headrace.plan.not_null import not_null
 from headrace.plan.row_times import row_time
 
 if TYPE_CHECKING:
@@ -211,7 +210,7 @@ def facts(app: hr.App) -> Iterator[str]:
         flags = ("is_table", "append_only", "detects_late", "emits_on_watermark", "late_before_exchange")
         columns = {
             "key": node.key,
-            "not null": sorted(not_null(node)),
+            "not null": sorted(node.not_null),
             "sealed": sorted(node.sealed),
             "partition": plan.partitions[id(node)],
         }

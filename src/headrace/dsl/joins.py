@@ -13,8 +13,19 @@ from headrace.base.schema import type_name
 from headrace.base.time import duration
 from headrace.expressions import Scalar, condition
 from headrace.plan import check
-from headrace.plan.joins import AsOfJoin, How, Join, JoinColumn, LookupJoin, StreamJoin, TableJoin
-from headrace.plan.nodes import Ending, Latest, Select, Where
+from headrace.plan.nodes import (
+    AsOfJoin,
+    Ending,
+    How,
+    Join,
+    JoinColumn,
+    Latest,
+    LookupJoin,
+    Select,
+    StreamJoin,
+    TableJoin,
+    Where,
+)
 from headrace.plan.steps import step_name
 
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from headrace.dsl.app import App
     from headrace.dsl.grouped import Grouped
     from headrace.dsl.table import Table
-    from headrace.plan.joins import How
-    from headrace.plan.nodes import Node
+    from headrace.plan.nodes import How, Node
 
 _ALIAS = re.compile(r"(?is)^(.*\S)\s+as\s+(?:`(.+)`|([a-z_]\w*))\s*$")
 

@@ -11,15 +11,13 @@ from headrace.base.names import check_topic
 from headrace.dsl.joins import JoinOptions, joined
 from headrace.dsl.stream import Handle, Stream, same_app, united
 from headrace.plan import check
-from headrace.plan.joins import TableJoin
-from headrace.plan.nodes import CHANGE_TYPE, Changes, Late, Top, Windowed
+from headrace.plan.nodes import CHANGE_TYPE, Changes, Late, TableJoin, Top, Windowed
 from headrace.plan.sinks import TopicSink
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.plan.joins import How
-    from headrace.plan.nodes import Node
+    from headrace.plan.nodes import How, Node
 
 
 class Table(Handle):

@@ -9,8 +9,7 @@ from headrace.base.errors import PlanChanged
 from headrace.base.schema import type_name
 from headrace.base.time import show_duration
 from headrace.expressions import described
-from headrace.plan.joins import AsOfJoin, Join, StreamJoin
-from headrace.plan.nodes import Aggregate, Dedupe, Latest, Top
+from headrace.plan.nodes import Aggregate, AsOfJoin, Dedupe, Join, Latest, StreamJoin, Top
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.base.time import END_OF_TIME, MICROS
-from headrace.plan.joins import LookupJoin
-from headrace.plan.nodes import Late, Node, ReadSource, Stateful, TopicSource
+from headrace.plan.nodes import Late, LookupJoin, Node, ReadSource, Stateful, TopicSource
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping

@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.base.schema import to_ddl
 from headrace.base.time import show_duration
-from headrace.plan.joins import AsOfJoin, Join, LookupJoin, StreamJoin
 from headrace.plan.nodes import (
     Aggregate,
+    AsOfJoin,
     Changes,
     Dedupe,
     Ending,
     Explode,
+    Join,
     Late,
     Latest,
+    LookupJoin,
     MapBatches,
     Node,
     ReadSource,
     Select,
+    StreamJoin,
     Top,
     TopicSource,
     Where,

@@ -23,7 +23,6 @@ from headrace.dsl.sql.relation import (
     together,
 )
 from headrace.dsl.stream import Stream
-from headrace.plan.not_null import not_null
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -167,7 +166,7 @@ class Asking:
         handle: Handle,
     ) -> None:
         """Refuse `not in` where a null may be on either side: one null makes it unknown for every row."""
-        ours, theirs = not_null(self.relation.handle._node), not_null(handle._node)
+        ours, theirs = self.relation.handle._node.not_null, handle._node.not_null
         sure = all(name_of(each) in ours for each in around) and all(name_of(each) in theirs for each in found)
         if not sure:
             raise UnsupportedQuery(

@@ -11,8 +11,7 @@ from headrace.base.names import quote
 from headrace.base.time import duration
 from headrace.dsl.sql.reading import shown
 from headrace.dsl.sql.relation import name_of
-from headrace.plan.joins import StreamJoin
-from headrace.plan.nodes import Dedupe, Latest, ReadSource, Select, TopicSource, Union, Where
+from headrace.plan.nodes import Dedupe, Latest, ReadSource, Select, StreamJoin, TopicSource, Union, Where
 
 if TYPE_CHECKING:
     from headrace.plan.nodes import Node

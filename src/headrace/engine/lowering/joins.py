@@ -10,12 +10,11 @@ from headrace.engine.lowering.walk import DELTA, lowered
 from headrace.kernels import spec
 from headrace.kernels.joins.join_spec import JoinSpec
 from headrace.kernels.spec import EffectiveTimes, NumberArrivals, Query
-from headrace.plan.joins import AsOfJoin, LookupJoin, StreamJoin, TableJoin
+from headrace.plan.nodes import AsOfJoin, LookupJoin, StreamJoin, TableJoin
 
 if TYPE_CHECKING:
     from headrace.engine.lowering.walk import Lowering
-    from headrace.plan.joins import Join
-    from headrace.plan.nodes import Node
+    from headrace.plan.nodes import Join, Node
 
 
 @lowered.register(StreamJoin)

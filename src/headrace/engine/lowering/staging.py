@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.engine.lowering.grouping import called_by
 from headrace.kernels.spec import Stage
-from headrace.plan.joins import TableJoin
-from headrace.plan.nodes import Aggregate, Top
+from headrace.plan.nodes import Aggregate, TableJoin, Top
 from headrace.plan.sinks import CallSink, TopicSink
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from headrace.kernels.spec import (
     SplitLate,
     Upsert,
 )
-from headrace.plan.joins import Join
-from headrace.plan.nodes import CHANGE_TYPE, Aggregate, Dedupe, Late, Latest, Top
+from headrace.plan.nodes import CHANGE_TYPE, Aggregate, Dedupe, Join, Late, Latest, Top
 from headrace.plan.row_times import STAMP, row_time
 
 if TYPE_CHECKING:

@@ -1,0 +1,50 @@
+"""What was asked, as frozen values: each node is one step, holds the steps above it, and has a schema.
+
+A node knows nothing of how it is computed. Two nodes are the same step only if they are the same object.
+"""
+
+from headrace.plan.nodes.aggregate import Aggregate
+from headrace.plan.nodes.as_of_join import AsOfJoin
+from headrace.plan.nodes.dedupe import Dedupe
+from headrace.plan.nodes.join import How, Join, JoinColumn
+from headrace.plan.nodes.latest import Latest
+from headrace.plan.nodes.lookup_join import LookupJoin
+from headrace.plan.nodes.node import Node, OneInput
+from headrace.plan.nodes.sources import ReadSource, TopicSource
+from headrace.plan.nodes.stateful import CHANGE_TYPE, Keyed, Late, Stateful
+from headrace.plan.nodes.stateless import Changes, Ending, Explode, MapBatches, Select, Union, Where
+from headrace.plan.nodes.stream_join import StreamJoin
+from headrace.plan.nodes.table_join import TableJoin
+from headrace.plan.nodes.top import Top
+from headrace.plan.nodes.windowed import Emit, Windowed
+
+__all__ = [
+    "CHANGE_TYPE",
+    "Aggregate",
+    "AsOfJoin",
+    "Changes",
+    "Dedupe",
+    "Emit",
+    "Ending",
+    "Explode",
+    "How",
+    "Join",
+    "JoinColumn",
+    "Keyed",
+    "Late",
+    "Latest",
+    "LookupJoin",
+    "MapBatches",
+    "Node",
+    "OneInput",
+    "ReadSource",
+    "Select",
+    "Stateful",
+    "StreamJoin",
+    "TableJoin",
+    "Top",
+    "TopicSource",
+    "Union",
+    "Where",
+    "Windowed",
+]

@@ -1,0 +1,41 @@
+"""A stream with a table as it was at the time of each row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.plan.nodes.join import Join
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AsOfJoin(Join):
+    """Rows of a stream, each with the row of a table that was valid at the row's time `at`, known `grace` later.
+
+    Its right side are the records that the table is made of, upserts and deletes of rows by `identity`: the table
+    itself does not tell what was written late and had been valid before. Old versions stay for `history` longer.
+    """
+
+    at: str
+    identity: tuple[str, ...]
+    grace: int
+    history: int
+
+    @property
+    def append_only(self) -> bool:
+        """A row waits until its answer is final."""
+        return self.left.append_only
+
+    @property
+    def detects_late(self) -> bool:
+        """A row more than `grace` behind the watermark is late."""
+        return True
+
+    @property
+    def emits_on_watermark(self) -> bool:
+        """Rows wait for their answer."""
+        return True
+
+    @property
+    def hold(self) -> int:
+        """Rows wait as long as the table may still change before their time."""
+        return self.grace

@@ -1,0 +1,57 @@
+"""Steps that no step feeds: where rows enter an app."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from headrace.plan.nodes.node import Node
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TopicSource(Node):
+    """The records of a topic, from its start. Times are microseconds.
+
+    `upserts`: what it gives are no facts but changes of rows by `record_key`, for the `Latest` below it: `_weight` is
+    1 for an upsert and -1 for a delete.
+    """
+
+    verb = "source"
+
+    topic: str
+    location: str | None
+    record_key: tuple[str, ...]
+    event_time: str | None
+    out_of_order: int
+    idle_after: int | None
+    format: str | None
+    on_error: Literal["dead_letter", "fail"]
+    partitions: int | None
+    upserts: bool = False
+    sent_time: str | None = None  # when the device sent it, by its own clock: what `event_time` is corrected by
+    private: tuple[tuple[str, str | None], ...] = ()  # each with the column of its subject, where that was said
+
+    @property
+    def sealed(self) -> frozenset[str]:
+        """The private columns of the topic."""
+        return frozenset(name for name, _ in self.private)
+
+    @property
+    def not_null(self) -> frozenset[str]:
+        """The key of a topic that is read as a table: records without it are dead letters."""
+        return frozenset(self.record_key if self.upserts else ())
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ReadSource(Node):
+    """The rows of any streaming source that Spark can read: a format with options, or a streaming DataFrame."""
+
+    verb = "read"
+
+    label: str
+    format: str | None
+    options: tuple[tuple[str, str], ...]
+    frame: Any
+    event_time: str | None
+    out_of_order: int
+    idle_after: int | None

@@ -1,0 +1,90 @@
+"""What every step with state is: how its rows are spread over the shards, and which are late."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.plan.nodes.node import Node, OneInput
+
+CHANGE_TYPE = "_change_type"
+"""The column that says what happened to a row of a table."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Stateful(Node):
+    """A step that keeps state, spread over the shards by columns of what it is given."""
+
+    stateful = True
+
+    @property
+    def partition_keys(self) -> tuple[tuple[str, ...], ...]:
+        """For each step above, the columns by which its rows must be spread: rows that meet agree in them."""
+        raise NotImplementedError
+
+    def partition_keys_after(self, at: tuple[int, ...]) -> tuple[str, ...] | None:
+        """Return the columns that its own rows are spread by, when those above are by the columns at these places."""
+        return tuple(self.partition_keys[0][i] for i in at)
+
+    @property
+    def hold(self) -> int:
+        """How far behind its watermark a result may still carry its event time, in microseconds."""
+        return 0
+
+    @property
+    def late_schema(self) -> pa.Schema:
+        """The columns of its late rows: as they came, and of a table's rows also what happened to them."""
+        up = self.ups[0]
+        return up.schema if up.append_only else up.schema.append(pa.field(CHANGE_TYPE, pa.string()))
+
+    @property
+    def late_sealed(self) -> frozenset[str]:
+        """The columns of its late rows with private values."""
+        above = frozenset[str]().union(*(up.sealed for up in self.ups))
+        return above & frozenset(self.late_schema.names)
+
+    def late_partition_keys(self, own: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """Return the columns that its late rows are spread by, where its own rows, or those above, are by `own`."""
+        return own
+
+    @property
+    def late_before_exchange(self) -> bool:
+        """Whether rows are found late before they are spread: where they still are what the step was given."""
+        return True
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Keyed(Stateful, OneInput):
+    """A step over one other, spread by its keys."""
+
+    keys: tuple[str, ...]
+
+    @property
+    def partition_keys(self) -> tuple[tuple[str, ...], ...]:
+        """By its keys."""
+        return (self.keys,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Late(Node):
+    """The rows that a step could no longer take, untouched."""
+
+    verb = "late"
+
+    of: Stateful
+
+    @property
+    def ups(self) -> tuple[Node, ...]:
+        """The step that found them late."""
+        return (self.of,)
+
+    @property
+    def append_only(self) -> bool:
+        """They are facts: that a row came, or went, too late."""
+        return True
+
+    @property
+    def sealed(self) -> frozenset[str]:
+        """As that step says."""
+        return self.of.late_sealed & frozenset(self.schema.names)

@@ -1,0 +1,55 @@
+"""Two tables, kept up to date."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.plan.nodes.join import Join
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TableJoin(Join):
+    """Rows of two tables, kept up to date under every change of either side."""
+
+    @property
+    def is_table(self) -> bool:
+        """What no longer meets is withdrawn."""
+        return True
+
+    @property
+    def append_only(self) -> bool:
+        """No: rows are withdrawn."""
+        return False
+
+    @property
+    def key(self) -> tuple[str, ...] | None:
+        """The columns that tell its rows apart, or None where none do.
+
+        The shared key where both sides are joined on their whole keys; the left one where the right side is joined on
+        its whole key and every row has a left side; both otherwise. A full join needs more: see
+        `_distinguishable`.
+        """
+        left, right = self.left.key, self.right.key
+        if left is None or (right is None and self.how not in ("semi", "anti")):
+            return None
+        ours = tuple(self.named(left=name) for name in left)
+        if right is None or self.how in ("semi", "anti"):
+            return ours
+        theirs = tuple(self.named(right=name) for name in right)
+        by_left, by_right = self.partition_keys
+        same = ours and set(left) == set(by_left) and set(right) == set(by_right) and set(ours) == set(theirs)
+        if self.how == "full" and not self._distinguishable(left, right, same=bool(same)):
+            return None
+        if same or (set(right) <= set(by_right) and self.how in ("inner", "left")):
+            return ours
+        return tuple(dict.fromkeys([*ours, *theirs]))
+
+    def _distinguishable(self, left: tuple[str, ...], right: tuple[str, ...], *, same: bool) -> bool:
+        """Whether a left row alone and a right row alone never look alike in the keys of both.
+
+        Of one shared key they would if both had the same null in it, or if only `where` kept them apart.
+        """
+        if same:
+            return self.where is None and (set(left) <= self.left.not_null or set(right) <= self.right.not_null)
+        shared = {name for name, other in self.on if name == other}
+        return bool((set(left) - shared) & self.left.not_null or (set(right) - shared) & self.right.not_null)
