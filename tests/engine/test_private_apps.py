@@ -189,7 +189,7 @@ def test_a_second_app_reads_what_the_first_passed_on(tmp_path):
     with Log(tmp_path / "one" / "log") as log:
         topic = log.topic("passed")
         sealed = topic.read(0, 0, 9, sealed=True)["mail"].to_pylist()
-        assert all(token.startswith(f"sealed:v1:{log.topic('orders')._meta().id}") for token in sealed)
+        assert all(token.startswith(f"sealed:v1:{log.topic('orders').opened.meta().id}") for token in sealed)
     (tmp_path / "two").mkdir()
     (tmp_path / "one" / "log").rename(tmp_path / "two" / "log")
     with Driver(second, storage=tmp_path / "two") as driver:

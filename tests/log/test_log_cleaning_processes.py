@@ -78,7 +78,7 @@ def test_a_cleaner_that_is_killed_leaves_the_old_topic_or_the_new(tmp_path, arch
             assert check(log.path) == [], kill
         topic.compact()
         assert check(log.path) == []
-        partition = topic._partition(0)
+        partition = topic.opened.partition(0)
         assert {partition.opened(span).path for span in partition.spans(partition.state())} == {
             *tmp_path.rglob("*.segment")
         }

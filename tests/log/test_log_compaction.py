@@ -326,7 +326,7 @@ def test_a_damaged_segment_is_not_compacted(log, again):
     topic = topic_of(log)
     put(topic, "aab")
     put(topic, "aab")
-    topic._writer(0).roll()
+    topic.opened.writer(0).roll()
     path = next((log.path / "topics" / "a" / "0").glob("*.segment"))
     raw = bytearray(path.read_bytes())
     raw[200] ^= 1

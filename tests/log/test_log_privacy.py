@@ -82,7 +82,7 @@ def test_sealed_reading_gives_tokens_equal_where_subject_and_value_are(topic):
     topic.append([user("ann"), user("bob", 1, email="ann@secret.example"), user("ann", 2)])
     first, other, second = emails(topic, sealed=True)
     assert first == second != other
-    assert first.startswith(f"sealed:v1:{topic._meta().id}:")
+    assert first.startswith(f"sealed:v1:{topic.opened.meta().id}:")
     assert topic.read(0, 0, 1, sealed=True)["note"][0].as_py().startswith(b"sealed:v1:")
 
 
@@ -437,7 +437,7 @@ def test_keys_of_a_log_that_is_not_there_are_missing_not_forgotten(topic, tmp_pa
 
     topic.append([user("ann")])
     batch = next(topic.batches(0, 0, 1, sealed=True))
-    key = topic._meta().id
+    key = topic.opened.meta().id
     here = {key: Origin(str(tmp_path / "log"), "users", key)}
     assert sealing.unseal(batch, ["email"], lambda t: secrets_of(here, t))["email"].to_pylist() == [
         "ann@secret.example"

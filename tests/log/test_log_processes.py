@@ -116,7 +116,7 @@ def test_a_writer_finds_what_another_left_that_died_before_it_was_acknowledged(t
         more = [4] * 100 if whole else []
         assert topic.append([{"n": 5}]) == {0: range(4 + len(more), 5 + len(more))}
         assert topic.read(0, 0, 999).column("n").to_pylist() == [0, 1, 2, 3, *more, 5]
-        assert is_complete(tmp_path / "topics" / "a" / "0", topic._partition(0).state())
+        assert is_complete(tmp_path / "topics" / "a" / "0", topic.opened.partition(0).state())
 
 
 def forked_append(topic, out):

@@ -126,7 +126,7 @@ def test_two_retries_at_the_same_moment_are_one(log):
         writer.Request(payloads=payloads, time=0, schema=1, producer=identity("app"), sequence=sequence)
         for sequence in (2, 2, 1, 3, 2)
     ]
-    topic._writer(0)._commit(requests)
+    topic.opened.writer(0)._commit(requests)
     assert [r.offsets for r in requests] == [range(2, 4), range(2, 4), range(2, 2), range(4, 6), range(2, 2)]
     assert values(topic) == [0, 0, 1, 1, 1, 1]
 

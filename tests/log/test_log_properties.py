@@ -142,7 +142,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def roll(self):
-        self.topic._writer(0).roll()
+        self.topic.opened.writer(0).roll()
 
     @rule()
     def compact(self):
@@ -179,7 +179,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(torn=st.binary(max_size=200))
     def lose_power(self, torn):
         """The head falls back to any older state, or is lost; the segment has a torn end."""
-        state = self.topic._partition(0).state()
+        state = self.topic.opened.partition(0).state()
         self.log.close()
         self.other.close()
         if state.segment >= 0:
@@ -195,7 +195,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def remember_the_head(self):
-        self.olds.append(self.topic._partition(0).state())
+        self.olds.append(self.topic.opened.partition(0).state())
 
     # ---- what readers see ----
 

@@ -72,7 +72,7 @@ def test_a_tail_torn_at_any_byte_is_cut_and_appending_goes_on(log, head):
         with opened(log.path) as second:
             assert second.topic("a").append(rows(8, 1)) == {0: range(8, 9)}
             assert ids(second) == list(range(9))
-            assert is_complete(folder(log), second.topic("a")._partition(0).state())
+            assert is_complete(folder(log), second.topic("a").opened.partition(0).state())
         with opened(log.path) as third:
             assert ids(third) == list(range(9))
 
@@ -118,7 +118,7 @@ def test_a_torn_append_takes_those_with_it_that_were_written_in_the_same_breath(
     size = path.stat().st_size
     batch = rows_to_table(rows(3, 2), topic.schema)
     payloads = list(encode(batch, event_time=None, now=0))
-    topic._writer(0)._commit([writer.Request(payloads=payloads, time=0, schema=1) for _ in range(2)])
+    topic.opened.writer(0)._commit([writer.Request(payloads=payloads, time=0, schema=1) for _ in range(2)])
     assert topic.end_offsets() == {0: 7}
     log.close()
     with path.open("r+b") as file:

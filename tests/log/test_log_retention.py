@@ -174,5 +174,5 @@ def test_rules_are_kept_with_the_topic(tmp_path):
     with Log(tmp_path / "l", fsync=False) as log:
         log.create_topic("a", "id bigint", key="id", retention="2 days", retention_bytes=77, delete_retention="1 hour")
     with Log(tmp_path / "l") as log:
-        meta = log.topic("a")._meta()
+        meta = log.topic("a").opened.meta()
         assert (meta.retention, meta.retention_bytes, meta.delete_retention) == (172_800_000_000, 77, 3_600_000_000)

@@ -50,8 +50,9 @@ def test_only_batches_that_the_bounds_cut_are_looked_into(log, monkeypatch):
     for t in range(0, 30, 3):
         topic.append([{"at": t}, {"at": t + 1}, {"at": t + 2}])
     looked = []
-    decoded = topic._decoded
-    monkeypatch.setattr(topic, "_decoded", lambda segment, number: looked.append(number) or decoded(segment, number))
+    opened = topic.opened
+    decoded = opened.decoded
+    monkeypatch.setattr(opened, "decoded", lambda segment, number: looked.append(number) or decoded(segment, number))
     assert topic.max_time(0, 0, 30) == 29_000
     assert topic.max_time(0, 3, 27) == 26_000
     assert not looked

@@ -304,7 +304,7 @@ def test_a_deleted_topic_is_read_to_the_end_and_then_gone(log, again):
     log.create_topic("a", "other string").append([{"other": "x"}])
     with pytest.raises(TopicDeleted, match="was deleted"):
         other.read(0, 0, 1)
-    assert other._log.topic("a").read(0, 0, 1).column("other").to_pylist() == ["x"]
+    assert again().topic("a").read(0, 0, 1).column("other").to_pylist() == ["x"]
 
 
 def test_an_append_that_waited_while_the_topic_was_made_anew_is_refused(log, again):
@@ -314,7 +314,7 @@ def test_an_append_that_waited_while_the_topic_was_made_anew_is_refused(log, aga
     other = again()
     other.delete_topic("a")
     other.create_topic("a", "id bigint")
-    topic._file.current = lambda: topic._first
+    topic.opened.file.current = lambda: topic.opened.first
     with pytest.raises(TopicDeleted):
         topic.append([{"id": 2}])
     assert other.topic("a").end_offsets() == {0: 0}

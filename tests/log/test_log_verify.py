@@ -24,7 +24,7 @@ def topic(again, tmp_path):
     topic = log.create_topic("a", "k string, n int", key="k", cleanup="compact", archive=archive)
     fill(topic, 0, 40)
     topic.compact()
-    topic._cleaner(0)._archive()
+    topic.opened.cleaner(0)._archive()
     topic.evolve("k string, n bigint, more string")
     fill(topic, 200, 40)
     topic.compact()
@@ -39,7 +39,7 @@ def fill(topic, first, appends):
 
 
 def folder(topic):
-    return topic._file.folder / "0"
+    return topic.opened.file.folder / "0"
 
 
 def test_a_whole_topic_has_no_findings(topic, again):

@@ -12,7 +12,6 @@ from headrace.base.time import as_datetime
 from headrace.cli.output import example, json_option, say, say_json, say_rows
 from headrace.cli.places import find, log_options, open_log
 from headrace.cli.values import as_duration, sized
-from headrace.log.privacy.subjects import held, origins
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,7 +81,10 @@ def describe(name: str, *, log: Path | None, app: str | None, as_json: bool) -> 
             "key": list(topic.key),
             "event_time": topic.event_time,
             "private": topic.private,
-            "sealed": {"columns": sorted(held(topic)), "by": sorted({o.topic for o in origins(topic)} - {topic.name})},
+            "sealed": {
+                "columns": sorted(topic.sealed),
+                "by": sorted({o.topic for o in topic.key_owners} - {topic.name}),
+            },
             **settings_of(topic),
         }
         each = _partitions(topic)

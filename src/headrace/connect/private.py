@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import TopicDiffers
-from headrace.log import changes
-from headrace.log.privacy import subjects as privacy
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,7 +20,7 @@ def judge_source(topic: Topic, columns: Sequence[str], declared: Mapping[str, st
         TopicDiffers: the topic's private columns are not those that the app declares.
 
     """
-    private = [name for name in columns if name in topic.private or name in privacy.held(topic)]
+    private = [name for name in columns if name in topic.private or name in topic.sealed]
     names = ", ".join(f'"{name}"' for name in private)
     if set(private) != set(declared):
         raise TopicDiffers(
@@ -46,7 +44,7 @@ def hold(topic: Topic, columns: Sequence[str], sealed: Collection[str], origins:
         TopicDiffers: the topic has clear values there, or seals them itself, or the app writes clear ones to it.
 
     """
-    own, known = topic.private, privacy.held(topic)
+    own, known = topic.private, topic.sealed
     for name in columns if own else ():
         if name in own:
             raise TopicDiffers(
@@ -63,4 +61,4 @@ def hold(topic: Topic, columns: Sequence[str], sealed: Collection[str], origins:
             hint="Write to a topic of another name.",
         )
     if sealed:
-        changes.hold(topic, sealed, origins)
+        topic.mark_sealed(sealed, origins)

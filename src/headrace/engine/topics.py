@@ -9,7 +9,6 @@ from headrace.base.errors import TopicDiffers
 from headrace.connect.embedded import DEAD, ensure_topic, ordered_by_key
 from headrace.connect.private import hold, judge_source
 from headrace.log import Log
-from headrace.log.privacy import subjects as privacy
 from headrace.plan.nodes import TopicSource
 from headrace.plan.sinks import TopicSink
 
@@ -39,7 +38,7 @@ class Topics:
             if isinstance(source, TopicSource):
                 topic = self.of_source(source)
                 judge_source(topic, source.schema.names, dict(source.private))
-                self.origins += privacy.origins(topic) if source.sealed else []
+                self.origins += topic.key_owners if source.sealed else []
         for sink in plan.sinks:
             if isinstance(sink, TopicSink):
                 self.of_sink(sink)

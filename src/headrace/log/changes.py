@@ -14,10 +14,10 @@ from headrace.base.disk import sync_folder
 from headrace.base.errors import ChangeFailed, InvalidTopic, did_you_mean
 from headrace.log import evolution
 from headrace.log import meta as metas
-from headrace.log.meta import SETTINGS, Meta, MetaFile
 from headrace.log.privacy import subjects as privacy
 from headrace.log.segments.head import BOOT, FILE_SIZE, Slot, fresh
 from headrace.log.segments.partition import HEAD_NAME
+from headrace.log.settings import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -25,22 +25,23 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headrace.log.meta import Meta
+    from headrace.log.open_topic import OpenTopic
     from headrace.log.privacy.subjects import Origin
-    from headrace.log.topic import Topic
 
 
-def alter(file: MetaFile, settings: Mapping[str, Any], *, fsync: bool) -> None:
+def alter(topic: OpenTopic, settings: Mapping[str, Any]) -> None:
     """Change settings of a topic, given as for `Log.create_topic`."""
     for name in settings:
         if name not in SETTINGS:
             raise InvalidTopic(
-                f'topic "{file.folder.name}": there is no setting "{name}" to alter',
+                f'topic "{topic.name}": there is no setting "{name}" to alter',
                 detail=f"The settings are: {', '.join(SETTINGS)}.",
                 hint=_other_way(name) or did_you_mean(name, SETTINGS),
             )
     given = {name: SETTINGS[name](value) for name, value in settings.items()}
-    with _locked(file) as meta:
-        _put(file, meta, replace(meta, **given).check(), fsync=fsync)
+    with _locked(topic) as meta:
+        _put(topic, meta, replace(meta, **given).check())
 
 
 def _other_way(name: str) -> str:
@@ -55,10 +56,10 @@ def _other_way(name: str) -> str:
     return ways.get(name, "")
 
 
-def evolve(file: MetaFile, schema: str | pa.Schema, defaults: Mapping[str, object], *, fsync: bool) -> list[str]:
+def evolve(topic: OpenTopic, schema: str | pa.Schema, defaults: Mapping[str, object]) -> list[str]:
     """Give a topic a new schema and return in words what changed."""
     new = schemas.as_schema(schema)
-    with _locked(file) as meta:
+    with _locked(topic) as meta:
         privacy.keep_subjects(meta, new)
         changed = evolution.compare(meta.schema, new, topic=meta.name, key=meta.key, defaults=defaults)
         fresh_defaults = {
@@ -70,13 +71,13 @@ def evolve(file: MetaFile, schema: str | pa.Schema, defaults: Mapping[str, objec
             meta, schemas=(*meta.schemas, schemas.to_ddl(new)), defaults={**meta.defaults, **fresh_defaults}
         )
         if changed:
-            _put(file, meta, after.check(), fsync=fsync)
+            _put(topic, meta, after.check())
     return changed
 
 
-def add_partitions(file: MetaFile, total: int, *, fsync: bool) -> None:
+def add_partitions(topic: OpenTopic, total: int) -> None:
     """Give a topic more partitions; they are there, empty and durable, before the topic says so."""
-    with _locked(file) as meta:
+    with _locked(topic) as meta:
         after = replace(meta, partitions=total).check()
         if total < meta.partitions:
             raise InvalidTopic(
@@ -84,26 +85,21 @@ def add_partitions(file: MetaFile, total: int, *, fsync: bool) -> None:
                 hint=f"Give a total from {meta.partitions} on.",
             )
         for number in range(meta.partitions, total):
-            _make_partition(file.folder / str(number), fsync=fsync)
-        if fsync:
-            sync_folder(file.folder)
-        _put(file, meta, after, fsync=fsync)
+            _make_partition(topic.folder / str(number), fsync=topic.log.fsync)
+        if topic.log.fsync:
+            sync_folder(topic.folder)
+        _put(topic, meta, after)
 
 
-def hold(topic: Topic, columns: Iterable[str], origins: Iterable[Origin]) -> None:
+def mark_sealed(topic: OpenTopic, columns: Iterable[str], origins: Iterable[Origin]) -> None:
     """Mark columns of a topic as holding values that these topics have sealed: reading it asks them for their keys."""
-    known = topic._meta()  # noqa: SLF001 - a mark is no setting of the user's
+    known = topic.meta()
     given = {(origin.log, origin.topic, origin.id) for origin in origins}
-    wanted = tuple(sorted({*known.sealed, *columns})), tuple(sorted({*known.origins, *given}))
-    if wanted == (known.sealed, known.origins):
+    sealed, owners = tuple(sorted({*known.sealed, *columns})), tuple(sorted({*known.origins, *given}))
+    if (sealed, owners) == (known.sealed, known.origins):
         return
-    with _locked(topic._open_file()) as meta:  # noqa: SLF001 - the same
-        _put(
-            topic._open_file(),  # noqa: SLF001 - the same
-            meta,
-            replace(meta, sealed=wanted[0], origins=wanted[1]).check(),
-            fsync=topic._log.fsync,  # noqa: SLF001 - the same
-        )
+    with _locked(topic) as meta:
+        _put(topic, meta, replace(meta, sealed=sealed, origins=owners).check())
 
 
 def _make_partition(folder: Path, *, fsync: bool) -> None:
@@ -119,28 +115,29 @@ def _make_partition(folder: Path, *, fsync: bool) -> None:
 
 
 @contextmanager
-def _locked(file: MetaFile) -> Iterator[Meta]:
-    """Hold the topic against others that change it, and give its description as it is now.
+def _locked(topic: OpenTopic) -> Iterator[Meta]:
+    """Hold the topic against others that change it, and return its description as it is now.
 
     Raises:
-        TopicDeleted: it is gone.
+        LogClosed: the log was closed.
+        TopicDeleted: the topic is gone.
         ChangeFailed: the disk refused.
 
     """
-    file.current()  # of a topic that is gone, the error says so
-    fd = os.open(file.folder, os.O_RDONLY)
+    topic.meta()  # raises where there is nothing to lock
+    fd = os.open(topic.folder, os.O_RDONLY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
-        yield file.current()
+        yield topic.file.current()
     except OSError as error:
-        raise ChangeFailed(file.folder.name, str(file.folder), error) from error
+        raise ChangeFailed(topic.name, str(topic.folder), error) from error
     finally:
         os.close(fd)
 
 
-def _put(file: MetaFile, before: Meta, after: Meta, *, fsync: bool) -> None:
+def _put(topic: OpenTopic, before: Meta, after: Meta) -> None:
     if after == before:
         return
-    metas.write(file.folder, after, fsync=fsync)
-    if fsync:
-        sync_folder(file.folder)
+    metas.write(topic.folder, after, fsync=topic.log.fsync)
+    if topic.log.fsync:
+        sync_folder(topic.folder)

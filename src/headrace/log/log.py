@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from headrace.base.disk import sync_folder
-from headrace.base.errors import ChangeFailed, CorruptBatch, LogClosed, TopicDeleted, TopicExists, UnknownTopic
-from headrace.base.names import TOPIC, check_topic
+from headrace.base.errors import ChangeFailed, CorruptBatch, TopicDeleted, TopicExists
+from headrace.base.names import check_topic
 from headrace.base.schema import as_schema, to_ddl
 from headrace.base.time import Clock, SystemClock
 from headrace.log import evolution
@@ -19,13 +19,16 @@ from headrace.log import meta as metas
 from headrace.log.appending import writer
 from headrace.log.appending.sending import Producer
 from headrace.log.cleaning import archive as archives
-from headrace.log.meta import SETTINGS, Meta
+from headrace.log.folder import LogFolder
+from headrace.log.meta import Meta
+from headrace.log.open_topic import OpenTopic
 from headrace.log.privacy import keyfile
 from headrace.log.privacy.subjects import as_private
 from headrace.log.segments import layout as layouts
 from headrace.log.segments.head import BOOT, FILE_SIZE, Slot, fresh
 from headrace.log.segments.partition import HEAD_NAME, Partition
 from headrace.log.segments.segment import Place
+from headrace.log.settings import SETTINGS
 from headrace.log.topic import Topic
 
 if TYPE_CHECKING:
@@ -34,8 +37,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     import pyarrow as pa
-
-_TOPICS = "topics"
 
 
 class Log:
@@ -54,18 +55,41 @@ class Log:
         fsync: bool = True,
         segment_bytes: int = writer.SEGMENT_BYTES,
     ) -> None:
-        self.path = Path(path)
-        self.clock: Clock = clock if clock is not None else SystemClock()
-        self.fsync = fsync
-        self.segment_bytes = segment_bytes
-        self.closed = False
+        self._folder = LogFolder(
+            path=Path(path), clock=clock or SystemClock(), fsync=fsync, segment_bytes=segment_bytes
+        )
         self._topics: dict[str, Topic] = {}
 
     def __repr__(self) -> str:
         return f'Log("{self.path}")'
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _reopened, (self.path, self.fsync, self.segment_bytes)
+        return _reopened, (self._folder,)
+
+    @property
+    def path(self) -> Path:
+        """The log's folder."""
+        return self._folder.path
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that dates what is appended."""
+        return self._folder.clock
+
+    @property
+    def fsync(self) -> bool:
+        """Whether appends survive a power loss."""
+        return self._folder.fsync
+
+    @property
+    def segment_bytes(self) -> int:
+        """The size from which on a segment is closed, in bytes."""
+        return self._folder.segment_bytes
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._folder.closed
 
     def __enter__(self) -> Self:
         return self
@@ -77,9 +101,9 @@ class Log:
 
     def close(self) -> None:
         """Let go of all files; batches that were read stay valid, everything else says that the log is closed."""
-        self.closed = True
+        self._folder.closed = True
         for topic in self._topics.values():
-            topic._close()  # noqa: SLF001 - a topic is closed by its log only
+            topic.opened.close()
         self._topics = {}
 
     def create_topic(  # noqa: PLR0913 - what describes a topic, all but two of them keywords
@@ -120,7 +144,7 @@ class Log:
             ChangeFailed: the disk refused.
 
         """
-        self._check_open()
+        self._folder.check_open()
         check_topic(name)
         described = Meta(
             id=uuid.uuid4().hex,
@@ -150,32 +174,25 @@ class Log:
             UnknownTopic: there is none of this name.
 
         """
-        self._check_open()
+        self._folder.check_open()
         known = self._topics.get(name)
         if known is not None:
             try:
-                known._meta()  # noqa: SLF001 - still there, and the same?
+                known.opened.meta()  # still there, and the same?
             except TopicDeleted:
                 del self._topics[name]
             else:
                 return known
-        if not self.has_topic(name):
-            raise UnknownTopic(str(name), log=str(self.path), topics=self.topics())
-        return self._topics.setdefault(name, Topic(self, self._folder(name)))
+        self._folder.check_topic(name)
+        return self._topics.setdefault(name, Topic(OpenTopic(self._folder, name)))
 
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted; without those that begin with `__`, which are Headrace's own."""
-        self._check_open()
-        try:
-            names = os.listdir(self.path / _TOPICS)  # noqa: PTH208 - names are all that is wanted
-        except FileNotFoundError:
-            return []
-        return sorted(name for name in names if not name.startswith((".", "__")))
+        return self._folder.topics()
 
     def has_topic(self, name: str) -> bool:
         """Tell whether there is a topic of this name."""
-        self._check_open()
-        return bool(TOPIC.fullmatch(name)) and (self._folder(name) / metas.FILE_NAME).exists()
+        return self._folder.has_topic(name)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its records; what others are reading from mapped files they read to the end.
@@ -187,13 +204,13 @@ class Log:
 
         """
         topic = self.topic(name)
-        described = topic._meta()  # noqa: SLF001 - what is deleted is described there alone
-        gone = self.path / _TOPICS / f".deleted-{uuid.uuid4().hex}"
+        described = topic.opened.meta()
+        gone = self._folder.topics_path / f".deleted-{uuid.uuid4().hex}"
         try:
-            self._folder(name).rename(gone)
+            self._folder.topic_path(name).rename(gone)
         except FileNotFoundError:
-            raise UnknownTopic(name, log=str(self.path), topics=self.topics()) from None
-        topic._close()  # noqa: SLF001 - a topic is closed by its log only
+            raise self._folder.unknown_topic(name) from None
+        topic.opened.close()
         self._topics.pop(name, None)
         for number in range(described.partitions):
             writer.wait_for(Partition(gone / str(number), Place(name, number)))
@@ -203,7 +220,7 @@ class Log:
         keyfile.destroy(gone)
         shutil.rmtree(gone, ignore_errors=True)
         if self.fsync:
-            sync_folder(self.path / _TOPICS)
+            sync_folder(self._folder.topics_path)
 
     def producer(
         self,
@@ -224,16 +241,21 @@ class Log:
             InvalidTime: linger is no duration.
 
         """
-        self._check_open()
+        self._folder.check_open()
         return Producer(
-            self, producer=producer, linger=linger, batch_bytes=batch_bytes, max_unacknowledged=max_unacknowledged
+            lambda name: self.topic(name).opened,
+            clock=self.clock,
+            producer=producer,
+            linger=linger,
+            batch_bytes=batch_bytes,
+            max_unacknowledged=max_unacknowledged,
         )
 
     # ---- inside ----------------------------------------------------------------------------------------
 
     def _put_in_place(self, described: Meta) -> None:
         """Make the topic's folder under another name, then give it its name: it appears whole or not at all."""
-        topics = self.path / _TOPICS
+        topics = self._folder.topics_path
         draft = topics / f".new-{described.id}"
         try:
             above = _made(topics)
@@ -242,7 +264,7 @@ class Log:
             shutil.rmtree(draft, ignore_errors=True)
             raise ChangeFailed(described.name, str(topics), error) from error
         try:
-            draft.rename(self._folder(described.name))
+            draft.rename(self._folder.topic_path(described.name))
         except OSError:
             shutil.rmtree(draft, ignore_errors=True)
             raise self._exists(described) from None
@@ -262,9 +284,6 @@ class Log:
         if self.fsync:
             _sync_tree(draft)
 
-    def _folder(self, name: str) -> Path:
-        return self.path / _TOPICS / str(name)
-
     def _exists(self, wanted: Meta) -> TopicExists:
         name, call = wanted.name, f'Log("{self.path}").topic("{wanted.name}")'
         hint, detail = f"Use it with {call}, or delete it first.", ""
@@ -274,10 +293,6 @@ class Log:
             if detail and evolution.may_become(known.schema, wanted.schema, known.key):
                 hint = f'Use it with {call}; it can take your schema: {call}.evolve("{to_ddl(wanted.schema)}").'
         return TopicExists(f'the log "{self.path}" already has a topic "{name}"', detail=detail, hint=hint)
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise LogClosed(f'the log "{self.path}" is closed', hint="Open it again.")
 
 
 def _made(folder: Path) -> list[Path]:
@@ -295,5 +310,7 @@ def _sync_tree(folder: Path) -> None:
         sync_folder(Path(inside))
 
 
-def _reopened(path: Path, fsync: bool, segment_bytes: int) -> Log:  # noqa: FBT001 - called by pickle only
-    return Log(path, fsync=fsync, segment_bytes=segment_bytes)
+def _reopened(folder: LogFolder) -> Log:
+    log = Log(folder.path, clock=folder.clock, fsync=folder.fsync, segment_bytes=folder.segment_bytes)
+    log._folder = folder  # noqa: SLF001 - shared with the topics that were pickled together with the log
+    return log

@@ -14,11 +14,9 @@ import pyarrow as pa
 from headrace.base import schema as schemas
 from headrace.base.errors import CorruptBatch, InvalidTopic, NewerFormat, TopicDeleted, did_you_mean
 from headrace.base.schema import TIMESTAMP, TIMESTAMP_NTZ
-from headrace.base.time import MICROS, duration
-from headrace.log.cleaning import archive as archives
+from headrace.base.time import MICROS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 FILE_NAME = "topic.json"
@@ -144,21 +142,6 @@ def _is_comparable(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
         return all(_is_comparable(field.type) for field in kind)
     return not pa.types.is_nested(kind)
-
-
-def _length(name: str) -> Callable[[Any], Any]:
-    return lambda value: None if value is None else duration(value, what=name)
-
-
-SETTINGS: dict[str, Callable[[Any], Any]] = {
-    "retention": _length("retention"),
-    "cleanup": lambda value: value,
-    "retention_bytes": lambda value: value,
-    "delete_retention": _length("delete_retention"),
-    "archive": lambda value: None if value is None else archives.check(value),
-    "archive_after": _length("archive_after"),
-}
-"""What `Log.create_topic` takes and `Topic.alter` changes, with how it is read; `Meta.check` judges the result."""
 
 
 @lru_cache(maxsize=256)

@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from headrace.base.errors import HeadraceError, InvalidTopic, LogClosed
+from headrace.base.errors import InvalidTopic
 from headrace.base.time import instant
-from headrace.log import changes, records
-from headrace.log.appending.producers import first_of, identity
-from headrace.log.appending.requests import check_arguments, check_partition, request_for
-from headrace.log.appending.together import each
-from headrace.log.appending.writer import Writer
+from headrace.log import changes, reading
+from headrace.log.appending import bulk
+from headrace.log.appending.producers import first_of
 from headrace.log.cleaning.rules import Cleaned, Cleaner
 from headrace.log.cleaning.verify import Finding, verify, verify_keys
-from headrace.log.meta import SETTINGS, Meta, MetaFile
-from headrace.log.privacy.subjects import Privacy
-from headrace.log.projection import Projection, result_schema
-from headrace.log.segments import payload as payloads
+from headrace.log.open_topic import OpenTopic
+from headrace.log.privacy.subjects import key_owners
 from headrace.log.segments import times
-from headrace.log.segments.partition import Partition
-from headrace.log.segments.segment import Place
+from headrace.log.settings import SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from headrace.log.log import Log
+    import pyarrow as pa
+
+    from headrace.log.folder import LogFolder
+    from headrace.log.privacy.subjects import Origin
     from headrace.log.rows import Rows
-    from headrace.log.segments.frame import Frame
-    from headrace.log.segments.segment import Segment
-
-_LOGGER = logging.getLogger("headrace.log")
-_READ = ("_offset", "_time", "_deleted")
 
 
 class Topic:
@@ -46,74 +33,77 @@ class Topic:
     never waits for writers.
     """
 
-    def __init__(self, log: Log, folder: Path) -> None:
-        self._log = log
-        self._file = MetaFile(folder)
-        self._first = self._file.current()
-        self._privacy = Privacy(folder, self._first, fsync=log.fsync)
-        self._lock = threading.Lock()
-        self._partitions: dict[int, Partition] = {}
-        self._writers: dict[int, Writer] = {}
-        self._turn = -1
-        self._stored: dict[tuple[int, int], pa.Schema] = {}
+    def __init__(self, opened: OpenTopic) -> None:
+        self.opened = opened
+        """Its open files, for the rest of this package."""
 
     def __repr__(self) -> str:
-        return f'Topic("{self.name}", path="{self._file.folder}")'
+        return f'Topic("{self.name}", path="{self.opened.folder}")'
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _reopened, (self._log, self.name)
+        return _reopened, (self.opened.log, self.name)
 
     # ---- what it is ------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
         """The topic's name."""
-        return self._first.name
+        return self.opened.first.name
 
     @property
     def schema(self) -> pa.Schema:
         """The columns of its records."""
-        return self._meta().schema
+        return self.opened.meta().schema
 
     @property
     def partitions(self) -> int:
         """How many partitions it has; another process may have added some since the last look."""
-        return self._meta().partitions
+        return self.opened.meta().partitions
 
     @property
     def key(self) -> tuple[str, ...]:
         """The key columns; empty when records have no key."""
-        return self._first.key
+        return self.opened.first.key
 
     @property
     def event_time(self) -> str | None:
         """The column that holds the event time, if one does."""
-        return self._first.event_time
+        return self.opened.first.event_time
 
     @property
     def private(self) -> dict[str, str]:
         """The private columns, each with the column that says whose its values are."""
-        return dict(self._first.private)
+        return dict(self.opened.first.private)
+
+    @property
+    def sealed(self) -> frozenset[str]:
+        """The columns with values that are private to other topics; an app that passed them on marked these."""
+        return frozenset(self.opened.meta().sealed)
+
+    @property
+    def key_owners(self) -> list[Origin]:
+        """The topics whose keys open the private and sealed columns; an empty log means the topic's own."""
+        return key_owners(self.opened.meta())
 
     @property
     def cleanup(self) -> str:
         """What becomes of old records: "delete" or "compact"."""
-        return self._meta().cleanup
+        return self.opened.meta().cleanup
 
     @property
     def retention(self) -> int | None:
         """How long records are kept, in microseconds; None for ever."""
-        return self._meta().retention
+        return self.opened.meta().retention
 
     @property
     def settings(self) -> dict[str, Any]:
         """What `alter` changes, by name; durations in microseconds, None where there is no bound."""
-        meta = self._meta()
+        meta = self.opened.meta()
         return {name: getattr(meta, name) for name in SETTINGS}
 
     def sizes(self) -> dict[int, int]:
         """Return the bytes that each partition's records take on disk, archived ones included."""
-        return {number: self._partition(number).size() for number in range(self.partitions)}
+        return {number: self.opened.partition(number).size() for number in range(self.partitions)}
 
     # ---- changing what it is ---------------------------------------------------------------------------
 
@@ -136,7 +126,7 @@ class Topic:
             ChangeFailed: the disk refused; all is as before.
 
         """
-        return changes.evolve(self._open_file(), schema, defaults or {}, fsync=self._log.fsync)
+        return changes.evolve(self.opened, schema, defaults or {})
 
     def add_partitions(self, total: int) -> None:
         """Give the topic more partitions, `total` in all; running readers find them.
@@ -150,7 +140,7 @@ class Topic:
             ChangeFailed: the disk refused; all is as before.
 
         """
-        changes.add_partitions(self._open_file(), total, fsync=self._log.fsync)
+        changes.add_partitions(self.opened, total)
 
     def alter(self, **settings: Any) -> None:
         """Change settings that `Log.create_topic` took, such as `retention` and `cleanup`; others stay.
@@ -160,13 +150,22 @@ class Topic:
             ChangeFailed: the disk refused; all is as before.
 
         """
-        changes.alter(self._open_file(), settings, fsync=self._log.fsync)
+        changes.alter(self.opened, settings)
 
     @property
     def schemas(self) -> list[pa.Schema]:
         """All schemas that it has had, in order; the last one is in force."""
-        meta = self._meta()
+        meta = self.opened.meta()
         return [meta.schema_of(number + 1) for number in range(len(meta.schemas))]
+
+    def mark_sealed(self, columns: Iterable[str], owners: Iterable[Origin]) -> None:
+        """Mark columns as holding values that these topics have sealed: reading them asks these topics for keys.
+
+        Raises:
+            ChangeFailed: the disk refused; all is as before.
+
+        """
+        changes.mark_sealed(self.opened, columns, owners)
 
     # ---- appending -------------------------------------------------------------------------------------
 
@@ -199,41 +198,7 @@ class Topic:
             AppendFailed: the disk refused; the rows are not in that partition.
 
         """
-        meta = self._meta()
-        check_arguments(meta, partition, producer, sequence)
-        now = self._log.clock.now()
-        table = records.as_records(rows, meta, now=now)
-        if not table.num_rows:
-            return {}
-        table = self._privacy.seal(table, meta, sealed=sealed)
-        requests = {}
-        for number, part in self._spread(table, meta, partition, sequence).items():
-            request = request_for(part, meta, now)
-            if producer is not None and sequence is not None:
-                request.producer, request.sequence = identity(producer), sequence
-            requests[number] = request
-        given = each(lambda n: self._writer(n).append(requests[n]), requests, at_once=self._log.fsync)
-        return dict(zip(requests, given, strict=True))
-
-    def _spread(self, table: pa.Table, meta: Meta, partition: int | None, sequence: int | None) -> dict[int, pa.Table]:
-        if partition is not None:
-            return {partition: table}
-        if meta.partitions == 1:
-            return {0: table}
-        if meta.key:
-            return records.by_partition(table, meta.key, meta.partitions)
-        if sequence is not None:  # a retry must meet the partition of the first attempt
-            return {sequence % meta.partitions: table}
-        return {self._next_turn(meta.partitions): table}
-
-    def _next_turn(self, partitions: int) -> int:
-        with self._lock:
-            fresh = self._turn < 0
-            self._turn += 1
-        if fresh:
-            ends = self.end_offsets()
-            self._turn = min(ends, key=lambda number: (ends[number], number))
-        return self._turn % partitions
+        return bulk.append(self.opened, rows, partition=partition, producer=producer, sequence=sequence, sealed=sealed)
 
     # ---- reading ---------------------------------------------------------------------------------------
 
@@ -247,18 +212,7 @@ class Topic:
             CorruptBatch: the records there are damaged.
 
         """
-        end = self._partition(partition).check(offset, offset).end
-        columns = [*self.schema.names, *_READ]
-        found: list[pa.RecordBatch] = []
-        left = max_rows
-        for batch in self.batches(partition, offset, end, columns=columns, sealed=True) if left > 0 else ():
-            found.append(batch if batch.num_rows <= left else batch.slice(0, left))
-            left -= batch.num_rows
-            if left <= 0:
-                break
-        meta = self._meta()
-        rows = list(found if sealed else self._privacy.unseal(iter(found), meta, columns))
-        return pa.Table.from_batches(rows, schema=rows[0].schema if rows else result_schema(meta, columns))
+        return reading.read(self.opened, partition, offset, max_rows, sealed=sealed)
 
     def batches(
         self, partition: int, start: int, end: int, *, columns: Sequence[str] | None = None, sealed: bool = False
@@ -276,49 +230,21 @@ class Topic:
             CorruptBatch: records in the range are damaged: none of their batch is given.
 
         """
-        state = self._partition(partition).check(start, end)  # before the schema: no frame is newer than that
-        meta = self._meta()
-        schema = result_schema(meta, meta.schema.names if columns is None else columns)
-        found = self._batches(self._partition(partition).between(start, end, state), end, schema)
-        return found if sealed else self._privacy.unseal(found, self._meta(), schema.names)
-
-    def _batches(
-        self, frames: Iterator[tuple[Segment, int, int]], end: int, schema: pa.Schema
-    ) -> Iterator[pa.RecordBatch]:
-        projection = Projection(schema, self._meta())
-        for segment, number, start in frames:
-            frame = segment.frame(number)
-            stored = self._stored_schema(frame)
-            batch = payloads.decode(segment.payload(number, frame), stored)
-            made = projection.of(batch, frame, stored)
-            first, count = payloads.cut(batch, frame, start, end)
-            if count:
-                yield made if count == frame.rows else made.slice(first, count)
-
-    def _decoded(self, segment: Segment, number: int) -> pa.RecordBatch:
-        frame = segment.frame(number)
-        return payloads.decode(segment.payload(number, frame), self._stored_schema(frame))
-
-    def _stored_schema(self, frame: Frame) -> pa.Schema:
-        stored = self._stored.get((frame.schema, frame.flags))
-        if stored is None:
-            stored = payloads.stored_schema(self._meta().schema_of(frame.schema), frame.flags)
-            self._stored[frame.schema, frame.flags] = stored
-        return stored
+        return reading.batches(self.opened, partition, start, end, columns=columns, sealed=sealed)
 
     # ---- offsets and times -----------------------------------------------------------------------------
 
     def start_offsets(self) -> dict[int, int]:
         """Return the first offset of each partition."""
-        return {number: self._partition(number).state().start for number in range(self.partitions)}
+        return {number: self.opened.partition(number).state().start for number in range(self.partitions)}
 
     def end_offsets(self) -> dict[int, int]:
         """Return the offset behind the last acknowledged record of each partition; costs microseconds."""
-        return {number: self._partition(number).state().end for number in range(self.partitions)}
+        return self.opened.end_offsets()
 
     def first_of(self, producers: Collection[str], partition: int, start: int, end: int) -> int | None:
         """Return the first offset in [start, end) that one of those producers appended with a number, or None."""
-        return first_of(self._partition(partition), (start, end), producers)
+        return first_of(self.opened.partition(partition), (start, end), producers)
 
     def offsets_at(self, time: object) -> dict[int, int]:
         """Return for each partition the first offset whose event time is `time` or later, else its end.
@@ -327,9 +253,9 @@ class Topic:
         event times need not ascend.
         """
         micros = instant(time)
-        decode, event_time = self._decoded, self.event_time
+        decode, event_time = self.opened.decoded, self.event_time
         return {
-            number: times.first_at(self._partition(number), micros, decode, event_time)
+            number: times.first_at(self.opened.partition(number), micros, decode, event_time)
             for number in range(self.partitions)
         }
 
@@ -338,13 +264,13 @@ class Topic:
 
         It is exact, and comes from the index: only batches that the bounds cut are looked into.
         """
-        found = self._partition(partition)
-        return times.extremes(found, (start, end), self._decoded, self.event_time)[1]
+        found = self.opened.partition(partition)
+        return times.extremes(found, (start, end), self.opened.decoded, self.event_time)[1]
 
     def min_time(self, partition: int, start: int, end: int) -> int | None:
         """Return the least event time of the records in [start, end), in microseconds; None where none has one."""
-        found = self._partition(partition)
-        return times.extremes(found, (start, end), self._decoded, self.event_time)[0]
+        found = self.opened.partition(partition)
+        return times.extremes(found, (start, end), self.opened.decoded, self.event_time)[0]
 
     def ranges(self, partition: int, start: int, end: int, *, since: int, until: int) -> list[range]:
         """Return what of the offsets [start, end) may hold event times in [since, until], in microseconds.
@@ -352,11 +278,11 @@ class Topic:
         It comes from the index alone, by batches: outside of the ranges there is no such record, inside there may be
         others too.
         """
-        return times.overlapping(self._partition(partition), (start, end), since, until)
+        return times.overlapping(self.opened.partition(partition), (start, end), since, until)
 
     def seal(self, rows: pa.Table) -> pa.Table:
         """Return rows with tokens in their private columns, as `append(…, sealed=True)` takes them from elsewhere."""
-        return self._privacy.seal(rows, self._meta())
+        return self.opened.privacy.seal(rows, self.opened.meta())
 
     def forget(self, subject: object, *, column: str | None = None) -> int:
         """Destroy the keys of a subject's private values, for good; return how many there were, 0 the second time.
@@ -370,7 +296,7 @@ class Topic:
             ChangeFailed: the disk refused; try again.
 
         """
-        return self._privacy.forget(self._meta(), subject, column)
+        return self.opened.privacy.forget(self.opened.meta(), subject, column)
 
     # ---- cleaning --------------------------------------------------------------------------------------
 
@@ -419,78 +345,14 @@ class Topic:
             CorruptBatch: the topic's description is damaged.
 
         """
-        meta, folder = self._meta(), self._file.folder
+        meta, folder = self.opened.meta(), self.opened.folder
         each = [found for number in range(meta.partitions) for found in verify(folder / str(number), number, meta)]
         return [*verify_keys(folder, meta), *each]
 
     def _cleaned(self, do: Callable[[Cleaner], Cleaned]) -> Cleaned:
-        return sum((do(self._cleaner(number)) for number in range(self.partitions)), Cleaned())
-
-    def _cleaner(self, number: int) -> Cleaner:
-        return Cleaner(
-            partition=self._partition(number),
-            writer=self._writer(number),
-            meta=self._meta(),
-            fsync=self._log.fsync,
-            segment_bytes=self._log.segment_bytes,
-            now=self._log.clock.now(),
-        )
-
-    def _retain(self, number: int) -> None:
-        """Apply retention after an append has closed a segment; what fails does not concern who appended."""
-        meta = self._meta()
-        if meta.retention is None and meta.retention_bytes is None:
-            return
-        try:
-            self._cleaner(number).retain()
-        except HeadraceError as error:
-            _LOGGER.warning("%s: retention failed: %s", self._file.folder / str(number), error)
-
-    # ---- inside ----------------------------------------------------------------------------------------
-
-    def _open_file(self) -> MetaFile:
-        self._meta()
-        return self._file
-
-    def _meta(self) -> Meta:
-        if self._log.closed:
-            raise LogClosed(f'the log "{self._log.path}" is closed', hint="Open it again.")
-        return self._file.current()
-
-    def _partition(self, number: int) -> Partition:
-        meta = self._meta()
-        found = self._partitions.get(number)
-        if found is not None:
-            return found
-        check_partition(meta, number)
-        with self._lock:
-            folder = self._file.folder / str(number)
-            return self._partitions.setdefault(number, Partition(folder, Place(self.name, number)))
-
-    def _writer(self, number: int) -> Writer:
-        known = self._writers.get(number)
-        if known is not None:
-            return known
-        partition = self._partition(number)
-        with self._lock:
-            if number not in self._writers:
-                self._writers[number] = Writer(
-                    partition,
-                    fsync=self._log.fsync,
-                    segment_bytes=self._log.segment_bytes,
-                    segment_age=lambda: self._file.known().segment_age,
-                    rolled=partial(self._retain, number),
-                )
-            return self._writers[number]
-
-    def _close(self) -> None:
-        with self._lock:
-            for writer in self._writers.values():
-                writer.close()
-            for partition in self._partitions.values():
-                partition.close()
-            self._writers, self._partitions = {}, {}
+        return sum((do(self.opened.cleaner(number)) for number in range(self.partitions)), Cleaned())
 
 
-def _reopened(log: Log, name: str) -> Topic:
-    return log.topic(name)
+def _reopened(log: LogFolder, name: str) -> Topic:
+    log.check_topic(name)
+    return Topic(OpenTopic(log, name))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headrace.log.meta import Meta
-    from headrace.log.topic import Topic
+    from headrace.log.open_topic import OpenTopic
 
     Places = NDArray[np.int64]
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Piece:
     """Records for one topic, in the order in which they were sent, each with its future."""
 
-    topic: Topic
+    topic: OpenTopic
     rows: list[dict[str, Any]] = field(default_factory=list)
     futures: list[Sent] = field(default_factory=list)
     partitions: dict[int, int] = field(default_factory=dict)  # which record is sent to which partition, where said
@@ -57,12 +57,12 @@ class Done:
 
 def deliver(piece: Piece, numbering: Numbering | None, *, now: int) -> Done:
     """Append a piece and finish the futures of its records; only what befalls the whole topic is raised."""
-    meta = piece.topic._meta()  # noqa: SLF001 - the other way to append
+    meta = piece.topic.meta()
     done = Done()
     kept, table = _fitting(piece, meta, now, done)
     if not len(kept):
         return done
-    table = piece.topic._privacy.seal(table, meta)  # noqa: SLF001 - the other way to append
+    table = piece.topic.privacy.seal(table, meta)
     groups = records.grouped(_partitions(piece, kept, table, meta))
     parts = [
         _Part(piece, kept[at], records.part_of(table, at), number=number, meta=meta, now=now)
@@ -131,7 +131,7 @@ def _partitions(piece: Piece, kept: Places, table: pa.Table, meta: Meta) -> Plac
     elif piece.sequences:  # a retry must meet the partition of the first attempt
         chosen = np.array([piece.sequences[at] for at in kept], dtype=np.int64) % meta.partitions
     else:
-        turn = piece.topic._next_turn(meta.partitions)  # noqa: SLF001 - the other way to append
+        turn = piece.topic.next_turn(meta.partitions)
         chosen = np.full(len(kept), turn, dtype=np.int64)
     if piece.partitions:
         for place, at in enumerate(kept):
@@ -197,4 +197,4 @@ class _Part:
         if after is not None:
             request.producer, request.sequence, request.after = producer, int(self.sequences[-1]), after
         self.bytes = sum(payload.length for payload in request.payloads)
-        return self.topic._writer(self.number).append(request)  # noqa: SLF001 - the other way to append
+        return self.topic.writer(self.number).append(request)

@@ -19,10 +19,12 @@ from headrace.log.appending.producers import is_sequence
 from headrace.log.appending.sent import Sent, fail
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import timedelta
     from types import TracebackType
 
-    from headrace.log.log import Log
+    from headrace.base.time import Clock
+    from headrace.log.open_topic import OpenTopic
 
 _REMEMBERED = 1000  # failures that nobody has looked at
 
@@ -45,9 +47,17 @@ class Producer:
     """
 
     def __init__(
-        self, log: Log, *, producer: str | None, linger: str | timedelta, batch_bytes: int, max_unacknowledged: int
+        self,
+        topic: Callable[[str], OpenTopic],
+        *,
+        clock: Clock,
+        producer: str | None,
+        linger: str | timedelta,
+        batch_bytes: int,
+        max_unacknowledged: int,
     ) -> None:
-        self._log = log
+        self._topic = topic
+        self._clock = clock
         self._name = _checked_name(producer)
         self._linger = _checked_linger(linger) / MICROS
         self._batch_bytes = _at_least_one(batch_bytes, "batch_bytes")
@@ -114,7 +124,7 @@ class Producer:
             batch = self._batch
             piece = batch.pieces.get(topic)
             if piece is None:
-                piece = batch.pieces[topic] = Piece(self._log.topic(topic))
+                piece = batch.pieces[topic] = Piece(self._topic(topic))
             if sequence is not None or self._name is not None:
                 piece.sequences.append(self._checked_number(topic, sequence))
             if partition is not None:
@@ -206,7 +216,7 @@ class Producer:
             if name in self._stopped:
                 fail(piece.futures, self._stop_error(name))
                 return piece.futures
-            done = deliver(piece, self._numbering, now=self._log.clock.now())
+            done = deliver(piece, self._numbering, now=self._clock.now())
         except BaseException as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
             fail(piece.futures, error)
             if self._name is not None:

@@ -16,13 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.log.cleaning.latest import latest
-from headrace.log.cleaning.rewriting import Rewriter
+from headrace.log.cleaning.rewriting import CompactionPlan, Rewriter
 from headrace.log.segments import payload as payloads
 from headrace.log.segments.frame import DELETED, HOLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -32,18 +31,6 @@ if TYPE_CHECKING:
     from headrace.log.segments.segment import Segment
 
     Kept = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """What a compaction needs to know."""
-
-    folder: Path
-    meta: Meta
-    version: int  # of the layout that it is made for: its files are named after it
-    fsync: bool
-    segment_bytes: int
-    now: int
 
 
 @dataclass(frozen=True)
@@ -74,20 +61,20 @@ class Source:
             first += rows
 
 
-def compact(closed: Sequence[tuple[Piece, Segment]], job: Job) -> list[Piece]:
+def compact(closed: Sequence[tuple[Piece, Segment]], plan: CompactionPlan) -> list[Piece]:
     """Write what stays of closed segments to new files and return the pieces that hold it; the old ones stay as well.
 
     Raises:
         CorruptBatch: a segment is damaged.
 
     """
-    sources = _judged(closed, job)
+    sources = _judged(closed, plan)
     made: list[Piece] = []
-    for group in _grouped(sources, job.segment_bytes):
+    for group in _grouped(sources, plan.segment_bytes):
         if len(group) == 1 and group[0].is_single_task:
             made.append(group[0].piece._replace(cleaned=True))
         else:
-            made += _rewritten(group, job)
+            made += _rewritten(group, plan)
     return made
 
 
@@ -97,7 +84,7 @@ def decoded(segment: Segment, number: int, meta: Meta) -> pa.RecordBatch:
     return payloads.decode(segment.payload(number), payloads.stored_schema(meta.schema_of(frame.schema), frame.flags))
 
 
-def _judged(closed: Sequence[tuple[Piece, Segment]], job: Job) -> list[Source]:
+def _judged(closed: Sequence[tuple[Piece, Segment]], plan: CompactionPlan) -> list[Source]:
     """Return the sources, with what stays of each."""
     indexes = []
     for piece, segment in closed:
@@ -107,13 +94,13 @@ def _judged(closed: Sequence[tuple[Piece, Segment]], job: Job) -> list[Source]:
             raise segment.corrupt(segment.frame(int(holes[0])), "no valid batch starts here")
         indexes.append(index)
     bounds = np.cumsum([0, *(int(index["rows"].sum()) for index in indexes)])
-    kept = latest(lambda: key_batches(closed, indexes, job.meta), int(bounds[-1]), job.meta)
+    kept = latest(lambda: key_batches(closed, indexes, plan.meta), int(bounds[-1]), plan.meta)
     sources = [
         Source(piece, segment, index, kept[first:end])
         for (piece, segment), index, first, end in zip(closed, indexes, bounds[:-1], bounds[1:], strict=True)
     ]
     for source in sources:
-        _drop_markers(source, job)
+        _drop_markers(source, plan)
     if len(kept):
         kept[-1] = True  # so that who reads on from any offset is given something before the end
     return sources
@@ -130,11 +117,11 @@ def key_batches(
         segment.let_go()
 
 
-def _drop_markers(source: Source, job: Job) -> None:
+def _drop_markers(source: Source, plan: CompactionPlan) -> None:
     """Take the delete markers whose time has come."""
     for number, frame, kept in source.frames():
-        if frame.flags & DELETED and 0 < frame.due <= job.now and kept.any():
-            markers = decoded(source.segment, number, job.meta).column("_deleted")
+        if frame.flags & DELETED and 0 < frame.due <= plan.now and kept.any():
+            markers = decoded(source.segment, number, plan.meta).column("_deleted")
             kept[markers.to_numpy(zero_copy_only=False)] = False
 
 
@@ -152,14 +139,14 @@ def _grouped(sources: Sequence[Source], limit: int) -> Iterator[list[Source]]:
         yield group
 
 
-def _rewritten(group: Sequence[Source], job: Job) -> list[Piece]:
-    writer = Rewriter(job, base=group[0].piece.base)
+def _rewritten(group: Sequence[Source], plan: CompactionPlan) -> list[Piece]:
+    writer = Rewriter(plan, base=group[0].piece.base)
     for source in group:
         for number, frame, kept in source.frames():
             if not kept.any():
                 writer.skip(frame)
                 continue
-            batch = decoded(source.segment, number, job.meta)
+            batch = decoded(source.segment, number, plan.meta)
             writer.add(batch if kept.all() else batch.filter(pa.array(kept)), frame, _offsets(batch, frame, kept))
         source.segment.let_go()
     return writer.close()

@@ -7,6 +7,7 @@ no record is left, so that what is missing by damage is still told from what was
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,9 +23,22 @@ from headrace.log.segments.payload import MAX_BYTES, MAX_ROWS, SYSTEM
 from headrace.log.segments.segment import INDEX, SEGMENT, Place, Segment, name_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import BinaryIO
 
-    from headrace.log.cleaning.compaction import Job
+    from headrace.log.meta import Meta
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactionPlan:
+    """What a compaction works with: the topic's description, its folder and limits, as of `now`."""
+
+    folder: Path
+    meta: Meta
+    version: int  # of the layout that it is made for: its files are named after it
+    fsync: bool
+    segment_bytes: int
+    now: int
 
 
 class _Part(NamedTuple):
@@ -38,8 +52,8 @@ class _Part(NamedTuple):
 class Rewriter:
     """Writes records to new segments from `base` on."""
 
-    def __init__(self, job: Job, *, base: int) -> None:
-        self._job = job
+    def __init__(self, plan: CompactionPlan, *, base: int) -> None:
+        self._plan = plan
         self._reached = base  # up to which offset frames were written
         self._covered = base  # up to which offset frames were taken
         self._parts: list[_Part] = []
@@ -58,7 +72,7 @@ class Rewriter:
     def add(self, batch: pa.RecordBatch, frame: Frame, offsets: pa.Array) -> None:
         """Take what is left of a frame, with its offsets."""
         marked = bool(frame.flags & DELETED) and pc.any(batch.column("_deleted"), min_count=0).as_py()
-        due = (frame.due or self._job.now + self._job.meta.delete_retention) if marked else 0
+        due = (frame.due or self._plan.now + self._plan.meta.delete_retention) if marked else 0
         part = _Part(batch, offsets, frame._replace(due=due))
         if self._parts and not self._fits(part):
             self._flush()
@@ -71,8 +85,8 @@ class Rewriter:
         """Finish the last segment and return what was written."""
         self._flush()
         self._finish()
-        if self._job.fsync:
-            sync_folder(self._job.folder)
+        if self._plan.fsync:
+            sync_folder(self._plan.folder)
         return self._made
 
     def _fits(self, part: _Part) -> bool:
@@ -90,7 +104,7 @@ class Rewriter:
         newest = max(part.frame.append_time for part in parts)
         table = self._table(parts)
         offsets = table.column("_offset").to_numpy()
-        encoded = list(payloads.encode(table, event_time=self._job.meta.event_time, now=newest))
+        encoded = list(payloads.encode(table, event_time=self._plan.meta.event_time, now=newest))
         done = 0
         for at, payload in enumerate(encoded):
             done += payload.rows
@@ -103,35 +117,35 @@ class Rewriter:
         frames = [part.frame for part in parts]
         flags = int(np.bitwise_or.reduce([frame.flags for frame in frames]))
         timed = flags & TIMES
-        if self._job.meta.event_time is None and len({frame.append_time for frame in frames}) > 1:
+        if self._plan.meta.event_time is None and len({frame.append_time for frame in frames}) > 1:
             timed = TIMES
         marked = any(frame.due for frame in frames)  # that some were is no reason to look for them again
         needed = {"_time": timed, "_deleted": marked, "_headers": flags & HEADERS}
         names = [name for name, needs in needed.items() if needs]
-        schema = self._job.meta.schema_of(frames[0].schema)
+        schema = self._plan.meta.schema_of(frames[0].schema)
         fields = [*schema, *(pa.field(name, SYSTEM[name]) for name in names), pa.field("_offset", pa.int64())]
         batches = []
         for batch, offsets, frame in parts:
             left = frame._replace(rows=batch.num_rows)
-            made = [payloads.system_column(name, batch, left, self._job.meta.event_time) for name in names]
+            made = [payloads.system_column(name, batch, left, self._plan.meta.event_time) for name in names]
             columns = [*(batch.column(name) for name in schema.names), *made, offsets]
             batches.append(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)))
         return pa.Table.from_batches(batches)
 
     def _nothing(self) -> _Part:
         """Return a part without records, as of the newest schema."""
-        number = len(self._job.meta.schemas)
-        batch = pa.RecordBatch.from_pylist([], schema=self._job.meta.schema_of(number))
+        number = len(self._plan.meta.schemas)
+        batch = pa.RecordBatch.from_pylist([], schema=self._plan.meta.schema_of(number))
         frame = Frame(0, 0, 0, 0, 0, 0, 0, 0, number, self._skipped, 0, 0, 0, NO_PRODUCER, 0)
         return _Part(batch, pa.array([], pa.int64()), frame)
 
     # ---- files -----------------------------------------------------------------------------------------
 
     def _write(self, payload: payloads.Payload, like: Frame, behind: int, newest: int) -> None:
-        if self._position and self._position + payload.length + HEADER_SIZE > self._job.segment_bytes:
+        if self._position and self._position + payload.length + HEADER_SIZE > self._plan.segment_bytes:
             self._finish()
         if self._file is None:
-            self._file = (self._job.folder / (self._name() + SEGMENT)).open("wb")
+            self._file = (self._plan.folder / (self._name() + SEGMENT)).open("wb")
         frame = Frame(payload.flags | END, payload.checksum, payload.length, self._position, self._position,
                       self._reached, behind, payload.rows, like.schema, newest, payload.min_time, payload.max_time,
                       self._reached, NO_PRODUCER, 0, like.due)  # fmt: skip
@@ -143,19 +157,19 @@ class Rewriter:
         self._due = min(filter(None, (self._due, like.due)), default=0)
 
     def _name(self) -> str:
-        return f"{name_of(self._base)}-{self._job.version}"
+        return f"{name_of(self._base)}-{self._plan.version}"
 
     def _finish(self) -> None:
         """Close the segment at hand, durably, with its index."""
         if self._file is None:
             return
         self._file.flush()
-        if self._job.fsync:
+        if self._plan.fsync:
             os.fsync(self._file.fileno())
         self._file.close()
         self._file = None
-        path, index = (self._job.folder / (self._name() + suffix) for suffix in (SEGMENT, INDEX))
-        place = Place(self._job.meta.name, int(self._job.folder.name))
+        path, index = (self._plan.folder / (self._name() + suffix) for suffix in (SEGMENT, INDEX))
+        place = Place(self._plan.meta.name, int(self._plan.folder.name))
         Segment(path, index, self._base, place).save_index(self._position, self._reached)
         self._made.append(Piece(self._base, self._reached, self._name(), self._position, self._count, self._age,
                                 cleaned=True, due=self._due))  # fmt: skip

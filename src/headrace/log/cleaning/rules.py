@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 from headrace.base.errors import CleaningFailed
 from headrace.log.appending.producers import Producers
 from headrace.log.cleaning import archive, compaction
+from headrace.log.cleaning.rewriting import CompactionPlan
 from headrace.log.segments import layout as layouts
 from headrace.log.segments.head import NO_SEGMENT, Slot
 from headrace.log.segments.layout import Layout, Piece
@@ -127,7 +128,7 @@ class Cleaner:
         pieces, state = self._closed()
         made = compaction.compact(
             [(piece, self.partition.opened(span)) for piece, span in zip(pieces, self._spans(state), strict=True)],
-            compaction.Job(
+            CompactionPlan(
                 folder=self.partition.folder,
                 meta=self.meta,
                 version=self.partition.layout(state).version + 1,

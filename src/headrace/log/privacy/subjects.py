@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from headrace.log.meta import Meta
     from headrace.log.privacy.keyfile import Subject
-    from headrace.log.topic import Topic
 
 _MISFITS = (pa.ArrowException, ArithmeticError, ValueError, TypeError, HeadraceError)
 
@@ -125,16 +124,10 @@ def origins_of(meta: Meta, log: Path) -> dict[str, Origin]:
     return {origin.id: origin for origin in (*own, *others)}
 
 
-def origins(topic: Topic) -> list[Origin]:
-    """Return the topics whose keys open what a topic's columns hold, as topics of the same log may say it."""
-    meta = topic._meta()  # noqa: SLF001 - what is private is described there alone
+def key_owners(meta: Meta) -> list[Origin]:
+    """Return the topics whose keys open a topic's columns, as other topics of the same log would name them."""
     own = [Origin("", meta.name, meta.id)] if meta.private else []
-    return [*own, *(Origin(*each) for each in meta.origins)]
-
-
-def held(topic: Topic) -> frozenset[str]:
-    """Return the columns of a topic that hold values sealed by other topics."""
-    return frozenset(topic._meta().sealed)  # noqa: SLF001 - the same
+    return [*own, *(Origin(*origin) for origin in meta.origins)]
 
 
 def unseal_table(table: pa.Table, columns: Iterable[str], known: Mapping[str, Origin]) -> pa.Table:
