@@ -1,10 +1,10 @@
-"""The front door: where the words meet the engine. Describing an app touches no Spark and no disk; this does."""
+"""The front door: `App` with the methods that run it. Describing an app touches no Spark and no disk; running does."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.dsl import App as Words
+from headrace.dsl import App as AppDescription
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -12,12 +12,15 @@ if TYPE_CHECKING:
     from headrace.engine.running import Running
 
 
-class App(Words):
+class App(AppDescription):
     """A program over streams: sources, steps and sinks, described first and run later.
 
-    Everything the app owns is under `storage`. `topics` says where topics live: None is the embedded log under
-    the storage, `"log:PATH"` another embedded log. `shards` is how many parts the state is cut into; it defaults
-    to the cores that Spark has and is kept from the first start on.
+    Args:
+        name: what the app is called: `[A-Za-z_][A-Za-z0-9_]*`.
+        storage: the folder of everything that the app owns, `.headrace` by default.
+        topics: where topics are: None is the embedded log in the storage, `"log:PATH"` another embedded log.
+        shards: how many parts the state is split into; by default the number of Spark's cores at the first start.
+            It cannot change later.
 
     Raises:
         InvalidName: the name is not `[A-Za-z_][A-Za-z0-9_]*`.
@@ -28,11 +31,11 @@ class App(Words):
     def start(self, spark: Any = None) -> Running:
         """Start the app on Spark, in the background: on `spark`, the active session, or a local one.
 
-        It recovers what a crash may have left, then runs until `Running.stop()`.
+        It recovers from an earlier crash, then runs until `Running.stop()`.
 
         Raises:
-            PlanError: the plan is not possible, or not the one whose state is kept.
-            StorageBusy: another process runs it.
+            PlanError: the plan is not possible, or does not fit the state in the storage.
+            StorageBusy: another process runs the app.
 
         """
         from headrace.engine.running import start
@@ -40,13 +43,13 @@ class App(Words):
         return start(self, spark)
 
     def run(self) -> None:
-        """Run the app on Spark until SIGINT or SIGTERM, which stop it at an epoch's end."""
+        """Run the app on Spark until SIGINT or SIGTERM, which stop it at the end of an epoch."""
         from headrace.engine.running import run
 
         run(self)
 
     def view(self, name: str) -> pa.Table:
-        """Return a view's rows as of its last whole epoch; works while the app runs, from any process.
+        """Return a view's rows as of its last complete epoch; works while the app runs, from any process.
 
         Raises:
             HeadraceError: there is no such view.
@@ -57,7 +60,7 @@ class App(Words):
         return read_view(self, name)
 
     def status(self) -> dict[str, Any]:
-        """Return what the last epoch left behind: see `Running.status`; works while the app runs, from any process."""
+        """Return the status as of the last epoch: see `Running.status`; works while the app runs, from any process."""
         from headrace.engine.status import status
 
         return status(self)

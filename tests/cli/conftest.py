@@ -31,7 +31,7 @@ ORDERS = [
 
 
 @dataclass
-class Said:
+class CommandResult:
     """What a command gave back."""
 
     code: int
@@ -49,11 +49,11 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def headrace():
-    def call(*arguments, given=None):
-        said = CliRunner().invoke(root, [str(each) for each in arguments], input=given)
-        if said.exception is not None and not isinstance(said.exception, SystemExit):
-            raise said.exception
-        return Said(said.exit_code, said.stdout, said.stderr)
+    def call(*arguments, stdin=None):
+        result = CliRunner().invoke(root, [str(argument) for argument in arguments], input=stdin)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return CommandResult(result.exit_code, result.stdout, result.stderr)
 
     return call
 

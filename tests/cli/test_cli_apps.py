@@ -10,35 +10,35 @@ from headrace.engine.storage import Storage
 
 
 def test_the_status_of_an_app_that_never_ran(headrace, program):
-    said = headrace("status", program())
-    assert said.code == 0
-    assert said.out.startswith("app shop does not run; it has not run an epoch yet")
+    result = headrace("status", program())
+    assert result.code == 0
+    assert result.out.startswith("app shop does not run; it has not run an epoch yet")
 
 
 def test_the_status_of_an_app_that_ran(headrace, ran):
     file = ran()
-    said = headrace("status", file)
-    assert said.code == 0
-    assert "lag 0 rows" in said.out
-    lines = {line.split()[0]: line.split() for line in said.out.splitlines() if line}
+    result = headrace("status", file)
+    assert result.code == 0
+    assert "lag 0 rows" in result.out
+    lines = {line.split()[0]: line.split() for line in result.out.splitlines() if line}
     assert lines["orders"][1:3] == ["3", "0"]
     assert lines["orders_of"][3] == "2"
-    made = json.loads(headrace("status", file, "--json").out)
-    assert made["running"] is False
-    assert made["sources"]["orders"]["watermark"] == "2026-01-31T10:20:00Z"
+    status = json.loads(headrace("status", file, "--json").out)
+    assert status["running"] is False
+    assert status["sources"]["orders"]["watermark"] == "2026-01-31T10:20:00Z"
 
 
 def test_the_status_of_an_app_that_runs_says_so_and_a_reset_is_refused(headrace, ran):
     file = ran()
-    held = Storage(Path("shop"), "shop")
-    held.acquire()
+    storage = Storage(Path("shop"), "shop")
+    storage.acquire()
     try:
         assert headrace("status", file).out.startswith("app shop runs;")
-        said = headrace("reset", file, "--yes")
-        assert said.code == 1
-        assert said.err.startswith("[STORAGE_BUSY] another process runs an app on the storage shop")
+        result = headrace("reset", file, "--yes")
+        assert result.code == 1
+        assert result.err.startswith("[STORAGE_BUSY] another process runs an app on the storage shop")
     finally:
-        held.release()
+        storage.release()
 
 
 def test_the_storage_of_another_app_is_refused(headrace, ran, program):
@@ -47,30 +47,30 @@ def test_the_storage_of_another_app_is_refused(headrace, ran, program):
         'import headrace as hr\napp = hr.App("other", storage="shop")\napp.stream("t", "a int").to_view("v")'
     )
     for command in (["status"], ["reset", "--yes"]):
-        said = headrace(*command, other)
-        assert said.code == 1
-        assert said.err.startswith('[STORAGE_OF_ANOTHER_APP] the storage shop belongs to the app "shop"')
+        result = headrace(*command, other)
+        assert result.code == 1
+        assert result.err.startswith('[STORAGE_OF_ANOTHER_APP] the storage shop belongs to the app "shop"')
 
 
 def test_a_reset_shows_what_is_lost_and_does_nothing_unless_told(headrace, ran):
     file = ran()
-    said = headrace("reset", file)
-    assert said.code == 1
-    assert "how far it has read: 3 rows" in said.err
-    assert 'the state of step "orders_of": 2 rows' in said.err
-    assert 'the view "spent": 2 rows' in said.err
-    assert "Topics stay" in said.err
-    assert "[NOT_CONFIRMED]" in said.err
-    assert "--yes" in said.err
+    result = headrace("reset", file)
+    assert result.code == 1
+    assert "how far it has read: 3 rows" in result.err
+    assert 'the state of step "orders_of": 2 rows' in result.err
+    assert 'the view "spent": 2 rows' in result.err
+    assert "Topics stay" in result.err
+    assert "[NOT_CONFIRMED]" in result.err
+    assert "--yes" in result.err
     assert "rows" in headrace("views", "show", "spent", "--storage", "shop").err
 
 
 def test_a_reset_app_starts_anew_and_keeps_its_topics(headrace, ran):
     file = ran()
     first = json.loads(headrace("topics", "list", "--app", file, "--json").out)
-    said = headrace("reset", file, "--yes", "--json")
-    assert said.code == 0
-    assert json.loads(said.out)["lost"]["views"] == {"orders_of": 2, "spent": 2}
+    result = headrace("reset", file, "--yes", "--json")
+    assert result.code == 0
+    assert json.loads(result.out)["lost"]["views"] == {"orders_of": 2, "spent": 2}
     assert "it has not run an epoch yet" in headrace("status", file).out
     assert json.loads(headrace("topics", "list", "--app", file, "--json").out) == first
     again = headrace("reset", file)
@@ -82,10 +82,10 @@ def test_a_reset_app_starts_anew_and_keeps_its_topics(headrace, ran):
 
 @pytest.mark.parametrize(("step", "hint"), [("spnt", 'Did you mean "spent"?'), ("orders", "keeps no state")])
 def test_a_step_that_cannot_be_reset_is_named(headrace, ran, step, hint):
-    said = headrace("reset", ran(), "--step", step, "--yes")
-    assert said.code == 1
-    assert hint in said.err
-    assert "orders_of, spent" in said.err
+    result = headrace("reset", ran(), "--step", step, "--yes")
+    assert result.code == 1
+    assert hint in result.err
+    assert "orders_of, spent" in result.err
 
 
 def test_a_changed_step_is_refused_and_after_its_reset_the_app_goes_on(headrace, ran, program):
@@ -94,10 +94,10 @@ def test_a_changed_step_is_refused_and_after_its_reset_the_app_goes_on(headrace,
     with pytest.raises(PlanChanged) as raised:
         ran([], file=file)
     assert "--step orders_of" in str(raised.value)
-    said = headrace("reset", file, "--step", "orders_of", "--yes")
-    assert (said.code, said.out) == (0, 'reset the step "orders_of" of app shop; its topics are as they were\n')
+    result = headrace("reset", file, "--step", "orders_of", "--yes")
+    assert (result.code, result.out) == (0, 'reset the step "orders_of" of app shop; its topics are as they were\n')
     ran([{"user": "ann", "price": 9, "at": "2026-01-31 10:30"}], file=file)
     shown = json.loads(headrace("views", "show", "orders_of", "--app", file, "--json").out)
     assert shown["rows"] == [{"user": "ann", "n": 1, "most": 9}]
-    kept = json.loads(headrace("views", "show", "spent", "--app", file, "--json").out)["rows"]
-    assert [row["spent"] for row in kept] == [17, 4]
+    spent = json.loads(headrace("views", "show", "spent", "--app", file, "--json").out)["rows"]
+    assert [row["spent"] for row in spent] == [17, 4]

@@ -28,9 +28,9 @@ def late(git):
 def test_the_demos_are_listed_and_the_nearest_is_named(headrace):
     assert [row["demo"] for row in json.loads(headrace("demo", "--json").out)] == ["git", "auctions"]
     assert headrace("demo").out.splitlines()[1].startswith("git ")
-    said = headrace("demo", "got")
-    assert said.code == 1
-    assert 'Did you mean "git"?' in said.err
+    result = headrace("demo", "got")
+    assert result.code == 1
+    assert 'Did you mean "git"?' in result.err
 
 
 def test_the_demo_is_one_program_of_less_than_a_hundred_lines():
@@ -38,15 +38,15 @@ def test_the_demo_is_one_program_of_less_than_a_hundred_lines():
 
 
 def test_the_history_of_a_repository_comes_out_as_git_counts_it(headrace, late):
-    said = headrace("demo", "git", "--carrier", "in-process", "--repo", late.repo)
-    assert said.code == 0, said.out + said.err
-    assert "✔ commits: 7, as git rev-list --count says" in said.out
-    assert "✔ file changes: 14 in" in said.out
-    assert "✔ files: 11, each as git ls-tree says" in said.out
-    assert "✘" not in said.out
-    assert "2 file changes of 1 commit:" in said.out
-    assert "Look further:" in said.out
-    for line in said.out.splitlines():
+    result = headrace("demo", "git", "--carrier", "in-process", "--repo", late.repo)
+    assert result.code == 0, result.out + result.err
+    assert "✔ commits: 7, as git rev-list --count says" in result.out
+    assert "✔ file changes: 14 in" in result.out
+    assert "✔ files: 11, each as git ls-tree says" in result.out
+    assert "✘" not in result.out
+    assert "2 file changes of 1 commit:" in result.out
+    assert "Look further:" in result.out
+    for line in result.out.splitlines():
         if line.startswith("  headrace "):
             assert headrace(*line.split()[1:]).code == 0, line
 
@@ -63,12 +63,12 @@ def test_the_table_of_files_is_what_git_has_at_the_head(headrace, git):
     (git.repo / "-dash").symlink_to("a")
     git.run("add", "-A")
     git.run("commit", "-q", "-m", "kinds", GIT_AUTHOR_DATE="2026-01-04T10:00:00Z", **ann)
-    said = headrace("demo", "git", "--carrier", "in-process", "--repo", git.repo)
-    assert said.code == 0, said.out + said.err
-    assert "✔ files: 3, each as git ls-tree says" in said.out
-    assert "✔ folders: 2, each with as many files as git ls-tree has" in said.out
-    assert "✔ owners: the first 2 of 2" in said.out
-    lines = [line.split() for line in said.out.splitlines()]
+    result = headrace("demo", "git", "--carrier", "in-process", "--repo", git.repo)
+    assert result.code == 0, result.out + result.err
+    assert "✔ files: 3, each as git ls-tree says" in result.out
+    assert "✔ folders: 2, each with as many files as git ls-tree has" in result.out
+    assert "✔ owners: the first 2 of 2" in result.out
+    lines = [line.split() for line in result.out.splitlines()]
     assert [".", "2", "1", "2026-01-04"] in lines
     assert ["1", "ann@example.org", "2", "2026-01-04"] in lines
     assert ["2", "zoë@example.org", "1", "2026-01-07"] in lines
@@ -77,9 +77,9 @@ def test_the_table_of_files_is_what_git_has_at_the_head(headrace, git):
 def test_a_file_that_git_does_not_have_fails_the_check(headrace, late, monkeypatch):
     tree = History.tree
     monkeypatch.setattr(History, "tree", lambda self: {**tree(self), "src/a.py": "0" * 40})
-    said = headrace("demo", "git", "--carrier", "in-process", "--repo", late.repo)
-    assert said.code == 1
-    assert "✘ files: 11, each as git ls-tree says\n  src/a.py: " in said.out
+    result = headrace("demo", "git", "--carrier", "in-process", "--repo", late.repo)
+    assert result.code == 1
+    assert "✘ files: 11, each as git ls-tree says\n  src/a.py: " in result.out
 
 
 def test_a_second_run_forgets_the_first(headrace, late):
@@ -96,25 +96,25 @@ def test_a_second_run_forgets_the_first(headrace, late):
 def test_a_storage_that_is_no_demos_is_left_alone(headrace, late, folder):
     (folder / "mine").mkdir()
     (folder / "mine" / "thesis.txt").write_text("years of work")
-    said = headrace("demo", "git", "--carrier", "in-process", "--repo", late.repo, "--storage", "mine")
-    assert said.code == 1
-    assert said.err.splitlines()[-2].startswith("[NOT_A_DEMO] the folder mine is not empty")
+    result = headrace("demo", "git", "--carrier", "in-process", "--repo", late.repo, "--storage", "mine")
+    assert result.code == 1
+    assert result.err.splitlines()[-2].startswith("[NOT_A_DEMO] the folder mine is not empty")
     assert (folder / "mine" / "thesis.txt").exists()
 
 
 def test_a_history_of_one_empty_commit_is_shown_too(headrace, git):
     git(written="2026-01-05T10:00:00")
-    said = headrace("demo", "git", "--carrier", "in-process", "--repo", git.repo)
-    assert said.code == 0, said.out + said.err
-    assert "✔ commits: 1," in said.out
-    assert "Nothing came after its week had closed" in said.out
+    result = headrace("demo", "git", "--carrier", "in-process", "--repo", git.repo)
+    assert result.code == 0, result.out + result.err
+    assert "✔ commits: 1," in result.out
+    assert "Nothing came after its week had closed" in result.out
 
 
 def test_without_a_history_there_are_bids(headrace, folder, git, monkeypatch):
-    said = headrace("demo", "git", "--carrier", "in-process", "--storage", "bids")
-    assert said.code == 0
-    assert "it is no git repository. Here are generated auction bids instead." in said.err
-    assert said.out.count("✔") == 3
+    result = headrace("demo", "git", "--carrier", "in-process", "--storage", "bids")
+    assert result.code == 0
+    assert "it is no git repository. Here are generated auction bids instead." in result.err
+    assert result.out.count("✔") == 3
     empty = headrace("demo", "git", "--carrier", "in-process", "--storage", "bids", "--repo", git.repo, "--json")
     assert "it has no commits yet" in empty.err
     assert json.loads(empty.out)["late"] > 0
@@ -124,9 +124,9 @@ def test_without_a_history_there_are_bids(headrace, folder, git, monkeypatch):
 
 def test_a_check_that_fails_ends_in_one(headrace, late, monkeypatch):
     monkeypatch.setattr(History, "count", lambda _: 6)
-    said = headrace("demo", "git", "--carrier", "in-process", "--repo", late.repo)
-    assert said.code == 1
-    assert "✘ commits: 7, as git rev-list --count says\n  commits: 7 here, 6 there" in said.out
+    result = headrace("demo", "git", "--carrier", "in-process", "--repo", late.repo)
+    assert result.code == 1
+    assert "✘ commits: 7, as git rev-list --count says\n  commits: 7 here, 6 there" in result.out
 
 
 def test_the_main_line_is_read_whatever_its_names(late):
@@ -154,10 +154,10 @@ def test_merges_count_against_their_first_parent(git):
 
 def test_a_shallow_clone_is_said_to_be_one(headrace, late, folder):
     late.run("clone", "-q", "--depth", "2", f"file://{late.repo}", str(folder / "shallow"))
-    said = headrace("demo", "git", "--carrier", "in-process", "--repo", folder / "shallow", "--json")
-    assert said.code == 0, said.err
-    assert "This clone is shallow" in said.err
-    assert json.loads(said.out)["commits"] == 2
+    result = headrace("demo", "git", "--carrier", "in-process", "--repo", folder / "shallow", "--json")
+    assert result.code == 0, result.err
+    assert "This clone is shallow" in result.err
+    assert json.loads(result.out)["commits"] == 2
 
 
 def test_two_countings_differ_at_the_first_key_that_does():

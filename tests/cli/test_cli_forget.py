@@ -13,11 +13,11 @@ ROWS = '{"id": 1, "user": 7, "email": "ann@secret.example"}\n{"id": 2, "user": 8
 
 @pytest.fixture
 def orders(headrace):
-    said = headrace(
+    result = headrace(
         "topics", "create", "orders", "--schema", "id bigint, user int, email string", "--private", "email=user"
     )
-    assert said.code == 0, said.err
-    assert headrace("topics", "produce", "orders", given=ROWS).code == 0
+    assert result.code == 0, result.err
+    assert headrace("topics", "produce", "orders", stdin=ROWS).code == 0
     return "orders"
 
 
@@ -32,8 +32,8 @@ def test_a_subject_is_forgotten_once(headrace, orders, folder):
     assert consumed(headrace, orders) == [None, "bob@secret.example"]
     again = headrace("topics", "forget", orders, "--subject", "7")
     assert (again.code, again.out) == (0, "topic orders: 7 was forgotten before; no key is left\n")
-    said = headrace("topics", "forget", orders, "--subject", "8", "--column", "user", "--json")
-    assert json.loads(said.out) == {"topic": "orders", "subject": "8", "destroyed": 1}
+    result = headrace("topics", "forget", orders, "--subject", "8", "--column", "user", "--json")
+    assert json.loads(result.out) == {"topic": "orders", "subject": "8", "destroyed": 1}
     assert consumed(headrace, orders) == [None, None]
 
 
@@ -43,7 +43,7 @@ def test_describe_shows_what_is_private(headrace, orders):
 
 
 def test_a_private_column_alone_belongs_to_the_key(headrace):
-    said = headrace(
+    result = headrace(
         "topics",
         "create",
         "a",
@@ -55,35 +55,35 @@ def test_a_private_column_alone_belongs_to_the_key(headrace):
         "email",
         "--json",
     )
-    assert json.loads(said.out)["private"] == {"email": "user"}
+    assert json.loads(result.out)["private"] == {"email": "user"}
 
 
 @pytest.mark.parametrize(
     ("command", "why"),
     [
         (["forget", "orders", "--subject", "9"], '[UNKNOWN_SUBJECT] the topic "orders" never had a private value of'),
-        (["forget", "orders", "--subject", "x"], "--subject 'x' is no subject of the topic orders"),
+        (["forget", "orders", "--subject", "x"], "--subject 'x' cannot be a subject of the topic orders"),
         (["forget", "orders", "--subject", ""], "None is no subject of the topic orders"),
         (["forget", "orders", "--subject", "7", "--column", "id"], '"id" of the topic "orders" says of no private'),
         (["forget", "orders", "--subject", "7", "--column", "usr"], 'Hint: Did you mean "user"?'),
         (["forget", "order", "--subject", "7"], 'has no topic "order"'),
-        (["create", "b", "--schema", "id int, email string", "--private", "email"], "says not whose its values are"),
+        (["create", "b", "--schema", "id int, email string", "--private", "email"], "does not name the subject column"),
         (["create", "b", "--schema", "id int, email string", "--private", "mail=id"], '"mail" is not in the schema'),
         (["create", "b", "--schema", "id int, n int", "--private", "n=id"], "Only string and binary columns can be."),
     ],
 )  # fmt: skip
 def test_what_cannot_be_forgotten_or_sealed_is_an_error(headrace, orders, command, why):
-    said = headrace("topics", *command)
-    assert said.code == 1
-    assert why in said.err
+    result = headrace("topics", *command)
+    assert result.code == 1
+    assert why in result.err
     assert consumed(headrace, orders) == ["ann@secret.example", "bob@secret.example"]
 
 
 def test_forgetting_in_a_topic_without_private_columns_says_so(headrace):
     headrace("topics", "create", "plain", "--schema", "id int")
-    said = headrace("topics", "forget", "plain", "--subject", "7")
-    assert said.code == 1
-    assert "has no private columns, so it has no keys to destroy" in said.err
+    result = headrace("topics", "forget", "plain", "--subject", "7")
+    assert result.code == 1
+    assert "has no private columns, so it has no keys to destroy" in result.err
 
 
 def test_views_show_values_until_they_are_forgotten(headrace):

@@ -73,10 +73,10 @@ def test_a_program_that_raises_is_blamed_by_file_and_line(program):
 
 def test_an_error_of_ours_keeps_its_condition_and_says_the_line(program):
     file = program('import headrace as hr\napp = hr.App("a")\napp.stream("t", "user string").where("usr = 1")\n')
-    said = refused(file)
-    assert said.startswith("[UNKNOWN_COLUMN]")
-    assert "At shop.py, line 3." in said
-    assert 'Did you mean "user"?' in said
+    result = refused(file)
+    assert result.startswith("[UNKNOWN_COLUMN]")
+    assert "At shop.py, line 3." in result
+    assert 'Did you mean "user"?' in result
 
 
 def test_one_app_is_needed_or_a_choice(program):
@@ -85,9 +85,9 @@ def test_one_app_is_needed_or_a_choice(program):
     file = program(two)
     assert "[SEVERAL_APPS] the program shop.py has 2 apps: first, second, also" in refused(file)
     assert load_app(f"{file}:second").name == "second"
-    said = refused(f"{file}:secnd")
-    assert 'has no app "secnd"' in said
-    assert 'Did you mean "second"?' in said
+    result = refused(f"{file}:secnd")
+    assert 'has no app "secnd"' in result
+    assert 'Did you mean "second"?' in result
 
 
 def test_explain_shows_text_mermaid_and_json(headrace, program):
@@ -97,16 +97,16 @@ def test_explain_shows_text_mermaid_and_json(headrace, program):
     assert "spent" in text.out
     assert "tumbling 1 hour" in text.out
     assert headrace("explain", file, "--mermaid").out.startswith("flowchart LR")
-    made = json.loads(headrace("explain", file, "--json").out)
-    assert made["app"] == "shop"
-    assert "spent" in [step["name"] for step in made["steps"]]
+    plan = json.loads(headrace("explain", file, "--json").out)
+    assert plan["app"] == "shop"
+    assert "spent" in [step["name"] for step in plan["steps"]]
 
 
 def test_errors_are_one_text_on_standard_error_and_an_exit_code(headrace, program):
-    said = headrace("explain", "none.py")
-    assert (said.code, said.out) == (1, "")
-    assert said.err.startswith("[PROGRAM_NOT_FOUND]")
-    assert "Traceback" not in said.err
+    result = headrace("explain", "none.py")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith("[PROGRAM_NOT_FOUND]")
+    assert "Traceback" not in result.err
     traced = headrace("explain", "none.py", "--trace")
     assert traced.code == 1
     assert "Traceback" in traced.err
@@ -122,8 +122,8 @@ def test_errors_are_one_text_on_standard_error_and_an_exit_code(headrace, progra
      "topics consume", "topics delete", "views list", "views show"],
 )  # fmt: skip
 def test_every_command_helps_with_an_example_and_speaks_json(headrace, command):
-    said = headrace(*command.split(), "--help")
-    assert said.code == 0
-    assert "Example:" in said.out
-    assert f"headrace {command}" in said.out
-    assert "--json" in said.out
+    result = headrace(*command.split(), "--help")
+    assert result.code == 0
+    assert "Example:" in result.out
+    assert f"headrace {command}" in result.out
+    assert "--json" in result.out

@@ -67,9 +67,9 @@ def test_a_run_stops_at_sigint_and_the_next_goes_on_until_it_has_caught_up(headr
 
 
 def test_a_run_that_cannot_start_fails_with_one_error(headrace, program):
-    said = headrace("run", program('import headrace as hr\napp = hr.App("idle")'))
-    assert said.code == 1
-    assert '[INVALID_PLAN] app "idle" sends its rows nowhere' in said.err
+    result = headrace("run", program('import headrace as hr\napp = hr.App("idle")'))
+    assert result.code == 1
+    assert '[INVALID_PLAN] app "idle" sends its rows nowhere' in result.err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -77,10 +77,10 @@ def test_the_second_signal_is_told_that_the_first_was_heard(number, capsys):
     before = signal.getsignal(number)
     stop = Stop()
     with stop.listening():
-        assert not stop.told
+        assert not stop.requested
         for _ in range(2):
             signal.raise_signal(number)
-        assert stop.told
+        assert stop.requested
         assert stop.wait(0)
     assert signal.getsignal(number) is before
     assert capsys.readouterr().err.splitlines() == [

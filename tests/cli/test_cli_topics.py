@@ -35,8 +35,8 @@ def quiet(monkeypatch):
 
 @pytest.fixture
 def orders(headrace):
-    said = headrace("topics", "create", "orders", "--schema", SCHEMA, "--key", "user", "--event-time", "at")
-    assert said.code == 0, said.err
+    result = headrace("topics", "create", "orders", "--schema", SCHEMA, "--key", "user", "--event-time", "at")
+    assert result.code == 0, result.err
     return "orders"
 
 
@@ -49,8 +49,8 @@ def rows_of(text):
 
 
 def test_a_topic_is_created_listed_described_and_deleted(headrace, orders):
-    said = headrace("topics", "produce", orders, given=lines(ROW, ROW | {"at": "2026-02-01 10:00"}))
-    assert said.code == 0, said.err
+    result = headrace("topics", "produce", orders, stdin=lines(ROW, ROW | {"at": "2026-02-01 10:00"}))
+    assert result.code == 0, result.err
     listed = json.loads(headrace("topics", "list", "--json").out)
     assert listed == [
         {
@@ -72,9 +72,9 @@ def test_a_topic_is_created_listed_described_and_deleted(headrace, orders):
     again = headrace("topics", "create", orders, "--schema", "a int")
     assert again.code == 1
     assert again.err.startswith("[TOPIC_EXISTS]")
-    asked = headrace("topics", "delete", orders)
-    assert asked.code == 1
-    assert "destroys its 2 rows" in asked.err
+    refused = headrace("topics", "delete", orders)
+    assert refused.code == 1
+    assert "destroys its 2 rows" in refused.err
     assert headrace("topics", "delete", orders, "--yes").out == "deleted topic orders and its 2 rows\n"
     assert "has no topics" in headrace("topics", "list").err
 
@@ -82,33 +82,33 @@ def test_a_topic_is_created_listed_described_and_deleted(headrace, orders):
 @pytest.mark.usefixtures("orders")
 @pytest.mark.parametrize("command", ["describe", "consume", "produce", "delete"])
 def test_an_unknown_topic_is_named_with_its_nearest(headrace, command):
-    said = headrace("topics", command, "ordres", given="")
-    assert said.code == 1
-    assert said.err.startswith('[UNKNOWN_TOPIC] the log ".headrace/log" has no topic "ordres"')
-    assert 'Did you mean "orders"?' in said.err
+    result = headrace("topics", command, "ordres", stdin="")
+    assert result.code == 1
+    assert result.err.startswith('[UNKNOWN_TOPIC] the log ".headrace/log" has no topic "ordres"')
+    assert 'Did you mean "orders"?' in result.err
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])
 def test_what_consume_prints_produce_reads_back(headrace, orders, form):
     second = dict.fromkeys(ROW) | {"user": 'b"o,b\n', "at": "2026-01-31T10:00:00.000001Z", "share": "nan"}
-    said = headrace("topics", "produce", orders, given=lines(ROW, second))
-    assert (said.code, said.err) == (0, "appended 2 rows to orders\n")
+    result = headrace("topics", "produce", orders, stdin=lines(ROW, second))
+    assert (result.code, result.err) == (0, "appended 2 rows to orders\n")
     out = headrace("topics", "consume", orders, "--format", form).out
     if form == "json":
         assert rows_of(out) == [ROW, second]
-    said = headrace("topics", "produce", "copy", "--schema", SCHEMA, "--format", form, "--json", given=out)
-    assert json.loads(said.out) == {"topic": "copy", "appended": 2, "bad": 0}
+    result = headrace("topics", "produce", "copy", "--schema", SCHEMA, "--format", form, "--json", stdin=out)
+    assert json.loads(result.out) == {"topic": "copy", "appended": 2, "bad": 0}
     assert headrace("topics", "consume", "copy", "--format", form).out == out
 
 
 def test_a_tombstone_goes_through_pipes(headrace, orders):
-    headrace("topics", "produce", orders, given=lines(ROW, {"user": "ann", "_deleted": True}))
+    headrace("topics", "produce", orders, stdin=lines(ROW, {"user": "ann", "_deleted": True}))
     out = headrace("topics", "consume", orders).out
     assert rows_of(out)[1] == {"user": "ann", "_deleted": True}
 
 
 BAD = [
-    ("{", "line 3: no JSON: "),
+    ("{", "line 3: not JSON: "),
     ("[1]", "line 3: a JSON object is expected, not [1]"),
     ('{"user": "x", "price": "3"}', """line 3: column "price" expects bigint, got '3' (str)"""),
     ('{"user": "x", "prize": 3}', "line 3: there is no column 'prize'"),
@@ -120,26 +120,26 @@ BAD = [
 
 @pytest.mark.parametrize(("bad", "why"), BAD)
 def test_a_bad_line_is_named_and_the_lines_before_it_are_appended(headrace, orders, bad, why):
-    given = lines(ROW) + "\n" + bad + "\n" + lines(ROW)
-    said = headrace("topics", "produce", orders, given=given)
-    assert said.code == 1
-    assert f"[BAD_LINE] {why}" in said.err
-    assert "Detail: Appended before it: 1 row." in said.err
+    text = lines(ROW) + "\n" + bad + "\n" + lines(ROW)
+    result = headrace("topics", "produce", orders, stdin=text)
+    assert result.code == 1
+    assert f"[BAD_LINE] {why}" in result.err
+    assert "Detail: Appended before it: 1 row." in result.err
     assert len(rows_of(headrace("topics", "consume", orders).out)) == 1
-    skipping = headrace("topics", "produce", orders, "--skip-bad", given=given)
+    skipping = headrace("topics", "produce", orders, "--skip-bad", stdin=text)
     assert (skipping.code, skipping.err) == (0, "appended 2 rows to orders, 1 line left out\n")
     assert len(rows_of(headrace("topics", "consume", orders).out)) == 3
 
 
 def test_bad_csv_is_named_by_line(headrace, orders):
-    given = "user,price\nann,1\nbob,x\ncat,2,3\ndan,4\n"
-    said = headrace("topics", "produce", orders, "--format", "csv", given=given)
-    assert said.err.startswith('[BAD_LINE] line 3: column "price": invalid literal for int()')
-    said = headrace("topics", "produce", orders, "--format", "csv", "--skip-bad", "--json", given=given)
-    assert json.loads(said.out) == {"topic": "orders", "appended": 2, "bad": 2}
-    said = headrace("topics", "produce", orders, "--format", "csv", given="user,prize\na,1\n")
-    assert 'line 1: the header names a column "prize"' in said.err
-    assert 'Did you mean "price"?' in said.err
+    text = "user,price\nann,1\nbob,x\ncat,2,3\ndan,4\n"
+    result = headrace("topics", "produce", orders, "--format", "csv", stdin=text)
+    assert result.err.startswith('[BAD_LINE] line 3: column "price": invalid literal for int()')
+    result = headrace("topics", "produce", orders, "--format", "csv", "--skip-bad", "--json", stdin=text)
+    assert json.loads(result.out) == {"topic": "orders", "appended": 2, "bad": 2}
+    result = headrace("topics", "produce", orders, "--format", "csv", stdin="user,prize\na,1\n")
+    assert 'line 1: the header names a column "prize"' in result.err
+    assert 'Did you mean "price"?' in result.err
 
 
 def test_consume_starts_where_it_is_told(headrace):
@@ -149,9 +149,9 @@ def test_consume_starts_where_it_is_told(headrace):
             log.topic("t").append([{"n": n, "at": f"2026-01-0{n + 1}"}], partition=n % 2)
 
     def numbers(*options):
-        said = headrace("topics", "consume", "t", *options)
-        assert said.code == 0, said.err
-        return [row["n"] for row in rows_of(said.out)]
+        result = headrace("topics", "consume", "t", *options)
+        assert result.code == 0, result.err
+        return [row["n"] for row in rows_of(result.out)]
 
     assert numbers() == [0, 2, 4, 1, 3, 5]
     assert numbers("--limit", "2") == [0, 2]

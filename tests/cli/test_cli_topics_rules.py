@@ -13,12 +13,12 @@ LOG = ".headrace/log"
 @pytest.fixture
 def users(headrace):
     """Two partitions, compacted: ann three times, bob deleted, eve once."""
-    said = headrace(
+    result = headrace(
         "topics", "create", "users", "--schema", "id string, n bigint, at timestamp", "--key", "id",
         "--cleanup", "compact", "--event-time", "at", "--partitions", "2", "--retention", "30 days",
         "--delete-retention", "1 hour",
     )  # fmt: skip
-    assert said.code == 0, said.err
+    assert result.code == 0, result.err
     with Log(LOG) as log:
         topic = log.topic("users")
         for n, name in enumerate(["ann", "bob", "ann", "eve", "ann"]):
@@ -28,9 +28,9 @@ def users(headrace):
 
 
 def consumed(headrace, topic, *options):
-    said = headrace("topics", "consume", topic, *options)
-    assert said.code == 0, said.err
-    return [json.loads(line) for line in said.out.splitlines()]
+    result = headrace("topics", "consume", topic, *options)
+    assert result.code == 0, result.err
+    return [json.loads(line) for line in result.out.splitlines()]
 
 
 def test_settings_are_given_shown_and_altered(headrace, users, folder):
@@ -42,14 +42,14 @@ def test_settings_are_given_shown_and_altered(headrace, users, folder):
         "retention_bytes": None,
     }
     (folder / "old").mkdir()
-    said = headrace(
+    result = headrace(
         "topics", "alter", users, "--retention", "none", "--retention-bytes", "1.5GB", "--archive", folder / "old",
         "--partitions", "3", "--schema", "id string, n bigint, at timestamp, land string", "--default", "land=CH",
     )  # fmt: skip
-    assert said.code == 0, said.err
-    assert "retention: 30 days -> none" in said.out
-    assert "retention_bytes: none -> 1500000000" in said.out
-    assert "partitions: 2 -> 3" in said.out
+    assert result.code == 0, result.err
+    assert "retention: 30 days -> none" in result.out
+    assert "retention_bytes: none -> 1500000000" in result.out
+    assert "partitions: 2 -> 3" in result.out
     shown = headrace("topics", "describe", users).out
     for line in (
         "retention   1.5 GB a partition",
@@ -71,32 +71,32 @@ def test_describe_draws_partitions_in_columns(headrace, users):
 
 
 def test_compacting_keeps_the_last_record_of_each_key(headrace, users):
-    said = headrace("topics", "compact", users)
-    assert said.code == 0, said.err
-    assert said.out.startswith("topic users: 3 records compacted away (")
+    result = headrace("topics", "compact", users)
+    assert result.code == 0, result.err
+    assert result.out.startswith("topic users: 3 records compacted away (")
     left = sorted((row["id"], row.get("n")) for row in consumed(headrace, users))
     assert left == [("ann", 4), ("bob", None), ("eve", 3)]
     done = json.loads(headrace("topics", "clean", "--json").out)
-    assert [each["topic"] for each in done] == ["users"]
+    assert [cleaned["topic"] for cleaned in done] == ["users"]
     assert headrace("topics", "clean", users).out == "topic users: nothing to do\n"
 
 
 def test_verify_names_what_is_damaged_and_where(headrace, users, folder):
     headrace("topics", "create", "whole", "--schema", "a int")
     assert headrace("topics", "verify").out == f"2 topics in {LOG}: whole\n"
-    path = max(folder.glob(f"{LOG}/topics/users/*/*.segment"), key=lambda each: each.stat().st_size)
+    path = max(folder.glob(f"{LOG}/topics/users/*/*.segment"), key=lambda file: file.stat().st_size)
     raw = bytearray(path.read_bytes())
     raw[200] ^= 4
     path.write_bytes(raw)
-    said = headrace("topics", "verify", "--json")
-    assert said.code == 1
-    found = json.loads(said.out)
+    result = headrace("topics", "verify", "--json")
+    assert result.code == 1
+    found = json.loads(result.out)
     assert (found["topics"], found["whole"]) == (["users", "whole"], False)
     (finding,) = found["findings"]
     assert finding["topic"] == "users"
     assert finding["file"].endswith(path.name)
     assert finding["position"] == 0
-    assert said.err.startswith("[DAMAGED] 1 spot of the log .headrace/log is damaged, in: users")
+    assert result.err.startswith("[DAMAGED] 1 spot of the log .headrace/log is damaged, in: users")
     assert path.name in headrace("topics", "verify", users).out
     assert headrace("topics", "verify", "whole").code == 0
     assert headrace("topics", "delete", users, "--yes").code == 0
@@ -129,11 +129,11 @@ def _partition_of(key):
 
 WRONG = [
     (["create", "t", "--schema", "a int", "--retention", "soon"], 1, "'soon' is not a retention"),
-    (["create", "t", "--schema", "a int", "--retention-bytes", "lots"], 2, "'lots' is no number of bytes"),
+    (["create", "t", "--schema", "a int", "--retention-bytes", "lots"], 2, "'lots' is not a number of bytes"),
     (["create", "t", "--schema", "a int", "--cleanup", "compact"], 1, "there is no key"),
     (["create", "t", "--schema", "a int", "--cleanup", "shred"], 2, "'shred' is not one of"),
     (["create", "t", "--schema", "a int", "--archive", "nowhere"], 1, "nowhere"),
-    (["alter", "users"], 2, "nothing to change is said"),
+    (["alter", "users"], 2, "nothing to change"),
     (["alter", "users", "--default", "a=1"], 2, "--default is for columns that --schema adds"),
     (["alter", "users", "--schema", "id string", "--default", "x=1"], 1, '--default "x=1" names no column'),
     (["alter", "users", "--schema", "id string"], 1, "[SCHEMA_REFUSED]"),
@@ -147,24 +147,24 @@ WRONG = [
     (["consume", "users", "--where", "m > 1"], 1, 'has no column "m"'),
     (["consume", "users", "--where", "n"], 1, "is bigint, not boolean"),
     (["consume", "users", "--where", "1 / (n - n) > 1"], 1, "[CONDITION_FAILED] --where '1 / (n - n) > 1' failed"),
-    (["consume", "users", "--until", "never"], 1, "--until 'never' is no place in a topic"),
-    (["consume", "users", "--from", "start"], 1, "Say earliest, latest, an offset"),
+    (["consume", "users", "--until", "never"], 1, "--until 'never' is not a position in a topic"),
+    (["consume", "users", "--from", "start"], 1, "Give earliest, latest, an offset"),
     (["consume", "users", "--key", "x=1"], 0, ""),
     (["consume", "plain", "--key", "1"], 1, "the topic plain has no key"),
     (["consume", "pairs", "--key", "1"], 1, "names no column of the key of pairs, which is a, b"),
-    (["consume", "pairs", "--key", "a=x"], 1, '--key "a=x" is no int'),
+    (["consume", "pairs", "--key", "a=x"], 1, '--key "a=x" is not a value of type int'),
     (["consume", "users", "--partition", "7"], 1, "It has 0 to 1"),
     (["consume", "users", "--limit", "-1"], 2, "is not in the range"),
 ]
 
 
 @pytest.mark.usefixtures("users")
-@pytest.mark.parametrize(("command", "code", "error"), WRONG, ids=[" ".join(each[0]) for each in WRONG])
+@pytest.mark.parametrize(("command", "code", "error"), WRONG, ids=[" ".join(case[0]) for case in WRONG])
 def test_bad_input_is_said(headrace, command, code, error):
     headrace("topics", "create", "plain", "--schema", "a int")
     headrace("topics", "create", "pairs", "--schema", "a int, b int", "--key", "a", "--key", "b")
-    said = headrace("topics", *command)
-    assert (said.code, error in said.err) == (code, True), said.err
+    result = headrace("topics", *command)
+    assert (result.code, error in result.err) == (code, True), result.err
 
 
 def test_sizes_are_read_and_shown():

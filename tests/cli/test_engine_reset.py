@@ -34,7 +34,7 @@ def row(user, n, minute, team="red"):
 
 
 @pytest.fixture
-def kept(tmp_path):
+def storage(tmp_path):
     """Return the storage of a chain that has run two epochs."""
     with Driver(chain(), storage=tmp_path / "kept") as driver:
         driver.send("rows", row("ann", 1, 0), row("bob", 2, 0))
@@ -48,25 +48,25 @@ def numbers(driver, view, *columns):
     return [tuple(found[column] for column in columns) for found in driver.view(view)]
 
 
-def test_what_would_be_lost_is_told_and_nothing_happens(kept):
+def test_what_would_be_lost_is_told_and_nothing_happens(storage):
     plan = chain().plan()
-    before = sorted(path for path in kept.rglob("*"))
-    loss = would_lose(plan, kept, "first")
+    before = sorted(path for path in storage.rglob("*"))
+    loss = would_lose(plan, storage, "first")
     assert sorted(loss.steps) == ["first", "second"]
     assert sorted(loss.views) == ["first", "second"]
     assert loss.topics == ("first_changes",)
-    whole = would_lose(plan, kept)
-    assert sorted(whole.steps) == ["beside", "first", "second"]
-    assert (whole.views["beside"], whole.rows_read) == (1, 3)
-    assert before == sorted(path for path in kept.rglob("*"))
+    all_steps = would_lose(plan, storage)
+    assert sorted(all_steps.steps) == ["beside", "first", "second"]
+    assert (all_steps.views["beside"], all_steps.rows_read) == (1, 3)
+    assert before == sorted(path for path in storage.rglob("*"))
 
 
-def test_a_changed_step_starts_empty_and_goes_on_from_the_offsets_it_had(kept):
+def test_a_changed_step_starts_empty_and_goes_on_from_the_offsets_it_had(storage):
     changed = chain(window="2 minutes")
     with pytest.raises(PlanChanged):
-        Driver(changed, storage=kept)
-    reset(changed.plan(), kept, "first", sync=False)
-    with Driver(changed, storage=kept) as driver:
+        Driver(changed, storage=storage)
+    reset(changed.plan(), storage, "first", sync=False)
+    with Driver(changed, storage=storage) as driver:
         assert driver.view("first") == driver.view("second") == []
         assert numbers(driver, "beside", "n") == [(3,)]
         driver.send("rows", row("ann", 7, 4), row("ann", 1, 5))
@@ -92,14 +92,14 @@ def test_the_watermark_stays_so_that_nothing_final_opens_again(tmp_path):
         assert [late["n"] for late in driver.late("first")] == [100]
 
 
-def test_a_step_below_a_table_is_not_reset_alone(kept):
+def test_a_step_below_a_table_is_not_reset_alone(storage):
     """It would be told that rows go which it has never seen: of an aggregate that would be wrong in silence."""
     plan = chain().plan()
     for refused in (reset, would_lose):
         with pytest.raises(PlanError, match='"second" cannot be reset alone') as error:
-            refused(plan, kept, "second")
+            refused(plan, storage, "second")
         assert "headrace reset FILE --step first" in str(error.value)
-    with Driver(chain(), storage=kept) as driver:
+    with Driver(chain(), storage=storage) as driver:
         driver.send("rows", row("bob", 4, 4))
         driver.run()
         assert numbers(driver, "second", "user", "best") == [("ann", 5), ("bob", 4)]
@@ -156,36 +156,36 @@ def test_a_new_step_over_a_table_without_rows_begins_with_it(tmp_path):
         assert numbers(driver, "cities", "city", "n") == [("a", 1)]
 
 
-def test_a_step_that_only_the_storage_knows_can_be_forgotten(kept):
+def test_a_step_that_only_the_storage_knows_can_be_forgotten(storage):
     app = hr.App("chain")
     rows = app.stream("rows", "user string, team string, n bigint, at timestamp", event_time="at")
     rows.group_by("team").agg(n="count(*)").named("beside").to_view("beside")
-    reset(app.plan(), kept, "second", sync=False)
-    assert sorted(json.loads((kept / "plan.json").read_text())["steps"]) == ["beside", "first"]
+    reset(app.plan(), storage, "second", sync=False)
+    assert sorted(json.loads((storage / "plan.json").read_text())["steps"]) == ["beside", "first"]
     with pytest.raises(PlanError, match='there is no step "thrid"'):
-        reset(app.plan(), kept, "thrid")
+        reset(app.plan(), storage, "thrid")
     with pytest.raises(PlanError, match='the step "rows" keeps no state'):
-        reset(app.plan(), kept, "rows")
+        reset(app.plan(), storage, "rows")
 
 
-def test_a_whole_reset_reads_from_the_start_and_appends_again(kept):
+def test_a_whole_reset_reads_from_the_start_and_appends_again(storage):
     """A new id: the log must not take what is appended again for a retry."""
-    identity = json.loads((kept / "app.json").read_text())["id"]
-    with Driver(chain(), storage=kept) as driver:
+    identity = json.loads((storage / "app.json").read_text())["id"]
+    with Driver(chain(), storage=storage) as driver:
         before = len(driver.read("first_changes"))
-    reset(chain().plan(), kept, sync=False)
-    assert sorted(entry.name for entry in kept.iterdir()) == ["app.json", "lock", "log"]
-    assert json.loads((kept / "app.json").read_text())["id"] != identity
-    with Driver(chain(window="2 minutes"), storage=kept, shards=2) as driver:
+    reset(chain().plan(), storage, sync=False)
+    assert sorted(entry.name for entry in storage.iterdir()) == ["app.json", "lock", "log"]
+    assert json.loads((storage / "app.json").read_text())["id"] != identity
+    with Driver(chain(window="2 minutes"), storage=storage, shards=2) as driver:
         driver.run()
         assert numbers(driver, "first", "user", "n") == [("ann", 1), ("ann", 5), ("bob", 2)]
         assert len(driver.read("first_changes")) == before + 3
 
 
-def test_an_app_that_runs_is_not_reset(kept):
-    with Driver(chain(), storage=kept), pytest.raises(StorageBusy):
-        reset(chain().plan(), kept)
-    assert not (kept / resets.NOTE).exists()
+def test_an_app_that_runs_is_not_reset(storage):
+    with Driver(chain(), storage=storage), pytest.raises(StorageBusy):
+        reset(chain().plan(), storage)
+    assert not (storage / resets.NOTE).exists()
 
 
 def test_an_app_that_never_ran_has_nothing_to_lose(tmp_path):
@@ -215,14 +215,14 @@ class Dying:
     """Counts the changes that a reset makes on disk, and dies at one of them."""
 
     at: int
-    made: list[str] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
 
     def wrap(self, name, function):
         """Return the function, counted, and deadly when its turn has come."""
 
         def run(*arguments, **named):
-            self.made.append(name)
-            if len(self.made) == self.at:
+            self.changes.append(name)
+            if len(self.changes) == self.at:
                 raise Died
             return function(*arguments, **named)
 
@@ -231,21 +231,21 @@ class Dying:
 
 @pytest.mark.parametrize("step", [None, "first"])
 @pytest.mark.parametrize("at", range(2, 9))
-def test_a_reset_that_dies_is_finished_at_the_next_start(kept, monkeypatch, step, at):
+def test_a_reset_that_dies_is_finished_at_the_next_start(storage, monkeypatch, step, at):
     """Wherever it dies after its note was written, the outcome is that of a reset that did not."""
     dying = Dying(at)
     monkeypatch.setattr(resets.shutil, "rmtree", dying.wrap("rmtree", resets.shutil.rmtree))
     monkeypatch.setattr(resets.SqliteViews, "drop", dying.wrap("drop", resets.SqliteViews.drop))
     monkeypatch.setattr(Storage, "_write_aside", dying.wrap("write", Storage._write_aside))
     try:
-        reset(chain().plan(), kept, step, sync=False)
+        reset(chain().plan(), storage, step, sync=False)
     except Died:
-        assert (kept / resets.NOTE).exists()
+        assert (storage / resets.NOTE).exists()
     monkeypatch.undo()
-    with Driver(chain(), storage=kept) as driver:
-        assert not (kept / resets.NOTE).exists()
+    with Driver(chain(), storage=storage) as driver:
+        assert not (storage / resets.NOTE).exists()
         driver.send("rows", row("ann", 4, 4))
         driver.run()
-        whole = [("ann", 1), ("ann", 5), ("ann", 4), ("bob", 2)]
-        assert sorted(numbers(driver, "first", "user", "n")) == sorted(whole if step is None else [("ann", 4)])
+        all_steps = [("ann", 1), ("ann", 5), ("ann", 4), ("bob", 2)]
+        assert sorted(numbers(driver, "first", "user", "n")) == sorted(all_steps if step is None else [("ann", 4)])
         assert numbers(driver, "beside", "n") == [(4,)]

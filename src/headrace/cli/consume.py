@@ -1,4 +1,4 @@
-"""Out of a topic, as lines."""
+"""`headrace topics consume`: records of a topic, printed as lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.cli.values import as_text, plain
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.cli.picking import Picked
+    from headrace.cli.record_filter import RecordFilter
     from headrace.log import Topic
 
 LOOK_SECONDS = 0.2
@@ -24,8 +24,12 @@ EARLIEST, LATEST = "earliest", "latest"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
-    """What to read: from where to where, of which partition, how many records, and whether to wait for more."""
+class ConsumeRequest:
+    """Which records to print.
+
+    `start` and `until` are `earliest`, `latest`, an offset or a time, as on the command line. `limit` is a number of
+    records, `partition` None is all. `follow` waits for more records; `offsets` prints their system columns too.
+    """
 
     topic: Topic
     start: str
@@ -36,100 +40,102 @@ class Reading:
     offsets: bool
 
 
-def consumed(reading: Reading, picked: Picked, form: str, out: TextIO) -> None:
-    """Write the records that are picked to `out`, as JSON lines or CSV."""
+def write_records(request: ConsumeRequest, record_filter: RecordFilter, form: str, out: TextIO) -> None:
+    """Write the records that pass the filter to `out`; `form` is `"json"` (an object a line) or `"csv"`."""
     stop = Stop(quiet=True)
-    columns = list(reading.topic.schema.names) + (["_partition", "_offset", "_time"] if reading.offsets else [])
+    columns = list(request.topic.schema.names) + (["_partition", "_offset", "_time"] if request.offsets else [])
     table = csv.writer(out, lineterminator="\n")
     if form == "csv":
         table.writerow(columns)
     with stop.listening():
-        for row in _rows(reading, picked, stop):
+        for row in _rows(request, record_filter, stop):
             if form == "csv":
                 table.writerow([as_text(row.get(name)) for name in columns])
             else:
                 out.write(json.dumps(plain(row), ensure_ascii=False) + "\n")
-            if reading.follow:
+            if request.follow:
                 out.flush()
-            if stop.told:
+            if stop.requested:
                 return
 
 
-def _rows(reading: Reading, picked: Picked, stop: Stop) -> Iterator[dict[str, Any]]:
-    at = _places(reading, reading.start, "--from")
-    left = reading.limit if reading.limit is not None else float("inf")
-    while left > 0:
-        ends, final = _ends(reading)
-        for partition in at:
-            if at[partition] >= ends[partition]:
+def _rows(request: ConsumeRequest, record_filter: RecordFilter, stop: Stop) -> Iterator[dict[str, Any]]:
+    position = _offsets(request, request.start, "--from")
+    remaining = request.limit if request.limit is not None else float("inf")
+    while remaining > 0:
+        ends, final = _ends(request)
+        for partition in position:
+            if position[partition] >= ends[partition]:
                 continue
-            for row in _between(reading, picked, partition, at[partition], ends[partition]):
+            for row in _rows_between(request, record_filter, partition, position[partition], ends[partition]):
                 yield row
-                left -= 1
-                if left <= 0:
+                remaining -= 1
+                if remaining <= 0:
                     return
-            at[partition] = ends[partition]
-        if final or not reading.follow or stop.wait(LOOK_SECONDS):
+            position[partition] = ends[partition]
+        if final or not request.follow or stop.wait(LOOK_SECONDS):
             return
 
 
-def _ends(reading: Reading) -> tuple[dict[int, int], bool]:
-    """Return how far to read now, and whether that is for good: `--until` is reached everywhere."""
-    ends = reading.topic.end_offsets()
-    if reading.until is None:
+def _ends(request: ConsumeRequest) -> tuple[dict[int, int], bool]:
+    """Return the offsets to read up to now, and whether they are final: every partition has reached `--until`."""
+    ends = request.topic.end_offsets()
+    if request.until is None:
         return ends, False
-    if reading.until == LATEST:
+    if request.until == LATEST:
         return ends, True
-    if reading.until.isdigit():
-        bounds = dict.fromkeys(ends, int(reading.until))
-        final = all(bounds[number] <= ends[number] for number in _chosen(reading, ends))
+    if request.until.isdigit():
+        bounds = dict.fromkeys(ends, int(request.until))
+        final = all(bounds[number] <= ends[number] for number in _partitions(request, ends))
     else:
-        bounds = _places(reading, reading.until, "--until")
-        final = all(bounds[number] < ends[number] for number in _chosen(reading, ends))
+        bounds = _offsets(request, request.until, "--until")
+        final = all(bounds[number] < ends[number] for number in _partitions(request, ends))
     return {number: min(bounds.get(number, end), end) for number, end in ends.items()}, final
 
 
-def _chosen(reading: Reading, ends: dict[int, int]) -> list[int]:
-    return list(ends) if reading.partition is None else [reading.partition]
+def _partitions(request: ConsumeRequest, ends: dict[int, int]) -> list[int]:
+    return list(ends) if request.partition is None else [request.partition]
 
 
-def _between(reading: Reading, picked: Picked, partition: int, start: int, end: int) -> Iterator[dict[str, Any]]:
-    topic = reading.topic
+def _rows_between(
+    request: ConsumeRequest, record_filter: RecordFilter, partition: int, start: int, end: int
+) -> Iterator[dict[str, Any]]:
+    topic = request.topic
     columns = [*topic.schema.names, "_deleted", "_offset", "_time"]
     for batch in topic.batches(partition, start, end, columns=columns):
         number = pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows)
-        rows = picked.of(pa.Table.from_batches([batch]).append_column("_partition", number))
+        rows = record_filter.apply(pa.Table.from_batches([batch]).append_column("_partition", number))
         for row in rows.to_pylist(maps_as_pydicts="strict"):
-            yield _shown(row, reading)
+            yield _row_to_show(row, request)
 
 
-def _shown(row: dict[str, Any], reading: Reading) -> dict[str, Any]:
+def _row_to_show(row: dict[str, Any], request: ConsumeRequest) -> dict[str, Any]:
     deleted = row.pop("_deleted")
-    known = {name: row.pop(name) for name in ("_partition", "_offset", "_time")}
+    system = {name: row.pop(name) for name in ("_partition", "_offset", "_time")}
     if deleted:
-        row = {name: row[name] for name in reading.topic.key} | {"_deleted": True}
-    return row | (known if reading.offsets else {})
+        row = {name: row[name] for name in request.topic.key} | {"_deleted": True}
+    return row | (system if request.offsets else {})
 
 
-def _places(reading: Reading, text: str, option: str) -> dict[int, int]:
-    topic = reading.topic
+def _offsets(request: ConsumeRequest, text: str, option: str) -> dict[int, int]:
+    topic = request.topic
     first, end = topic.start_offsets(), topic.end_offsets()
-    if reading.partition is not None and reading.partition not in end:
+    if request.partition is not None and request.partition not in end:
         raise PlanError(
-            f"the topic {topic.name} has no partition {reading.partition}", hint=f"It has 0 to {len(end) - 1}."
+            f"the topic {topic.name} has no partition {request.partition}", hint=f"It has 0 to {len(end) - 1}."
         )
     if text == EARLIEST:
-        found = first
+        offsets = first
     elif text == LATEST:
-        found = end
+        offsets = end
     elif text.isdigit():
-        found = {number: min(max(int(text), first[number]), end[number]) for number in end}
+        offsets = {number: min(max(int(text), first[number]), end[number]) for number in end}
     else:
         try:
-            found = topic.offsets_at(text)
+            offsets = topic.offsets_at(text)
         except InvalidTime:
             raise PlanError(
-                f"{option} {text!r} is no place in a topic",
-                hint='Say earliest, latest, an offset such as 1000, or a time such as "2026-01-31 10:00".',
+                f"{option} {text!r} is not a position in a topic",
+                hint='Give earliest, latest, an offset such as 1000, or a time such as "2026-01-31 10:00".',
             ) from None
-    return found if reading.partition is None else {reading.partition: found[reading.partition]}
+    return offsets if request.partition is None else {request.partition: offsets[request.partition]}

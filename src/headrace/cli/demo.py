@@ -37,7 +37,7 @@ Carrier = Literal["spark", "in-process"]
 @click.option(
     "--storage",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where the demo keeps what it makes [.headrace/demo-NAME]; an earlier run there is forgotten.",
+    help="The demo's storage [.headrace/demo-NAME]; what an earlier run left there is removed.",
 )
 @click.option("--carrier", type=click.Choice(["spark", "in-process"]), default="spark", help="What runs it [spark].")
 @json_option
@@ -93,7 +93,7 @@ def _run(demo: Demo, app: App, carrier: Carrier, *, as_json: bool) -> tuple[dict
 def _start(app: App, carrier: Carrier) -> carriers.Carried:
     if carrier != "spark":
         return carriers.start(app, carrier)
-    with waiting("starting Spark (a JVM, and Python workers beside it) …"):
+    with waiting("starting Spark (a JVM and its Python workers) …"):
         return carriers.start(app, carrier)
 
 
@@ -124,17 +124,17 @@ def _say_checks(checks: list[Check]) -> None:
 def _say_speed(demo: Demo, facts: dict[str, Any]) -> None:
     say()
     say(
-        f"{demo.total:,} {demo.unit} in {facts['seconds']:.1f} s, in {facts['parts']} parts, each awaited before the "
-        f"next: {facts['epochs']} epochs; the steps took in {facts['rows']:,} rows, "
+        f"{demo.total:,} {demo.unit} in {facts['seconds']:.1f} s, in {facts['parts']} parts, each processed before the "
+        f"next one: {facts['epochs']} epochs; the steps took in {facts['rows']:,} rows, "
         f"{facts['rows_per_second']:,.0f} rows/s"
     )
 
 
 def _say_where(demo: Demo, app: App) -> None:
     view, topic = demo.look
-    storage = shlex.quote(_near(app.storage))
-    log = shlex.quote(_near(log_path(app.storage, app.topics)))
-    program, me = shlex.quote(_near(demo.program)), _me()
+    storage = shlex.quote(_relative(app.storage))
+    log = shlex.quote(_relative(log_path(app.storage, app.topics)))
+    program, me = shlex.quote(_relative(demo.program)), _me()
     say()
     say("Look further:")
     say(f"  {me} views list --storage {storage}")
@@ -146,16 +146,16 @@ def _say_where(demo: Demo, app: App) -> None:
     say(f"The program that you saw: {program}")
 
 
-def _near(path: Path) -> str:
-    """Return a path as short as it can be said from here."""
-    whole = str(path.absolute())
-    here = os.path.relpath(whole)
-    return here if len(here) < len(whole) else whole
+def _relative(path: Path) -> str:
+    """Return a path relative to the current folder where that is shorter."""
+    absolute = str(path.absolute())
+    relative = os.path.relpath(absolute)
+    return relative if len(relative) < len(absolute) else absolute
 
 
 def _me() -> str:
-    """Return how this command was called, so that what we suggest works when pasted."""
+    """Return how this command was called, so that the suggested commands work when pasted."""
     called = Path(sys.argv[0])
     if called.name != "headrace" or shutil.which("headrace") == str(called):
         return "headrace"
-    return shlex.quote(_near(called))
+    return shlex.quote(_relative(called))

@@ -1,4 +1,4 @@
-"""How far a demo is: a bar on a terminal, lines elsewhere; all of it on standard error."""
+"""The progress of a demo, on standard error: a bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def waiting(text: str) -> Iterator[None]:
-    """Say what is being waited for, with a spinner where a person looks."""
+    """Say what is being waited for, with a spinner on a terminal."""
     if sys.stderr.isatty():
         with Console(stderr=True).status(text):
             yield
@@ -28,7 +28,7 @@ def waiting(text: str) -> Iterator[None]:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int, dict[str, Any]], None]]:
-    """Return what tells how far the demo is: a bar where a person looks, lines elsewhere."""
+    """Yield a function that shows the rows sent so far and the status: a bar on a terminal, lines elsewhere."""
     if not sys.stderr.isatty():
         yield lambda sent, now: note(f"{sent:>9,} of {total:,} {what}  {_facts(now)}")
         return
@@ -41,5 +41,5 @@ def progress(what: str, total: int) -> Iterator[Callable[[int, dict[str, Any]], 
 def _facts(now: dict[str, Any]) -> str:
     steps = now["steps"].values()
     late = max((step["late"] for step in steps), default=0)
-    mark = min((step["watermark"] for step in steps if step["watermark"] is not None), default=None)
-    return f"epoch {now['epoch']}  watermark {'-' if mark is None else mark.date()}  late rows {late:,}"
+    watermark = min((step["watermark"] for step in steps if step["watermark"] is not None), default=None)
+    return f"epoch {now['epoch']}  watermark {'-' if watermark is None else watermark.date()}  late rows {late:,}"

@@ -1,4 +1,4 @@
-"""`headrace topics describe`: what a topic is, what it was, and where its records are."""
+"""`headrace topics describe`: a topic's columns, settings and partitions."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _DURATIONS = ("retention", "delete_retention", "archive_after")
 
 
 def facts(topic: Topic) -> dict[str, Any]:
-    """Return what a topic holds, in all."""
-    each = _partitions(topic)
-    first = [part["first"] for part in each if part["first"] is not None]
-    last = [part["last"] for part in each if part["last"] is not None]
+    """Return the totals of a topic: partitions, rows, bytes, first and last event time."""
+    partitions = _partitions(topic)
+    first = [part["first"] for part in partitions if part["first"] is not None]
+    last = [part["last"] for part in partitions if part["last"] is not None]
     return {
         "topic": topic.name,
         "partitions": topic.partitions,
-        "rows": sum(part["rows"] for part in each),
-        "bytes": sum(part["bytes"] for part in each),
+        "rows": sum(part["rows"] for part in partitions),
+        "bytes": sum(part["bytes"] for part in partitions),
         "first": min(first) if first else None,
         "last": max(last) if last else None,
     }
@@ -68,14 +68,14 @@ def settings_of(topic: Topic) -> dict[str, Any]:
 @click.argument("name")
 @log_options
 @json_option
-def describe(name: str, *, log: Path | None, app: str | None, as_json: bool) -> None:
-    """Describe the topic NAME: columns, key, settings, the schemas it has had, and each partition.
+def describe(name: str, *, log_folder: Path | None, app: str | None, as_json: bool) -> None:
+    """Describe the topic NAME: columns, key, settings, earlier schemas, and each partition.
 
-    In a compacted topic "rows" counts offsets: records that compaction took are in it.
+    In a compacted topic "rows" counts offsets: records that compaction removed are included.
     """
-    with open_log(log, app) as found:
-        topic = find(found, name)
-        known = facts(topic) | {
+    with open_log(log_folder, app) as log:
+        topic = find(log, name)
+        description = facts(topic) | {
             "schema": to_ddl(topic.schema),
             "schemas": [to_ddl(schema) for schema in topic.schemas],
             "key": list(topic.key),
@@ -87,40 +87,44 @@ def describe(name: str, *, log: Path | None, app: str | None, as_json: bool) -> 
             },
             **settings_of(topic),
         }
-        each = _partitions(topic)
+        partitions = _partitions(topic)
     if as_json:
-        say_json(known | {"offsets": each})
+        say_json(description | {"offsets": partitions})
     else:
-        _say(known, each)
+        _say(description, partitions)
 
 
-def _say(known: dict[str, Any], each: list[dict[str, Any]]) -> None:
-    rows, partitions = counted(known["rows"], "row"), counted(known["partitions"], "partition")
-    say(f"topic {known['topic']}: {rows} in {partitions}, {sized(known['bytes'])}")
+def _say(description: dict[str, Any], partitions: list[dict[str, Any]]) -> None:
+    totals = f"{counted(description['rows'], 'row')} in {counted(description['partitions'], 'partition')}"
+    say(f"topic {description['topic']}: {totals}, {sized(description['bytes'])}")
     lines = {
-        "columns": known["schema"],
-        "key": ", ".join(known["key"]) or "none: whole appends go round the partitions",
-        "event time": known["event_time"] or "when a record was appended",
-        "cleanup": known["cleanup"],
-        "retention": " and ".join(_kept(known)) or "for ever",
+        "columns": description["schema"],
+        "key": ", ".join(description["key"]) or "none: each append goes to the next partition as a whole",
+        "event time": description["event_time"] or "when a record was appended",
+        "cleanup": description["cleanup"],
+        "retention": " and ".join(_retention(description)) or "for ever",
     }
-    if known["private"]:
-        lines["private"] = ", ".join(f"{column} of {subject}" for column, subject in known["private"].items())
-    if known["sealed"]["columns"]:
-        lines["sealed"] = f"{', '.join(known['sealed']['columns'])}: by {', '.join(known['sealed']['by'])}"
-    if known["cleanup"] == "compact":
-        lines["tombstones"] = f"kept for {known['delete_retention']} once compacted"
-    if known["archive"] is not None:
-        lines["archive"] = f"{known['archive']}, after {known['archive_after'] or 'a segment is closed'}"
-    for number, schema in enumerate(known["schemas"][:-1], 1):
+    if description["private"]:
+        lines["private"] = ", ".join(f"{column} of {subject}" for column, subject in description["private"].items())
+    if description["sealed"]["columns"]:
+        lines["sealed"] = f"{', '.join(description['sealed']['columns'])}: by {', '.join(description['sealed']['by'])}"
+    if description["cleanup"] == "compact":
+        lines["tombstones"] = f"kept for {description['delete_retention']} once compacted"
+    if description["archive"] is not None:
+        lines["archive"] = f"{description['archive']}, after {description['archive_after'] or 'a segment is closed'}"
+    for number, schema in enumerate(description["schemas"][:-1], 1):
         lines[f"schema {number}"] = schema
-    for what, said in lines.items():
-        say(f"{what:<12}{said}")
+    for label, value in lines.items():
+        say(f"{label:<12}{value}")
     say()
-    shown = [part | {"size": sized(part["bytes"])} for part in each]
+    shown = [part | {"size": sized(part["bytes"])} for part in partitions]
     say_rows(shown, ["partition", "start", "end", "rows", "size", "first", "last"])
 
 
-def _kept(known: dict[str, Any]) -> list[str]:
-    kept = [] if known["retention"] is None else [known["retention"]]
-    return kept if known["retention_bytes"] is None else [*kept, f"{sized(known['retention_bytes'])} a partition"]
+def _retention(description: dict[str, Any]) -> list[str]:
+    limits = []
+    if description["retention"] is not None:
+        limits.append(description["retention"])
+    if description["retention_bytes"] is not None:
+        limits.append(f"{sized(description['retention_bytes'])} a partition")
+    return limits

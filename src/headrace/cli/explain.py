@@ -1,4 +1,4 @@
-"""`headrace explain`: what an app would do, without doing it."""
+"""`headrace explain`: the plan of an app; nothing runs."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ if TYPE_CHECKING:
 @json_option
 def explain(file: str, *, storage: Path | None, mermaid: bool, as_json: bool) -> None:
     """Show the plan of the app in FILE: its steps with level, key, window and state."""
-    made = load_app(file, storage=storage).explain()
-    say(made.json if as_json else made.mermaid if mermaid else str(made))
+    explanation = load_app(file, storage=storage).explain()
+    say(explanation.json if as_json else explanation.mermaid if mermaid else str(explanation))

@@ -1,4 +1,4 @@
-"""`headrace topics forget`: somebody's private values are gone, wherever they were copied to."""
+"""`headrace topics forget`: destroy the keys of a subject's private values, wherever the values were copied to."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ if TYPE_CHECKING:
 
 @click.command(epilog=example("headrace topics forget orders --subject 4711"))
 @click.argument("name")
-@click.option("--subject", required=True, metavar="VALUE", help="Whom: a value of the column that says whose it is.")
-@click.option("--column", metavar="NAME", help="The column that it stands in, where there are several [all].")
+@click.option("--subject", required=True, metavar="VALUE", help="Whose values: a value of the subject column.")
+@click.option("--column", metavar="NAME", help="The subject column, where there are several [all].")
 @log_options
 @json_option
-def forget(name: str, *, subject: str, column: str | None, log: Path | None, app: str | None, as_json: bool) -> None:
+def forget(
+    name: str, *, subject: str, column: str | None, log_folder: Path | None, app: str | None, as_json: bool
+) -> None:
     """Destroy the keys of a subject's private values in the topic NAME, for good.
 
-    Reading gives null for them from now on: in the topic and its archive, and in the state, topics and views of apps.
-    What left them in clear text before (files, revealed columns, backups) is not reached: see docs/privacy.md.
+    From now on these values read as null: in the topic and its archive, and in the state, topics and views of apps.
+    Copies in clear text (files, revealed columns, backups) are not reached: see docs/privacy.md.
     """
-    with open_log(log, app) as found:
-        destroyed = _forgotten(find(found, name), subject, column)
+    with open_log(log_folder, app) as log:
+        destroyed = _forget(find(log, name), subject, column)
     if as_json:
         say_json({"topic": name, "subject": subject, "destroyed": destroyed})
     elif destroyed:
@@ -41,8 +43,11 @@ def forget(name: str, *, subject: str, column: str | None, log: Path | None, app
         say(f"topic {name}: {subject} was forgotten before; no key is left")
 
 
-def _forgotten(topic: Topic, text: str, column: str | None) -> int:
-    """Forget the subject that a text means in each column; what it means depends on the column's type."""
+def _forget(topic: Topic, text: str, column: str | None) -> int:
+    """Forget a subject in each subject column; return how many keys were destroyed.
+
+    The text is converted to each column's type; a column that it does not fit is left out.
+    """
     subjects: dict[str | None, object] = {}
     for name in sorted(set(topic.private.values())) if column is None else [column]:
         kind = topic.schema.field(name).type if name in topic.schema.names else None
@@ -53,12 +58,12 @@ def _forgotten(topic: Topic, text: str, column: str | None) -> int:
     if not subjects and topic.private:
         kinds = ", ".join(f"{name} {type_name(topic.schema.field(name).type)}" for name in topic.private.values())
         raise InvalidRows(
-            f"--subject {text!r} is no subject of the topic {topic.name}", detail=f"Subjects are: {kinds}."
+            f"--subject {text!r} cannot be a subject of the topic {topic.name}", detail=f"Subjects are: {kinds}."
         )
     destroyed, unknown = 0, []
-    for place, subject in (subjects or {None: text}).items():
+    for subject_column, subject in (subjects or {None: text}).items():
         try:
-            destroyed += topic.forget(subject, column=place)
+            destroyed += topic.forget(subject, column=subject_column)
         except UnknownSubject as error:
             unknown.append(error)
     if unknown and len(unknown) == len(subjects):

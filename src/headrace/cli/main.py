@@ -26,23 +26,23 @@ class Headrace(Commands):
     """The root: every failure below it becomes one clear error and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that was asked for."""
+        """Run the command that was given."""
         try:
-            made = super().invoke(ctx)
+            result = super().invoke(ctx)
             sys.stdout.flush()
-        except BrokenPipeError:  # whoever read our output has seen enough
+        except BrokenPipeError:  # the reader closed the pipe
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 -- for the rest of the process
             ctx.exit(0)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except KeyboardInterrupt:
             ctx.exit(130)
-        except Exception as error:  # noqa: BLE001 -- the last one to catch it
+        except Exception as error:  # noqa: BLE001 -- the outermost handler
             if os.environ.get("HEADRACE_TRACE", "0") not in ("", "0") or ctx.meta.get(TRACE):
                 traceback.print_exc()
             click.echo(str(_ours(error)), err=True)
             ctx.exit(1)
-        return made
+        return result
 
 
 @click.group(
@@ -52,7 +52,7 @@ class Headrace(Commands):
         "headrace demo git            the history of a git repository as a stream",
         "headrace run app.py          run your own",
         "headrace views show orders   look at a view while it runs",
-        title="Begin with",
+        title="Start with",
     ),
 )
 @click.version_option(headrace.__version__, prog_name="headrace")
@@ -71,12 +71,12 @@ for command in (run, explain, status, reset, demo, topics, views):
 def main() -> None:
     """Run the command line."""
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a terminal that knows no ✔ shows something else, and nothing breaks
+        if hasattr(stream, "reconfigure"):  # a terminal without ✔ shows a replacement
             stream.reconfigure(errors="replace")
     try:
         root(prog_name="headrace")
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done and said; only the JVM has yet to go
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # everything is printed; only the JVM is still stopping
 
 
 def _ours(error: Exception) -> HeadraceError:

@@ -1,4 +1,4 @@
-"""How the command line speaks: tables for people, plain columns for pipes, JSON for programs."""
+"""The output of the command line: tables for people, aligned columns for pipes, JSON for programs."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ TRACE = "headrace.trace"
 
 
 def example(*lines: str, title: str = "Example") -> str:
-    """Return what stands below a command's help: lines to paste, as they are."""
+    """Return the examples below a command's help: lines to paste."""
     return "\n".join(["\b", f"{title}:", *(f"  {line}" for line in lines)])
 
 
 class Commands(click.Group):
-    """A group that names the nearest command when there is none of the name given."""
+    """A group that suggests a similar command when there is none of the name given."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or say which one may have been meant."""
+        """Find the command, or raise an error that suggests a similar one."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            near = nearest(args[0], self.list_commands(ctx)) if args else None
-            if near is not None and "Did you mean" not in error.message:
-                raise click.UsageError(f'{error.message} Did you mean "{near}"?', ctx) from None
+            suggestion = nearest(args[0], self.list_commands(ctx)) if args else None
+            if suggestion is not None and "Did you mean" not in error.message:
+                raise click.UsageError(f'{error.message} Did you mean "{suggestion}"?', ctx) from None
             raise
 
 
@@ -58,12 +58,12 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def console() -> Console:
-    """Return the console of standard output; made anew, since tests change what that is."""
+    """Return a new console on standard output; tests replace standard output, so it is not cached."""
     return Console(file=sys.stdout, highlight=False)
 
 
 def on_terminal() -> bool:
-    """Whether a person is looking."""
+    """Whether standard output is a terminal."""
     return sys.stdout.isatty()
 
 
@@ -78,7 +78,7 @@ def say(text: str = "") -> None:
 
 
 def note(text: str) -> None:
-    """Print a line that is no result: progress, and what was done; to standard error."""
+    """Print a line that is not a result, such as progress, to standard error."""
     click.echo(text, err=True)
 
 
@@ -101,7 +101,7 @@ def _drawn(cells: list[list[str]], columns: Sequence[str], right: list[bool], ti
     for name, is_right in zip(columns, right, strict=True):
         table.add_column(Text(name), justify="right" if is_right else "left", overflow="fold")
     for row in cells:
-        table.add_row(*(Text(cell) for cell in row))  # not as text: rich would read [brackets]
+        table.add_row(*(Text(cell) for cell in row))  # not a plain str: rich would interpret [brackets]
     console().print(table)
 
 

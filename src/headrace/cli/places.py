@@ -1,4 +1,4 @@
-"""Where topics and views are: under a storage, or where an app says."""
+"""Where topics and views are: under a storage folder, or where an app has them."""
 
 from __future__ import annotations
 
@@ -22,21 +22,24 @@ STORAGE = Path(".headrace")
 
 
 class NoStorage(PlanError):
-    """There is no storage at the place that was named."""
+    """There is no storage at the path given."""
 
     condition = "NO_STORAGE"
 
 
 def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--log` and `--app`: which log it works on (as `place`)."""
+    """Give a command `--log` (as `log_folder`) and `--app`: which log it works on."""
     path = click.option(
-        "--log", "log", type=click.Path(path_type=Path, file_okay=False), help="The log's folder [.headrace/log]."
+        "--log",
+        "log_folder",
+        type=click.Path(path_type=Path, file_okay=False),
+        help="The log's folder [.headrace/log].",
     )
     return path(_app_option(command))
 
 
 def storage_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--storage` and `--app`: whose views it shows."""
+    """Give a command `--storage` and `--app`: which app's views it shows."""
     path = click.option(
         "--storage", type=click.Path(path_type=Path, file_okay=False), help="The app's storage [.headrace]."
     )
@@ -44,25 +47,25 @@ def storage_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _app_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--app", metavar="FILE", help="Where the app in this program has them.")(command)
+    return click.option("--app", metavar="FILE", help="Use the topics and views of the app in this program.")(command)
 
 
-def open_log(log: Path | None, app: str | None) -> Log:
+def open_log(folder: Path | None, app: str | None) -> Log:
     """Return the log that the options name."""
-    _not_both(log, app, "--log")
+    _refuse_both(folder, app, "--log")
     if app is not None:
-        made = load_app(app)
-        return Log(log_path(made.storage, made.topics))
-    return Log(log if log is not None else STORAGE / "log")
+        program_app = load_app(app)
+        return Log(log_path(program_app.storage, program_app.topics))
+    return Log(folder if folder is not None else STORAGE / "log")
 
 
 def find(log: Log, name: str) -> Topic:
-    """Return a topic, or say which one may have been meant and how to make it."""
+    """Return a topic, or raise an error that suggests a similar name and how to create it."""
     if not log.has_topic(name):
-        known = log.topics()
-        error = UnknownTopic(name, log=str(log.path), topics=known)
+        topics = log.topics()
+        error = UnknownTopic(name, log=str(log.path), topics=topics)
         create = f'Create it: headrace topics create {name} --schema "id bigint, at timestamp" --log {log.path}'
-        error.hint = f"{did_you_mean(name, known)} {create}".strip()
+        error.hint = f"{did_you_mean(name, topics)} {create}".strip()
         raise error
     return log.topic(name)
 
@@ -74,17 +77,17 @@ def open_views(storage: Path | None, app: str | None) -> SqliteViews:
         NoStorage: there is no such storage.
 
     """
-    _not_both(storage, app, "--storage")
+    _refuse_both(storage, app, "--storage")
     path = load_app(app).storage if app is not None else storage if storage is not None else STORAGE
     if not path.is_dir():
         raise NoStorage(
             f"there is no storage {path}",
-            detail="It is made when an app runs for the first time.",
-            hint="Name another one with --storage PATH, or the program with --app FILE.",
+            detail="It is created when an app runs for the first time.",
+            hint="Give another one with --storage PATH, or the program with --app FILE.",
         )
     return SqliteViews(path / "views.db")
 
 
-def _not_both(one: object, other: object, name: str) -> None:
-    if one is not None and other is not None:
-        raise click.UsageError(f"{name} and --app name the same thing; give one of them")
+def _refuse_both(path: object, app: object, option: str) -> None:
+    if path is not None and app is not None:
+        raise click.UsageError(f"{option} and --app name the same thing; give one of them")

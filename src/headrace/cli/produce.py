@@ -1,4 +1,4 @@
-"""Into a topic, from lines: JSON objects or CSV, in batches, with every bad line named."""
+"""`headrace topics produce`: append lines of JSON or CSV to a topic in batches, and name every bad line."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 BATCH_ROWS = 10_000
 CHUNK_BYTES = 1 << 16
 QUIET_SECONDS = 0.05
-"""When nothing has come for so long, what has come is appended."""
+"""When no input has arrived for this long, the rows read so far are appended."""
 LINGER_SECONDS = 1.0
 SAY_SECONDS = 2.0
 
 
 class BadLine(PlanError):
-    """A line of the input is no row of the topic."""
+    """A line of the input does not fit the topic."""
 
     condition = "BAD_LINE"
 
     def __init__(self, number: int, why: str, *, hint: str = "") -> None:
-        super().__init__(f"line {number}: {why}", hint=hint or "Mend it, or leave such lines out with --skip-bad.")
+        super().__init__(f"line {number}: {why}", hint=hint or "Correct it, or leave such lines out with --skip-bad.")
         self.number = number
 
 
 class Row(NamedTuple):
-    """A line that was read: its number, and the row in it or why there is none."""
+    """A line of the input: its number, and its values or why it has none."""
 
     line: int
     values: dict[str, Any] | None
@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
 
 class Lines:
-    """The lines of a byte stream, and whether the next one would have to be waited for."""
+    """The lines of a byte stream; `dry` says whether reading the next one would block."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -64,13 +64,13 @@ class Lines:
 
     @property
     def dry(self) -> bool:
-        """Whether nothing more is there for the moment."""
+        """Whether no more input is available at the moment."""
         if self._ready or self._ended:
             return False
         try:
             return not select.select([self._stream.fileno()], [], [], QUIET_SECONDS)[0]
         except (OSError, ValueError, io.UnsupportedOperation):
-            return False  # no pipe: nothing to wait for
+            return False  # not a pipe: reading never blocks
 
     def _fill(self) -> bool:
         while not self._ready and not self._ended:
@@ -79,26 +79,26 @@ class Lines:
                 self._ended = True
                 self._ready = [self._rest] if self._rest else []
                 break
-            *whole, self._rest = (self._rest + chunk).split(b"\n")
-            self._ready = [line + b"\n" for line in reversed(whole)]
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            self._ready = [line + b"\n" for line in reversed(lines)]
         return bool(self._ready)
 
 
 class Batches(NamedTuple):
-    """Rows as they come, and how to tell that no more are there for the moment."""
+    """Rows in input order, and the lines they are read from."""
 
     rows: Iterator[Row]
     lines: Lines
 
 
-def batch_of(stream: BinaryIO, form: str, topic: Topic) -> Batches:
-    """Return the rows of a stream of JSON lines or CSV."""
+def read_batches(stream: BinaryIO, form: str, topic: Topic) -> Batches:
+    """Return the rows of a stream; `form` is `"json"` (an object a line) or `"csv"` (with a header)."""
     lines = Lines(stream)
     return Batches(_json_rows(lines, topic) if form == "json" else _csv_rows(lines, topic), lines)
 
 
-class Producing:
-    """Appends rows in batches; `appended` and `bad` count as it goes."""
+class Producer:
+    """Appends rows in batches; `appended` and `bad` count the rows so far."""
 
     def __init__(self, topic: Topic, *, skip_bad: bool, say: Callable[[str], None] | None) -> None:
         self.topic = topic
@@ -107,13 +107,13 @@ class Producing:
         self.appended = 0
         self.bad = 0
         self._clock = SystemClock()
-        self._said = self._clock.monotonic()
+        self._last_said = self._clock.monotonic()
 
     def run(self, batches: Batches) -> None:
         """Append all rows.
 
         Raises:
-            BadLine: a line is no row; those before it are appended.
+            BadLine: a line does not fit the topic; the lines before it are appended.
 
         """
         waiting: list[Row] = []
@@ -150,12 +150,12 @@ class Producing:
     def _send(self, rows: list[Row]) -> None:
         self.topic.append([row.values or {} for row in rows])
         self.appended += len(rows)
-        if self.say is not None and self._clock.monotonic() - self._said >= SAY_SECONDS:
-            self._said = self._clock.monotonic()
+        if self.say is not None and self._clock.monotonic() - self._last_said >= SAY_SECONDS:
+            self._last_said = self._clock.monotonic()
             self.say(f"{counted(self.appended, 'row')} appended …")
 
     def _fitting(self, rows: list[Row], error: InvalidRows) -> tuple[list[Row], BadLine | None]:
-        """Return the rows that fit, or those before the first that does not, and what is wrong with that."""
+        """Return the rows that fit; without `skip_bad` only those before the first bad line, and its error."""
         good = []
         for row in rows:
             why = self._misfit(row.values or {})
@@ -171,7 +171,7 @@ class Producing:
 
     def _misfit(self, values: dict[str, Any]) -> InvalidRows | None:
         if values.get("_deleted") and not self.topic.key:
-            return InvalidRows(f'it deletes, but the topic "{self.topic.name}" has no key')
+            return InvalidRows(f'it is a tombstone, but the topic "{self.topic.name}" has no key')
         try:
             rows_to_table([values], self.topic.schema)
         except InvalidRows as error:
@@ -183,18 +183,20 @@ class Producing:
 
 
 def _json_rows(lines: Lines, topic: Topic) -> Iterator[Row]:
-    known = ((field.name, from_json(field.type)) for field in topic.schema)
-    converted = {name: convert for name, convert in known if convert is not None}
+    by_column = ((field.name, from_json(field.type)) for field in topic.schema)
+    converters = {name: convert for name, convert in by_column if convert is not None}
     for line in lines:
         if not line.strip():
             continue
         try:
             values = json.loads(line)
         except ValueError as error:
-            yield Row(lines.number, None, f"no JSON: {error}")
+            yield Row(lines.number, None, f"not JSON: {error}")
             continue
         if isinstance(values, dict):
-            yield _converted(lines.number, values, {name: by for name, by in converted.items() if name in values})
+            yield _convert(
+                lines.number, values, {name: convert for name, convert in converters.items() if name in values}
+            )
         else:
             yield Row(lines.number, None, f"a JSON object is expected, not {line.strip()[:40]}")
 
@@ -204,17 +206,17 @@ def _csv_rows(lines: Lines, topic: Topic) -> Iterator[Row]:
     names = next(reader, None)
     if names is None:
         return
-    converted = _csv_columns(names, topic)
+    converters = _csv_columns(names, topic)
     while True:
         try:
             cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            yield Row(reader.line_num, None, f"no CSV: {error}")
+            yield Row(reader.line_num, None, f"not CSV: {error}")
             continue
         if len(cells) == len(names):
-            yield _converted(reader.line_num, dict(zip(names, cells, strict=True)), converted)
+            yield _convert(reader.line_num, dict(zip(names, cells, strict=True)), converters)
         elif cells:
             yield Row(reader.line_num, None, f"it has {len(cells)} cells, the header has {len(names)}")
 
@@ -231,11 +233,11 @@ def _csv_columns(names: list[str], topic: Topic) -> dict[str, Callable[[Any], An
     return {name: from_text(kinds[name]) for name in names}
 
 
-def _converted(line: int, values: dict[str, Any], converted: Mapping[str, Callable[[Any], Any]]) -> Row:
-    made = dict(values)
-    for name, convert in converted.items():
+def _convert(line: int, values: dict[str, Any], converters: Mapping[str, Callable[[Any], Any]]) -> Row:
+    row = dict(values)
+    for name, convert in converters.items():
         try:
-            made[name] = convert(values[name])
+            row[name] = convert(values[name])
         except (ValueError, TypeError) as error:
             return Row(line, None, f'column "{name}": {error}')
-    return Row(line, made)
+    return Row(line, row)

@@ -1,4 +1,4 @@
-"""Programs as the command line takes them: a Python file with an `hr.App` in it."""
+"""Programs of the command line: a Python file with an `hr.App` at module level."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ProgramFailed(PlanError):
 
 
 class NoApp(PlanError):
-    """The program has no app, or none of the name asked for."""
+    """The program has no app, or no app of the name given."""
 
     condition = "NO_APP"
 
@@ -44,9 +44,9 @@ class SeveralApps(PlanError):
 
 
 def load_app(where: str, *, storage: Path | None = None) -> App:
-    """Return the app of a program, `FILE` or `FILE:name`; `storage` takes the place of the one it names.
+    """Return the app of a program, `FILE` or `FILE:name`; `storage` replaces the storage that it names.
 
-    The program is loaded under another name than `__main__`, so that it describes and does not run.
+    The program is loaded under another name than `__main__`, so that it describes the app and does not run it.
 
     Raises:
         PlanError: the file is missing or fails, or has no app, or several.
@@ -54,7 +54,7 @@ def load_app(where: str, *, storage: Path | None = None) -> App:
     """
     path, name = _split(where)
     apps = {key: value for key, value in vars(_load(path)).items() if isinstance(value, App)}
-    app = _chosen(apps, path, name)
+    app = _choose(apps, path, name)
     if storage is not None:
         app.storage = storage
     return app
@@ -79,30 +79,30 @@ def _split(where: str) -> tuple[Path, str | None]:
     if path.is_file():
         return path, wanted
     folder = path.parent if path.parent.is_dir() else Path()
-    near = did_you_mean(path.name, [entry.name for entry in folder.glob("*.py")])
+    suggestion = did_you_mean(path.name, [entry.name for entry in folder.glob("*.py")])
     what = "is a folder, not a program" if path.is_dir() else "does not exist"
-    raise ProgramNotFound(f"the program {path} {what}", hint=near)
+    raise ProgramNotFound(f"the program {path} {what}", hint=suggestion)
 
 
 def _load(path: Path) -> ModuleType:
-    """Run the program's file; it is known as a module meanwhile, and no longer than that.
+    """Run the program's file as a module that is in `sys.modules` only while it runs.
 
-    A module that workers could not import must not be found: its functions travel by value then.
+    Workers cannot import this module, so it must not be found later: its functions are then pickled by value.
     """
-    whole = path.resolve()
-    if str(whole.parent) not in sys.path:
-        sys.path.insert(0, str(whole.parent))
+    resolved = path.resolve()
+    if str(resolved.parent) not in sys.path:
+        sys.path.insert(0, str(resolved.parent))
     module = ModuleType(MODULE)
-    module.__file__ = str(whole)
+    module.__file__ = str(resolved)
     sys.modules[MODULE] = module
     try:
-        exec(compile(path.read_bytes(), str(whole), "exec", dont_inherit=True), vars(module))  # noqa: S102 -- theirs
+        exec(compile(path.read_bytes(), str(resolved), "exec", dont_inherit=True), vars(module))  # noqa: S102 -- theirs
     except HeadraceError as error:
         line = _line(error, path)
         error.detail = f"{error.detail} At {path}, line {line}.".strip() if line else error.detail
         raise
     except SyntaxError as error:
-        file = path if error.filename == str(whole) else error.filename
+        file = path if error.filename == str(resolved) else error.filename
         raise ProgramFailed(f"{file}, line {error.lineno}: {error.msg}") from error
     except (Exception, SystemExit) as error:
         line = _line(error, path)
@@ -114,23 +114,23 @@ def _load(path: Path) -> ModuleType:
 
 
 def _line(error: BaseException, path: Path) -> int | None:
-    """Return the line of the program that the error came by last."""
+    """Return the last line of the program in the error's traceback."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path.resolve())]
     return frames[-1].lineno if frames else None
 
 
-def _chosen(apps: dict[str, App], path: Path, name: str | None) -> App:
+def _choose(apps: dict[str, App], path: Path, name: str | None) -> App:
     if name is not None:
         if name in apps:
             return apps[name]
-        known = f"Its apps are: {', '.join(apps)}." if apps else "It has no hr.App at module level."
-        raise NoApp(f'the program {path} has no app "{name}"', detail=known, hint=did_you_mean(name, apps))
-    different = {id(app): app for app in apps.values()}
-    if len(different) == 1:
-        return next(iter(different.values()))
-    if not different:
-        raise NoApp(f"the program {path} has no app", hint='At module level, say app = hr.App("name").')
+        detail = f"Its apps are: {', '.join(apps)}." if apps else "It has no hr.App at module level."
+        raise NoApp(f'the program {path} has no app "{name}"', detail=detail, hint=did_you_mean(name, apps))
+    distinct = {id(app): app for app in apps.values()}
+    if len(distinct) == 1:
+        return next(iter(distinct.values()))
+    if not distinct:
+        raise NoApp(f"the program {path} has no app", hint='At module level, write app = hr.App("name").')
     raise SeveralApps(
-        f"the program {path} has {len(different)} apps: {', '.join(apps)}",
+        f"the program {path} has {len(distinct)} apps: {', '.join(apps)}",
         hint=f"Choose one of them: {path}:{next(iter(apps))}",
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class NotConfirmed(PlanError):
-    """Something would be destroyed, and nobody can be asked."""
+    """Something would be destroyed, and standard input is not a terminal: nobody can confirm it."""
 
     condition = "NOT_CONFIRMED"
 
@@ -42,42 +42,44 @@ def reset(file: str, *, storage: Path | None, step: str | None, yes: bool, as_js
     """
     app = load_app(file, storage=storage)
     check_owner(app)
-    kept, plan = Storage(app.storage, app.name), app.plan()
-    if kept.busy():
+    storage_files, plan = Storage(app.storage, app.name), app.plan()
+    if storage_files.busy():
         holder = (app.storage / "lock").read_text().strip()
         raise StorageBusy(str(app.storage), holder)
-    loss = engine.would_lose(plan, app.storage, step)
-    if not loss.nothing:
+    impact = engine.would_lose(plan, app.storage, step)
+    if not impact.nothing:
         if not yes:
-            _ask(app.name, loss, step, shlex.join(["headrace", *sys.argv[1:]]))
+            _ask(app.name, impact, step, shlex.join(["headrace", *sys.argv[1:]]))
         engine.reset(plan, app.storage, step)
     if as_json:
-        say_json({"app": app.name, "step": step, "reset": not loss.nothing, "lost": asdict(loss)})
-    elif loss.nothing:
+        say_json({"app": app.name, "step": step, "reset": not impact.nothing, "lost": asdict(impact)})
+    elif impact.nothing:
         say(f"app {app.name} has computed nothing yet: there is nothing to forget")
     else:
         what = f'the step "{step}" of app {app.name}' if step else f"app {app.name}"
         say(f"reset {what}; its topics are as they were")
 
 
-def _ask(app: str, loss: ResetImpact, step: str | None, command: str) -> None:
-    for line in _losses(app, loss, step):
+def _ask(app: str, impact: ResetImpact, step: str | None, command: str) -> None:
+    for line in _impact_lines(app, impact, step):
         note(line)
     if not sys.stdin.isatty():
-        raise NotConfirmed("this destroys what is listed above, and there is no one to ask", hint=f"{command} --yes")
+        raise NotConfirmed("this destroys what is listed above, and nobody can be asked", hint=f"{command} --yes")
     click.confirm("Go on?", abort=True, err=True)
 
 
-def _losses(app: str, loss: ResetImpact, step: str | None) -> list[str]:
+def _impact_lines(app: str, impact: ResetImpact, step: str | None) -> list[str]:
     lines = [f'Resetting the step "{step}" of app {app} loses:' if step else f"Resetting app {app} loses:"]
-    if step is None and loss.epoch is not None:
-        lines.append(f"  how far it has read: {counted(loss.rows_read, 'row')} in {counted(loss.epoch + 1, 'epoch')}")
-    lines += [f'  the state of step "{name}": {counted(rows, "row")}' for name, rows in loss.steps.items()]
-    lines += [f'  the view "{name}": {counted(rows, "row")}' for name, rows in loss.views.items()]
+    if step is None and impact.epoch is not None:
+        lines.append(
+            f"  how far it has read: {counted(impact.rows_read, 'row')} in {counted(impact.epoch + 1, 'epoch')}"
+        )
+    lines += [f'  the state of step "{name}": {counted(rows, "row")}' for name, rows in impact.steps.items()]
+    lines += [f'  the view "{name}": {counted(rows, "row")}' for name, rows in impact.views.items()]
     if step is None:
-        lines.append("Topics stay: what was written to them stays too, and will be appended to again.")
+        lines.append("Topics stay, with all that was written to them; the app will append to its output topics again.")
     else:
-        lines.append("The app goes on from the offsets it has: the step will know only what comes from now on.")
-    if loss.topics:
-        lines.append(f"Topics written below it: {', '.join(loss.topics)}.")
+        lines.append("The app goes on from its offsets: the step will see only records that are read from now on.")
+    if impact.topics:
+        lines.append(f"Topics written below it: {', '.join(impact.topics)}.")
     return lines

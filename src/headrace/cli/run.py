@@ -1,4 +1,4 @@
-"""`headrace run`: an app on Spark, with what it does in sight, until it is told to stop."""
+"""`headrace run`: run an app on Spark and show its progress until it is stopped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.25
 SAY_SECONDS = 2.0
-STOPS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @click.command(epilog=example("headrace run app.py", "headrace run app.py --until-caught-up --json"))
@@ -37,8 +37,8 @@ STOPS = (signal.SIGINT, signal.SIGTERM)
 def run(file: str, *, storage: Path | None, until_caught_up: bool, as_json: bool) -> None:
     """Run the app in FILE on Spark; Ctrl-C or SIGTERM stop it at an epoch's end, and the next run goes on from there.
 
-    On a terminal one line shows the epoch, rows a second, lag and watermark; elsewhere lines come every two seconds
-    in which something happened; with --json each is an object.
+    On a terminal one line shows the epoch, rows a second, lag and watermark; elsewhere a line is printed at most every
+    two seconds, when an epoch has ended. With --json each line is an object.
     """
     app = load_app(file, storage=storage)
     show = _json_lines if as_json else _live if on_terminal() else _lines
@@ -47,15 +47,15 @@ def run(file: str, *, storage: Path | None, until_caught_up: bool, as_json: bool
         if not as_json:
             note(f"starting Spark for app {app.name} …")
         with _started(app) as running:
-            stop.listen()  # Spark has put its own handler for SIGINT in place
+            stop.listen()  # Spark has installed its own handler for SIGINT
             show(running, _until(running, stop, caught_up=until_caught_up))
     last = app.status()
     if as_json:
         say_json({"event": "stopped", **last}, indent=None)
     else:
-        said = "caught up" if until_caught_up and not stop.told else "stopped"
+        outcome = "caught up" if until_caught_up and not stop.requested else "stopped"
         rows = sum(source["rows"] for source in last["sources"].values())
-        say(f"{said} after epoch {shown(last['epoch'])}: {counted(rows, 'row')} read in all, lag {last['lag']}")
+        say(f"{outcome} after epoch {shown(last['epoch'])}: {counted(rows, 'row')} read in all, lag {last['lag']}")
 
 
 def _started(app: App) -> Running:
@@ -63,81 +63,80 @@ def _started(app: App) -> Running:
 
 
 class Stop:
-    """Hears SIGINT and SIGTERM; the first asks for the end of the epoch, more are told to be patient."""
+    """Handles SIGINT and SIGTERM: the first one requests a stop at the end of the epoch, later ones change nothing."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._event = threading.Event()
         self._quiet = quiet
 
     @property
-    def told(self) -> bool:
-        """Whether a signal has come."""
+    def requested(self) -> bool:
+        """Whether a signal has arrived."""
         return self._event.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a signal, for so long at most; return whether one has come."""
+        """Wait for a signal for at most `seconds`; return whether one has arrived."""
         return self._event.wait(seconds)
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Hear signals inside, and give them back to whom they belonged."""
-        before = {each: signal.getsignal(each) for each in STOPS}
+        """Handle signals inside the block; restore the earlier handlers after it."""
+        before = {number: signal.getsignal(number) for number in SIGNALS}
         self.listen()
         try:
             yield
         finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def listen(self) -> None:
-        """Take the signals, now."""
-        for each in STOPS:
-            signal.signal(each, self._hear)
+        """Install the handlers."""
+        for number in SIGNALS:
+            signal.signal(number, self._handle)
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 -- what signal asks for
+    def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 -- what signal asks for
         if not self._quiet:
-            again = "is stopping, at the end of this epoch" if self.told else "stopping at the end of this epoch …"
-            note(again)
+            note("is stopping, at the end of this epoch" if self.requested else "stopping at the end of this epoch …")
         self._event.set()
 
 
 def _until(running: Running, stop: Stop, *, caught_up: bool) -> Iterator[dict[str, Any]]:
-    """Yield the status again and again, until it is time to end; the rate of rows is added to it."""
+    """Yield the status until it is time to stop, each with the current `rows_per_second`."""
     clock = SystemClock()
-    at, rows = clock.monotonic(), None
+    since, rows = clock.monotonic(), None
     rate = 0.0
     while True:
-        ended = stop.told or _waited(running, stop, caught_up=caught_up)
+        ended = stop.requested or _time_to_stop(running, stop, caught_up=caught_up)
         now = running.status()
         read, moment = sum(source["rows"] for source in now["sources"].values()), clock.monotonic()
         if rows is None:
-            at, rows = moment, read
-        elif moment - at >= SAY_SECONDS or (ended and moment > at):
-            rate, at, rows = (read - rows) / (moment - at), moment, read
+            since, rows = moment, read
+        elif moment - since >= SAY_SECONDS or (ended and moment > since):
+            rate, since, rows = (read - rows) / (moment - since), moment, read
         yield {**now, "rows_per_second": rate}
         if ended:
             return
 
 
-def _waited(running: Running, stop: Stop, *, caught_up: bool) -> bool:
+def _time_to_stop(running: Running, stop: Stop, *, caught_up: bool) -> bool:
     if caught_up:
         try:
             running.await_caught_up(LOOK_SECONDS)
         except TimeoutError:
             return False
         return True
-    running.wait(_Briefly(stop))
-    return stop.told
+    running.wait(_AMoment(stop))
+    return stop.requested
 
 
-class _Briefly(threading.Event):
-    """An event for `Running.wait` that is set after a moment, or when the app is told to stop."""
+class _AMoment(threading.Event):
+    """An event for `Running.wait` that is set after LOOK_SECONDS, or when a stop is requested."""
 
     def __init__(self, stop: Stop) -> None:
         super().__init__()
         self._stop = stop
 
-    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002 -- the moment is ours
+    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002 -- it always waits LOOK_SECONDS
         self._stop.wait(LOOK_SECONDS)
         self.set()
         return True
@@ -147,35 +146,35 @@ class _Briefly(threading.Event):
 
 
 def _summary(now: dict[str, Any]) -> str:
-    marks = [source["watermark"] for source in now["sources"].values()]
-    low = None if not marks or None in marks else min(marks)
+    watermarks = [source["watermark"] for source in now["sources"].values()]
+    lowest = None if not watermarks or None in watermarks else min(watermarks)
     epoch = "-" if now["epoch"] is None else now["epoch"]
-    return f"epoch {epoch}  {now['rows_per_second']:,.0f} rows/s  lag {now['lag']:,}  watermark {shown(low)}"
+    return f"epoch {epoch}  {now['rows_per_second']:,.0f} rows/s  lag {now['lag']:,}  watermark {shown(lowest)}"
 
 
-def _live(running: Running, looks: Iterator[dict[str, Any]]) -> None:  # noqa: ARG001 -- one shape for all three
+def _live(running: Running, statuses: Iterator[dict[str, Any]]) -> None:  # noqa: ARG001 -- one shape for all three
     with Live(Text("waiting for the first epoch"), console=console(), refresh_per_second=4, transient=True) as line:
-        for now in looks:
+        for now in statuses:
             line.update(Text(_summary(now)))
 
 
-def _lines(running: Running, looks: Iterator[dict[str, Any]]) -> None:  # noqa: ARG001 -- the same
+def _lines(running: Running, statuses: Iterator[dict[str, Any]]) -> None:  # noqa: ARG001 -- the same
     say("running")
-    _now_and_then(looks, lambda now: say(_summary(now)))
+    _throttled(statuses, lambda now: say(_summary(now)))
 
 
-def _json_lines(running: Running, looks: Iterator[dict[str, Any]]) -> None:
+def _json_lines(running: Running, statuses: Iterator[dict[str, Any]]) -> None:
     say_json({"event": "started", **running.status()}, indent=None)
-    _now_and_then(looks, lambda now: say_json({"event": "progress", **now}, indent=None))
+    _throttled(statuses, lambda now: say_json({"event": "progress", **now}, indent=None))
 
 
-def _now_and_then(looks: Iterator[dict[str, Any]], say_it: Callable[[dict[str, Any]], None]) -> None:
-    """Say what is new, every two seconds at most, and what came last in any case."""
+def _throttled(statuses: Iterator[dict[str, Any]], show: Callable[[dict[str, Any]], None]) -> None:
+    """Show a status when its epoch is new, at most every two seconds, and the last one in any case."""
     clock = SystemClock()
-    said, spoken, now = None, clock.monotonic() - SAY_SECONDS, None
-    for now in looks:
-        if now["epoch"] != said and clock.monotonic() - spoken >= SAY_SECONDS:
-            say_it(now)
-            said, spoken = now["epoch"], clock.monotonic()
-    if now is not None and now["epoch"] != said:
-        say_it(now)
+    shown_epoch, shown_at, now = None, clock.monotonic() - SAY_SECONDS, None
+    for now in statuses:
+        if now["epoch"] != shown_epoch and clock.monotonic() - shown_at >= SAY_SECONDS:
+            show(now)
+            shown_epoch, shown_at = now["epoch"], clock.monotonic()
+    if now is not None and now["epoch"] != shown_epoch:
+        show(now)

@@ -1,4 +1,4 @@
-"""`headrace topics create` and `alter`: what a topic is, said in options."""
+"""`headrace topics create` and `alter`: a topic's columns and settings as options."""
 
 from __future__ import annotations
 
@@ -23,49 +23,53 @@ _NONE = "none"
 _SETTINGS = ("retention", "retention_bytes", "cleanup", "delete_retention", "archive", "archive_after")
 
 
-def _put(options: tuple[Callable[[Any], Any], ...], command: Callable[..., Any]) -> Callable[..., Any]:
+def _apply(options: tuple[Callable[[Any], Any], ...], command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(options):
         command = option(command)
     return command
 
 
-def described(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command what a new topic is made of."""
+def topic_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of a new topic."""
     options = (
-        click.option("--key", multiple=True, help="A key column; may be given several times."),
+        click.option("--key", multiple=True, help="A key column; may be repeated."),
         click.option("--event-time", help="The timestamp column that says when things happened."),
         click.option("--partitions", type=click.IntRange(min=1), default=1, help="How many partitions [1]."),
     )
-    return _put(options, command)
+    return _apply(options, command)
 
 
-def with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command what may change in a topic."""
+def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the settings that may change in a topic."""
     options = (
-        click.option("--retention", metavar="TIME", help='How long records are kept, as in "7 days"; none: for ever.'),
-        click.option("--retention-bytes", metavar="SIZE", help="How much a partition keeps, as in 10GB; none: all."),
+        click.option(
+            "--retention", metavar="TIME", help='How long records are kept, such as "7 days"; none: for ever.'
+        ),
+        click.option(
+            "--retention-bytes", metavar="SIZE", help="How many bytes a partition keeps, such as 10GB; none: all."
+        ),
         click.option(
             "--cleanup", type=click.Choice(["delete", "compact"]), help="compact keeps each key's last record."
         ),
         click.option("--delete-retention", metavar="TIME", help="How long tombstones stay once compacted."),
         click.option(
-            "--archive", metavar="FOLDER", help="Where old segments go, to be read from there; none: nowhere."
+            "--archive", metavar="FOLDER", help="The folder old segments move to, still readable; none: nowhere."
         ),
-        click.option("--archive-after", metavar="TIME", help="How old records are when they go there."),
+        click.option("--archive-after", metavar="TIME", help="How old records are when they move there."),
     )
-    return _put(options, command)
+    return _apply(options, command)
 
 
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings that were said; `none` takes one away."""
-    made = {name: options[name] for name in _SETTINGS if options[name] is not None}
-    made = {name: None if value == _NONE else value for name, value in made.items()}
-    if made.get("retention_bytes") is not None:
+def _settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that were given; the value `none` removes one."""
+    given = {name: options[name] for name in _SETTINGS if options[name] is not None}
+    settings: dict[str, Any] = {name: None if value == _NONE else value for name, value in given.items()}
+    if settings.get("retention_bytes") is not None:
         try:
-            made["retention_bytes"] = as_bytes(made["retention_bytes"])
+            settings["retention_bytes"] = as_bytes(settings["retention_bytes"])
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--retention-bytes") from None
-    return made
+    return settings
 
 
 @click.command(
@@ -76,22 +80,22 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     )
 )
 @click.argument("name")
-@click.option("--schema", required=True, metavar="DDL", help='Its columns, as in "id bigint, at timestamp".')
-@described
+@click.option("--schema", required=True, metavar="DDL", help='Its columns, such as "id bigint, at timestamp".')
+@topic_options
 @click.option(
     "--private",
     multiple=True,
     metavar="COLUMN=SUBJECT",
-    help="Seal a column with a key for each value of the other, which `forget` destroys; several times.",
+    help="Seal a column with a key for each value of the subject column; `forget` destroys it. May be repeated.",
 )
-@with_settings
+@setting_options
 @log_options
 @json_option
-def create(name: str, *, log: Path | None, app: str | None, as_json: bool, **options: Any) -> None:
+def create(name: str, *, log_folder: Path | None, app: str | None, as_json: bool, **options: Any) -> None:
     """Create the topic NAME."""
-    settings = _given(options)
-    with open_log(log, app) as found:
-        made = found.create_topic(
+    settings = _settings(options)
+    with open_log(log_folder, app) as log:
+        topic = log.create_topic(
             name,
             options["schema"],
             key=options["key"],
@@ -101,24 +105,24 @@ def create(name: str, *, log: Path | None, app: str | None, as_json: bool, **opt
             **settings,
         )
         if as_json:
-            known = {"topic": name, "partitions": made.partitions, "schema": to_ddl(made.schema)}
-            say_json(known | {"private": made.private} | settings_of(made))
+            facts = {"topic": name, "partitions": topic.partitions, "schema": to_ddl(topic.schema)}
+            say_json(facts | {"private": topic.private} | settings_of(topic))
         else:
-            say(f"created topic {name} in {found.path}: {to_ddl(made.schema)}")
+            say(f"created topic {name} in {log.path}: {to_ddl(topic.schema)}")
 
 
-def _private(given: tuple[str, ...], key: tuple[str, ...]) -> dict[str, str]:
-    """Return the subject's column of each private one; a private column alone belongs to the key."""
-    made = {}
-    for text in given:
-        column, told, subject = text.partition("=")
-        if not told and len(key) != 1:
+def _private(texts: tuple[str, ...], key: tuple[str, ...]) -> dict[str, str]:
+    """Return the subject column of each private column; without `=SUBJECT` it is the key."""
+    subjects = {}
+    for text in texts:
+        column, equals, subject = text.partition("=")
+        if not equals and len(key) != 1:
             raise PlanError(
-                f'--private "{text}" says not whose its values are, and the key is not one column',
-                hint=f"Say it like --private {text}=user_id.",
+                f'--private "{text}" does not name the subject column, and the key is not one column',
+                hint=f"Write --private {text}=user_id.",
             )
-        made[column] = subject if told else key[0]
-    return made
+        subjects[column] = subject if equals else key[0]
+    return subjects
 
 
 @click.command(
@@ -131,25 +135,25 @@ def _private(given: tuple[str, ...], key: tuple[str, ...]) -> dict[str, str]:
 @click.argument("name")
 @click.option("--schema", metavar="DDL", help="The whole new schema: columns added, types widened, nulls allowed.")
 @click.option(
-    "--default", "defaults", multiple=True, metavar="COLUMN=VALUE", help="What an added column is in old records."
+    "--default", "defaults", multiple=True, metavar="COLUMN=VALUE", help="The value of an added column in old records."
 )
-@click.option("--partitions", type=click.IntRange(min=1), help="How many partitions in all: more than there are.")
-@with_settings
+@click.option("--partitions", type=click.IntRange(min=1), help="The new number of partitions; it cannot shrink.")
+@setting_options
 @log_options
 @json_option
-def alter(name: str, *, log: Path | None, app: str | None, as_json: bool, **options: Any) -> None:
+def alter(name: str, *, log_folder: Path | None, app: str | None, as_json: bool, **options: Any) -> None:
     """Change the topic NAME while it is used: its settings, its schema, the number of its partitions.
 
-    All of it or, with one clear error, what comes before the error: settings first, then the schema, then partitions.
+    Settings change first, then the schema, then the partitions. After an error, what came before it has changed.
     """
-    settings = _given(options)
+    settings = _settings(options)
     if options["defaults"] and options["schema"] is None:
         raise click.UsageError("--default is for columns that --schema adds")
     if not settings and options["schema"] is None and options["partitions"] is None:
-        raise click.UsageError("nothing to change is said; give --retention, --schema, --partitions or another setting")
-    with open_log(log, app) as found:
-        topic = find(found, name)
-        changed = _altered(topic, settings)
+        raise click.UsageError("nothing to change; give --retention, --schema, --partitions or another setting")
+    with open_log(log_folder, app) as log:
+        topic = find(log, name)
+        changed = _alter(topic, settings)
         if options["schema"] is not None:
             changed += topic.evolve(options["schema"], _defaults(options["defaults"], options["schema"]))
         if options["partitions"] is not None:
@@ -162,7 +166,7 @@ def alter(name: str, *, log: Path | None, app: str | None, as_json: bool, **opti
         say(f"topic {name}: " + ("; ".join(changed) or "nothing changed"))
 
 
-def _altered(topic: Topic, settings: dict[str, Any]) -> list[str]:
+def _alter(topic: Topic, settings: dict[str, Any]) -> list[str]:
     before = settings_of(topic)
     if settings:
         topic.alter(**settings)
@@ -174,20 +178,20 @@ def _shown(value: object) -> str:
     return _NONE if value is None else str(value)
 
 
-def _defaults(given: tuple[str, ...], schema: str) -> dict[str, object]:
+def _defaults(texts: tuple[str, ...], schema: str) -> dict[str, object]:
     from headrace.base.schema import parse
 
-    columns, made = parse(schema), {}
-    for text in given:
-        name, told, value = text.partition("=")
-        if not told or name not in columns.names:
+    columns, defaults = parse(schema), {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or name not in columns.names:
             raise PlanError(
                 f'--default "{text}" names no column of the new schema',
                 detail=f"Its columns are: {', '.join(columns.names)}.",
-                hint="Say it like --default country=CH.",
+                hint="Write --default country=CH.",
             )
         try:
-            made[name] = from_text(columns.field(name).type)(value)
+            defaults[name] = from_text(columns.field(name).type)(value)
         except ValueError as error:
             raise PlanError(f'--default "{text}": {error}', hint="Give a value of the column's type.") from None
-    return made
+    return defaults

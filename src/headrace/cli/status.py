@@ -1,4 +1,4 @@
-"""`headrace status`: what an app has done, whether it runs or not."""
+"""`headrace status`: what an app has done; works whether it runs or not."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def status(file: str, *, storage: Path | None, as_json: bool) -> None:
 
 
 def check_owner(app: App) -> None:
-    """Refuse the storage of another app.
+    """Refuse a storage that belongs to another app.
 
     Raises:
-        StorageOfAnother: it is one.
+        StorageOfAnother: it belongs to another app.
 
     """
     owner = Storage(app.storage, app.name).about().get("app", app.name)

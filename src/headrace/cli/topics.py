@@ -1,4 +1,4 @@
-"""`headrace topics`: look into topics, and get records into and out of them through pipes."""
+"""`headrace topics`: list and change topics, and pipe records into and out of them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.base.text import counted
-from headrace.cli.consume import Reading, consumed
+from headrace.cli.consume import ConsumeRequest, write_records
 from headrace.cli.describe import describe, facts
 from headrace.cli.forget import forget
 from headrace.cli.output import Commands, example, json_option, note, say, say_json, say_rows
-from headrace.cli.picking import Picked
 from headrace.cli.places import find, log_options, open_log
-from headrace.cli.produce import BadLine, Producing, batch_of
+from headrace.cli.produce import BadLine, Producer, read_batches
+from headrace.cli.record_filter import RecordFilter
 from headrace.cli.reset import NotConfirmed
-from headrace.cli.settings import alter, create, described
+from headrace.cli.settings import alter, create, topic_options
 from headrace.cli.upkeep import clean, compact, verify
 from headrace.cli.values import sized
 
@@ -34,17 +34,17 @@ def topics() -> None:
 @topics.command("list", epilog=example("headrace topics list --app app.py"))
 @log_options
 @json_option
-def list_(*, log: Path | None, app: str | None, as_json: bool) -> None:
+def list_(*, log_folder: Path | None, app: str | None, as_json: bool) -> None:
     """List the topics: partitions, rows, size, and the first and last event time."""
-    with open_log(log, app) as found:
-        rows = [facts(found.topic(name)) for name in found.topics()]
+    with open_log(log_folder, app) as log:
+        rows = [facts(log.topic(name)) for name in log.topics()]
         if as_json:
             say_json(rows)
         elif rows:
             shown = [row | {"size": sized(row["bytes"])} for row in rows]
             say_rows(shown, ["topic", "partitions", "rows", "size", "first", "last"])
         else:
-            note(f"the log {found.path} has no topics")
+            note(f"the log {log.path} has no topics")
 
 
 @topics.command(
@@ -56,33 +56,37 @@ def list_(*, log: Path | None, app: str | None, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--format", "form", type=_FORMATS, default="json", help="JSON lines, or CSV with a header [json].")
 @click.option("--schema", metavar="DDL", help="Create the topic if it is missing, with these columns.")
-@described
-@click.option("--skip-bad", is_flag=True, help="Leave out lines that do not fit, and count them.")
+@topic_options
+@click.option("--skip-bad", is_flag=True, help="Skip lines that do not fit, and count them.")
 @log_options
 @json_option
-def produce(name: str, *, form: str, skip_bad: bool, as_json: bool, log: Path | None, **rest: Any) -> None:
+def produce(name: str, *, form: str, skip_bad: bool, as_json: bool, log_folder: Path | None, **options: Any) -> None:
     """Append standard input to the topic NAME: a JSON object a line, or CSV with a header.
 
     Times are ISO text or milliseconds since 1970, bytes are base64; in CSV an empty cell is null, and arrays and
     structs are JSON. A line that does not fit ends the command; the lines before it are in the topic.
     """
-    with open_log(log, rest["app"]) as found:
-        if rest["schema"] and not found.has_topic(name):
-            found.create_topic(
-                name, rest["schema"], key=rest["key"], event_time=rest["event_time"], partitions=rest["partitions"]
+    with open_log(log_folder, options["app"]) as log:
+        if options["schema"] and not log.has_topic(name):
+            log.create_topic(
+                name,
+                options["schema"],
+                key=options["key"],
+                event_time=options["event_time"],
+                partitions=options["partitions"],
             )
-        producing = Producing(find(found, name), skip_bad=skip_bad, say=None if as_json else note)
+        producer = Producer(find(log, name), skip_bad=skip_bad, say=None if as_json else note)
         try:
-            producing.run(batch_of(sys.stdin.buffer, form, producing.topic))
+            producer.run(read_batches(sys.stdin.buffer, form, producer.topic))
         except BadLine as error:
-            error.detail = f"Appended before it: {counted(producing.appended, 'row')}."
+            error.detail = f"Appended before it: {counted(producer.appended, 'row')}."
             raise
         finally:
             if as_json:
-                say_json({"topic": name, "appended": producing.appended, "bad": producing.bad}, indent=None)
+                say_json({"topic": name, "appended": producer.appended, "bad": producer.bad}, indent=None)
     if not as_json:
-        skipped = f", {counted(producing.bad, 'line')} left out" if producing.bad else ""
-        note(f"appended {counted(producing.appended, 'row')} to {name}{skipped}")
+        skipped = f", {counted(producer.bad, 'line')} left out" if producer.bad else ""
+        note(f"appended {counted(producer.appended, 'row')} to {name}{skipped}")
 
 
 @topics.command(
@@ -96,24 +100,26 @@ def produce(name: str, *, form: str, skip_bad: bool, as_json: bool, log: Path | 
 @click.option("--from", "start", default="earliest", help="earliest, latest, an offset, or a time [earliest].")
 @click.option("--until", help="Stop before this: an offset, a time, or latest.")
 @click.option("--partition", type=click.IntRange(min=0), help="This partition only.")
-@click.option("--key", "keys", multiple=True, metavar="VALUE", help="This key only; COLUMN=VALUE of a key of several.")
+@click.option(
+    "--key", "keys", multiple=True, metavar="VALUE", help="This key only; COLUMN=VALUE for each column of a longer key."
+)
 @click.option("--where", metavar="CONDITION", help="Only records for which this Spark SQL condition is true.")
-@click.option("--limit", type=click.IntRange(min=0), help="So many records at most.")
+@click.option("--limit", type=click.IntRange(min=0), help="At most this many records.")
 @click.option("--follow", is_flag=True, help="Wait for more at the end, until Ctrl-C.")
 @click.option("--format", "form", type=_FORMATS, default="json", help="JSON lines, or CSV with a header [json].")
 @click.option("--offsets", is_flag=True, help="Add the columns _partition, _offset and _time.")
 @log_options
 @json_option
-def consume(name: str, *, log: Path | None, app: str | None, **options: Any) -> None:
+def consume(name: str, *, log_folder: Path | None, app: str | None, **options: Any) -> None:
     """Print the records of the topic NAME: a JSON object a line, or CSV; what `produce` reads back.
 
     A tombstone is its key with "_deleted": true. A condition may use _partition, _offset, _time and _deleted too.
     """
     if options["as_json"] and options["form"] == "csv":
         raise click.UsageError("--json and --format csv exclude each other")
-    with open_log(log, app) as found:
-        topic = find(found, name)
-        reading = Reading(
+    with open_log(log_folder, app) as log:
+        topic = find(log, name)
+        request = ConsumeRequest(
             topic=topic,
             start=options["start"],
             until=options["until"],
@@ -122,8 +128,8 @@ def consume(name: str, *, log: Path | None, app: str | None, **options: Any) -> 
             follow=options["follow"],
             offsets=options["offsets"],
         )
-        with Picked(topic, keys=options["keys"], where=options["where"]) as picked:
-            consumed(reading, picked, options["form"], sys.stdout)
+        with RecordFilter(topic, keys=options["keys"], where=options["where"]) as record_filter:
+            write_records(request, record_filter, options["form"], sys.stdout)
 
 
 @topics.command(epilog=example("headrace topics delete clicks --yes"))
@@ -131,17 +137,17 @@ def consume(name: str, *, log: Path | None, app: str | None, **options: Any) -> 
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @log_options
 @json_option
-def delete(name: str, *, yes: bool, log: Path | None, app: str | None, as_json: bool) -> None:
+def delete(name: str, *, yes: bool, log_folder: Path | None, app: str | None, as_json: bool) -> None:
     """Delete the topic NAME with all its records, after asking."""
-    with open_log(log, app) as found:
-        topic = find(found, name)
+    with open_log(log_folder, app) as log:
+        topic = find(log, name)
         rows = sum(topic.end_offsets().values()) - sum(topic.start_offsets().values())
         if not yes:
-            note(f"Deleting the topic {name} in {found.path} destroys its {counted(rows, 'row')}.")
+            note(f"Deleting the topic {name} in {log.path} destroys its {counted(rows, 'row')}.")
             if not sys.stdin.isatty():
-                raise NotConfirmed("there is no one to ask", hint=f"headrace topics delete {name} --yes")
+                raise NotConfirmed("nobody can be asked to confirm it", hint=f"headrace topics delete {name} --yes")
             click.confirm("Go on?", abort=True, err=True)
-        found.delete_topic(name)
+        log.delete_topic(name)
     if as_json:
         say_json({"topic": name, "deleted": True, "rows": rows})
     else:

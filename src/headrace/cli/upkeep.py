@@ -1,4 +1,4 @@
-"""`headrace topics compact`, `clean` and `verify`: what keeps a log small, and what tells that it is whole."""
+"""`headrace topics compact`, `clean` and `verify`: keep a log small, and check that it is intact."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Damaged(OutsideError):
-    """Files of a log are not what was written."""
+    """Files of a log differ from what was written."""
 
     condition = "DAMAGED"
 
@@ -30,10 +30,10 @@ class Damaged(OutsideError):
 @click.argument("name")
 @log_options
 @json_option
-def compact(name: str, *, log: Path | None, app: str | None, as_json: bool) -> None:
-    """Compact the topic NAME now: of each key the last record stays. Readers and writers go on."""
-    with open_log(log, app) as found:
-        done = {name: find(found, name).compact()}
+def compact(name: str, *, log_folder: Path | None, app: str | None, as_json: bool) -> None:
+    """Compact the topic NAME now: the last record of each key stays. Readers and writers continue."""
+    with open_log(log_folder, app) as log:
+        done = {name: find(log, name).compact()}
     _say(done, as_json=as_json)
 
 
@@ -41,10 +41,10 @@ def compact(name: str, *, log: Path | None, app: str | None, as_json: bool) -> N
 @click.argument("names", nargs=-1)
 @log_options
 @json_option
-def clean(names: tuple[str, ...], *, log: Path | None, app: str | None, as_json: bool) -> None:
+def clean(names: tuple[str, ...], *, log_folder: Path | None, app: str | None, as_json: bool) -> None:
     """Apply the rules of the topics NAMES, by default of all: retention, compaction where it pays, the archive."""
-    with open_log(log, app) as found:
-        done = {topic.name: topic.clean() for topic in _named(found, names)}
+    with open_log(log_folder, app) as log:
+        done = {topic.name: topic.clean() for topic in _named(log, names)}
     _say(done, as_json=as_json)
 
 
@@ -52,16 +52,18 @@ def clean(names: tuple[str, ...], *, log: Path | None, app: str | None, as_json:
 @click.argument("names", nargs=-1)
 @log_options
 @json_option
-def verify(names: tuple[str, ...], *, log: Path | None, app: str | None, as_json: bool) -> None:
+def verify(names: tuple[str, ...], *, log_folder: Path | None, app: str | None, as_json: bool) -> None:
     """Check every checksum and rule of the topics NAMES, by default of all; exit 1 says what is damaged, and where.
 
-    Reads all files anew and changes nothing.
+    It reads every file and changes nothing.
     """
-    with open_log(log, app) as found:
-        path = found.path
-        checked = {topic.name: topic.verify() for topic in _named(found, names)}
+    with open_log(log_folder, app) as log:
+        path = log.path
+        checked = {topic.name: topic.verify() for topic in _named(log, names)}
     count = sum(map(len, checked.values()))
-    rows: list[dict[str, Any]] = [{"topic": name} | asdict(each) for name, some in checked.items() for each in some]
+    rows: list[dict[str, Any]] = [
+        {"topic": name} | asdict(finding) for name, findings in checked.items() for finding in findings
+    ]
     if as_json:
         say_json({"topics": list(checked), "whole": not rows, "findings": rows})
     elif rows:
@@ -69,11 +71,11 @@ def verify(names: tuple[str, ...], *, log: Path | None, app: str | None, as_json
     else:
         say(f"{counted(len(checked), 'topic')} in {path}: whole")
     if rows:
-        bad = ", ".join(name for name, some in checked.items() if some)
+        bad = ", ".join(name for name, findings in checked.items() if findings)
         raise Damaged(
             f"{counted(count, 'spot')} of the log {path} {'is' if count == 1 else 'are'} damaged, in: {bad}",
-            detail="What can be read is served; of a damaged batch nothing is.",
-            hint="Restore the files named from a copy, or read on behind the offsets named.",
+            detail="Intact batches are served; a damaged batch is not.",
+            hint="Restore the files named from a copy, or continue reading after the offsets named.",
         )
 
 
@@ -83,19 +85,19 @@ def _named(log: Log, names: tuple[str, ...]) -> list[Topic]:
 
 def _say(done: dict[str, Cleaned], *, as_json: bool) -> None:
     if as_json:
-        say_json([{"topic": name} | asdict(each) for name, each in done.items()])
+        say_json([{"topic": name} | asdict(cleaned) for name, cleaned in done.items()])
         return
-    for name, each in done.items():
-        say(f"topic {name}: {'; '.join(_told(each)) or 'nothing to do'}")
+    for name, cleaned in done.items():
+        say(f"topic {name}: {'; '.join(_cleaning_lines(cleaned)) or 'nothing to do'}")
 
 
-def _told(done: Cleaned) -> list[str]:
-    told = []
-    if done.segments_dropped:
-        told.append(f"{counted(done.segments_dropped, 'segment')} dropped ({sized(done.bytes_dropped)})")
-    if done.bytes_before:
-        size = f"{sized(done.bytes_before)} -> {sized(done.bytes_after)}"
-        told.append(f"{counted(done.records_removed, 'record')} compacted away ({size})")
-    if done.segments_archived:
-        told.append(f"{counted(done.segments_archived, 'segment')} archived ({sized(done.bytes_archived)})")
-    return told
+def _cleaning_lines(cleaned: Cleaned) -> list[str]:
+    lines = []
+    if cleaned.segments_dropped:
+        lines.append(f"{counted(cleaned.segments_dropped, 'segment')} dropped ({sized(cleaned.bytes_dropped)})")
+    if cleaned.bytes_before:
+        size = f"{sized(cleaned.bytes_before)} -> {sized(cleaned.bytes_after)}"
+        lines.append(f"{counted(cleaned.records_removed, 'record')} compacted away ({size})")
+    if cleaned.segments_archived:
+        lines.append(f"{counted(cleaned.segments_archived, 'segment')} archived ({sized(cleaned.bytes_archived)})")
+    return lines

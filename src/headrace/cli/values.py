@@ -1,4 +1,4 @@
-"""Values between columns and text: what stands in a table's cell, in JSON, in CSV, and back again."""
+"""Values as text: in a table for people, in JSON, in CSV, and read back from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TRUE, _FALSE = {"true", "t", "1", "yes"}, {"false", "f", "0", "no"}
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON can hold it, without loss: `from_json` reads it back."""
+    """Return a value as JSON, without loss: `from_json` reads it back."""
     if isinstance(value, str | int | bool) or value is None:
         return value
     if isinstance(value, float):
@@ -47,15 +47,15 @@ def _iso(value: datetime) -> str:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as the text of a CSV cell; null is nothing."""
+    """Return a value as the text of a CSV cell; null is the empty text."""
     if value is None:
         return ""
-    made = plain(value)
-    return made if isinstance(made, str) else json.dumps(made, ensure_ascii=False)
+    json_value = plain(value)
+    return json_value if isinstance(json_value, str) else json.dumps(json_value, ensure_ascii=False)
 
 
 def shown(value: Any) -> str:
-    """Return a value as a person likes to read it."""
+    """Return a value as text for people."""
     if value is None:
         return "-"
     if isinstance(value, datetime):
@@ -68,7 +68,7 @@ def shown(value: Any) -> str:
 
 
 def sized(size: int) -> str:
-    """Return a number of bytes as a person likes to read it: `1.2 MB`."""
+    """Return a number of bytes as text for people: `1.2 MB`."""
     amount = float(size)
     for unit in ("B", "kB", "MB", "GB"):
         if amount < 1000:  # noqa: PLR2004 -- decimal units
@@ -78,7 +78,7 @@ def sized(size: int) -> str:
 
 
 def as_duration(micros: int) -> str:
-    """Return a duration in one unit where one fits, as people give it: `30 days`, not weeks and days."""
+    """Return a duration in microseconds as text, in one unit where one fits: `30 days`, not weeks and days."""
     for unit, name in ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")):
         count, rest = divmod(micros, unit * MICROS)
         if count and not rest:
@@ -87,16 +87,21 @@ def as_duration(micros: int) -> str:
 
 
 def as_bytes(text: str) -> int:
-    """Return the bytes that a text means: `1000000`, `10 MB`, `1.5GB`; raises ValueError where it means none."""
+    """Return a number of bytes from text: `1000000`, `10 MB`, `1.5GB`.
+
+    Raises:
+        ValueError: the text is not a size.
+
+    """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKMGT]?)B?\s*", text)
     if found is None:
-        raise ValueError(f"{text!r} is no number of bytes; say it like 500MB or 10GB")
+        raise ValueError(f"{text!r} is not a number of bytes; write it like 500MB or 10GB")
     scale: int = 1000 ** " kMGT".index(found[2].replace("K", "k") or " ")
     return round(float(found[1]) * scale)
 
 
 def from_json(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """Return what brings a JSON value to what a column of this type takes, None if nothing needs to be done."""
+    """Return a function from a JSON value to one that a column of this type takes; None if none is needed."""
     if pa.types.is_binary(kind):
         return lambda value: _bytes(value) if isinstance(value, str) else value
     if pa.types.is_floating(kind):
@@ -108,9 +113,9 @@ def from_json(kind: pa.DataType) -> Callable[[Any], Any] | None:
 
 
 def from_text(kind: pa.DataType) -> Callable[[str], Any]:
-    """Return what reads a CSV cell for a column of this type; nothing is null.
+    """Return a function from the text of a CSV cell to a value of this type; the empty text is null.
 
-    The function raises ValueError where the text is no such value.
+    The function raises ValueError for a text that is not such a value.
     """
     read = _reader(kind)
     return lambda text: None if text == "" else read(text)
@@ -127,7 +132,7 @@ def _reader(kind: pa.DataType) -> Callable[[str], Any]:
         return _bytes
     if pa.types.is_nested(kind):
         return json.loads
-    return lambda text: text  # texts, and what the log reads from text: times, dates, decimals
+    return lambda text: text  # texts, and types that the log converts itself: times, dates, decimals
 
 
 def _boolean(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""`headrace views`: the tables that an app serves, as of its last whole epoch."""
+"""`headrace views`: the tables that an app serves, as of its last complete epoch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOOK_SECONDS = 0.5
 
 @click.group(cls=Commands)
 def views() -> None:
-    """List and show the views of an app; they can be read while it runs, and show whole epochs."""
+    """List and show the views of an app; they can be read while it runs, and always show a complete epoch."""
 
 
 @views.command("list", epilog=example("headrace views list --app app.py"))
@@ -35,13 +35,13 @@ def views() -> None:
 def list_(*, storage: Path | None, app: str | None, as_json: bool) -> None:
     """List the views: their keys, rows and columns."""
     with open_views(storage, app).snapshot() as now:
-        found = {name: now.describe(name) for name in now.names()}
+        described = {name: now.describe(name) for name in now.names()}
     rows = [
-        {"view": name, "rows": each.rows, "key": _key(each.key), "columns": to_ddl(each.schema)}
-        for name, each in found.items()
+        {"view": name, "rows": view.rows, "key": _key(view.key), "columns": to_ddl(view.schema)}
+        for name, view in described.items()
     ]
     if as_json:
-        say_json([row | {"key": found[row["view"]].key} for row in rows])  # type: ignore[index] # the name is a text
+        say_json([row | {"key": described[row["view"]].key} for row in rows])  # type: ignore[index] # the name is a text
     elif rows:
         say_rows(rows, ["view", "rows", "key", "columns"])
     else:
@@ -59,7 +59,7 @@ def _key(key: tuple[str, ...] | None) -> str:
 )
 @click.argument("name")
 @storage_options
-@click.option("--limit", type=click.IntRange(min=0), help="Show so many rows at most.")
+@click.option("--limit", type=click.IntRange(min=0), help="Show at most this many rows.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header.")
 @click.option("--watch", is_flag=True, help="Show it again whenever an epoch has changed it, until Ctrl-C.")
 @json_option
@@ -81,7 +81,7 @@ def show(
 def _watch(source: SqliteViews, name: str, limit: int | None, style: str) -> None:
     stop, seen = Stop(quiet=True), None
     with stop.listening():
-        while not stop.told:
+        while not stop.requested:
             with source.snapshot() as now:
                 if now.applied() != seen:
                     if on_terminal() and style == "table":

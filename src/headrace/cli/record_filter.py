@@ -1,4 +1,4 @@
-"""Which records of a topic are shown: those of a key, and those that meet a condition in Spark SQL."""
+"""Which records of a topic are shown: those of a key, and those for which a Spark SQL condition is true."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class ConditionFailed(PlanError):
     condition = "CONDITION_FAILED"
 
 
-class Picked:
-    """Keeps the records of a key that meet a condition; a context manager, since DuckDB computes the condition."""
+class RecordFilter:
+    """Keeps the records of a key for which a condition is true. A context manager: it holds a DuckDB connection."""
 
     def __init__(self, topic: Topic, *, keys: Sequence[str], where: str | None) -> None:
         self._keys = _key(topic, keys) if keys else {}
@@ -48,8 +48,8 @@ class Picked:
         if self._duck is not None:
             self._duck.close()
 
-    def of(self, rows: pa.Table) -> pa.Table:
-        """Return the rows that are picked, in their order; `rows` has the topic's columns and `SYSTEM`.
+    def apply(self, rows: pa.Table) -> pa.Table:
+        """Return the rows that pass, in their order; `rows` has the topic's columns and those of `SYSTEM`.
 
         Raises:
             ConditionFailed: the condition cannot be computed for one of them.
@@ -61,36 +61,36 @@ class Picked:
             return rows
         needed = rows.select(sorted(self._where.columns) or ["_offset"])
         try:
-            met = self._duck.arrow(
-                f"SELECT coalesce(({self._where.sql}), false) AS met FROM {self._duck.register(needed)}"
+            passed = self._duck.arrow(
+                f"SELECT coalesce(({self._where.sql}), false) AS passed FROM {self._duck.register(needed)}"
             )
         except duckdb.Error as error:
             raise ConditionFailed(
                 f"--where {self._where.text!r} failed: {str(error).splitlines()[0]}",
-                hint="Guard it: try_cast, nullif, or a test before it.",
+                hint="Guard it with try_cast, nullif or a test before it.",
             ) from None
         finally:
             self._duck.forget()
-        return rows.filter(met.column("met"))
+        return rows.filter(passed.column("passed"))
 
 
-def _key(topic: Topic, given: Sequence[str]) -> dict[str, pa.Scalar]:
-    """Return the value of each key column that was given."""
+def _key(topic: Topic, texts: Sequence[str]) -> dict[str, pa.Scalar]:
+    """Return the value of each key column that `--key` names."""
     if not topic.key:
-        raise PlanError(f"the topic {topic.name} has no key", hint='Say --where "column = value" instead.')
-    made = {}
-    for text in given:
-        name, told, value = text.partition("=")
+        raise PlanError(f"the topic {topic.name} has no key", hint='Use --where "column = value" instead.')
+    values = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
         if len(topic.key) == 1 and name not in topic.key:
-            name, told, value = topic.key[0], "=", text
-        if not told or name not in topic.key:
+            name, equals, value = topic.key[0], "=", text
+        if not equals or name not in topic.key:
             raise PlanError(
                 f'--key "{text}" names no column of the key of {topic.name}, which is {", ".join(topic.key)}',
-                hint=did_you_mean(name, topic.key) or f"Say it like --key {topic.key[0]}=VALUE.",
+                hint=did_you_mean(name, topic.key) or f"Write --key {topic.key[0]}=VALUE.",
             )
         kind = topic.schema.field(name).type
         try:
-            made[name] = to_array([from_text(kind)(value)], kind)[0]
+            values[name] = to_array([from_text(kind)(value)], kind)[0]
         except (ValueError, TypeError, ArithmeticError, pa.ArrowException, HeadraceError) as error:
-            raise PlanError(f'--key "{text}" is no {type_name(kind)}: {error}') from None
-    return made
+            raise PlanError(f'--key "{text}" is not a value of type {type_name(kind)}: {error}') from None
+    return values
