@@ -18,12 +18,19 @@ CHECKOUT = Path(__file__).parent.parent
 
 # a slow machine is no failure; a failure prints what replays it
 settings.register_profile("house", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("prove", settings.get_profile("house"), max_examples=1000)
 settings.load_profile("house")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--prove` runs the long cases, and only those: see `make prove`."""
-    parser.addoption("--prove", action="store_true", help="run the cases marked `prove`, and only those")
+    """`--prove` runs the long cases, and random tests with many examples, and nothing else: see `make prove`."""
+    parser.addoption("--prove", action="store_true", help="run what is marked `prove`, and random tests for longer")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw many examples with `--prove`: test modules read the profile when they are imported."""
+    if config.getoption("--prove"):
+        settings.load_profile("prove")
 
 
 # JVMs of tests compute little and much of it once: compiling it twice takes longer than it saves
@@ -53,22 +60,44 @@ def data() -> Path:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Choose between fast and long cases, and keep what needs Spark in one worker, so that they share a session.
 
-    Cases marked `prove` run with `--prove`, or when the command line names a test or the marker. A test that starts
-    its own Spark in another process may say so with an `xdist_group` of its own.
+    A test of both carriers runs in process; on Spark it is a long case, unless `on_spark` says that it is a fast one
+    (with arguments: its cases whose ids contain one of them). Long cases run with `--prove`, or when the command line
+    names a test or the marker. A test that starts its own Spark in another process may have its own `xdist_group`.
     """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
         if item.get_closest_marker("spark") is not None and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("spark"))
+        if _carried_by_spark(item) and not _fast_on_spark(item):
+            item.add_marker("prove")
     _choose(config, items)
+
+
+def _carried_by_spark(item: pytest.Item) -> bool:
+    case = getattr(item, "callspec", None)
+    return case is not None and "spark" in case.params.values()
+
+
+def _fast_on_spark(item: pytest.Item) -> bool:
+    marker = item.get_closest_marker("on_spark")
+    return marker is not None and (not marker.args or any(part in item.name for part in marker.args))
 
 
 def _choose(config: pytest.Config, items: list[pytest.Item]) -> None:
     prove = config.getoption("--prove")
     if not prove and ("prove" in config.option.markexpr or any("::" in argument for argument in config.args)):
         return
-    others = [item for item in items if (item.get_closest_marker("prove") is not None) is not prove]
-    if others:
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if (item.get_closest_marker("prove") is not None) is prove]
+    wanted = [item for item in items if (_is_long(item) or _is_random(item) if prove else not _is_long(item))]
+    kept = set(wanted)
+    if len(wanted) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = wanted
+
+
+def _is_long(item: pytest.Item) -> bool:
+    return item.get_closest_marker("prove") is not None
+
+
+def _is_random(item: pytest.Item) -> bool:
+    return getattr(getattr(item, "obj", None), "is_hypothesis_test", False)

@@ -63,6 +63,7 @@ def test_in_order_but_for_23_seconds_nothing_is_late(cars, by_hour, ends, emit):
         same(driver.view("trips"), by_hour)
 
 
+@pytest.mark.on_spark("changes")
 @pytest.mark.parametrize("emit", ["changes", "final"])
 def test_hours_equal_the_batch_on_both_carriers(drive, cars, by_hour, emit):
     driver = drive(app_of(hr.tumbling("1 hour", grace="10 seconds"), emit, out_of_order="13 seconds"))

@@ -242,6 +242,7 @@ class Kept:
         self.epochs[epoch] = rows.to_pylist()
 
 
+@pytest.mark.on_spark
 def test_a_sink_of_ones_own_gets_each_epoch_with_weights(drive):
     app, table, stream = hr.App("sinks"), Kept(), Kept()
     stream.name = "stream"
@@ -300,6 +301,7 @@ def test_a_row_goes_to_the_first_branch_that_it_meets(drive):
     }
 
 
+@pytest.mark.on_spark
 def test_a_union_joins_levels(drive):
     """A source together with the changes of a table that is a level below it."""
     app = hr.App("union")
@@ -325,6 +327,7 @@ def test_a_union_joins_levels(drive):
     assert len(driver.read("all")) == sum(got.values())
 
 
+@pytest.mark.on_spark
 def test_a_function_over_batches_may_drop_and_make_rows(drive):
     def twice(table):
         kept = table.filter(pa.compute.greater(table.column("v"), 1))

@@ -167,6 +167,7 @@ def test_fewer_columns_than_the_topic_has_are_enough(tmp_path):
 # ---- functions of the user's ----
 
 
+@pytest.mark.on_spark
 @pytest.mark.parametrize("carrier", ["in process", pytest.param("spark", marks=pytest.mark.spark)])
 def test_a_function_that_raises_is_shown_with_its_file_and_line(carrier, request, tmp_path):
     if carrier == "spark":
@@ -266,6 +267,7 @@ def test_a_function_that_gives_something_else_is_refused(function, what):
 # ---- event times ----
 
 
+@pytest.mark.on_spark
 @pytest.mark.parametrize("carrier", ["in process", pytest.param("spark", marks=pytest.mark.spark)])
 def test_records_without_an_event_time_become_dead_letters_and_are_counted(carrier, request):
     if carrier == "spark":
@@ -295,6 +297,7 @@ def test_the_status_counts_dead_letters(tmp_path):
     assert status["lag"] == 0
 
 
+@pytest.mark.on_spark
 @pytest.mark.parametrize("carrier", ["in process", pytest.param("spark", marks=pytest.mark.spark)])
 def test_on_error_fail_stops_and_nothing_is_lost_when_it_is_switched_back(carrier, request, tmp_path):
     if carrier == "spark":
@@ -429,6 +432,7 @@ def test_after_a_failed_expression_a_guarded_one_goes_on(tmp_path):
 # ---- odd, and right ----
 
 
+@pytest.mark.on_spark
 def test_odd_names_and_values_come_through(drive):
     app = hr.App("odd")
     rows = app.stream(

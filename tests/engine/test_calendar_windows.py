@@ -149,6 +149,7 @@ def test_windows_stand_where_the_calendar_says(window, expected):
         assert spans(driver.view("counts")) == [(paris(start), paris(end), 1) for start, end in expected]
 
 
+@pytest.mark.on_spark
 def test_an_hour_that_the_clock_shows_twice_is_one_window(drive):
     driver = drive(counting(hr.tumbling("1 hour", grace="0 s", timezone="Europe/Paris")))
     driver.send("t", *({"k": "a", "at": f"2026-10-25 0{hour}:30"} for hour in range(3)))

@@ -36,6 +36,7 @@ def short(rows):
     return sorted((each["k"] or "-", each["v"], round(each["at"].timestamp())) for each in rows)
 
 
+@pytest.mark.on_spark
 def test_of_one_epoch_the_first_in_event_time_passes(drive):
     """However it was read; and across epochs the one that came first, though its time is later."""
     driver = drive(deduped(out_of_order="1 minute"))

@@ -109,6 +109,7 @@ def half(values):
 # ---- scalar functions ----
 
 
+@pytest.mark.on_spark
 def test_a_function_stands_in_every_verb(drive):
     app, rows = app_of(("half", half, "double", {"takes": "double"}), ("loud", pc.utf8_upper, "string"))
     rows.select("k", x="half(v) + half(half(v))").to_topic("selected")
@@ -337,6 +338,7 @@ def test_a_method_that_fails_is_named(wrong, what, detail):
     assert detail in error.value.detail
 
 
+@pytest.mark.on_spark
 def test_an_aggregate_that_fails_arrives_once_on_both_carriers(drive):
     app, rows = app_of(("mine", _Total("add"), "bigint"))
     rows.group_by("k").agg(x="mine(v)").named("totals").to_view("out")

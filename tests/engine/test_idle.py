@@ -33,6 +33,7 @@ def counting(*topics, emit="final", partitions=1, **options):
     return app
 
 
+@pytest.mark.on_spark
 def test_windows_close_when_nothing_comes_any_more(drive):
     """Once the source is idle its watermark goes on with the clock, by steps of `idle_after`."""
     driver = drive(counting("t", idle_after="2 s"))

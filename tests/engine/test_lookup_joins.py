@@ -176,6 +176,7 @@ def test_null_meets_nothing_on_either_side():
 # ---- what comes out ----
 
 
+@pytest.mark.on_spark
 def test_rows_come_out_in_the_order_of_the_stream(drive):
     """However the table is built, and however large either side is."""
     driver = drive(app_of("left"), shards=1)

@@ -108,6 +108,7 @@ def test_state_goes_on_after_forgetting_and_a_restart(driver):
     assert users(driver)[7] == (4, None, [None] * 4)
 
 
+@pytest.mark.on_spark
 def test_both_carriers_keep_tokens_alone(drive, tmp_path):
     driver = drive(shop(), storage=tmp_path / "storage", shards=2)
     send(driver)

@@ -59,6 +59,7 @@ def test_a_clock_that_is_wrong_is_corrected_and_what_it_said_is_kept(drive):
     assert counts(driver) == [(at(-20), 1), (at(-10), 3)]
 
 
+@pytest.mark.on_spark
 def test_the_watermark_is_of_corrected_times(drive):
     """The log's time index knows what the device said; the watermark must not."""
     driver = drive(counting())

@@ -46,6 +46,7 @@ def counting(gap=3, grace=10, emit="changes"):
     return app
 
 
+@pytest.mark.on_spark
 def test_sessions_grow_merge_and_part(drive):
     """Gap 3, grace 10: green 0, 6, blue 2; green 3 merges; blue 5 extends; green 11 is another session."""
     driver = drive(counting(), shards=2)

@@ -109,6 +109,7 @@ def test_rows_of_one_time_are_in_the_same_windows():
         assert windows_of(driver.view("slides")) == [("a", "-5 to 0", 3, [1, 2, 3])]
 
 
+@pytest.mark.on_spark
 def test_a_row_opens_its_window_and_changes_those_that_have_it(drive):
     """What it leaves as it was is not given out again."""
     driver = drive(sliding(grace=100), shards=2)
@@ -195,6 +196,7 @@ def test_a_row_is_late_once_no_window_could_hold_it_and_be_open(drive, emit):
     assert (totals["rows_in"], totals["late"], totals["partly_late"]) == (4, 1, 1)
 
 
+@pytest.mark.on_spark
 def test_late_rows_make_no_windows(drive):
     """The window behind a late row is not there either: it is what is left when the row drops out."""
     driver = drive(sliding(size=5, grace=0), shards=2)

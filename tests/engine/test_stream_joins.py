@@ -63,6 +63,7 @@ def test_the_vectors_in_one_epoch(how):
         assert short(driver.read("out")) == sorted(pair for when in (80, 100, None) for pair in alone(how, when))
 
 
+@pytest.mark.on_spark
 def test_both_carriers_give_the_same(drive):
     driver = drive(joined("full"))
     for second, side, value, _ in VECTOR[:6]:

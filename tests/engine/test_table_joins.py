@@ -61,6 +61,7 @@ def send(driver, second, side, value):
         driver.send(side, {"k": 1, ("a" if side == "l" else "b"): value, "at": at(second)})
 
 
+@pytest.mark.on_spark("full")
 @pytest.mark.parametrize(("how", "column"), [("inner", 3), ("left", 4), ("full", 5)])
 def test_the_vector_of_tables_with_one_key(drive, how, column):
     """Each change shows at once, as the old row withdrawn and the new one given, at the time of the change."""
@@ -231,6 +232,7 @@ def test_a_condition_decides_beside_the_keys_who_is_alone():
 # ---- what sides there are ----
 
 
+@pytest.mark.on_spark
 def test_two_windowed_tables_meet_on_key_and_window(drive):
     """A click-through rate of each minute, without a join of streams; late rows correct both."""
     app = hr.App("windows")

@@ -50,6 +50,7 @@ def users_app(**options):
 # ---- order ----
 
 
+@pytest.mark.on_spark
 def test_the_last_record_of_a_key_wins_in_the_order_of_offsets(drive):
     """Through an exchange, in more rows than one task of Spark reads, of which a partition has several."""
     app = hr.App("order")

@@ -78,6 +78,7 @@ def places(driver):
     return [(each["g"], each["place"], each["k"], each["v"]) for each in driver.view("best")]
 
 
+@pytest.mark.on_spark
 def test_only_rows_that_enter_leave_or_move_come_out(drive):
     app, sink = ranking()
     driver = drive(app)

@@ -73,6 +73,7 @@ def test_the_vector_in_whatever_order_an_epoch_an_input(permuted):
         assert sorted(priced(driver)) == [(1, 1.14), (2, 1.10)]
 
 
+@pytest.mark.on_spark("left")
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_the_vector_all_in_one_epoch(drive, how):
     driver = drive(app_of(how))

@@ -66,6 +66,7 @@ def places(driver):
     return [(each["g"], each["window_start"], each["place"], each["k"]) for each in driver.view("best")]
 
 
+@pytest.mark.on_spark
 def test_the_first_of_each_window_come_out_and_are_corrected_until_it_closes(drive):
     app, _ = ranking(hr.tumbling("10 minutes", grace="2 minutes"))
     driver = drive(app, shards=2)

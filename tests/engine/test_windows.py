@@ -83,6 +83,7 @@ def test_grace_takes_rows_until_the_watermark_reaches_end_and_grace(drive):
     assert driver.read("late") == [{"k": "too late", "at": clock("09:58")}]
 
 
+@pytest.mark.on_spark
 def test_a_correction_withdraws_and_emits_again(drive):
     driver = drive(counting(hr.tumbling("1 hour", grace="10 minutes")))
     driver.send("t", {"at": clock("09:30")})
@@ -92,6 +93,7 @@ def test_a_correction_withdraws_and_emits_again(drive):
     assert [row["n"] for row in driver.read("counts")] == [1, 2]
 
 
+@pytest.mark.on_spark
 def test_final_gives_one_result_a_window_at_end_and_grace(drive):
     """The case to keep: "alert when count < 3 in an hour" is wrong on every early result."""
     driver = drive(counting(hr.tumbling("1 hour", grace="10 minutes"), emit="final"))
@@ -215,6 +217,7 @@ def test_the_watermark_delay_and_grace_are_two_numbers(drive):
     assert driver.late("counts") == [{"k": None, "at": at(3000)}]
 
 
+@pytest.mark.on_spark
 def test_rows_in_order_are_never_late_however_unevenly_partitions_are_read(drive):
     """The watermark is the least over the partitions, and an epoch is judged by the one before it."""
     driver = drive(counting(hr.tumbling("1 s", grace="0 s"), partitions=2))
