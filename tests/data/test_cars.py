@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from replaying import MICROS, batch, counted, cuts, late, replay, same, shown
 
 import headrace as hr
+from budget import examples
 from headrace.testing import Driver
 
 pytestmark = pytest.mark.spark
@@ -21,7 +22,7 @@ TRIPS = {
     "places": "count(distinct place)",
     "last": "max_by(place, nr)",
 }
-few = settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=examples(2), deadline=None, suppress_health_check=list(HealthCheck))
 SUBSET = 400
 MINUTE = 60 * MICROS
 
@@ -72,7 +73,7 @@ def test_hours_equal_the_batch_on_both_carriers(drive, cars, by_hour, emit):
     same(driver.view("trips"), by_hour)
 
 
-@settings(few, max_examples=6)
+@settings(few, max_examples=examples(3))
 @given(order=st.permutations(range(SUBSET)), ends=cuts(SUBSET, most=8), emit=st.sampled_from(["changes", "final"]))
 def test_hopping_windows_equal_the_batch_in_any_order_of_arrival(cars, sliding, order, ends, emit):
     app = app_of(hr.hopping("30 minutes", "10 minutes", grace="2 days"), emit, out_of_order=None)

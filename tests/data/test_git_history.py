@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from replaying import DAY, batch, counted, cuts, late, replay, same, send, shown, tumbling_end
 
 import headrace as hr
+from budget import examples
 from headrace.testing import Driver
 
 pytestmark = pytest.mark.spark
@@ -26,7 +27,7 @@ BY_FOLDER = {
     "last": "max(nr)",
     "newest": "max_by(path, nr)",
 }
-few = settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=examples(2), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def sql(named):
@@ -88,7 +89,7 @@ def folders_app(emit):
     return app
 
 
-@settings(few, max_examples=3)
+@settings(few, max_examples=examples(2))
 @given(ends=cuts(65_690, most=3), emit=st.sampled_from(["changes", "final"]))
 def test_hopping_months_by_folder_equal_the_batch_however_the_history_is_cut(changes, by_folder, ends, emit):
     with Driver(folders_app(emit), shards=2) as driver:
@@ -181,7 +182,7 @@ def sizes(folders):
     return sorted(Counter(row["n"] for row in folders).items())
 
 
-@settings(few, max_examples=2)
+@settings(few, max_examples=examples(2))
 @given(ends=cuts(65_690, most=2))
 def test_the_table_of_files_equals_the_batch_after_every_epoch(spark, changes, upserts, final_state, ends):
     with Driver(tree_app(), shards=2) as driver:

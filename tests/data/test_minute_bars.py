@@ -7,13 +7,14 @@ from hypothesis import HealthCheck, given, settings
 from replaying import batch, current, cuts, replay, same, send
 
 import headrace as hr
+from budget import examples
 from headrace.testing import Driver
 
 pytestmark = pytest.mark.spark
 
 SCHEMA = "key string, symbol string, open double, close double, volume bigint, at timestamp"
 FACTS = {"first": "min_by(open, at)", "last": "max_by(close, at)", "volume": "sum(volume)", "n": "count(*)"}
-few = settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=examples(2), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def app_of(*, table):

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from replaying import batch, current, cuts, replay, same, send
 
 import headrace as hr
+from budget import examples
 from headrace.testing import Driver
 
 pytestmark = pytest.mark.spark
@@ -24,7 +25,7 @@ FACTS = {
     "first": "min(order_date)",
     "newest": "max_by(id, order_date)",
 }
-few = settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=examples(2), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def app_of():

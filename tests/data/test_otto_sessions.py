@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from replaying import cuts, replay, send
 
 import headrace as hr
+from budget import examples
 from headrace.testing import Driver
 
 pytestmark = pytest.mark.spark
@@ -77,7 +78,7 @@ def test_the_count_of_the_gaps_and_of_the_batch_are_one(people, sessions, clicks
     assert spark.sql(query).count() == 144
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(2), deadline=None, suppress_health_check=list(HealthCheck))
 @given(ends=cuts(EVENTS), emit=st.sampled_from(["changes", "final"]))
 def test_144_sessions_however_they_are_cut(clicks, sessions, ends, emit):
     with Driver(app_of(emit, "0 seconds"), shards=2) as driver:
@@ -86,7 +87,7 @@ def test_144_sessions_however_they_are_cut(clicks, sessions, ends, emit):
         assert shown(driver.view("sessions")) == sessions
 
 
-@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(2), deadline=None, suppress_health_check=list(HealthCheck))
 @given(order=st.permutations(range(EVENTS)), ends=cuts(EVENTS), emit=st.sampled_from(["changes", "final"]))
 def test_144_sessions_in_any_order_of_arrival(clicks, sessions, order, ends, emit):
     with Driver(app_of(emit, "100 days"), shards=2) as driver:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from replaying import DAY, batch, counted, current, cuts, late, replay, same, send, shown, shuffled, tumbling_end
 
 import headrace as hr
+from budget import examples
 from headrace.testing import Driver
 
 pytestmark = pytest.mark.spark
@@ -24,7 +25,7 @@ FACTS = {
     "strong": "count_if(mag >= 4.5)",
     "first": "min(at)",
 }
-few = settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=examples(2), deadline=None, suppress_health_check=list(HealthCheck))
 SUBSET = 400
 
 
@@ -72,7 +73,7 @@ def test_days_equal_the_batch_on_both_carriers(drive, quakes, by_day, emit):
     same(driver.view("daily"), by_day)
 
 
-@settings(few, max_examples=6)
+@settings(few, max_examples=examples(3))
 @given(order=st.permutations(range(SUBSET)), ends=cuts(SUBSET, most=8), emit=st.sampled_from(["changes", "final"]))
 def test_hopping_days_equal_the_batch_in_any_order_of_arrival(quakes, hopping, order, ends, emit):
     window = hr.hopping("1 day", "6 hours", grace="40 days", offset="1 hour")
@@ -143,7 +144,7 @@ def check_catalogue(spark, driver, now):
     )
 
 
-@settings(few, max_examples=2)
+@settings(few, max_examples=examples(2))
 @given(ends=cuts(19_406, most=2))
 def test_the_catalogue_with_its_revisions_equals_the_batch_after_every_epoch(spark, reports, ends):
     with Driver(catalogue_app(), shards=2) as driver:

@@ -5,10 +5,30 @@ A scenario sends an epoch's input and runs the epoch with `step(driver, number)`
 
 from __future__ import annotations
 
+import pytest
+
 from headrace.testing import POINTS, Driver
 
-WINDOWED = [*(("changes", point) for point in POINTS), ("final", "after_staging"), ("final", "after_commit")]
-"""Where steps with windows crash: corrected results everywhere, final ones around the commit."""
+
+def points(*fast):
+    """Return the crash points as cases: those named are fast ones, the others are long ones.
+
+    The app of `crashing` crashes at every point in a fast case. Each kind of state crashes at two, so that every point
+    meets two kinds or more.
+    """
+    assert set(fast) <= set(POINTS)
+    return [point if point in fast else pytest.param(point, marks=pytest.mark.prove) for point in POINTS]
+
+
+def windowed_points(changes, final):
+    """Return where steps with windows crash: corrected results everywhere, final ones around the commit.
+
+    One of each is a fast case.
+    """
+    cases = [*(("changes", point) for point in POINTS), ("final", "after_staging"), ("final", "after_commit")]
+    fast = [("changes", changes), ("final", final)]
+    assert set(fast) <= set(cases)
+    return [case if case in fast else pytest.param(*case, marks=pytest.mark.prove) for case in cases]
 
 
 def quietly(driver, number):  # noqa: ARG001 -- an epoch like all

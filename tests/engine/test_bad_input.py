@@ -168,10 +168,7 @@ def test_fewer_columns_than_the_topic_has_are_enough(tmp_path):
 
 
 @pytest.mark.on_spark
-@pytest.mark.parametrize("carrier", ["in process", pytest.param("spark", marks=pytest.mark.spark)])
-def test_a_function_that_raises_is_shown_with_its_file_and_line(carrier, request, tmp_path):
-    if carrier == "spark":
-        request.getfixturevalue("spark")
+def test_a_function_that_raises_is_shown_with_its_file_and_line(carrier, tmp_path):
 
     def broken(table):
         if "bad" in table.column("k").to_pylist():
@@ -268,10 +265,7 @@ def test_a_function_that_gives_something_else_is_refused(function, what):
 
 
 @pytest.mark.on_spark
-@pytest.mark.parametrize("carrier", ["in process", pytest.param("spark", marks=pytest.mark.spark)])
-def test_records_without_an_event_time_become_dead_letters_and_are_counted(carrier, request):
-    if carrier == "spark":
-        request.getfixturevalue("spark")
+def test_records_without_an_event_time_become_dead_letters_and_are_counted(carrier):
     with Driver(counting(), carrier=carrier) as driver:
         driver.send("t", {"k": "a", "at": 1}, {"k": "lost é😀", "v": 7, "at": None}, {"k": "a", "at": 2})
         driver.run()
@@ -298,10 +292,7 @@ def test_the_status_counts_dead_letters(tmp_path):
 
 
 @pytest.mark.on_spark
-@pytest.mark.parametrize("carrier", ["in process", pytest.param("spark", marks=pytest.mark.spark)])
-def test_on_error_fail_stops_and_nothing_is_lost_when_it_is_switched_back(carrier, request, tmp_path):
-    if carrier == "spark":
-        request.getfixturevalue("spark")
+def test_on_error_fail_stops_and_nothing_is_lost_when_it_is_switched_back(carrier, tmp_path):
     with Driver(counting(on_error="fail"), storage=tmp_path, carrier=carrier) as driver:
         driver.send("t", {"k": "a", "at": 1})
         driver.run()

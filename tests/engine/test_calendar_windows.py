@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from budget import examples
 from headrace.testing import Driver
 
 PARIS = ZoneInfo("Europe/Paris")
@@ -174,7 +175,7 @@ DAYS = {"2018-11-03": "America/Sao_Paulo", "2025-11-01": "America/Havana", "2026
 
 
 @pytest.mark.parametrize("emit", ["changes", "final"])
-@settings(max_examples=8)
+@settings(max_examples=examples(4))
 @given(
     day=st.sampled_from(sorted(DAYS)),
     epochs=st.lists(st.lists(st.integers(0, 80), max_size=6), min_size=1, max_size=8),

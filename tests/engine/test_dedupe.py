@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from budget import examples
 from headrace.base.errors import InvalidPlan, InvalidTime, PlanChanged, UnknownColumn, WrongColumnType
 from headrace.testing import POINTS, Driver
 
@@ -178,7 +179,7 @@ class Model:
 events = st.builds(row, st.sampled_from(["a", "b", "c", "é", None]), st.integers(0, 3), st.integers(0, 60))
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(7))
 @given(
     epochs=st.lists(st.lists(events, max_size=6), min_size=1, max_size=10),
     within=st.sampled_from([0, 5, 20]),
@@ -200,7 +201,7 @@ def test_every_epoch_gives_what_the_rule_gives(epochs, within, restarts):
         assert short(driver.late("once")) == short({**each, "at": at(each["at"] / 1000)} for each in late)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(7))
 @given(sent=st.lists(events, min_size=1, max_size=25), cuts=st.lists(st.integers(1, 6), min_size=1, max_size=8))
 def test_with_a_horizon_longer_than_the_input_each_key_passes_once_however_it_is_cut(sent, cuts):
     """The law: the keys that come out are those of the batch query `select distinct k`."""

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from budget import examples
 from headrace.testing import Driver
 
 
@@ -186,7 +187,7 @@ def test_an_idle_source_is_idle_after_a_restart_too():
         assert spans(driver.read("counts")) == [(at(0), 1)]
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(7))
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from([0, 1, 7, 31, 90, -50]), st.integers(0, 2), st.integers(0, 3)),

@@ -9,7 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.base.errors import InvalidPlan, PlanChanged, UnknownColumn, WrongColumnType
-from headrace.testing import POINTS, Driver
+from headrace.testing import Driver
 
 LEFT, RIGHT = "k int, l string, at timestamp", "k int, r string, since timestamp"
 
@@ -426,7 +426,7 @@ def undisturbed():
     return made
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", disturbed.points("after_staging", "before_mark"))
 def test_a_crash_leaves_no_trace_in_a_lookup(undisturbed, point):
     with Driver(crash_app(), shards=2) as driver:
         assert scenario(driver, disturbed.crashing(point, (0, 3))) == undisturbed

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from budget import examples
 from headrace.base.errors import HeadraceError, TopicDiffers
 from headrace.testing import Driver
 
@@ -119,7 +120,7 @@ def test_a_window_over_a_table_goes_by_corrected_times_too():
         assert counts(driver) == [(at(-10), 1), (at(0), 1)]
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(3))
 @given(
     epochs=st.lists(
         st.lists(st.tuples(st.integers(0, 200), st.none() | st.integers(0, 50), st.integers(-3000, 3000)), max_size=5),

@@ -151,10 +151,7 @@ def undisturbed():
     return made
 
 
-@pytest.mark.parametrize(
-    ("emit", "point"),
-    disturbed.WINDOWED,
-)
+@pytest.mark.parametrize(("emit", "point"), disturbed.windowed_points("during_snapshot", "after_staging"))
 def test_a_crash_leaves_no_trace_in_sessions(undisturbed, emit, point):
     """Byte for byte: the epochs are cut alike, so every row stands at its offset."""
     assert played(emit, disturbed.crashing(point, (0, 3, 5))) == undisturbed[emit]
@@ -169,14 +166,14 @@ def test_sessions_are_rebuilt_from_their_files(undisturbed, emit):
 def test_state_of_closed_sessions_is_dropped(emit):
     with Driver(counting(grace=0, emit=emit), shards=2) as driver:
         sizes = []
-        for minute in range(0, 200, 5):
+        for minute in range(0, 100, 5):
             driver.send("t", row("a", minute, minute), row("b", minute, minute))
             driver.run()
             sizes.append(driver._engine.last.counts["sessions"]["state_rows"])
         assert max(sizes) <= 8
         driver.finish()
         assert driver._engine.last.counts["sessions"]["state_rows"] == 0
-        assert len(driver.view("sessions")) == 80
+        assert len(driver.view("sessions")) == 40
 
 
 def test_the_plan_says_what_a_session_keeps():

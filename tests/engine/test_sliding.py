@@ -212,7 +212,7 @@ def test_late_rows_make_no_windows(drive):
 def test_state_that_no_open_window_reaches_is_dropped(emit):
     with Driver(sliding(size=5, grace=1, emit=emit), shards=2) as driver:
         sizes = []
-        for second in range(0, 300, 2):
+        for second in range(0, 120, 2):
             driver.send("t", row("A", second, second % 7), row("B", second, second % 5))
             driver.run()
             sizes.append(driver._engine.last.counts["slides"]["state_rows"])
@@ -261,10 +261,7 @@ def undisturbed():
     return made
 
 
-@pytest.mark.parametrize(
-    ("emit", "point"),
-    disturbed.WINDOWED,
-)
+@pytest.mark.parametrize(("emit", "point"), disturbed.windowed_points("between_topics", "after_commit"))
 def test_a_crash_leaves_no_trace_in_sliding_windows(undisturbed, emit, point):
     """Byte for byte: the epochs are cut alike, so every row stands at its offset."""
     assert played(emit, disturbed.crashing(point, (0, 3, 5))) == undisturbed[emit]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import disturbed
 import pytest
 from two_streams import HOWS, SCHEMA, at, joined, kept, row, short
 
 import headrace as hr
 from headrace.base.errors import SealedColumn
-from headrace.testing import POINTS, Driver
+from headrace.testing import Driver
 
 # ---- who is late, and who is let go when ----
 
@@ -232,7 +233,7 @@ def undisturbed():
     return made
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", disturbed.points("before_staging", "after_commit"))
 def test_a_crash_gives_nothing_twice_and_loses_nothing(undisturbed, point):
     epochs = {"during_snapshot": {0}, "between_topics": {2, 3}}.get(point, {0, 2, 3})
     assert outputs(point, epochs) == undisturbed

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+import disturbed
 import pytest
 
 import headrace as hr
 from headrace.kernels.duck import Duck
-from headrace.testing import POINTS, Driver, check_deltas
+from headrace.testing import Driver, check_deltas
 
 HOWS = ("inner", "left", "right", "full", "semi", "anti")
 
@@ -383,7 +384,7 @@ def never_stopped(folder, epochs):
         return views(driver), [driver.read("inner"), driver.read("full")], {n: c.rows for n, c in checked.items()}
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", disturbed.points("during_commit", "before_views"))
 def test_a_crash_at_any_point_changes_nothing(tmp_path, point):
     """In the first epoch and in a later one; what is handed over again is the same."""
     app, checked = several(tmp_path / "crashed")

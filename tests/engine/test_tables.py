@@ -18,7 +18,7 @@ from headrace.base.errors import (
     UnreadableRecord,
     WrongColumnType,
 )
-from headrace.testing import POINTS, Driver
+from headrace.testing import Driver
 
 USERS = "id int, city string, at timestamp"
 
@@ -298,7 +298,7 @@ def undisturbed():
     return made
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", disturbed.points("during_snapshot", "between_topics"))
 def test_a_crash_leaves_no_trace_in_tables(undisturbed, point):
     with Driver(crash_app(), shards=2) as driver:
         assert crash_scenario(driver, disturbed.crashing(point, (0, 3))) == undisturbed

@@ -8,6 +8,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from budget import examples
 from headrace.testing import Driver
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "timeline.py"
@@ -51,7 +52,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(epochs=st.lists(st.lists(EVENTS, max_size=8), max_size=6))
 def test_after_every_epoch_the_timeline_is_the_join(epochs):
     tweets: dict[int, str] = {}

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from budget import examples
 from headrace.base.errors import (
     InvalidExpression,
     InvalidName,
@@ -24,7 +25,7 @@ from headrace.base.errors import (
     WrongType,
 )
 from headrace.engine.reset import reset
-from headrace.testing import POINTS, Driver
+from headrace.testing import Driver
 
 SCHEMA = "k string, g int, v int, x double, at timestamp"
 COLUMNS = ("k", "g", "v", "x", "at")
@@ -300,7 +301,7 @@ events = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(4))
 @given(
     epochs=st.lists(st.lists(events, max_size=9), min_size=1, max_size=5),
     restarts=st.sets(st.integers(0, 4), max_size=1),
@@ -389,7 +390,7 @@ def undisturbed():
     return outputs()
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", disturbed.points("after_staging", "before_views"))
 def test_a_crash_leaves_no_trace(point, undisturbed):
     """Byte for byte what a run gives that never crashed."""
     assert outputs(disturbed.crashing(point, (0, 2))) == undisturbed

@@ -9,7 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.base.errors import InvalidPlan, PlanChanged, UnknownColumn, WrongColumnType
-from headrace.testing import POINTS, Driver
+from headrace.testing import Driver
 
 ORDERS, RATES = "id int, currency string, at timestamp", "currency string, rate double, since timestamp"
 
@@ -400,7 +400,7 @@ def undisturbed():
     return made
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", disturbed.points("before_staging", "during_commit"))
 def test_a_crash_leaves_no_trace_in_versions(undisturbed, point):
     with Driver(crash_app(), shards=2) as driver:
         assert scenario(driver, disturbed.crashing(point, (2, 4))) == undisturbed

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from budget import examples
 from headrace.base.time import ManualClock
 from headrace.engine.engine import Engine, Settings, no_fault
 from headrace.engine.inprocess import InProcess
@@ -187,7 +188,7 @@ def test_marks_are_not_listed_and_written_once(tmp_path):
     upper.stop()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(data=st.data())
 def test_every_cut_is_between_epochs(tmp_path_factory, data):
     """Several apps append to the same partitions, one of them is in the middle of it; the reader's bounds are any."""

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from budget import examples
 from headrace.base.errors import InvalidPlan
 from headrace.testing import Driver
 
@@ -229,7 +230,7 @@ def _down(value):
 
 @pytest.mark.parametrize("emit", ["changes", "final"])
 @pytest.mark.parametrize("name", WINDOWS)
-@settings(max_examples=4)
+@settings(max_examples=examples(2))
 @given(
     epochs=st.lists(st.lists(events, max_size=9), min_size=1, max_size=5),
     rank=st.sampled_from(["place", None]),
@@ -273,7 +274,7 @@ def test_after_every_epoch_the_deltas_sum_to_the_batch_query_and_hold_nothing_mo
 
 
 @pytest.mark.parametrize("emit", ["changes", "final"])
-@settings(max_examples=4)
+@settings(max_examples=examples(2))
 @given(epochs=st.lists(st.lists(events, max_size=9), min_size=1, max_size=5))
 def test_rows_that_are_withdrawn_leave_the_places_of_their_window(emit, epochs):
     """Over counts of ten minutes, which are corrected and withdrawn at the times of their windows."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from playing import Deltas, play, results
 
 import headrace as hr
+from budget import examples
 from headrace.testing import Driver
 
 pytestmark = pytest.mark.spark
@@ -97,7 +98,7 @@ def same(ours, theirs, keys):
                 assert value == expected, (name, mine, other)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(6), deadline=None, suppress_health_check=list(HealthCheck))
 @given(sent=inputs, sizes=cuts)
 def test_a_group_is_the_same_however_the_input_is_cut(spark, sent, sizes):
     app = hr.App("law")
@@ -130,7 +131,7 @@ SECOND = {
 }
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(6), deadline=None, suppress_health_check=list(HealthCheck))
 @given(sent=inputs, sizes=cuts)
 def test_an_aggregate_of_an_aggregate_withdraws_what_changed(spark, sent, sizes):
     """Groups change their key, empty out and come back; minima go away."""
@@ -179,7 +180,7 @@ def cumulating(size, step, offset=0):
     ],
     ids=str,
 )  # fmt: skip
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(2), deadline=None, suppress_health_check=list(HealthCheck))
 @given(sent=inputs, sizes=cuts)
 def test_windows_are_the_same_however_the_input_is_cut(spark, window, spark_window, emit, sent, sizes):
     app = hr.App("law3")

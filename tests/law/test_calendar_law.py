@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from playing import results
 
 import headrace as hr
+from budget import examples
 
 pytestmark = pytest.mark.spark
 
@@ -58,7 +59,7 @@ def zoned(spark):
 
 
 @pytest.mark.parametrize("name", WINDOWS)
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(2), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     emit=st.sampled_from(["changes", "final"]),
     zone=st.sampled_from(ZONES),

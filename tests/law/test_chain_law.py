@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from budget import examples
 from headrace.testing import Driver
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -121,7 +122,7 @@ def _plain(value):
     return value.timestamp() if isinstance(value, datetime) else value
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(3))
 @given(
     epochs=st.lists(st.lists(events, max_size=8), min_size=1, max_size=4),
     restarts=st.sets(st.integers(0, 3), max_size=1),
@@ -164,7 +165,7 @@ SELECT k, count(*) windows, sum(n) n, max(v) v, min(h.start) AS first FROM best 
 
 
 @pytest.mark.spark
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(2), deadline=None, suppress_health_check=list(HealthCheck))
 @given(epochs=st.lists(st.lists(events, max_size=20), min_size=2, max_size=4))
 def test_the_last_of_five_steps_is_the_batch_query_of_spark(spark, epochs):
     app, sinks = chain()

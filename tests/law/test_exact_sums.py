@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from budget import examples
 from headrace.engine.lowering import lower
 from headrace.kernels.aggregates import exact, superaccumulator
 from headrace.kernels.duck import Duck
@@ -85,7 +86,7 @@ def alike(mine, theirs):
     return mine == theirs or (math.isnan(mine) and math.isnan(theirs))
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(12))
 @given(
     epochs=st.lists(st.lists(any_double, min_size=1, max_size=8), min_size=1, max_size=5),
     stay=st.lists(st.booleans(), min_size=1, max_size=8),
@@ -138,7 +139,7 @@ SPREAD = {"v": "var_pop(x)", "s": "stddev(x)", "n": "count(x)"}
 near_each_other = st.tuples(st.sampled_from([0.0, 1.0, -1e6, 1e9, 1e-6]), st.lists(st.floats(-1, 1), max_size=6))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(10))
 @given(kept=near_each_other, gone=st.lists(doubles.filter(lambda x: abs(x) < 1e140), max_size=6))
 def test_a_variance_is_that_of_the_rows_that_are_there(kept, gone):
     """To nine digits, and none is below 0: also where rows went that were far from the others."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from lookup_rules import GROUPS, LEFT, RIGHT, SECONDS, Case, Replayed, expected, play, send
 
 import headrace as hr
+from budget import examples
 from headrace.testing import Driver
 
 keys, groups, times = st.integers(1, 3), st.sampled_from(GROUPS), st.integers(0, SECONDS - 1)
@@ -19,14 +20,14 @@ parts = st.lists(st.lists(st.one_of(asks, asks, upserts, upserts, deletes), max_
 hows = st.sampled_from(["inner", "left"])
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(6))
 @given(epochs=parts, how=hows, on=st.sampled_from("kg"), where=st.booleans())
 def test_a_lookup_is_its_replay(epochs, how, on, where):
     """By the table's key and by another column, with and without a condition; scripts/random_joins.py plays more."""
     play(Case(on=on, how=how, where=where, epochs=epochs))
 
 
-@settings(max_examples=4)
+@settings(max_examples=examples(2))
 @given(epochs=parts, how=hows)
 def test_rows_without_a_key_are_those_of_the_table_between_epochs(epochs, how):
     """A bag has no changes of a row, so inside an epoch only times that go forward say what is there."""

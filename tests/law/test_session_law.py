@@ -11,6 +11,7 @@ from playing import Deltas, results
 from test_aggregates import EVERY, SCHEMA, batch, cuts, frame, inputs, same
 
 import headrace as hr
+from budget import examples
 from headrace.testing import Driver
 
 QUIET = list(HealthCheck)
@@ -28,7 +29,7 @@ SESSIONS = (
 
 @pytest.mark.spark
 @pytest.mark.parametrize("emit", ["changes", "final"])
-@settings(max_examples=6, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=examples(3), deadline=None, suppress_health_check=QUIET)
 @given(sent=inputs, sizes=cuts)
 def test_sessions_are_the_same_however_the_input_is_cut(spark, emit, sent, sizes):
     """Every aggregate, against sessions in Spark SQL; no delta withdraws what is not there."""
@@ -108,7 +109,7 @@ epochs = st.lists(st.lists(scattered, max_size=8), min_size=1, max_size=8)
 
 @pytest.mark.parametrize("keys", [("k",), ()], ids=["by key", "of all"])
 @pytest.mark.parametrize("emit", ["changes", "final"])
-@settings(max_examples=10, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=examples(5), deadline=None, suppress_health_check=QUIET)
 @given(epochs=epochs, gap=st.integers(1, 6), grace=st.integers(0, 12), drift=st.integers(0, 8), restart=st.booleans())
 def test_every_row_is_in_its_session_or_late_after_every_epoch(emit, keys, epochs, gap, grace, drift, restart):
     """Rows out of order, empty epochs, sessions that close between rows: the rules, one by one, say the same."""
@@ -116,7 +117,7 @@ def test_every_row_is_in_its_session_or_late_after_every_epoch(emit, keys, epoch
 
 
 @pytest.mark.parametrize("emit", ["changes", "final"])
-@settings(max_examples=6, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=examples(3), deadline=None, suppress_health_check=QUIET)
 @given(rows=st.lists(scattered, min_size=1, max_size=20), gap=st.integers(1, 6), grace=st.integers(0, 12))
 def test_one_row_an_epoch_and_all_in_one(emit, rows, gap, grace):
     check(emit, ("k",), [[row] for row in rows], gap, grace, 1)

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from budget import examples
 from headrace.testing import Driver
 
 SCHEMA = "k string, v int, s string, d decimal(8,2), at timestamp"
@@ -40,7 +41,7 @@ row = st.fixed_dictionaries({
     "d": st.sampled_from([None, "1.50", "-2.25", "7.00"]),
     "at": st.integers(0, 60).map(lambda s: START + timedelta(seconds=s)),
 })  # fmt: skip
-few = settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=examples(2), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def lower(values, at):

@@ -17,6 +17,7 @@ from playing import Deltas, results
 from test_aggregates import EVERY, SCHEMA, batch, cuts, frame, inputs, same
 
 import headrace as hr
+from budget import examples
 from headrace.testing import Driver
 
 QUIET = list(HealthCheck)
@@ -27,7 +28,7 @@ SIZE = 6
 
 @pytest.mark.spark
 @pytest.mark.parametrize("emit", ["changes", "final"])
-@settings(max_examples=4, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=examples(2), deadline=None, suppress_health_check=QUIET)
 @given(sent=inputs, sizes=cuts)
 def test_sliding_windows_are_the_same_however_the_input_is_cut(spark, emit, sent, sizes):
     """Every aggregate, against a self-join in Spark; no delta withdraws what is not there."""
@@ -122,7 +123,7 @@ graces = st.integers(0, 12).map(lambda n: n * SECOND)
 
 @pytest.mark.parametrize("keys", [("k",), ()], ids=["by key", "of all"])
 @pytest.mark.parametrize("emit", ["changes", "final"])
-@settings(max_examples=8, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=examples(4), deadline=None, suppress_health_check=QUIET)
 @given(epochs=epochs, size=sizes, grace=graces, drift=st.integers(0, 8), restart=st.booleans())
 def test_every_set_of_rows_is_in_one_window_after_every_epoch(emit, keys, epochs, size, grace, drift, restart):
     """Rows out of order and a microsecond apart, empty epochs, windows that close between rows."""
@@ -130,7 +131,7 @@ def test_every_set_of_rows_is_in_one_window_after_every_epoch(emit, keys, epochs
 
 
 @pytest.mark.parametrize("emit", ["changes", "final"])
-@settings(max_examples=4, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=examples(2), deadline=None, suppress_health_check=QUIET)
 @given(rows=st.lists(scattered, min_size=1, max_size=20), size=sizes, grace=graces)
 def test_one_row_an_epoch_and_all_in_one(emit, rows, size, grace):
     check(emit, ("k",), [[row] for row in rows], size, grace, 1)
@@ -172,7 +173,7 @@ def check(emit, keys, epochs, size, grace, drift, *, restart=False):
 
 
 @pytest.mark.parametrize("emit", ["changes", "final"])
-@settings(max_examples=5, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=examples(2), deadline=None, suppress_health_check=QUIET)
 @given(epochs=epochs, size=sizes)
 def test_sliding_windows_of_corrected_windows_take_back_what_was_corrected(emit, epochs, size):
     """Rows go away again, and with them windows; minima and sets lose a value."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from stream_rules import KEYS, SCHEMA, START, Case, play, random_case
 
 import headrace as hr
+from budget import examples
 from headrace.testing import Driver, check_deltas
 
 HOWS = ["inner", "left", "right", "full"]
@@ -36,7 +37,7 @@ cases = st.builds(
 )
 
 
-@settings(max_examples=8, suppress_health_check=QUIET)
+@settings(max_examples=examples(4), suppress_health_check=QUIET)
 @given(case=cases)
 def test_every_epoch_gives_what_the_rules_give(case):
     """Disorder, late rows, nulls, equal rows, empty epochs: pairs once, who is alone as soon as it is sure."""
@@ -102,7 +103,7 @@ def table(seed, size, *, span, keys):
 
 
 @pytest.mark.parametrize("how", HOWS)
-@settings(max_examples=3, suppress_health_check=QUIET)
+@settings(max_examples=examples(2), suppress_health_check=QUIET)
 @given(
     seed=st.integers(0, 1 << 20),
     within=st.tuples(ends, ends).map(lambda both: tuple(sorted(both))),

@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_joins import HOWS, SHAPES, Case, Join, ask_duckdb, ask_spark, wrong
 
+from budget import examples
+
 JOINS = Join.every()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(7), deadline=None)
 @given(seed=st.integers(0, 10**9), join=st.sampled_from(JOINS))
 def test_any_join_is_that_of_duckdb_after_every_epoch(seed, join):
     assert not wrong([Case.of(seed, join)], ask_duckdb())

@@ -13,6 +13,7 @@ from test_aggregates import EVERY, SCHEMA, batch, frame, same
 from test_aggregates import rows as facts
 
 import headrace as hr
+from budget import examples
 from headrace.testing import Driver
 
 USERS = "id int, city string, n int, tags array<string>, at timestamp"
@@ -98,7 +99,7 @@ def app_of():
     return app, table
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(7), deadline=None)
 @given(sent=changes, sizes=cuts)
 def test_each_verb_is_the_batch_after_every_epoch(sent, sizes):
     app, table = app_of()
@@ -122,7 +123,7 @@ def test_each_verb_is_the_batch_after_every_epoch(sent, sizes):
             assert sum(1 for weight in deltas.sum.values() if weight) == len(rows)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(sent=changes, sizes=cuts)
 def test_a_changelog_read_back_is_the_same_table_and_changes_apply(tmp_path_factory, sent, sizes):
     """The copy, read by another app; and the table made by applying what happened, in order, with nothing amiss."""
@@ -162,7 +163,7 @@ def applied(happened):
     return rows
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(7), deadline=None)
 @given(sent=st.lists(upserts, min_size=1, max_size=30), sizes=cuts)
 def test_the_latest_of_a_stream_is_the_last_by_event_time_whatever_the_cut(sent, sizes):
     """Of equal times the later arrival; null is a key like any other."""
@@ -188,7 +189,7 @@ def test_the_latest_of_a_stream_is_the_last_by_event_time_whatever_the_cut(sent,
 
 
 @pytest.mark.spark
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(3), deadline=None)
 @given(
     sent=st.lists(st.tuples(st.integers(0, 5), st.one_of(facts, facts, st.none())), min_size=1, max_size=25), sizes=cuts
 )

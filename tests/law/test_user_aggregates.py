@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from playing import play
 
 import headrace as hr
+from budget import examples
 from headrace.testing import Driver
 
 SCHEMA = "k string, v int, s string, at timestamp"
@@ -109,7 +110,7 @@ def check(found):
             assert row[f"{name}_ours"] == row[f"{name}_theirs"], (name, row)
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(2), deadline=None, suppress_health_check=list(HealthCheck))
 @given(sent=inputs, sizes=cuts)
 def test_a_users_aggregate_is_the_built_in_one(sent, sizes):
     app, stream = app_of()
@@ -119,7 +120,7 @@ def test_a_users_aggregate_is_the_built_in_one(sent, sizes):
         check(driver.view("out"))
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(2), deadline=None, suppress_health_check=list(HealthCheck))
 @given(sent=inputs, sizes=cuts)
 def test_withdrawn_rows_are_taken_out_again(sent, sizes):
     """Groups change their key, empty out and come back."""
@@ -137,7 +138,7 @@ def test_withdrawn_rows_are_taken_out_again(sent, sizes):
     [hr.tumbling("5 minutes", grace="10 days"), hr.hopping("10 minutes", "4 minutes", grace="10 days")],
     ids=str,
 )
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(2), deadline=None, suppress_health_check=list(HealthCheck))
 @given(sent=inputs, sizes=cuts)
 def test_windows_put_states_together(window, emit, sent, sizes):
     app, stream = app_of()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from version_rules import play, random_case
 
 import headrace as hr
+from budget import examples
 from headrace.testing import Driver
 
 LEFT = "id int, k int, at timestamp"
@@ -93,7 +94,7 @@ def run(cut, how):
     return sorted(made)
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(4))
 @given(cut=parts, how=st.sampled_from(["inner", "left"]))
 def test_each_row_meets_the_version_of_its_time(cut, how):
     """Against DuckDB's own as-of join over all that was sent."""
@@ -112,7 +113,7 @@ def test_each_epoch_follows_the_rules(seed):
 
 
 @pytest.mark.spark
-@settings(max_examples=3)
+@settings(max_examples=examples(2))
 @given(cut=parts, how=st.sampled_from(["inner", "left"]))
 def test_each_row_meets_what_plain_spark_finds(spark, cut, how):
     asks, records = tables([each for part in cut for each in part])
