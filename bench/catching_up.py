@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from bench.rival import Way
     from bench.rows import Rows
     from bench.setting import Setting
-    from headrace.dsl.stream import Stream
-    from headrace.dsl.table import Table
+    from headrace.dsl import Stream, Table
 
 Answer = tuple[int, ...]
 

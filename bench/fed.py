@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bench.setting import Setting
-    from headrace.dsl.table import Table
+    from headrace.dsl import Table
 
 _CHUNK = 500_000
 

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from bench.rows import Rows
     from bench.setting import Setting
     from bench.sums import Sums
-    from headrace.dsl.stream import Stream
-    from headrace.dsl.table import Table
+    from headrace.dsl import Stream, Table
     from headrace.engine.running import Running
     from headrace.plan.nodes import Emit
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bench.setting import Setting
-    from headrace.dsl.table import Table
+    from headrace.dsl import Table
 
 SCHEMA = "id bigint, g bigint, v bigint"
 TOPIC = "rows"

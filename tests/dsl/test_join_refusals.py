@@ -117,7 +117,7 @@ REFUSED = {
     ),
     "the key of a full join with a condition": (
         lambda s: s.users.join(s.items, on="id", how="full", where="city > ''").to_topic("out"),
-        "rows of both sides that meet none, because of where, may have the same one",
+        "rows of both sides that match none, because of where, may have the same one",
         ".rename(other_id=",
     ),
 }  # fmt: skip

@@ -9,9 +9,11 @@ import pytest
 import headrace as hr
 from headrace.base.errors import DuplicateStep, HeadraceError, InvalidName, UnknownColumn
 
+SCHEMA = "user string, price double, tags array<string>, at timestamp"
 
-def orders(topic="orders"):
-    return hr.App("shop").stream(topic, "user string, price double, tags array<string>, at timestamp", event_time="at")
+
+def orders(topic="orders", app=None):
+    return (app or hr.App("shop")).stream(topic, SCHEMA, event_time="at")
 
 
 def counted(rows, *keys):
@@ -38,12 +40,12 @@ def test_every_verb_makes_a_new_handle_and_leaves_the_old_one():
         *rows.branch(cheap="price < 1").values(),
     ]
     assert (rows.name, rows.columns, repr(rows)) == before
-    assert len({id(each._node) for each in [rows, *made]}) == len(made) + 1
+    assert len({id(each.node) for each in [rows, *made]}) == len(made) + 1
 
 
 def test_a_node_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
-        orders().where("price > 1")._node.name = "other"
+        orders().where("price > 1").node.name = "other"
 
 
 def test_a_window_says_nothing_to_the_group_it_was_made_of():
@@ -51,21 +53,23 @@ def test_a_window_says_nothing_to_the_group_it_was_made_of():
     windowed = grouped.window(hr.tumbling("1 s", grace="0 s"), emit="final")
     assert grouped.agg(n="count(*)").columns == ["user", "n"]
     assert windowed.agg(n="count(*)").columns == ["user", "window_start", "window_end", "n"]
-    assert (grouped._emit, windowed._emit) == ("changes", "final")
+    assert (grouped._group.emit, windowed._group.emit) == ("changes", "final")
 
 
 def test_a_sink_belongs_to_the_app_and_not_to_the_handle():
-    rows = orders()
+    app = hr.App("shop")
+    rows = orders(app=app)
     assert rows.to_view("v") is None
     rows.where("price > 1").to_view("w")
-    assert [sink.name for sink in rows._app.plan().sinks] == ["view:v", "view:w"]
+    assert [sink.name for sink in app.plan().sinks] == ["view:v", "view:w"]
 
 
 def test_describing_an_app_touches_no_disk(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    rows = orders()
+    app = hr.App("shop")
+    rows = orders(app=app)
     counted(rows, "user").to_view("v")
-    str(rows._app.explain())
+    str(app.explain())
     assert not list(tmp_path.iterdir())
 
 
@@ -95,13 +99,14 @@ def test_a_verb_is_judged_at_the_line_that_says_it(ask):
 
 
 def test_a_refused_sink_is_not_kept():
-    rows = orders()
+    app = hr.App("shop")
+    rows = orders(app=app)
     rows.to_view("v")
     counted(rows, "user").to_view("a")
     for ask in (lambda: rows.to_view("v"), lambda: counted(rows.where("price > 1"), "user").to_view("b")):
         with pytest.raises(HeadraceError):
             ask()
-    assert [sink.name for sink in rows._app.plan().sinks] == ["view:v", "view:a"]
+    assert [sink.name for sink in app.plan().sinks] == ["view:v", "view:a"]
 
 
 def test_columns_are_those_before_the_step():
@@ -159,11 +164,12 @@ def test_all_sources_are_in_the_name():
 
 
 def test_equal_stateless_names_are_numbered_for_display():
-    rows = orders()
+    app = hr.App("shop")
+    rows = orders(app=app)
     rows.where("price > 1").to_view("a")
     rows.where("price > 2").to_view("b")
     rows.where("price > 3").where("price > 4").to_view("c")
-    plan = rows._app.plan()
+    plan = app.plan()
     assert sorted(plan.names.values()) == ["orders", *(f"orders_where{end}" for end in ("", "_2", "_3", "_4"))]
 
 
@@ -180,7 +186,8 @@ def test_a_given_name_wins_and_is_put_right_after_the_verb():
 
 
 def test_two_stateful_steps_of_one_name_are_refused_but_one_may_go_to_two_places():
-    rows = orders()
+    app = hr.App("shop")
+    rows = orders(app=app)
     table = counted(rows, "user")
     table.to_view("a")
     table.to_topic("b")
@@ -190,7 +197,7 @@ def test_two_stateful_steps_of_one_name_are_refused_but_one_may_go_to_two_places
     assert 'two stateful steps are called "orders_agg_by_user"' in str(error.value)
     assert '.named("another_name")' in str(error.value)
     counted(rows, "user").named("other").to_view("d")
-    assert [rows._app.plan().name(node) for node in rows._app.plan().stateful()] == ["orders_agg_by_user", "other"]
+    assert [app.plan().name(node) for node in app.plan().stateful()] == ["orders_agg_by_user", "other"]
 
 
 def test_a_table_knows_its_key():

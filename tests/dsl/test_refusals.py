@@ -15,8 +15,12 @@ def said(error):
     return str(error.value if hasattr(error, "value") else error)
 
 
+def app():
+    return hr.App("shop")
+
+
 def shop():
-    return hr.App("shop").stream("orders", SHOP, event_time="at")
+    return app().stream("orders", SHOP, event_time="at")
 
 
 UNKNOWN = {
@@ -33,8 +37,8 @@ UNKNOWN = {
     "rename": (lambda s: s.rename(who="usr"), "usr", "user"),
     "explode": (lambda s: s.explode("tag", "t"), "tag", "tags"),
     "a topic's key": (lambda s: s.to_topic("out", key="usr"), "usr", "user"),
-    "key": (lambda s: s._app.stream("more", SHOP, key="usr"), "usr", "user"),
-    "event_time": (lambda s: s._app.stream("more", SHOP, event_time="att"), "att", "at"),
+    "key": (lambda _: app().stream("more", SHOP, key="usr"), "usr", "user"),
+    "event_time": (lambda _: app().stream("more", SHOP, event_time="att"), "att", "at"),
 }
 
 
@@ -69,7 +73,7 @@ REFUSED = {
     "a comparison": (lambda s: s.where("tags > 3"), "[WRONG_TYPE]", "Cast them to one type."),
     "a cast": (lambda s: s.select(x="cast(tags as int)"), "array<string> cannot be cast to int", ""),
     "an event time": (
-        lambda s: s._app.stream("more", SHOP, event_time="user"),
+        lambda _: app().stream("more", SHOP, event_time="user"),
         '[WRONG_TYPE] step "more": the column "user" is of type string and cannot be the event time',
         "Needed is timestamp.",
     ),
@@ -121,11 +125,11 @@ REFUSED = {
         "Give one of them another name.",
     ),
     "such names in a schema": (
-        lambda s: s._app.stream("more", "k string, K string"),
+        lambda _: app().stream("more", "k string, K string"),
         'differ in case alone: "k", "K"',
         "Give one of them another name.",
     ),
-    "a reserved name in a schema": (lambda s: s._app.stream("m", "_time timestamp"), '"_time" is taken', ""),
+    "a reserved name in a schema": (lambda _: app().stream("m", "_time timestamp"), '"_time" is taken', ""),
     "a reserved name in select": (lambda s: s.select(_weight="1"), 'a column "_weight", a name that Headrace uses', ""),
     "a reserved name in rename": (lambda s: s.rename(_time="at"), 'a column "_time"', ""),
     "a reserved name in agg": (lambda s: s.group_by("user").agg(_offset="count(*)"), 'a column "_offset"', ""),
@@ -194,14 +198,18 @@ REFUSED = {
         "has no late rows",
         "take .late right after .agg(…)",
     ),
-    "out_of_order below zero": (lambda s: s._app.stream("m", SHOP, out_of_order="-3 s"), "is below zero", ""),
-    "no partitions": (lambda s: s._app.stream("m", SHOP, partitions=0), "partitions=0", "above zero"),
-    "on_error": (lambda s: s._app.stream("m", SHOP, on_error="x"), "on_error='x' is not known", '"dead_letter"'),
+    "out_of_order below zero": (lambda _: app().stream("m", SHOP, out_of_order="-3 s"), "is below zero", ""),
+    "no partitions": (lambda _: app().stream("m", SHOP, partitions=0), "partitions=0", "above zero"),
+    "on_error": (
+        lambda _: app().stream("m", SHOP, on_error="x"),
+        "on_error='x' is not known",
+        '"dead_letter"',
+    ),
     "a view's name": (lambda s: s.to_view("my view"), "'my view' is not allowed as the name of a view", '"my_view"'),
     "a topic's name": (lambda s: s.to_topic("../x"), "'../x' is not allowed as the name of a topic", 'Try "x"'),
     "a step's name": (lambda s: s.named("1x"), "'1x' is not allowed as the name of a step", "first is no digit"),
     "an app's name": (lambda _: hr.App("my app"), "is not allowed as the name of", '"my_app"'),
-    "a type": (lambda s: s._app.stream("m", "id bigit"), 'unknown type "bigit"', 'Did you mean "bigint"?'),
+    "a type": (lambda _: app().stream("m", "id bigit"), 'unknown type "bigit"', 'Did you mean "bigint"?'),
     "a sink": (lambda s: s.to(3), "3 cannot take rows", "write(epoch, rows)"),
     "a view twice": (
         lambda s: (s.to_view("v"), s.where("qty > 1").to_view("v")),
@@ -227,7 +235,7 @@ REFUSED = {
         ".select(…)",
     ),
     "a union with another app": (lambda s: s.union(shop()), "is no stream of this app", ""),
-    "an app without an end": (lambda s: s._app.plan(), "sends its rows nowhere", ".to_view(name)"),
+    "an app without an end": (lambda _: app().plan(), "sends its rows nowhere", ".to_view(name)"),
 }
 
 

@@ -75,7 +75,7 @@ def test_results_have_the_types_that_spark_gives_them():
         n="approx_count_distinct(tags[0])", p="approx_percentile(ms, 0.5)", q="approx_percentile(ms, array(0.5))",
         t="approx_top_k(ms)", half="approx_count_distinct(user) / 2",
     )  # fmt: skip
-    assert [str(field.type) for field in made._node.schema][1:] == [
+    assert [str(field.type) for field in made.node.schema][1:] == [
         "int64", "int32", "list<item: int32>", "list<item: struct<item: int32, count: int64>>", "double",
     ]  # fmt: skip
 

@@ -264,16 +264,16 @@ def test_a_function_of_the_users_is_given_no_private_column():
 def test_what_is_passed_on_is_known_to_be_private():
     orders = hr.App("a").stream("orders", COLUMNS, event_time="at", private=PRIVATE)
     renamed = orders.rename(mail="email").where("mail is null or isnotnull(mail)")
-    assert renamed._node.sealed == {"mail"}
-    assert orders.drop("email")._node.sealed == frozenset()
-    assert renamed.union(renamed)._node.sealed == {"mail"}
+    assert renamed.node.sealed == {"mail"}
+    assert orders.drop("email").node.sealed == frozenset()
+    assert renamed.union(renamed).node.sealed == {"mail"}
     kept = renamed.group_by("user").agg(
         a="max_by(mail, at) filter (where amount > 1)", b="max_by(amount, at) filter (where mail is null)",
         c="array_agg(mail)", d="count(mail)",
     )  # fmt: skip
-    assert kept._node.sealed == {"a", "c"}
-    assert kept.select("user", x="a")._node.sealed == {"x"}
-    assert kept.changes().explode("c", "one")._node.sealed == {"a", "c", "one"}
+    assert kept.node.sealed == {"a", "c"}
+    assert kept.select("user", x="a").node.sealed == {"x"}
+    assert kept.changes().explode("c", "one").node.sealed == {"a", "c", "one"}
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ class Join:
 
 def _given(joined):
     names = joined.columns
-    return [column for column in joined._node.columns if column.name in names]
+    return [column for column in joined.node.columns if column.name in names]
 
 
 def _origin(column, *, whole):
@@ -216,7 +216,7 @@ def run(case, shards=2):
     joined.to_view("joined")
     checked = check_deltas(joined)
     names, made = joined.columns, []
-    sides = {node.topic for node in joined._node.walk() if not node.ups}
+    sides = {node.topic for node in joined.node.walk() if not node.ups}
     with Driver(app, shards=shards) as driver:
         for epoch in case.epochs:
             for topic, row in epoch:

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.base.errors import InvalidPlan
-from headrace.base.names import check_identifier, check_topic
-from headrace.base.schema import as_schema
-from headrace.base.time import duration
+from headrace.base.names import check_identifier
 from headrace.dsl import functions, sql
-from headrace.dsl.stream import Stream
-from headrace.dsl.table import Table
-from headrace.plan import check
-from headrace.plan.corrected import corrected
+from headrace.dsl.registry import Registry
+from headrace.dsl.sources import TopicOptions, check_location, spark_source, stream_source, table_source
+from headrace.dsl.stream_table import Stream, Table
 from headrace.plan.explain import Explanation
-from headrace.plan.nodes import Latest, ReadSource, TopicSource
-from headrace.plan.plan import Plan, check_sink, make_plan
+from headrace.plan.plan import Plan, make_plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
-    from headrace.dsl.stream import Handle
-    from headrace.expressions import UserFunction
     from headrace.plan.nodes import Emit
-    from headrace.plan.sinks import Sink
-
-ON_ERROR = ("dead_letter", "fail")
 
 
 class App:
@@ -50,16 +40,14 @@ class App:
     ) -> None:
         self.name = check_identifier(name, what="app")
         self.storage = Path(storage)
-        self.topics = _location(topics)
+        self.topics = check_location(topics)
         if shards is not None and (not isinstance(shards, int) or isinstance(shards, bool) or shards < 1):
             raise InvalidPlan(f"shards={shards!r} is not possible", hint="Give a number above zero.")
         self.shards = shards
-        self._sinks: list[Sink] = []
-        self._functions: dict[str, UserFunction] = {}
-        self._sources: dict[str, list[Handle]] = {}  # by topic, for queries
+        self._registry = Registry()
 
     def __repr__(self) -> str:
-        return f"<App {self.name}: {len(self._sinks)} sinks, storage {self.storage}>"
+        return f"<App {self.name}: {len(self._registry.sinks)} sinks, storage {self.storage}>"
 
     def stream(  # noqa: PLR0913 -- the contract of DESIGN.md names these options
         self,
@@ -96,25 +84,20 @@ class App:
             PlanError: a name, type, duration or option is wrong.
 
         """
-        _no_format(format)
-        node = self._topic(
-            topic,
-            schema,
+        options = TopicOptions(
+            location=self.topics,
             key=key,
             event_time=event_time,
             out_of_order=out_of_order,
             idle_after=idle_after,
+            format=format,
             on_error=on_error,
             partitions=partitions,
             private=private,
         )
-        made = Stream(self, node)
-        if sent_time is not None:
-            check.sent_time(sent_time, node.event_time, node.schema, step=topic)
-            check.clear([sent_time], node.sealed, step=topic, role="sent time")
-            made = Stream(self, corrected(replace(node, sent_time=sent_time)))
-        self._sources.setdefault(topic, []).append(made)
-        return made
+        node = stream_source(topic, schema, options, sent_time=sent_time)
+        self._registry.add_source(topic, node)
+        return Stream(self._registry, node)
 
     def table(  # noqa: PLR0913 -- the contract of DESIGN.md names these options
         self,
@@ -143,63 +126,20 @@ class App:
             PlanError: a name, type, duration or option is wrong, or there is no key.
 
         """
-        _no_format(format)
-        node = self._topic(
-            topic,
-            schema,
+        options = TopicOptions(
+            location=self.topics,
             key=key,
             event_time=event_time,
             out_of_order=out_of_order,
             idle_after=idle_after,
+            format=format,
             on_error=on_error,
             partitions=partitions,
             private=private,
-            upserts=True,
         )
-        if not node.record_key:
-            raise InvalidPlan(f'the table "{topic}" needs a key', hint='Name the columns that tell its rows: key="id".')
-        check.groupable(node.record_key, node.schema, step=topic)
-        kept = _length(history, "history") or 0
-        latest = Latest(up=node, schema=node.schema, keys=node.record_key, by_time=False, history=kept)
-        made = Table(self, latest)
-        self._sources.setdefault(topic, []).append(made)
-        return made
-
-    def _topic(
-        self,
-        topic: str,
-        schema: str | pa.Schema,
-        *,
-        key: str | Sequence[str] | None,
-        on_error: Literal["dead_letter", "fail"],
-        partitions: int | None,
-        private: Mapping[str, str] | Sequence[str] | None,
-        upserts: bool = False,
-        **timing: str | None,
-    ) -> TopicSource:
-        made, step = as_schema(schema), check_topic(topic)
-        check.no_repeats(made.names, step=step)
-        if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
-            raise InvalidPlan(f"partitions={partitions!r} is not possible", hint="Give a number above zero.")
-        if on_error not in ON_ERROR:
-            raise InvalidPlan(f"on_error={on_error!r} is not known", hint='Say "dead_letter" or "fail".')
-        node = TopicSource(
-            schema=made,
-            topic=topic,
-            location=self.topics,
-            record_key=check.columns(key, made, step=step),
-            event_time=check.event_time(timing["event_time"], made, step=step),
-            out_of_order=_length(timing["out_of_order"], "out_of_order") or 0,
-            idle_after=_length(timing["idle_after"], "idle_after"),
-            format=None,
-            on_error=on_error,
-            partitions=partitions,
-            upserts=upserts,
-            private=check.private(private, made, step=step),
-        )
-        times = filter(None, [node.event_time])
-        check.clear((*node.record_key, *times), node.sealed, step=step, role="key or event time")
-        return node
+        node = table_source(topic, schema, options, history=history)
+        self._registry.add_source(topic, node)
+        return Table(self._registry, node)
 
     def read(
         self,
@@ -220,30 +160,10 @@ class App:
             PlanError: a name, type or option is wrong, or no schema can be found.
 
         """
-        if isinstance(source, str):
-            if schema is None:
-                raise InvalidPlan(
-                    f'the source "{source}" needs a schema',
-                    hint='app.read("rate", "timestamp timestamp, value bigint")',
-                )
-            label, made = source, as_schema(schema)
-        elif hasattr(source, "isStreaming"):
-            if not source.isStreaming:
-                raise InvalidPlan("this DataFrame is not streaming", hint="Make it with spark.readStream.")
-            label, made = "frame", as_schema(schema if schema is not None else _frame_ddl(source))
-        else:
-            raise InvalidPlan(f"{source!r} is no source", hint="Give a format's name or a streaming DataFrame.")
-        node = ReadSource(
-            schema=made,
-            label=label,
-            format=source if isinstance(source, str) else None,
-            options=tuple(sorted((name, str(value)) for name, value in options.items())),
-            frame=None if isinstance(source, str) else source,
-            event_time=check.event_time(event_time, made, step=label),
-            out_of_order=_length(out_of_order, "out_of_order") or 0,
-            idle_after=_length(idle_after, "idle_after"),
+        node = spark_source(
+            source, schema, options, event_time=event_time, out_of_order=out_of_order, idle_after=idle_after
         )
-        return Stream(self, node)
+        return Stream(self._registry, node)
 
     def function(
         self,
@@ -273,10 +193,11 @@ class App:
             InvalidSchema: a type cannot be read.
 
         """
-        functions.check_name(name, self._functions)
+        functions.check_name(name, self._registry.functions)
         read = functions.aggregate_function if functions.is_aggregate(fn) else functions.scalar_function
-        made = functions.declared(name, read(name, fn, returns, takes), deterministic=deterministic, version=version)
-        self._functions[name.lower()] = made
+        self._registry.functions[name.lower()] = functions.declared(
+            name, read(name, fn, returns, takes), deterministic=deterministic, version=version
+        )
 
     def sql(
         self,
@@ -286,7 +207,7 @@ class App:
         grace: str | None = None,
         emit: Emit = "changes",
         name: str | None = None,
-        **relations: Handle,
+        **relations: Stream | Table,
     ) -> Stream | Table:
         """Return what a Spark SQL query gives, kept up to date: the steps that the verbs would make.
 
@@ -304,7 +225,7 @@ class App:
             PlanError: as the verbs that it becomes.
 
         """
-        return sql.query(self, text, relations, grace=grace, emit=emit, name=name)
+        return sql.query(self._registry, text, relations, grace=grace, emit=emit, name=name)
 
     def plan(self) -> Plan:
         """Return the whole plan as it stands.
@@ -313,42 +234,8 @@ class App:
             PlanError: nothing is asked for, or steps do not go together.
 
         """
-        return make_plan(self.name, self._sinks)
+        return make_plan(self.name, self._registry.sinks)
 
     def explain(self) -> Explanation:
         """Return the plan for people: `print` it as text, or take `.mermaid` for a graph or `.json` for machines."""
         return Explanation(self.plan())
-
-    def _add(self, sink: Sink) -> None:
-        check_sink(self._sinks, sink)
-        self._sinks.append(sink)
-
-
-def _location(topics: str | None) -> str | None:
-    if topics is None or (isinstance(topics, str) and topics.startswith("log:") and len(topics) > len("log:")):
-        return topics
-    raise InvalidPlan(
-        f"topics={topics!r} is not a place for topics",
-        hint='Leave it out for the embedded log under the storage, or say "log:PATH". Kafka comes in a later release.',
-    )
-
-
-def _no_format(format_: str | None) -> None:
-    if format_ is not None:
-        raise InvalidPlan(
-            f"format={format_!r} is not known",
-            detail="Topics of the embedded log hold typed columns; they need no format.",
-        )
-
-
-def _length(text: str | None, what: str) -> int | None:
-    if text is None:
-        return None
-    length = duration(text, what=what)
-    if length < 0:
-        raise InvalidPlan(f"{what}={text!r} is below zero")
-    return length
-
-
-def _frame_ddl(frame: Any) -> str:
-    return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in frame.schema.fields)

@@ -31,7 +31,7 @@ from headrace.plan.steps import step_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.dsl.app import App
+    from headrace.expressions import UserFunction
     from headrace.plan.nodes import Node
 
 
@@ -48,7 +48,7 @@ class JoinOptions:
     suffix: str = "_right"
 
 
-def joined(app: App, left: Node, right: Node, said: JoinOptions) -> Join:
+def join_node(left: Node, right: Node, said: JoinOptions, functions: Mapping[str, UserFunction]) -> Join:
     """Return the step that a `join` is, all of it checked.
 
     Raises:
@@ -63,7 +63,7 @@ def joined(app: App, left: Node, right: Node, said: JoinOptions) -> Join:
         _agree(name_left, name_right, node, step)
     columns = _columns(node, said.suffix, step)
     node = replace(node, columns=columns)
-    where = None if said.where is None else _condition(app, said.where, node, step)
+    where = None if said.where is None else _condition(said.where, node, step, functions)
     given = [column for column in columns if node.how not in ("semi", "anti") or column.left is not None]
     return replace(node, where=where, schema=pa.schema([(column.name, column.type) for column in given]))
 
@@ -283,11 +283,11 @@ def _columns(node: Join, suffix: str, step: str) -> tuple[JoinColumn, ...]:
     return tuple(made)
 
 
-def _condition(app: App, text: str, node: Join, step: str) -> Scalar:
+def _condition(text: str, node: Join, step: str, functions: Mapping[str, UserFunction]) -> Scalar:
     both = pa.schema([(column.name, column.type) for column in node.columns])
     places = {column.name: node.inside(column) for column in node.columns}
     sealed = node.left.sealed | node.right.sealed
-    made = condition(text, both, step=step, functions=app._functions, sealed=sealed, places=places)
+    made = condition(text, both, step=step, functions=functions, sealed=sealed, places=places)
     check.require_deterministic(made, step=step, withdrawn=True)
     if made.calls:
         raise InvalidPlan(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.dsl.stream import Handle
+    from headrace.dsl.handle import Handle
 
 Row = dict[str, Any]
 
@@ -31,9 +31,9 @@ def check_deltas(step: Handle, *, key: Sequence[str] | None = None, net: bool = 
         assert checked.rows == [...]
 
     """
-    table = step._node.is_table  # noqa: SLF001 -- handles and what tests them are of one house
-    told = tuple(key) if key is not None else step._node.key if table else None  # noqa: SLF001 -- as above
-    made = Deltas(step.name, told, table=table and not step._node.append_only, net=net)  # noqa: SLF001 -- as above
+    table = step.node.is_table
+    told = tuple(key) if key is not None else step.node.key if table else None
+    made = Deltas(step.name, told, table=table and not step.node.append_only, net=net)
     step.to(made)
     return made
 

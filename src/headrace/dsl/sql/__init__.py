@@ -10,20 +10,25 @@ from headrace.base.time import duration
 from headrace.dsl.sql.context import Context
 from headrace.dsl.sql.query import Queries
 from headrace.dsl.sql.reading import read
-from headrace.dsl.stream import Handle, Stream
-from headrace.dsl.table import Table
+from headrace.dsl.stream_table import Stream, StreamOrTable, Table
 from headrace.plan.nodes import Emit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.dsl.app import App
+    from headrace.dsl.registry import Registry
 
 __all__ = ["query"]
 
 
 def query(
-    app: App, text: str, relations: Mapping[str, Handle], *, grace: str | None, emit: Emit, name: str | None
+    registry: Registry,
+    text: str,
+    relations: Mapping[str, StreamOrTable],
+    *,
+    grace: str | None,
+    emit: Emit,
+    name: str | None,
 ) -> Stream | Table:
     """Return the stream or table that a query is.
 
@@ -35,7 +40,7 @@ def query(
 
     """
     for given, handle in relations.items():
-        if not isinstance(handle, Handle) or handle._app is not app:
+        if not isinstance(handle, Stream | Table) or handle.registry is not registry:
             raise InvalidPlan(f"{given}={handle!r} is no stream or table of this app, so it cannot be queried")
     if emit not in get_args(Emit):
         raise InvalidPlan(f"emit={emit!r} is not known", hint='Say emit="changes" or emit="final".')
@@ -43,7 +48,7 @@ def query(
         duration(grace, what="grace")
     if name is not None:
         check_identifier(name, what="query")
-    context = Context(app, relations, grace, emit, name)
+    context = Context(registry, relations, grace, emit, name)
     made = Queries(context).whole(read(text), {})
     if grace is not None and not context.timed:
         raise InvalidQuery(
@@ -51,5 +56,4 @@ def query(
             detail="Nothing in the query has windows or waits.",
             hint="Leave grace out.",
         )
-    assert isinstance(made, Stream | Table)  # noqa: S101 -- a step is one of the two
     return made

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import InvalidQuery, UnknownRelation
+from headrace.dsl.stream_table import Stream, Table
 from headrace.expressions.table import AGGREGATES
 from headrace.expressions.user import aggregate_names
 from headrace.plan.nodes import Stateful
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
     from sqlglot import exp
 
-    from headrace.dsl.app import App
-    from headrace.dsl.stream import Handle
+    from headrace.dsl.registry import Registry
+    from headrace.dsl.stream_table import StreamOrTable
     from headrace.plan.nodes import Emit, Node
 
 
@@ -34,18 +35,18 @@ class Common:
 class Context:
     """One call of `app.sql`."""
 
-    app: App
-    relations: Mapping[str, Handle]
+    registry: Registry
+    relations: Mapping[str, StreamOrTable]
     grace: str | None
     emit: Emit
     name: str | None
     timed: bool = False
     _taken: dict[str, Node] = field(default_factory=dict)
-    _made: dict[tuple[object, ...], tuple[exp.Query, Handle]] = field(
+    _made: dict[tuple[object, ...], tuple[exp.Query, StreamOrTable]] = field(
         default_factory=dict
     )  # the query lives on: its id
 
-    def source(self, name: str) -> Handle:
+    def source(self, name: str) -> StreamOrTable:
         """Return the step that a name in `from` means: one that was given, else a declared source by its topic.
 
         Raises:
@@ -53,7 +54,9 @@ class Context:
             InvalidQuery: several sources read the topic.
 
         """
-        known: dict[str, list[Handle]] = {topic: list(made) for topic, made in self.app._sources.items()}
+        known: dict[str, list[StreamOrTable]] = {
+            topic: [_handle(self.registry, node) for node in nodes] for topic, nodes in self.registry.sources.items()
+        }
         known |= {given: [handle] for given, handle in self.relations.items()}
         found = known.get(name) or next((h for each, h in known.items() if each.lower() == name.lower()), [])
         if len(found) > 1:
@@ -66,21 +69,21 @@ class Context:
         self._know(found[0])
         return found[0]
 
-    def once(self, made: Handle, query: exp.Query, *key: object) -> Handle:
+    def once(self, made: StreamOrTable, query: exp.Query, *key: object) -> StreamOrTable:
         """Keep the step that a query is, so that a query that is named twice is one step."""
         return self._made.setdefault((id(query), *key), (query, made))[1]
 
-    def kept(self, query: exp.Query, *key: object) -> Handle | None:
+    def kept(self, query: exp.Query, *key: object) -> StreamOrTable | None:
         """Return the step that is kept for a query."""
         return self._made.get((id(query), *key), (None, None))[1]
 
-    def settled(self, handle: Handle) -> Handle:
+    def settled(self, handle: StreamOrTable) -> StreamOrTable:
         """Return a step that keeps state under a name that no other one of the query has."""
-        name = derived = step_name(handle._node) if self.name is None else f"{self.name}_{step_name(handle._node)}"
+        name = derived = step_name(handle.node) if self.name is None else f"{self.name}_{step_name(handle.node)}"
         number = 2
         while name in self._taken:
             name, number = f"{derived}_{number}", number + 1
-        made = handle if name == step_name(handle._node) else handle.named(name)
+        made = handle if name == step_name(handle.node) else handle.named(name)
         self._know(made)
         return made
 
@@ -102,9 +105,13 @@ class Context:
     @property
     def aggregates(self) -> set[str]:
         """The names of all functions that aggregate."""
-        return {*AGGREGATES, *aggregate_names(self.app._functions)}
+        return {*AGGREGATES, *aggregate_names(self.registry.functions)}
 
-    def _know(self, handle: Handle) -> None:
-        for node in handle._node.walk():
+    def _know(self, handle: StreamOrTable) -> None:
+        for node in handle.node.walk():
             if isinstance(node, Stateful):
                 self._taken[step_name(node)] = node
+
+
+def _handle(registry: Registry, node: Node) -> StreamOrTable:
+    return Table(registry, node) if node.is_table else Stream(registry, node)

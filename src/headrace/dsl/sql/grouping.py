@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from headrace.dsl.sql.context import Common
     from headrace.dsl.sql.query import Queries
-    from headrace.dsl.stream import Handle
+    from headrace.dsl.stream_table import StreamOrTable
 
 Wanted = tuple[str, exp.Expression]
 """A column as it is asked for: its name, and what it is over the rows of `from`."""
@@ -40,7 +40,7 @@ Wanted = tuple[str, exp.Expression]
 class Given:
     """What a select gives out: columns over a step; and how another part of the query is said over that step."""
 
-    handle: Handle
+    handle: StreamOrTable
     out: list[Output]
     scope: Scope
     aliases: Aliases
@@ -316,7 +316,7 @@ class Groups:
         """Return a resolved expression over the groups as they are kept."""
         return self._only(self.over(tree), [*self.columns, *self.aggregates, *self.hidden])
 
-    def given(self, tests: Sequence[exp.Expression], names: Mapping[str, Common]) -> tuple[Handle, list[Output]]:
+    def given(self, tests: Sequence[exp.Expression], names: Mapping[str, Common]) -> tuple[StreamOrTable, list[Output]]:
         """Return what is given out of the groups that meet the tests."""
         resolved = [self.over(self.scope.resolved(test)) for test in tests]
         table = self._table()
@@ -328,7 +328,7 @@ class Groups:
         out = [(name, self._only(self.over(tree), table.columns)) for name, tree in self.wanted]
         return relation.handle, out
 
-    def _table(self) -> Handle:
+    def _table(self) -> StreamOrTable:
         context = self.queries.context
         computed = {name: shown(tree) for name, tree in self.computed.items()}
         grouped = self.scope.relation.handle.group_by(*self.plain, **computed)
@@ -339,7 +339,7 @@ class Groups:
             raise InvalidQuery("the query groups by nothing and asks for no aggregate")
         return context.settled(grouped.agg(**{name: shown(tree) for name, tree in every.items()}))
 
-    def _relation(self, table: Handle) -> Relation:
+    def _relation(self, table: StreamOrTable) -> Relation:
         kept = [visible for visible in self.scope.relation.columns if visible.column in self.plain]
         low = {visible.name.lower() for visible in kept}
         others = [name for name in table.columns if name not in self.plain and name.lower() not in low]

@@ -13,11 +13,11 @@ from headrace.dsl.sql.output import agreeing, apart, computed, free, joined
 from headrace.dsl.sql.reading import shown
 from headrace.dsl.sql.relation import Scope, name_of, together
 from headrace.dsl.sql.times import is_time
-from headrace.dsl.stream import Stream
+from headrace.dsl.stream_table import Stream
 
 if TYPE_CHECKING:
     from headrace.dsl.sql.joining import Joins
-    from headrace.dsl.stream import Handle
+    from headrace.dsl.stream_table import StreamOrTable
 
 Pair = tuple[str, str]
 
@@ -29,13 +29,13 @@ class JoinBuilder:
         self.joins = joins
         self.number = number
         self.item = joins.items[number]
-        self.left: Handle = joins.handle
-        self.right: Handle = self.item.relation.handle
+        self.left: StreamOrTable = joins.handle
+        self.right: StreamOrTable = self.item.relation.handle
         self.own = {mark(number, name): name for name in self.right.columns}
         self.used: list[exp.Expression] = []
         self.pairs: list[Pair] = []
 
-    def made(self) -> Handle:
+    def made(self) -> StreamOrTable:
         """Return the joined step; the names of its columns are known to the joins from now on."""
         for left, right in self.joins.marked.pairs(self.number):
             self._merge(self.joins.names[left], right)
@@ -52,7 +52,7 @@ class JoinBuilder:
             said["where"] = shown(together([placed(test, names) for test in tests]))
         if suffix is not None:
             said["suffix"] = suffix
-        made: Handle = joined(self.joins.queries.context, self.left, self.right, said)
+        made: StreamOrTable = joined(self.joins.queries.context, self.left, self.right, said)
         if self.item.how not in ("semi", "anti"):
             self.joins.names |= after
         for left, right in self.joins.marked.pairs(self.number):
@@ -126,7 +126,7 @@ class JoinBuilder:
         scope = Scope(self.joins.marked.seen(self.number))
         asked = placed(scope.resolved(at), self.joins.names)
         name = name_of(asked)
-        if name is None or not is_time(asked, self.left._node):
+        if name is None or not is_time(asked, self.left.node):
             raise UnsupportedQuery(shown(at), "a table is looked up as of the event time of the stream's rows")
         return {"as_of": name, "grace": self.joins.queries.context.said_grace(text)}
 
@@ -140,7 +140,7 @@ class JoinBuilder:
             if len(about) != 1:
                 return None
             right = about.pop()
-            return int(right) if is_time(placed(tree, names), (self.right if right else self.left)._node) else None
+            return int(right) if is_time(placed(tree, names), (self.right if right else self.left).node) else None
 
         found = interval(candidates, which, shown(self.item.tree))
         self.used += found.used

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from headrace.dsl.sql.context import Common
     from headrace.dsl.sql.query import Queries
     from headrace.dsl.sql.sources import Item
-    from headrace.dsl.stream import Handle
+    from headrace.dsl.stream_table import StreamOrTable
 
 _ONE_SIDED = ("semi", "anti")
 
@@ -183,7 +183,7 @@ class Joins:
         return placed(tree, self.names)
 
     @property
-    def handle(self) -> Handle:
+    def handle(self) -> StreamOrTable:
         """The step so far."""
         return self.items[0].relation.handle
 
@@ -230,7 +230,7 @@ class Joins:
         if not self.prune:
             return relation
         handle, read = relation.handle, self.read()
-        needed = {name for name in handle.columns if mark(number, name) in read} | set(handle._node.key or ())
+        needed = {name for name in handle.columns if mark(number, name) in read} | set(handle.node.key or ())
         kept = [name for name in handle.columns if name in needed] or handle.columns[:1]
         return relation.under(selected(handle, [(name, column(name)) for name in kept]))
 

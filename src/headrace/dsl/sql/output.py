@@ -8,14 +8,13 @@ from sqlglot import exp
 
 from headrace.base.errors import InvalidQuery
 from headrace.dsl.sql.reading import identifier, shown
-from headrace.dsl.stream import Stream
-from headrace.dsl.table import Table
+from headrace.dsl.stream_table import Stream, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.dsl.sql.context import Context
-    from headrace.dsl.stream import Handle
+    from headrace.dsl.stream_table import StreamOrTable
 
 Output = tuple[str, exp.Expression]
 """A column that is given out: its name, and what it is over the columns of the step."""
@@ -26,7 +25,7 @@ def column(name: str) -> exp.Column:
     return exp.Column(this=identifier(name))
 
 
-def selected(handle: Handle, out: Sequence[Output]) -> Handle:
+def selected(handle: StreamOrTable, out: Sequence[Output]) -> StreamOrTable:
     """Return those columns; nothing is done where the step has just them.
 
     Raises:
@@ -44,18 +43,18 @@ def selected(handle: Handle, out: Sequence[Output]) -> Handle:
     return handle.select(**{name: shown(tree) for name, tree in out})
 
 
-def is_all(handle: Handle, out: Sequence[Output]) -> bool:
+def is_all(handle: StreamOrTable, out: Sequence[Output]) -> bool:
     """Return whether columns are those that a step has, in its order."""
     return [name for name, _ in out] == handle.columns and all(tree == column(name) for name, tree in out)
 
 
-def distinct(handle: Handle, context: Context) -> Handle:
+def distinct(handle: StreamOrTable, context: Context) -> StreamOrTable:
     """Return each row once."""
     return context.settled(handle.group_by(*handle.columns).agg())
 
 
 def ranked(
-    handle: Handle,
+    handle: StreamOrTable,
     out: Sequence[Output],
     by: Sequence[exp.Ordered],
     context: Context,
@@ -63,7 +62,7 @@ def ranked(
     n: int,
     within: Sequence[exp.Expression] = (),
     rank: str | None = None,
-) -> Handle:
+) -> StreamOrTable:
     """Return the first `n` rows of each group, in an order over the step's columns; `rank` adds the position.
 
     What rows are grouped and ordered by is computed before, if it is not given out, and left out again.
@@ -80,7 +79,7 @@ def ranked(
 class _Hidden:
     """The columns of a step as a query gives them out, and others that only an order needs."""
 
-    def __init__(self, handle: Handle, out: Sequence[Output]) -> None:
+    def __init__(self, handle: StreamOrTable, out: Sequence[Output]) -> None:
         self.taken = {name.lower() for name, _ in out}
         self.out = list(out)
         self.same = is_all(handle, out)
@@ -116,7 +115,9 @@ def free(name: str, taken: Iterable[str]) -> str:
     return tried
 
 
-def computed(handle: Handle, tree: exp.Expression, name: str, beside: Handle) -> tuple[Handle, str]:
+def computed(
+    handle: StreamOrTable, tree: exp.Expression, name: str, beside: StreamOrTable
+) -> tuple[StreamOrTable, str]:
     """Return a step with one column more, which holds an expression, and its name: `beside` has none like it."""
     name = free(name, [*handle.columns, *beside.columns])
     return handle.with_columns(**{name: shown(tree)}), name
@@ -143,7 +144,7 @@ def apart(
     return (suffix if twice else None), after
 
 
-def joined(context: Context, left: Handle, right: Handle, said: Mapping[str, Any]) -> Handle:
+def joined(context: Context, left: StreamOrTable, right: StreamOrTable, said: Mapping[str, Any]) -> StreamOrTable:
     """Return the join of two steps, under a name of its own."""
     assert isinstance(left, Stream | Table)  # noqa: S101 -- a step is one of the two
     made: Stream | Table = left.join(right, **said)  # type: ignore[arg-type] # the verb says which sides cannot be

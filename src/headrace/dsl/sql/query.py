@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -14,14 +14,14 @@ from headrace.dsl.sql.output import Output, column, distinct, ranked, selected
 from headrace.dsl.sql.ranking import ranking_of, unasked
 from headrace.dsl.sql.reading import shown, whole
 from headrace.dsl.sql.relation import Relation, Scope, is_outer
-from headrace.dsl.table import Table
+from headrace.dsl.stream_table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from headrace.dsl.sql.context import Context
     from headrace.dsl.sql.ranking import Bound, Ranking
-    from headrace.dsl.stream import Handle, Stream
+    from headrace.dsl.stream_table import StreamOrTable
 
 
 class Queries:
@@ -32,7 +32,7 @@ class Queries:
 
     # ---- whole queries ----
 
-    def whole(self, query: exp.Query, names: Mapping[str, Common], *, strict: bool = True) -> Handle:
+    def whole(self, query: exp.Query, names: Mapping[str, Common], *, strict: bool = True) -> StreamOrTable:
         """Return the rows of a query; `strict`: each column that it gives out needs a name.
 
         Raises:
@@ -42,7 +42,7 @@ class Queries:
         known = self.context.kept(query)
         return known or self.context.once(self._whole(query, names, strict=strict), query)
 
-    def _whole(self, query: exp.Query, names: Mapping[str, Common], *, strict: bool) -> Handle:
+    def _whole(self, query: exp.Query, names: Mapping[str, Common], *, strict: bool) -> StreamOrTable:
         tree = whole(query)
         inside = self.named(tree, names)
         if isinstance(tree, exp.Select):
@@ -52,7 +52,7 @@ class Queries:
         assert isinstance(tree, exp.Subquery)  # noqa: S101 -- whole() knows no other
         return self._first(tree, self._all(self.whole(tree.this, inside, strict=strict)))
 
-    def first(self, query: exp.Query, names: Mapping[str, Common], ranking: Ranking, bound: Bound) -> Handle:
+    def first(self, query: exp.Query, names: Mapping[str, Common], ranking: Ranking, bound: Bound) -> StreamOrTable:
         """Return the first rows of each group of a query that numbers its rows."""
         known = self.context.kept(query, bound.n, bound.read)
         return known or self.context.once(self._numbered(query, names, ranking, bound), query, bound.n, bound.read)
@@ -76,7 +76,7 @@ class Queries:
 
     # ---- selects ----
 
-    def _select(self, select: exp.Select, names: Mapping[str, Common], *, strict: bool) -> Handle:
+    def _select(self, select: exp.Select, names: Mapping[str, Common], *, strict: bool) -> StreamOrTable:
         if ranking_of(select) is not None:
             raise unasked(next(item for item in select.expressions if item.find(exp.Window)))
         order = select.args.get("order")
@@ -96,7 +96,7 @@ class Queries:
         body = self.body(select, names, None)
         return given_by(self, select, body.relation, names, strict=strict, extra=extra)
 
-    def _numbered(self, query: exp.Query, names: Mapping[str, Common], ranking: Ranking, bound: Bound) -> Handle:
+    def _numbered(self, query: exp.Query, names: Mapping[str, Common], ranking: Ranking, bound: Bound) -> StreamOrTable:
         tree = whole(query)
         assert isinstance(tree, exp.Select)  # noqa: S101 -- ranking_of looked
         if tree.args.get("distinct") is not None or tree.args.get("order") is not None:
@@ -123,7 +123,7 @@ class Queries:
 
     # ---- parts ----
 
-    def _union(self, tree: exp.Union, names: Mapping[str, Common], *, strict: bool) -> Handle:
+    def _union(self, tree: exp.Union, names: Mapping[str, Common], *, strict: bool) -> StreamOrTable:
         left = self.whole(tree.this, names, strict=strict)
         right = self.whole(tree.expression, names, strict=False)
         if len(left.columns) != len(right.columns):
@@ -136,13 +136,13 @@ class Queries:
         made = _united(left, right)
         return distinct(made, self.context) if tree.args.get("distinct") else made
 
-    def _all(self, handle: Handle) -> Given:
+    def _all(self, handle: StreamOrTable) -> Given:
         """Return all columns of a step as what is given out."""
         scope = Scope(Relation.whole(handle))
         out: list[Output] = [(name, column(name)) for name in handle.columns]
         return Given(handle, out, scope, Aliases(self, out, scope))
 
-    def _first(self, tree: exp.Query, given: Given) -> Handle:
+    def _first(self, tree: exp.Query, given: Given) -> StreamOrTable:
         """Return the first rows where the query has an order and a limit."""
         order, limit = tree.args.get("order"), tree.args.get("limit")
         if limit is None:
@@ -173,9 +173,9 @@ def _over(term: exp.Ordered, given: Given, *, aliases: bool = True) -> exp.Order
     return made
 
 
-def _united(left: Handle, right: Handle) -> Handle:
+def _united(left: StreamOrTable, right: StreamOrTable) -> StreamOrTable:
     if isinstance(left, Table):
         return left.union(right)
     if isinstance(right, Table):
         return selected(right.union(left), [(name, column(name)) for name in left.columns])
-    return cast("Stream", left).union(cast("Stream", right))
+    return left.union(right)

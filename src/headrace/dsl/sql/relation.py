@@ -13,7 +13,7 @@ from headrace.dsl.sql.reading import identifier, shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from headrace.dsl.stream import Handle
+    from headrace.dsl.stream_table import StreamOrTable
 
 OUTER = "headrace_outer"
 """What a column that belongs to the query around carries: how many queries further out."""
@@ -34,16 +34,16 @@ class Visible:
 class Relation:
     """The rows of a step under the names that a query has for its columns."""
 
-    handle: Handle
+    handle: StreamOrTable
     columns: tuple[Visible, ...]
 
     @classmethod
-    def whole(cls, handle: Handle, alias: str | None = None) -> Relation:
+    def whole(cls, handle: StreamOrTable, alias: str | None = None) -> Relation:
         """Return a step's rows under its own names."""
         of = () if alias is None else (alias,)
         return cls(handle, tuple(Visible(name, of, name) for name in handle.columns))
 
-    def under(self, handle: Handle) -> Relation:
+    def under(self, handle: StreamOrTable) -> Relation:
         """Return the same names over a step that has the same columns, and perhaps more."""
         return replace(self, handle=handle)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from headrace.dsl.sql.context import Common
     from headrace.dsl.sql.query import Queries
-    from headrace.dsl.stream import Handle
+    from headrace.dsl.stream_table import StreamOrTable
 
 _HOWS = {
     ("", ""): "inner",
@@ -121,7 +121,9 @@ class _From:
         at = None if version is None else version.expression
         return Item(called, Relation.whole(renamed(handle, columns, tree), called), tree, at=at)
 
-    def _inside(self, query: exp.Query, names: Mapping[str, Common], *, alias: str, columns: Sequence[str]) -> Handle:
+    def _inside(
+        self, query: exp.Query, names: Mapping[str, Common], *, alias: str, columns: Sequence[str]
+    ) -> StreamOrTable:
         """Return a query's rows; one that ranks is cut where the query around asks for the first ranks."""
         ranking = ranking_of(query)
         if ranking is None:
@@ -131,7 +133,7 @@ class _From:
         return renamed(self.queries.first(query, names, ranking, bound), columns, query)
 
 
-def renamed(handle: Handle, columns: Sequence[str], tree: exp.Expression) -> Handle:
+def renamed(handle: StreamOrTable, columns: Sequence[str], tree: exp.Expression) -> StreamOrTable:
     """Return the rows under the names of `t(a, b)`."""
     if not columns:
         return handle

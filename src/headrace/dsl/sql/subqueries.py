@@ -22,14 +22,14 @@ from headrace.dsl.sql.relation import (
     rebuilt,
     together,
 )
-from headrace.dsl.stream import Stream
+from headrace.dsl.stream_table import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from headrace.dsl.sql.context import Common
     from headrace.dsl.sql.query import Queries
-    from headrace.dsl.stream import Handle
+    from headrace.dsl.stream_table import StreamOrTable
 
 _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Paren, exp.Neg, exp.Cast)
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
@@ -163,10 +163,10 @@ class Asking:
         tree: exp.In,
         around: Sequence[exp.Expression],
         found: Sequence[exp.Expression],
-        handle: Handle,
+        handle: StreamOrTable,
     ) -> None:
         """Refuse `not in` where a null may be on either side: one null makes it unknown for every row."""
-        ours, theirs = self.relation.handle._node.not_null, handle._node.not_null
+        ours, theirs = self.relation.handle.node.not_null, handle.node.not_null
         sure = all(name_of(each) in ours for each in around) and all(name_of(each) in theirs for each in found)
         if not sure:
             raise UnsupportedQuery(
@@ -176,7 +176,7 @@ class Asking:
                 "have no nulls, nor has what the subquery says is not null.",
             )
 
-    def _kept(self, handle: Handle, links: _Links, how: str) -> Relation:
+    def _kept(self, handle: StreamOrTable, links: _Links, how: str) -> Relation:
         """Join the rows with those of a subquery; only the former come out."""
         left, right_names = self.relation.handle, {}
         out: list[tuple[str, exp.Expression]] = []
@@ -200,7 +200,7 @@ class Asking:
         made = joined(self.queries.context, left, right, {"on": agreeing([*on.items()]), "how": how, **said_})
         return self.relation.under(made)
 
-    def _given(self, out: list[tuple[str, exp.Expression]], tree: exp.Expression, handle: Handle) -> str:
+    def _given(self, out: list[tuple[str, exp.Expression]], tree: exp.Expression, handle: StreamOrTable) -> str:
         """Return the name under which the subquery gives out an expression; it is added if it is not there."""
         for name, known in out:
             if known == tree:
@@ -211,7 +211,9 @@ class Asking:
         out.append((name, tree))
         return name
 
-    def _said(self, left: Handle, right: Handle, on: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    def _said(
+        self, left: StreamOrTable, right: StreamOrTable, on: Mapping[str, str]
+    ) -> tuple[dict[str, str], dict[str, str]]:
         """Return the suffix of the join, and what the right side's columns are called in it."""
         suffix, after = apart(left.columns, right.columns, [a for a, b in on.items() if a == b], "in")
         return ({} if suffix is None else {"suffix": suffix}), after
@@ -303,7 +305,7 @@ class Asking:
 
     def _grouped(
         self, select: exp.Expression, relation: Relation, links: _Links, name: str
-    ) -> tuple[Handle, dict[str, str]]:
+    ) -> tuple[StreamOrTable, dict[str, str]]:
         """Return a subquery's value for each group of rows that agree in the links, and the group's columns."""
         item = select.expressions[0]
         tree = Scope(relation).resolved(item.this if isinstance(item, exp.Alias) else item)

@@ -87,15 +87,15 @@ def window_of(context: Context, scope: Scope, trees: Sequence[exp.Expression]) -
 
 def _over_time(scope: Scope, tree: exp.Anonymous) -> None:
     handle = scope.relation.handle
-    if is_time(tree.expressions[0], handle._node):
+    if is_time(tree.expressions[0], handle.node):
         return
-    if handle._node.is_table:
+    if handle.node.is_table:
         raise UnsupportedQuery(
             shown(tree),
             "windows over a table are over the event time of its records, as app.table(…, event_time=…) says",
             hint=f"Group by a part of the time: date_trunc('hour', {shown(tree.expressions[0])}) as hour.",
         )
-    known = sorted(times(handle._node))
+    known = sorted(times(handle.node))
     one = known[0] if len(known) == 1 else f"greatest({', '.join(known)})"
     raise UnsupportedQuery(
         shown(tree),

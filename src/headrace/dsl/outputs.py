@@ -1,0 +1,98 @@
+"""Where rows go: the sinks of streams and tables, checked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.errors import InvalidPlan
+from headrace.base.names import check_identifier, check_topic
+from headrace.plan import check
+from headrace.plan.nodes import TableJoin, Top
+from headrace.plan.sinks import CallSink, TopicSink, ViewSink
+from headrace.plan.steps import step_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.plan.nodes import Node
+
+
+def view_sink(node: Node, view: str) -> ViewSink:
+    """Return the sink that serves rows as a view.
+
+    Raises:
+        InvalidName: the name is not allowed.
+
+    """
+    return ViewSink(up=node, name=f"view:{check_identifier(view, what='view')}", view=view)
+
+
+def call_sink(node: Node, target: Any) -> CallSink:
+    """Return the sink that hands each epoch's rows to an object.
+
+    Raises:
+        InvalidPlan: it has no method `write`.
+
+    """
+    if not callable(getattr(target, "write", None)):
+        raise InvalidPlan(
+            f"{target!r} cannot take rows",
+            hint="Give an object with a method write(epoch, rows), .to_topic(name) or .to_view(name).",
+        )
+    name = getattr(target, "name", None) or type(target).__name__
+    return CallSink(up=node, name=f"call:{name}", target=target)
+
+
+def topic_sink(node: Node, topic: str, key: str | Sequence[str] | None) -> TopicSink:
+    """Return the sink that appends the rows of a stream to a topic; `key` chooses the partition.
+
+    Raises:
+        InvalidName: the topic's name is not allowed.
+        UnknownColumn: a key is not there.
+        SealedColumn: a key is private.
+
+    """
+    step = step_name(node)
+    check_topic(topic)
+    keys = check.columns(key, node.schema, step=step)
+    check.clear(keys, node.sealed, step=step, role="the key of a topic")
+    return TopicSink(up=node, name=f"topic:{topic}", topic=topic, location=None, record_key=keys)
+
+
+def changelog_sink(node: Node, topic: str) -> TopicSink:
+    """Return the sink that writes a table's changelog to a topic, keyed by the table's key.
+
+    Raises:
+        InvalidName: the topic's name is not allowed.
+        InvalidPlan: the table has no key.
+
+    """
+    check_topic(topic)
+    key = table_key(node, "to_topic")
+    return TopicSink(up=node, name=f"topic:{topic}", topic=topic, location=None, record_key=key)
+
+
+def table_key(node: Node, verb: str) -> tuple[str, ...]:
+    """Return the key of a table, which `verb` needs.
+
+    Raises:
+        InvalidPlan: the table has none; the detail says why, the hint what to do about it.
+
+    """
+    if node.key is None:
+        why, hint = _without_key(node)
+        raise InvalidPlan(f'step "{step_name(node)}_{verb}" needs the key of the table above, and {why}', hint=hint)
+    return node.key
+
+
+def _without_key(node: Node) -> tuple[str, str]:
+    """Return why a table has no key, and what to do about it."""
+    if isinstance(node, Top):
+        return "the rows of a stream have none", 'Make the position a part of it: .top(…, rank="position").'
+    if isinstance(node, TableJoin) and None not in (node.left.key, node.right.key):
+        if node.where is not None:
+            hint = 'Keep both keys: on={"id": "other_id"}, with .rename(other_id="id") on the right side.'
+            return "rows of both sides that match none, because of where, may have the same one", hint
+        hint = f'Say that they are there: .where("{node.on[0][0]} is not null") on one of the sides.'
+        return "rows of both sides may have the same nulls in it", hint
+    return "a step dropped it", "Keep the key's columns in .select(…)."

@@ -1,0 +1,172 @@
+"""Where rows come from: the source nodes of `app.stream`, `app.table` and `app.read`, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from headrace.base.errors import InvalidPlan
+from headrace.base.names import check_topic
+from headrace.base.schema import as_schema
+from headrace.base.time import duration
+from headrace.plan import check
+from headrace.plan.corrected import corrected
+from headrace.plan.nodes import Latest, ReadSource, TopicSource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from headrace.plan.nodes import Node
+
+OnError = Literal["dead_letter", "fail"]
+ON_ERROR = ("dead_letter", "fail")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicOptions:
+    """What `app.stream` and `app.table` were told about a topic, as the user gave it; `location` is the app's."""
+
+    location: str | None
+    key: str | Sequence[str] | None
+    event_time: str | None
+    out_of_order: str | None
+    idle_after: str | None
+    format: str | None
+    on_error: OnError
+    partitions: int | None
+    private: Mapping[str, str] | Sequence[str] | None
+
+
+def check_location(topics: str | None) -> str | None:
+    """Return where an app's topics live: None is the embedded log under its storage.
+
+    Raises:
+        InvalidPlan: it is no place for topics.
+
+    """
+    if topics is None or (isinstance(topics, str) and topics.startswith("log:") and len(topics) > len("log:")):
+        return topics
+    raise InvalidPlan(
+        f"topics={topics!r} is not a place for topics",
+        hint='Leave it out for the embedded log under the storage, or say "log:PATH". Kafka comes in a later release.',
+    )
+
+
+def stream_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *, sent_time: str | None) -> Node:
+    """Return the step that reads a topic as a stream, event times corrected where records say when they were sent.
+
+    Raises:
+        PlanError: a name, type, duration or option is wrong.
+
+    """
+    node = _topic_source(topic, schema, options, upserts=False)
+    if sent_time is None:
+        return node
+    check.sent_time(sent_time, node.event_time, node.schema, step=topic)
+    check.clear([sent_time], node.sealed, step=topic, role="sent time")
+    return corrected(replace(node, sent_time=sent_time))
+
+
+def table_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *, history: str | None) -> Latest:
+    """Return the step that reads a topic as a table.
+
+    Raises:
+        PlanError: a name, type, duration or option is wrong, or there is no key.
+
+    """
+    node = _topic_source(topic, schema, options, upserts=True)
+    if not node.record_key:
+        raise InvalidPlan(f'the table "{topic}" needs a key', hint='Name the columns that tell its rows: key="id".')
+    check.groupable(node.record_key, node.schema, step=topic)
+    kept_for = _length(history, "history") or 0
+    return Latest(up=node, schema=node.schema, keys=node.record_key, by_time=False, history=kept_for)
+
+
+def _topic_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *, upserts: bool) -> TopicSource:
+    if options.format is not None:
+        raise InvalidPlan(
+            f"format={options.format!r} is not known",
+            detail="Topics of the embedded log hold typed columns; they need no format.",
+        )
+    columns, step = as_schema(schema), check_topic(topic)
+    check.no_repeats(columns.names, step=step)
+    partitions = options.partitions
+    if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
+        raise InvalidPlan(f"partitions={partitions!r} is not possible", hint="Give a number above zero.")
+    if options.on_error not in ON_ERROR:
+        raise InvalidPlan(f"on_error={options.on_error!r} is not known", hint='Say "dead_letter" or "fail".')
+    node = TopicSource(
+        schema=columns,
+        topic=topic,
+        location=options.location,
+        record_key=check.columns(options.key, columns, step=step),
+        event_time=check.event_time(options.event_time, columns, step=step),
+        out_of_order=_length(options.out_of_order, "out_of_order") or 0,
+        idle_after=_length(options.idle_after, "idle_after"),
+        format=None,
+        on_error=options.on_error,
+        partitions=partitions,
+        upserts=upserts,
+        private=check.private(options.private, columns, step=step),
+    )
+    times = filter(None, [node.event_time])
+    check.clear((*node.record_key, *times), node.sealed, step=step, role="key or event time")
+    return node
+
+
+def spark_source(
+    source: Any,
+    schema: str | pa.Schema | None,
+    options: Mapping[str, object],
+    *,
+    event_time: str | None,
+    out_of_order: str | None,
+    idle_after: str | None,
+) -> ReadSource:
+    """Return the step that reads a streaming source of Spark: a format's name or a streaming DataFrame.
+
+    Raises:
+        PlanError: a name, type or option is wrong, or no schema can be found.
+
+    """
+    label, columns = _label_and_schema(source, schema)
+    return ReadSource(
+        schema=columns,
+        label=label,
+        format=source if isinstance(source, str) else None,
+        options=tuple(sorted((name, str(value)) for name, value in options.items())),
+        frame=None if isinstance(source, str) else source,
+        event_time=check.event_time(event_time, columns, step=label),
+        out_of_order=_length(out_of_order, "out_of_order") or 0,
+        idle_after=_length(idle_after, "idle_after"),
+    )
+
+
+def _label_and_schema(source: Any, schema: str | pa.Schema | None) -> tuple[str, pa.Schema]:
+    if isinstance(source, str):
+        if schema is None:
+            raise InvalidPlan(
+                f'the source "{source}" needs a schema',
+                hint='app.read("rate", "timestamp timestamp, value bigint")',
+            )
+        return source, as_schema(schema)
+    if hasattr(source, "isStreaming"):
+        if not source.isStreaming:
+            raise InvalidPlan("this DataFrame is not streaming", hint="Make it with spark.readStream.")
+        return "frame", as_schema(schema if schema is not None else _ddl(source))
+    raise InvalidPlan(f"{source!r} is no source", hint="Give a format's name or a streaming DataFrame.")
+
+
+def _ddl(frame: Any) -> str:
+    return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in frame.schema.fields)
+
+
+def _length(text: str | None, what: str) -> int | None:
+    if text is None:
+        return None
+    length = duration(text, what=what)
+    if length < 0:
+        raise InvalidPlan(f"{what}={text!r} is below zero")
+    return length
