@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 import headrace as hr
 from headrace.engine.identity import identity
-from headrace.plan.row_times import row_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -218,7 +217,7 @@ def facts(app: hr.App) -> Iterator[str]:
             [
                 f"{plan.name(node)}: level {plan.level(node)}",
                 *(flag for flag in flags if getattr(node, flag, False)),
-                f"time {row_time(node)}",
+                f"time {node.time_column}",
                 *(f"{name} ({', '.join(names)})" for name, names in columns.items() if names is not None),
                 *(f"moved by {moves}" for moves in plan.moves.get(id(node), ()) if moves is not None),
                 *([f"hold {node.hold}"] if node.stateful and node.hold else []),

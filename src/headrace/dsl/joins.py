@@ -126,7 +126,7 @@ def _versioned(common: dict[str, Any], table: Node, *, at: str, grace: int) -> A
             detail=f"The versions of a row agree in its key ({', '.join(table.key)}), and in nothing else.",
             hint='Join on the key, and ask for the rest in where="…".',
         )
-    return AsOfJoin(**{**common, "right": records}, at=at, identity=table.key, grace=grace, history=latest.history)
+    return AsOfJoin(**{**common, "right": records}, at=at, table_key=table.key, grace=grace, history=latest.history)
 
 
 def _records(table: Node) -> Node | None:

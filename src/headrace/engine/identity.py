@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import PlanChanged
 from headrace.base.schema import type_name
-from headrace.base.time import show_duration
-from headrace.expressions import described
-from headrace.plan.nodes import Aggregate, AsOfJoin, Dedupe, Join, Latest, StreamJoin, Top
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping
 
     from headrace.engine.storage import Commit
-    from headrace.expressions import AggregateCall, Scalar
     from headrace.plan.nodes import Node, Stateful
     from headrace.plan.plan import Plan
 
@@ -36,7 +31,7 @@ def _step(plan: Plan, node: Stateful) -> dict[str, Any]:
     return {
         "verb": node.verb,
         "keys": _keys(node),
-        **_own(node),
+        **node.identity(),
         "spread by": list(plan.partitions[id(node)] or ()),
         "sources": sorted(plan.name(up) for up in node.walk() if not up.ups),
     }
@@ -48,73 +43,6 @@ def _keys(node: Stateful) -> Any:
         for up, keys in zip(node.ups, node.partition_keys, strict=True)
     ]
     return sides[0] if len(sides) == 1 else sides
-
-
-@singledispatch
-def _own(node: Stateful) -> dict[str, Any]:
-    raise TypeError(node)
-
-
-@_own.register
-def _aggregate(node: Aggregate) -> dict[str, Any]:
-    return {
-        "window": str(node.window) if node.window else None,
-        "emit": node.emit,
-        "withdrawals": not node.up.append_only,
-        "aggregates": [_call(call) for call in node.aggregates.calls],
-        "results": {name: _typed(made) for name, made in node.aggregates.results},
-    }
-
-
-@_own.register
-def _latest(node: Latest) -> dict[str, Any]:
-    columns = {field.name: type_name(field.type) for field in node.schema}
-    return {"columns": columns, "last by": "event time" if node.by_time else "offset"}
-
-
-@_own.register
-def _dedupe(node: Dedupe) -> dict[str, Any]:
-    return {"within": show_duration(node.within)}
-
-
-@_own.register
-def _top(node: Top) -> dict[str, Any]:
-    windows = {} if node.window is None else {"window": str(node.window), "emit": node.emit}
-    return {
-        **windows,
-        "n": node.n,
-        "order": [f"{_typed(term.value)} {term.direction}" for term in node.order],
-        "rank": node.rank,
-        "withdrawals": not node.up.append_only,
-        "columns": [f"{field.name} {type_name(field.type)}" for field in node.up.schema],
-    }
-
-
-@_own.register
-def _join(node: Join) -> dict[str, Any]:
-    own: dict[str, Any] = {
-        "how": node.how,
-        "kind": type(node).__name__,
-        "columns": {column.name: type_name(column.type) for column in node.columns},
-        "where": None if node.where is None else described(node.where),
-        "withdrawals": [not up.append_only for up in node.ups],
-    }
-    if isinstance(node, StreamJoin):
-        own |= {"within": [show_duration(node.low), show_duration(node.high)], "grace": show_duration(node.grace)}
-    if isinstance(node, AsOfJoin):
-        own |= {"as of": node.at, "grace": show_duration(node.grace)}
-    return own
-
-
-def _call(call: AggregateCall) -> str:
-    function = call.function if call.user is None else call.user.identity()
-    arguments = ", ".join([*map(_typed, call.arguments), *(f"at {fraction!r}" for fraction in call.at)])
-    where = f" where {described(call.where)}" if call.where else ""
-    return f"{function}({'distinct ' if call.distinct else ''}{arguments}){where}"
-
-
-def _typed(made: Scalar) -> str:
-    return f"{described(made)} {type_name(made.type)}"
 
 
 def check(kept: Mapping[str, Any] | None, now: Mapping[str, Any], *, app: str) -> None:
@@ -194,10 +122,10 @@ def check_begun(plan: Plan, known: Container[str], last: Commit) -> None:
             )
 
 
-def _versions(plan: Plan, node: Node) -> Iterator[str]:
+def _versions(plan: Plan, node: Stateful) -> Iterator[str]:
     """Yield the sources whose records are versions to a step."""
-    if isinstance(node, AsOfJoin):
-        yield from (plan.name(up) for up in node.right.walk() if not up.ups)
+    if node.versions is not None:
+        yield from (plan.name(up) for up in node.versions.walk() if not up.ups)
 
 
 def _has_read(last: Commit, source: str) -> bool:

@@ -18,7 +18,7 @@ from headrace.expressions.grammar import parse
 from headrace.expressions.order import Term, order
 from headrace.expressions.resolve import refused_name
 from headrace.expressions.sealed import refuse_computing
-from headrace.expressions.user import UserFunction, calls_of, described, drawn_apart, scalar_of
+from headrace.expressions.user import UserFunction, calls_of, drawn_apart, scalar_of
 from headrace.expressions.values import AggregateCall, Aggregates, Scalar
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ __all__ = [
     "aggregates",
     "calls_of",
     "condition",
-    "described",
     "drawn_apart",
     "order",
     "refused_name",

@@ -201,15 +201,6 @@ def _renamed(scalar: Scalar, mark: str) -> Scalar:
     return moved(scalar)
 
 
-def described(scalar: Scalar) -> str:
-    """Return an expression's SQL with its calls as they are written, for comparison across starts."""
-    sql = scalar.sql
-    for call in reversed(scalar.calls):
-        arguments = ", ".join(f"{described(a)} {type_name(a.type)}" for a in call.arguments)
-        sql = sql.replace(quote(call.column), f"{call.function.identity()}({arguments})")
-    return sql
-
-
 def aggregate_names(functions: Mapping[str, UserFunction]) -> frozenset[str]:
     """Return the names of the aggregates among functions."""
     return frozenset(name for name, function in functions.items() if function.is_aggregate)

@@ -20,7 +20,6 @@ from headrace.base.names import IDENTIFIER
 from headrace.base.schema import TIMESTAMP, is_reserved, type_name
 from headrace.expressions.sketches import Sketch
 from headrace.plan.corrected import uncorrected
-from headrace.plan.row_times import row_time
 from headrace.plan.windows import AlignedWindow, SessionWindow
 
 if TYPE_CHECKING:
@@ -283,7 +282,7 @@ def row_times(window: Window | None, up: Node, *, step: str) -> None:
         InvalidPlan: the rows do not carry the event time of their source any more.
 
     """
-    if window is not None and row_time(up) is None:
+    if window is not None and up.time_column is None:
         raise InvalidPlan(
             f'step "{step}": rows of its input are withdrawn, and nobody knows from which window',
             detail="A row that changes leaves the window that it was in; the change says when it changed, not when the "

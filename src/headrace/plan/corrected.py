@@ -9,14 +9,10 @@ import pyarrow as pa
 from headrace.base.names import quote
 from headrace.base.schema import TIMESTAMP
 from headrace.expressions import Scalar
-from headrace.plan.nodes import Select
+from headrace.plan.nodes import CORRECTED, Select
 
 if TYPE_CHECKING:
     from headrace.plan.nodes import TopicSource
-
-
-CORRECTED = "make_timestamp(_time)"
-"""SQL for a row's event time, as it comes from its source."""
 
 
 def uncorrected(event_time: str) -> str:

@@ -10,27 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import InvalidPlan
-from headrace.base.names import quote
-from headrace.plan.nodes import (
-    Changes,
-    Ending,
-    Explode,
-    Late,
-    Node,
-    ReadSource,
-    Select,
-    Stateful,
-    Top,
-    TopicSource,
-    Where,
-)
+from headrace.plan.nodes import Late, Node, Partition, ReadSource, Stateful, TopicSource
 from headrace.plan.sinks import Sink, TopicSink, ViewSink
 from headrace.plan.steps import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-Partition = tuple[str, ...] | None
 Spread = tuple[Partition, ...]
 
 
@@ -149,12 +135,12 @@ def _placed(node: Node, levels: dict[int, int], partitions: dict[int, Partition]
         where = node.of.ups[0] if node.of.late_before_exchange else node.of
         return _Placing(levels[id(where)], node.of.late_partition_keys(partitions[id(where)]))
     above = [partitions[id(up)] for up in node.ups]
-    if isinstance(node, Top) and node.part and above[0] is not None:
-        return _Placing(levels[id(node.up)], above[0], (None,))
     if isinstance(node, Stateful):
+        if node.works_in_place and above[0] is not None:
+            return _Placing(levels[id(node.ups[0])], above[0], (None,))
         return _gathered(node, [levels[id(up)] for up in node.ups], above)
     level = max((levels[id(up)] for up in node.ups), default=0)
-    return _Placing(level, _carried(node, above[0]) if len(above) == 1 else None)
+    return _Placing(level, node.partition_after(above[0]) if len(above) == 1 else None)
 
 
 def _gathered(node: Stateful, levels: Sequence[int], above: Sequence[Partition]) -> _Placing:
@@ -189,16 +175,3 @@ def _moved(node: Stateful, at: tuple[int, ...], levels: Sequence[int], above: Se
     moves = tuple(None if there == by else by for there, by in zip(above, wanted, strict=True))
     level = max(before + (by is not None) for before, by in zip(levels, moves, strict=True))
     return _Placing(level, node.partition_keys_after(at), moves)
-
-
-def _carried(node: Node, above: Partition) -> Partition:
-    """Return the partition that a stateless step leaves of the one above it."""
-    if above is None or isinstance(node, Where | Ending | Changes):
-        return above
-    if isinstance(node, Explode):
-        return None if set(node.into) & set(above) else above
-    if isinstance(node, Select):
-        kept = {made.sql: name for name, made in reversed(node.columns)}
-        renamed = [kept.get(quote(column)) for column in above]
-        return None if None in renamed else tuple(name for name in renamed if name is not None)
-    return None

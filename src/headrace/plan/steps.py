@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.errors import DuplicateStep
 from headrace.base.names import MAX_LENGTH
-from headrace.plan.nodes import Late, Latest, Node, ReadSource, Select, Stateful, Top, TopicSource
+from headrace.plan.nodes import Late, Node, ReadSource, Stateful, TopicSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,14 +26,10 @@ def step_name(node: Node) -> str:
     if isinstance(node, ReadSource):
         return _plain(node.label)
     if isinstance(node, Stateful):
-        by = "_by_" + "_".join(node.partition_keys[0]) if node.partition_keys[0] else ""
-        parts = "_parts" if isinstance(node, Top) and node.part else ""
-        table = isinstance(node, Latest) and isinstance(node.up, TopicSource) and node.up.upserts
-        return _plain(f"{'_'.join(_sources(node))}_{'table' if table else node.verb + by + parts}")
+        return _plain("_".join([*_sources(node), node.name_suffix]))
     if isinstance(node, Late):
         return f"{step_name(node.of)}_late"
-    verb = node.shown if isinstance(node, Select) else node.verb
-    return _plain(f"{_anchor(node)}_{verb}")
+    return _plain(f"{_anchor(node)}_{node.shown_verb}")
 
 
 def names(nodes: Iterable[Node]) -> dict[int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import gcd
 from typing import Literal
@@ -20,7 +21,7 @@ class InvalidWindow(PlanError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class Window(ABC):
     """What cuts a group by event time, and how long its results are corrected; all lengths are in microseconds."""
 
     grace: int
@@ -29,6 +30,15 @@ class Window:
     def hold(self) -> int:
         """How far behind the watermark a result may still carry its event time."""
         return self.grace
+
+    @property
+    def late_before_exchange(self) -> bool:
+        """Whether a row's time alone says that it is late, so that it is found late before rows are spread."""
+        return True
+
+    @abstractmethod
+    def state_row(self, group: str) -> str:
+        """Return what a row of the state is, for people; `group` are the keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +68,10 @@ class AlignedWindow(Window):
             return show_duration(self.pane)
         return show_length(Length(self.calendar.months * self.pane, self.calendar.micros * self.pane))
 
+    def state_row(self, group: str) -> str:
+        """Return that a row is one of a pane."""
+        return f"a row per ({group}, pane of {self.shown_pane}), dropped when its last window closes"
+
     def __str__(self) -> str:
         between = {"tumbling": "", "hopping": " every ", "cumulating": " by "}[self.kind]
         size, every, offset = show_duration(self.size), show_duration(self.every), show_duration(self.offset)
@@ -83,6 +97,15 @@ class SessionWindow(Window):
         """One microsecond more: the last moment of a session is in it, and its result stands just before."""
         return self.grace + 1
 
+    @property
+    def late_before_exchange(self) -> bool:
+        """No: the session that a row would be in is known where the state is."""
+        return False
+
+    def state_row(self, group: str) -> str:
+        """Return that a row is one of a session."""
+        return f"a row per ({group}, session), dropped when it closes"
+
     def __str__(self) -> str:
         return f"session, gap {show_duration(self.gap)}, grace {show_duration(self.grace)}"
 
@@ -95,6 +118,10 @@ class SlidingWindow(Window):
     """
 
     size: int
+
+    def state_row(self, group: str) -> str:
+        """Return that a row is one of a moment."""
+        return f"a row per ({group}, event time), dropped when no open window reaches it"
 
     def __str__(self) -> str:
         return f"sliding {show_duration(self.size)}, grace {show_duration(self.grace)}"

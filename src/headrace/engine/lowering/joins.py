@@ -66,7 +66,7 @@ def _version(node: AsOfJoin, to: Lowering) -> None:
         late=late,
         join=meeting_of(node),
         at=_inside("l", node.left)[node.at],
-        identity=tuple(inside[name] for name in node.identity),
+        identity=tuple(inside[name] for name in node.table_key),
         grace=node.grace,
         history=node.history,
     )

@@ -23,8 +23,7 @@ from headrace.kernels.spec import (
     SplitLate,
     Upsert,
 )
-from headrace.plan.nodes import CHANGE_TYPE, Aggregate, Dedupe, Join, Late, Latest, Top
-from headrace.plan.row_times import STAMP, row_time
+from headrace.plan.nodes import CHANGE_TYPE, ROW_TIME, Aggregate, Dedupe, Join, Late, Latest, Top
 
 if TYPE_CHECKING:
     from headrace.engine.lowering.walk import Lowering
@@ -118,8 +117,8 @@ def _place(node: Top, panes: Panes, to: Lowering) -> int:
 def _in_time(node: Aggregate | Top, to: Lowering) -> int:
     """Return the rows above; for windows each with its own time, also where a change withdraws it."""
     here = to.level(node.up)
-    rows, time = to.at(node.up, here), STAMP if node.window is None else row_time(node.up)
-    if time == STAMP:
+    rows, time = to.at(node.up, here), ROW_TIME if node.window is None else node.up.time_column
+    if time == ROW_TIME:
         return rows
     output = to.number()
     before = f"SELECT {columns_of(node.up)}, _weight, epoch_us({quote(str(time))}) AS _time FROM"

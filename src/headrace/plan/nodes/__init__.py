@@ -9,10 +9,10 @@ from headrace.plan.nodes.dedupe import Dedupe
 from headrace.plan.nodes.join import How, Join, JoinColumn
 from headrace.plan.nodes.latest import Latest
 from headrace.plan.nodes.lookup_join import LookupJoin
-from headrace.plan.nodes.node import Node, OneInput
+from headrace.plan.nodes.node import CORRECTED, ROW_TIME, Description, Node, OneInput, Partition
 from headrace.plan.nodes.sources import ReadSource, TopicSource
 from headrace.plan.nodes.stateful import CHANGE_TYPE, Keyed, Late, Stateful
-from headrace.plan.nodes.stateless import Changes, Ending, Explode, MapBatches, Select, Union, Where
+from headrace.plan.nodes.stateless import Changes, Ending, Explode, MapBatches, Select, Stateless, Union, Where
 from headrace.plan.nodes.stream_join import StreamJoin
 from headrace.plan.nodes.table_join import TableJoin
 from headrace.plan.nodes.top import Top
@@ -20,10 +20,13 @@ from headrace.plan.nodes.windowed import Emit, Windowed
 
 __all__ = [
     "CHANGE_TYPE",
+    "CORRECTED",
+    "ROW_TIME",
     "Aggregate",
     "AsOfJoin",
     "Changes",
     "Dedupe",
+    "Description",
     "Emit",
     "Ending",
     "Explode",
@@ -37,9 +40,11 @@ __all__ = [
     "MapBatches",
     "Node",
     "OneInput",
+    "Partition",
     "ReadSource",
     "Select",
     "Stateful",
+    "Stateless",
     "StreamJoin",
     "TableJoin",
     "Top",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from headrace.expressions.identity import call_identity, typed_identity
+from headrace.plan.nodes.node import Description
 from headrace.plan.nodes.windowed import Windowed
 
 if TYPE_CHECKING:
@@ -33,3 +35,23 @@ class Aggregate(Windowed):
     def not_null(self) -> frozenset[str]:
         """The keys that are not null above, and the bounds of its windows."""
         return (self.up.not_null & frozenset(self.keys)) | frozenset(self.bounds)
+
+    def identity(self) -> dict[str, Any]:
+        """Return the window, what is computed, and whether rows may be withdrawn."""
+        return {
+            "window": str(self.window) if self.window else None,
+            "emit": self.emit,
+            "withdrawals": not self.up.append_only,
+            "aggregates": [call_identity(call) for call in self.aggregates.calls],
+            "results": {name: typed_identity(result) for name, result in self.aggregates.results},
+        }
+
+    def describe(self) -> Description:
+        """Return the results, the window, and a row of the state."""
+        group = ", ".join(self.keys) or "one group"
+        return Description(
+            detail=", ".join(f"{result.text} AS {name}" for name, result in self.aggregates.results),
+            window=str(self.window) if self.window else None,
+            emit=self.emit,
+            state=self.window.state_row(group) if self.window else f"a row per ({group}), kept for ever",
+        )

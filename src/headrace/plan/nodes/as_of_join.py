@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from headrace.base.time import show_duration
 from headrace.plan.nodes.join import Join
+from headrace.plan.nodes.node import Description, Node
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AsOfJoin(Join):
     """Rows of a stream, each with the row of a table that was valid at the row's time `at`, known `grace` later.
 
-    Its right side are the records that the table is made of, upserts and deletes of rows by `identity`: the table
+    Its right side are the records that the table is made of, upserts and deletes of rows by `table_key`: the table
     itself does not tell what was written late and had been valid before. Old versions stay for `history` longer.
     """
 
+    kind = "VersionJoin"
+
     at: str
-    identity: tuple[str, ...]
+    table_key: tuple[str, ...]
     grace: int
     history: int
 
@@ -39,3 +44,19 @@ class AsOfJoin(Join):
     def hold(self) -> int:
         """Rows wait as long as the table may still change before their time."""
         return self.grace
+
+    @property
+    def versions(self) -> Node | None:
+        """The records of the table."""
+        return self.right
+
+    def identity(self) -> dict[str, Any]:
+        """Return that of every join, the column of the time, and the grace."""
+        return {**super().identity(), "as of": self.at, "grace": show_duration(self.grace)}
+
+    def describe(self) -> Description:
+        """Return what rows match by, and as of when."""
+        return Description(
+            detail=self.shown_match(f", as of {self.at}"),
+            state="the rows that wait, and the versions of the table that they may still ask for",
+        )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from headrace.base.time import show_duration
+from headrace.plan.nodes.node import Description
 from headrace.plan.nodes.stateful import Keyed
 
 
@@ -24,3 +27,25 @@ class Dedupe(Keyed):
     def not_null(self) -> frozenset[str]:
         """As the step above."""
         return self.up.not_null
+
+    @property
+    def event_time_column(self) -> str | None:
+        """As the step above."""
+        return self.up.event_time_column
+
+    @property
+    def late_reason(self) -> str:
+        """No window closes."""
+        return "rows that came too late"
+
+    def identity(self) -> dict[str, Any]:
+        """Return how long a key is kept."""
+        return {"within": show_duration(self.within)}
+
+    def describe(self) -> Description:
+        """Return the keys, and how long they are kept."""
+        keys, within = ", ".join(self.keys), show_duration(self.within)
+        return Description(
+            detail=f"first row per ({keys}) within {within}",
+            state=f"a row per ({keys}), kept until the watermark passes its first row by {within}",
+        )

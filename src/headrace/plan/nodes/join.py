@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from headrace.base.schema import duckdb_type
+from headrace.base.schema import duckdb_type, type_name
+from headrace.expressions.identity import sql_identity
 from headrace.plan.nodes.stateful import Stateful
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Join(Stateful):
     """
 
     verb = "join"
+    kind: ClassVar[str]
+    """What its identity calls it, in what is stored: it outlives the name of the class."""
 
     left: Node
     right: Node
@@ -126,3 +129,19 @@ class Join(Stateful):
             if all(sides) or (always[0] and sides[0]) or (always[1] and sides[1]):
                 names.add(column.name)
         return frozenset(names) & frozenset(self.schema.names)
+
+    def identity(self) -> dict[str, Any]:
+        """Return the kind, the columns of a match, and its condition."""
+        return {
+            "how": self.how,
+            "kind": self.kind,
+            "columns": {column.name: type_name(column.type) for column in self.columns},
+            "where": None if self.where is None else sql_identity(self.where),
+            "withdrawals": [not up.append_only for up in self.ups],
+        }
+
+    def shown_match(self, time: str = "") -> str:
+        """Return what rows match by, for people; `time` is what their times have to do with it."""
+        on = " and ".join(f"{left} = {right}" if left != right else left for left, right in self.on)
+        where = f", where {self.where.text}" if self.where is not None else ""
+        return f"{self.how}, on {on}{time}{where}"

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from headrace.base.schema import type_name
+from headrace.plan.nodes.node import Description
+from headrace.plan.nodes.sources import TopicSource
 from headrace.plan.nodes.stateful import Keyed
 
 
@@ -39,3 +43,26 @@ class Latest(Keyed):
     def not_null(self) -> frozenset[str]:
         """As the step above."""
         return self.up.not_null
+
+    @property
+    def event_time_column(self) -> str | None:
+        """As the step above."""
+        return self.up.event_time_column
+
+    @property
+    def name_suffix(self) -> str:
+        """As of every step; the records of a topic become its table."""
+        return "table" if isinstance(self.up, TopicSource) and self.up.upserts else super().name_suffix
+
+    def identity(self) -> dict[str, Any]:
+        """Return the columns of the rows, and which row of a key is the last."""
+        columns = {field.name: type_name(field.type) for field in self.schema}
+        return {"columns": columns, "last by": "event time" if self.by_time else "offset"}
+
+    def describe(self) -> Description:
+        """Return the key, and which row of a key is the last."""
+        keys = ", ".join(self.keys)
+        return Description(
+            detail=f"last row per ({keys}) by {'event time' if self.by_time else 'offset'}",
+            state=f"a row per ({keys}), kept until it is deleted",
+        )

@@ -5,13 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.plan.nodes.join import Join
+from headrace.plan.nodes.node import Description
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LookupJoin(Join):
     """Rows of a stream, each with the row of a table as it is when it arrives; changes of the table trigger nothing."""
 
+    kind = "LookupJoin"
+
     @property
     def append_only(self) -> bool:
         """What was looked up stays."""
         return self.left.append_only
+
+    def describe(self) -> Description:
+        """Return what rows match by."""
+        return Description(
+            detail=self.shown_match(", as it arrives"),
+            state="the rows of the right side, kept until they are deleted",
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -11,15 +12,46 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+ROW_TIME = "_time"
+"""The column inside an app with the event time of each row; of a withdrawal: the time of the change that caused it."""
+CORRECTED = f"make_timestamp({ROW_TIME})"
+"""SQL for a row's event time, as its source hands it on."""
+
+Partition = tuple[str, ...] | None
+"""The columns whose values decide the shard of a row; None: a row may be in any shard."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """What `explain` says of a step: what it does, its window, when it emits, and the state that it keeps."""
+
+    detail: str = ""
+    window: str | None = None
+    emit: str | None = None
+    state: str | None = None
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Node:
-    """A step. `name` is what `.named` gave, or None."""
+class Node(ABC):
+    """A step. `name` is what `.named` gave, or None.
+
+    A kind of node says all that the planner needs to know of it: no other file asks what kind a node is to describe it.
+    """
 
     verb: ClassVar[str]
     stateful: ClassVar[bool] = False
 
     schema: pa.Schema
     name: str | None = None
+
+    @abstractmethod
+    def describe(self) -> Description:
+        """Return what `explain` says of the step."""
+
+    @property
+    def shown_verb(self) -> str:
+        """The verb that the user wrote."""
+        return self.verb
 
     @property
     def ups(self) -> tuple[Node, ...]:
@@ -61,6 +93,29 @@ class Node:
     def not_null(self) -> frozenset[str]:
         """The columns that have a value in every row, as far as the plan knows; others may have one, too."""
         return frozenset()
+
+    @property
+    def time_column(self) -> str | None:
+        """The column with the time of each row, None where nobody knows.
+
+        A withdrawal has the time of the change that caused it in `_time`. A window over a table must take a row away
+        where it has put it, so it goes by the time that the row itself has.
+        """
+        return ROW_TIME if self.keeps_time else self.event_time_column
+
+    @property
+    def keeps_time(self) -> bool:
+        """Whether a row is withdrawn with the `_time` that it was inserted with, or never withdrawn."""
+        return self.append_only
+
+    @property
+    def event_time_column(self) -> str | None:
+        """The column that has the event time of the source at this step; None where that is gone or unknown."""
+        return None
+
+    def partition_after(self, above: Partition) -> Partition:  # noqa: ARG002 -- what is known only to those that override it
+        """Return the columns that a stateless step's rows are spread by, when the rows above are by `above`."""
+        return None
 
     def walk(self) -> Iterator[Node]:
         """Yield the steps that lead here and this one, each once, sources first."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from headrace.plan.nodes.node import Node
+from headrace.base.time import show_duration
+from headrace.plan.nodes.node import Description, Node
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -41,6 +42,19 @@ class TopicSource(Node):
         """The key of a topic that is read as a table: records without it are dead letters."""
         return frozenset(self.record_key if self.upserts else ())
 
+    @property
+    def event_time_column(self) -> str | None:
+        """The one that was named."""
+        return self.event_time
+
+    def describe(self) -> Description:
+        """Return the topic, and what is known of its times."""
+        private = f", private: {', '.join(sorted(self.sealed))}" if self.sealed else ""
+        upserts = ", upserts and deletes" if self.upserts else ""
+        corrected = f" corrected by {self.sent_time}" if self.sent_time else ""
+        times = _times(self.event_time, corrected, self.out_of_order)
+        return Description(detail=f"topic {self.topic}{upserts}{private}{times}")
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ReadSource(Node):
@@ -55,3 +69,17 @@ class ReadSource(Node):
     event_time: str | None
     out_of_order: int
     idle_after: int | None
+
+    @property
+    def event_time_column(self) -> str | None:
+        """The one that was named."""
+        return self.event_time
+
+    def describe(self) -> Description:
+        """Return the format, and what is known of its times."""
+        return Description(detail=f"Spark source {self.label}" + _times(self.event_time, "", self.out_of_order))
+
+
+def _times(event_time: str | None, corrected: str, out_of_order: int) -> str:
+    at = event_time or "of the log"
+    return f", event time {at}{corrected}, out of order {show_duration(out_of_order)}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
-from headrace.plan.nodes.node import Node, OneInput
+from headrace.plan.nodes.node import Description, Node, OneInput
 
 CHANGE_TYPE = "_change_type"
 """The column that says what happened to a row of a table."""
@@ -18,10 +20,33 @@ class Stateful(Node):
 
     stateful = True
 
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """Return what must stay equal for its kept state to be right, besides its verb, keys and sources.
+
+        It is stored and compared at every start: what a released version wrote must come out the same, as JSON.
+        """
+
     @property
+    @abstractmethod
     def partition_keys(self) -> tuple[tuple[str, ...], ...]:
-        """For each step above, the columns by which its rows must be spread: rows that meet agree in them."""
-        raise NotImplementedError
+        """For each step above, the columns by which its rows must be spread: rows that match agree in them."""
+
+    @property
+    def works_in_place(self) -> bool:
+        """Whether it needs no exchange where rows are spread at all, however they are."""
+        return False
+
+    @property
+    def versions(self) -> Node | None:
+        """The step above whose records it reads as versions: it must have seen them from the first one on."""
+        return None
+
+    @property
+    def name_suffix(self) -> str:
+        """What follows its sources in a derived name: the verb and the keys."""
+        by = self.partition_keys[0]
+        return "_".join([self.verb, "by", *by]) if by else self.verb
 
     def partition_keys_after(self, at: tuple[int, ...]) -> tuple[str, ...] | None:
         """Return the columns that its own rows are spread by, when those above are by the columns at these places."""
@@ -47,6 +72,11 @@ class Stateful(Node):
     def late_partition_keys(self, own: tuple[str, ...] | None) -> tuple[str, ...] | None:
         """Return the columns that its late rows are spread by, where its own rows, or those above, are by `own`."""
         return own
+
+    @property
+    def late_reason(self) -> str:
+        """Why a row is late, for people."""
+        return "rows after their windows closed"
 
     @property
     def late_before_exchange(self) -> bool:
@@ -88,3 +118,7 @@ class Late(Node):
     def sealed(self) -> frozenset[str]:
         """As that step says."""
         return self.of.late_sealed & frozenset(self.schema.names)
+
+    def describe(self) -> Description:
+        """Return why the rows are late."""
+        return Description(detail=self.of.late_reason)

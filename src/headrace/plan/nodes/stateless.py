@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
 from headrace.expressions.asserted import not_null_columns
-from headrace.plan.nodes.node import Node, OneInput
+from headrace.plan.nodes.node import CORRECTED, Description, Node, OneInput, Partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Select(OneInput):
+class Stateless(OneInput):
+    """A step over one other that keeps nothing of a row."""
+
+    @property
+    def keeps_time(self) -> bool:
+        """As the step above."""
+        return self.append_only or self.up.keeps_time
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Select(Stateless):
     """New columns made of the old ones; `shown` is the verb that the user wrote."""
 
     verb = "select"
@@ -29,27 +39,50 @@ class Select(OneInput):
     @property
     def key(self) -> tuple[str, ...] | None:
         """The key of the step above under its new names, or None when a part of it is gone."""
-        if self.up.key is None:
-            return None
-        kept = {made.sql: name for name, made in reversed(self.columns)}
-        renamed = [kept.get(quote(part)) for part in self.up.key]
-        return None if None in renamed else tuple(name for name in renamed if name is not None)
+        return None if self.up.key is None else self._renamed(self.up.key)
 
     @property
     def sealed(self) -> frozenset[str]:
         """Those of the step above, under their new names."""
         above = {quote(name) for name in self.up.sealed}
-        return frozenset(name for name, made in self.columns if made.sql in above)
+        return frozenset(name for name, column in self.columns if column.sql in above)
 
     @property
     def not_null(self) -> frozenset[str]:
         """Those of the step above, under their new names."""
         above = {quote(name) for name in self.up.not_null}
-        return frozenset(name for name, made in self.columns if made.sql in above)
+        return frozenset(name for name, column in self.columns if column.sql in above)
+
+    @property
+    def event_time_column(self) -> str | None:
+        """That of the step above under its new name, or the one with the corrected time."""
+        above = self.up.event_time_column
+        corrected = [name for name, column in self.columns if column.sql == CORRECTED]
+        renamed = [name for name, column in self.columns if above is not None and column.sql == quote(above)]
+        return next(iter([*corrected, *renamed]), None)
+
+    @property
+    def shown_verb(self) -> str:
+        """What the user wrote."""
+        return self.shown
+
+    def partition_after(self, above: Partition) -> Partition:
+        """Return the columns under their new names, or None where one of them is gone."""
+        return None if above is None else self._renamed(above)
+
+    def describe(self) -> Description:
+        """Return the columns."""
+        columns = (name if name == column.text else f"{column.text} AS {name}" for name, column in self.columns)
+        return Description(detail=", ".join(columns))
+
+    def _renamed(self, names: tuple[str, ...]) -> tuple[str, ...] | None:
+        new_names = {column.sql: name for name, column in reversed(self.columns)}
+        renamed = [new_names.get(quote(name)) for name in names]
+        return None if None in renamed else tuple(name for name in renamed if name is not None)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Where(OneInput):
+class Where(Stateless):
     """The rows for which the condition is true; neither false nor null is."""
 
     verb = "where"
@@ -61,18 +94,39 @@ class Where(OneInput):
         """Those of the step above, and those of which the condition says it."""
         return self.up.not_null | (not_null_columns(self.condition.text) & frozenset(self.schema.names))
 
+    @property
+    def event_time_column(self) -> str | None:
+        """As the step above."""
+        return self.up.event_time_column
+
+    def partition_after(self, above: Partition) -> Partition:
+        """Return `above`: the rows stay as they are."""
+        return above
+
+    def describe(self) -> Description:
+        """Return the condition."""
+        return Description(detail=self.condition.text)
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Ending(OneInput):
+class Ending(Stateless):
     """A `where` over the records of a table: what does not meet the condition is a delete, for its key is not there."""
 
     verb = "where"
 
     condition: Scalar
 
+    def partition_after(self, above: Partition) -> Partition:
+        """Return `above`: the rows stay as they are."""
+        return above
+
+    def describe(self) -> Description:
+        """Return the condition."""
+        return Description(detail=f"{self.condition.text}, else deleted")
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Explode(OneInput):
+class Explode(Stateless):
     """One row for each element of an array, or each entry of a map; rows with nothing in it disappear."""
 
     verb = "explode"
@@ -91,9 +145,23 @@ class Explode(OneInput):
         kept = self.up.sealed & frozenset(self.schema.names)
         return kept | frozenset(self.into) if self.column.columns & self.up.sealed else kept - frozenset(self.into)
 
+    @property
+    def event_time_column(self) -> str | None:
+        """As the step above, unless an element takes its name."""
+        above = self.up.event_time_column
+        return None if above in self.into else above
+
+    def partition_after(self, above: Partition) -> Partition:
+        """Return `above`, unless an element takes the name of one of the columns."""
+        return None if above is None or set(self.into) & set(above) else above
+
+    def describe(self) -> Description:
+        """Return the column, and what its elements are called."""
+        return Description(detail=f"{self.column.text} AS {', '.join(self.into)}")
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MapBatches(OneInput):
+class MapBatches(Stateless):
     """A function of the user's over Arrow tables."""
 
     verb = "map_batches"
@@ -109,6 +177,10 @@ class MapBatches(OneInput):
     def sealed(self) -> frozenset[str]:
         """None: no function is given sealed columns."""
         return frozenset()
+
+    def describe(self) -> Description:
+        """Return the name of the function."""
+        return Description(detail=getattr(self.function, "__qualname__", repr(self.function)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -129,9 +201,24 @@ class Union(Node):
         """Where one of them is: its rows leave the whole too."""
         return any(up.is_table for up in self.streams)
 
+    @property
+    def keeps_time(self) -> bool:
+        """As the steps above."""
+        return self.append_only or all(up.keeps_time for up in self.ups)
+
+    @property
+    def event_time_column(self) -> str | None:
+        """The one that all of them agree on."""
+        above = {up.event_time_column for up in self.ups}
+        return above.pop() if len(above) == 1 else None
+
+    def describe(self) -> Description:
+        """Return nothing: its inputs say all."""
+        return Description()
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Changes(OneInput):
+class Changes(Stateless):
     """A table read as a stream of what happened to its rows."""
 
     verb = "changes"
@@ -155,3 +242,11 @@ class Changes(OneInput):
     def not_null(self) -> frozenset[str]:
         """As the step above."""
         return self.up.not_null
+
+    def partition_after(self, above: Partition) -> Partition:
+        """Return `above`: the rows stay as they are."""
+        return above
+
+    def describe(self) -> Description:
+        """Return the kinds of changes."""
+        return Description(detail="insert, update_preimage, update_postimage, delete")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from headrace.base.time import show_duration
 from headrace.plan.nodes.join import Join
+from headrace.plan.nodes.node import Description
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StreamJoin(Join):
     """Rows of two streams whose times are near: right time - left time is in `[low, high]`, in microseconds."""
+
+    kind = "StreamJoin"
 
     low: int
     high: int
@@ -31,3 +36,16 @@ class StreamJoin(Join):
         if self.how == "inner":
             return self.grace
         return self.grace + max(self.high if self.how != "right" else 0, -self.low if self.how != "left" else 0, 0)
+
+    def identity(self) -> dict[str, Any]:
+        """Return that of every join, the interval and the grace."""
+        interval = [show_duration(self.low), show_duration(self.high)]
+        return {**super().identity(), "within": interval, "grace": show_duration(self.grace)}
+
+    def describe(self) -> Description:
+        """Return what rows match by, with the interval."""
+        interval = f", right - left in [{show_duration(self.low)}, {show_duration(self.high)}]"
+        return Description(
+            detail=self.shown_match(interval),
+            state="the rows of both sides, dropped when no partner can come any more",
+        )

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.plan.nodes.join import Join
+from headrace.plan.nodes.node import Description
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TableJoin(Join):
     """Rows of two tables, kept up to date under every change of either side."""
+
+    kind = "TableJoin"
 
     @property
     def is_table(self) -> bool:
@@ -53,3 +56,7 @@ class TableJoin(Join):
             return self.where is None and (set(left) <= self.left.not_null or set(right) <= self.right.not_null)
         shared = {name for name, other in self.on if name == other}
         return bool((set(left) - shared) & self.left.not_null or (set(right) - shared) & self.right.not_null)
+
+    def describe(self) -> Description:
+        """Return what rows match by."""
+        return Description(detail=self.shown_match(), state="the rows of both sides, kept until they are withdrawn")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from headrace.base.schema import type_name
+from headrace.expressions.identity import typed_identity
+from headrace.plan.nodes.node import Description
 from headrace.plan.nodes.windowed import Emit, Windowed
 
 if TYPE_CHECKING:
@@ -41,3 +44,44 @@ class Top(Windowed):
         """Those of the step above, and the position."""
         ranked = frozenset(() if self.rank is None else (self.rank,))
         return (self.up.not_null | ranked) & frozenset(self.schema.names)
+
+    @property
+    def event_time_column(self) -> str | None:
+        """As the step above."""
+        return self.up.event_time_column
+
+    @property
+    def works_in_place(self) -> bool:
+        """A part does."""
+        return self.part
+
+    @property
+    def name_suffix(self) -> str:
+        """As of every step; a part says so."""
+        return super().name_suffix + ("_parts" if self.part else "")
+
+    def identity(self) -> dict[str, Any]:
+        """Return the window, the order, and the columns of the rows that are kept."""
+        windows = {} if self.window is None else {"window": str(self.window), "emit": self.emit}
+        return {
+            **windows,
+            "n": self.n,
+            "order": [f"{typed_identity(term.value)} {term.direction}" for term in self.order],
+            "rank": self.rank,
+            "withdrawals": not self.up.append_only,
+            "columns": [f"{field.name} {type_name(field.type)}" for field in self.up.schema],
+        }
+
+    def describe(self) -> Description:
+        """Return the order, the window, and the rows of the state."""
+        by = ", ".join(f"{term.value.text} {term.direction.lower()}" for term in self.order)
+        rows = f"first {self.n} rows" if self.up.append_only else f"rows, and the first {self.n} of them"
+        group = ", ".join(self.keys) or "one group"
+        return Description(
+            detail=f"first {self.n}{' of each shard' if self.part else ''} by {by}",
+            window=str(self.window) if self.window else None,
+            emit=self.emit if self.window else None,
+            state=f"the {rows} per ({group}, window), dropped when it closes"
+            if self.window
+            else f"the {rows} per ({group}), kept for ever",
+        )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from headrace.plan.nodes.stateful import Keyed
-from headrace.plan.windows import SessionWindow, Window
+
+if TYPE_CHECKING:
+    from headrace.plan.windows import Window
 
 Emit = Literal["changes", "final"]
 
@@ -46,9 +48,14 @@ class Windowed(Keyed):
     @property
     def late_before_exchange(self) -> bool:
         """All but sessions: which session a row would be in is known beside the state alone."""
-        return not isinstance(self.window, SessionWindow)
+        return self.window is None or self.window.late_before_exchange
 
     @property
     def hold(self) -> int:
         """As long as its windows are corrected."""
         return 0 if self.window is None else self.window.hold
+
+    @property
+    def keeps_time(self) -> bool:
+        """With windows: the time of a row is that of its window."""
+        return self.append_only or self.window is not None
