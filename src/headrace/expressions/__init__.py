@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 from headrace.base.errors import WrongType
 from headrace.expressions import kinds as k
 from headrace.expressions.aggregates import aggregates
+from headrace.expressions.calls import calls_of, drawn_apart, scalar_of
 from headrace.expressions.casts import cast
 from headrace.expressions.compiler import Compiler, check
 from headrace.expressions.grammar import parse
 from headrace.expressions.order import Term, order
 from headrace.expressions.resolve import refused_name
+from headrace.expressions.scalars import AggregateCall, Aggregates, Scalar
 from headrace.expressions.sealed import refuse_computing
-from headrace.expressions.user import UserFunction, calls_of, drawn_apart, scalar_of
-from headrace.expressions.values import AggregateCall, Aggregates, Scalar
+from headrace.expressions.user import UserFunction
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -64,7 +65,7 @@ def scalar(
     tree = parse(text, step=step)
     refuse_computing(tree, schema.names, sealed, step=step)
     compiler = Compiler(schema, step=step, functions=functions)
-    return scalar_of(check(compiler.compile(tree), step=step), compiler.made, text)
+    return scalar_of(check(compiler.compile(tree), step=step), compiler.user_calls, text)
 
 
 def condition(
@@ -93,4 +94,4 @@ def condition(
             f'step "{step}": the condition {text!r} is {k.shown(value.type)}, not boolean',
             hint=f"Compare it with something, for example {text} is not null.",
         )
-    return scalar_of(cast(value, k.BOOLEAN), compiler.made, text)
+    return scalar_of(cast(value, k.BOOLEAN), compiler.user_calls, text)

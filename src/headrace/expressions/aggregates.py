@@ -17,17 +17,19 @@ from headrace.base.errors import (
 )
 from headrace.base.names import quote
 from headrace.expressions import kinds as k
+from headrace.expressions.calls import scalar_of
 from headrace.expressions.compiler import Compiler, check
 from headrace.expressions.grammar import parse, shown
 from headrace.expressions.mismatch import Mismatch
 from headrace.expressions.places import call_of, places
 from headrace.expressions.ranked import ranked
 from headrace.expressions.resolve import arguments
+from headrace.expressions.scalars import AggregateCall, Aggregates, Scalar
 from headrace.expressions.sealed import gives_sealed, refuse_computing
 from headrace.expressions.sketches import SKETCHES, sketch_of
 from headrace.expressions.table import AGGREGATES
-from headrace.expressions.user import aggregate_names, scalar_of
-from headrace.expressions.values import AggregateCall, Aggregates, Scalar, Value
+from headrace.expressions.user import aggregate_names
+from headrace.expressions.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -82,7 +84,7 @@ class _Collector:
         for node in list(_outermost(tree, self.known)):
             found[id(node)] = self._call(node)
         outside = Compiler(self.keys, step=self.step, functions=self.functions, calls=found, missing=self._no_key)
-        return scalar_of(check(outside.compile(tree), step=self.step), outside.made, text)
+        return scalar_of(check(outside.compile(tree), step=self.step), outside.user_calls, text)
 
     def _call(self, node: exp.Expression) -> Value:
         text = shown(node)
@@ -149,7 +151,7 @@ class _Collector:
         return AggregateCall(function.name, scalars, distinct=False, type=function.returns, user=function, where=where)
 
     def _argument(self, value: Value) -> Scalar:
-        return scalar_of(check(value, step=self.step), self.inside.made)
+        return scalar_of(check(value, step=self.step), self.inside.user_calls)
 
     def _count_all(self, name: str, condition: Value | None, *, distinct: bool) -> AggregateCall:
         if name != "count" or distinct:

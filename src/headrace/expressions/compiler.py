@@ -11,11 +11,11 @@ from headrace.base.errors import InvalidExpression, PlanError, UnknownColumn, Un
 from headrace.base.names import quote
 from headrace.expressions import conditionals, literals, operators
 from headrace.expressions import kinds as k
+from headrace.expressions.calls import Calls
 from headrace.expressions.casts import cast
 from headrace.expressions.grammar import shown
 from headrace.expressions.mismatch import Mismatch
 from headrace.expressions.resolve import call
-from headrace.expressions.user import Calls
 from headrace.expressions.values import Closure, Value
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 class Compiler:
     """Compiles the parts of one expression over one schema.
 
-    A column is found by its exact name, else by its name in any case if only one fits, as in Spark. `calls` are
-    parts that are already computed: aggregates that stand in a larger expression. `made` collects the calls of the
-    user's functions. `places` is the SQL of columns that do not stand under their names.
+    A column is found by its exact name, else by its name in any case if only one fits, as in Spark. `calls` are parts
+    that are already computed: aggregates inside a larger expression. `user_calls` collects the calls of the user's
+    functions. `places` is the SQL of columns that are called otherwise where the expression is computed.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Compiler:
         self.step = step
         self.functions = functions
         self.calls = calls or {}
-        self.made = Calls()
+        self.user_calls = Calls()
         self.missing = missing
         self.places = places or {}
         self._scopes: list[dict[str, Value]] = []
@@ -93,7 +93,7 @@ class Compiler:
                 f'step "{self.step}": in "{shown(tree)}": {no.what}', detail=no.detail, hint=no.hint
             ) from None
 
-    def all(self, trees: list[exp.Expression]) -> list[Value]:
+    def all(self, trees: Sequence[exp.Expression]) -> list[Value]:
         """Return the values of several parts."""
         return [self.compile(tree) for tree in trees]
 

@@ -17,10 +17,10 @@ from headrace.expressions.values import Value
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.expressions.compiler import Compiler
+    from headrace.expressions.compiling import Compiling
 
 
-def _case(compiler: Compiler, tree: exp.Expression) -> Value:
+def _case(compiler: Compiling, tree: exp.Expression) -> Value:
     branches = tree.args["ifs"]
     conditions = [
         compiler.compile(exp.EQ(this=tree.this, expression=branch.this) if tree.this else branch.this)
@@ -41,9 +41,9 @@ def _case(compiler: Compiler, tree: exp.Expression) -> Value:
     return Value(shown(tree), f"(CASE {sql}{rest} END)", kind, columns, any(part.raises for part in parts))
 
 
-def _if(compiler: Compiler, tree: exp.Expression) -> Value:
+def _if(compiler: Compiling, tree: exp.Expression) -> Value:
     parts = [tree.this, tree.args.get("true"), tree.args.get("false")]
     return call(compiler, "if", [part for part in parts if part is not None], shown(tree))
 
 
-HANDLERS: dict[type[exp.Expression], Callable[[Compiler, exp.Expression], Value]] = {exp.Case: _case, exp.If: _if}
+HANDLERS: dict[type[exp.Expression], Callable[[Compiling, exp.Expression], Value]] = {exp.Case: _case, exp.If: _if}

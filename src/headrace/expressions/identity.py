@@ -8,7 +8,7 @@ from headrace.base.names import quote
 from headrace.base.schema import type_name
 
 if TYPE_CHECKING:
-    from headrace.expressions.values import AggregateCall, Scalar
+    from headrace.expressions.scalars import AggregateCall, Scalar
 
 
 def sql_identity(scalar: Scalar) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.expressions.compiler import Compiler
+    from headrace.expressions.compiling import Compiling
 
 MOMENTS = frozenset(
     {"current_timestamp", "current_date", "current_user", "localtimestamp", "current_time", "now", "user"}
@@ -77,7 +77,7 @@ def _decimal(value: Decimal, text: str) -> Value:
     return Value(text, f"CAST('{value:f}' AS {k.sql_type(kind)})", kind, constant=value)
 
 
-def _literal(_: Compiler, tree: exp.Expression) -> Value:
+def _literal(_: Compiling, tree: exp.Expression) -> Value:
     text = str(tree.this)
     if tree.is_string:
         return string(text, shown(tree))
@@ -89,16 +89,16 @@ def string(text: str, written: str | None = None) -> Value:
     return Value(written or literal(text), quoted(text), k.STRING, constant=text)
 
 
-def _adjacent(compiler: Compiler, tree: exp.Expression) -> Value:
+def _adjacent(compiler: Compiling, tree: exp.Expression) -> Value:
     parts = compiler.all(tree.expressions)
     return string("".join(str(part.constant) for part in parts), shown(tree))
 
 
-def _raw(_: Compiler, tree: exp.Expression) -> Value:
+def _raw(_: Compiling, tree: exp.Expression) -> Value:
     return string(str(tree.this), shown(tree))
 
 
-def _binary(_: Compiler, tree: exp.Expression) -> Value:
+def _binary(_: Compiling, tree: exp.Expression) -> Value:
     digits = str(tree.this)
     digits = digits if len(digits) % 2 == 0 else "0" + digits
     try:
@@ -108,11 +108,11 @@ def _binary(_: Compiler, tree: exp.Expression) -> Value:
     return Value(shown(tree), f"unhex('{digits}')", k.BINARY, constant=raw)
 
 
-def _null(_: Compiler, __: exp.Expression) -> Value:
+def _null(_: Compiling, __: exp.Expression) -> Value:
     return Value("null", "NULL", k.NULL, constant=None)
 
 
-def _boolean(_: Compiler, tree: exp.Expression) -> Value:
+def _boolean(_: Compiling, tree: exp.Expression) -> Value:
     return Value(shown(tree), "true" if tree.this else "false", k.BOOLEAN, constant=bool(tree.this))
 
 
@@ -150,7 +150,7 @@ def typed(value: Value, kind: pa.DataType, text: str) -> Value | None:
 # ---- intervals -----------------------------------------------------------------------------------------
 
 
-def _interval(compiler: Compiler, tree: exp.Expression) -> Value:
+def _interval(compiler: Compiling, tree: exp.Expression) -> Value:
     amount, unit = tree.this, tree.args.get("unit")
     if isinstance(unit, exp.IntervalSpan):
         return _span(str(amount.this), unit.this.name.lower(), unit.expression.name.lower(), shown(tree))
@@ -207,7 +207,7 @@ def _span(words: str, first: str, last: str, text: str) -> Value:
     return Value(text, f"CAST({micros} AS BIGINT)", k.INTERVAL, constant=micros)
 
 
-HANDLERS: dict[type[exp.Expression], Callable[[Compiler, exp.Expression], Value]] = {
+HANDLERS: dict[type[exp.Expression], Callable[[Compiling, exp.Expression], Value]] = {
     exp.Literal: _literal,
     exp.RawString: _raw,
     exp.Concat: _adjacent,

@@ -20,7 +20,7 @@ from headrace.expressions.values import Value
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.expressions.compiler import Compiler
+    from headrace.expressions.compiling import Compiling
 
 _SIGNS: dict[type[exp.Expression], str] = {
     exp.Add: "+",
@@ -47,11 +47,11 @@ _SIGNS: dict[type[exp.Expression], str] = {
 }
 
 
-def _binary(compiler: Compiler, tree: exp.Expression) -> Value:
+def _binary(compiler: Compiling, tree: exp.Expression) -> Value:
     return call(compiler, _SIGNS[type(tree)], [tree.this, tree.expression], shown(tree))
 
 
-def _negated(compiler: Compiler, tree: exp.Expression) -> Value:
+def _negated(compiler: Compiling, tree: exp.Expression) -> Value:
     operand = tree.this
     if isinstance(operand, exp.Literal) and not operand.is_string:
         return literals.number(f"-{operand.this}")
@@ -64,20 +64,20 @@ def _negated(compiler: Compiler, tree: exp.Expression) -> Value:
     return call(compiler, "negative", [operand], shown(tree))
 
 
-def _not(compiler: Compiler, tree: exp.Expression) -> Value:
+def _not(compiler: Compiling, tree: exp.Expression) -> Value:
     return call(compiler, "not", [tree.this], shown(tree))
 
 
-def _bit_not(compiler: Compiler, tree: exp.Expression) -> Value:
+def _bit_not(compiler: Compiling, tree: exp.Expression) -> Value:
     return call(compiler, "~", [tree.this], shown(tree))
 
 
-def _distinct_from(compiler: Compiler, tree: exp.Expression) -> Value:
+def _distinct_from(compiler: Compiling, tree: exp.Expression) -> Value:
     same = call(compiler, "<=>", [tree.this, tree.expression], shown(tree))
     return same.to(f"(NOT {same.sql})", k.BOOLEAN)
 
 
-def _is(compiler: Compiler, tree: exp.Expression) -> Value:
+def _is(compiler: Compiling, tree: exp.Expression) -> Value:
     value = compiler.compile(tree.this)
     if isinstance(tree.expression, exp.Null):
         return Value(shown(tree), f"({value.sql} IS NULL)", k.BOOLEAN, value.columns, value.raises)
@@ -88,7 +88,7 @@ def _is(compiler: Compiler, tree: exp.Expression) -> Value:
     raise Mismatch(f"is true and is false want a boolean, not {k.shown(value.type)}")
 
 
-def _between(compiler: Compiler, tree: exp.Expression) -> Value:
+def _between(compiler: Compiling, tree: exp.Expression) -> Value:
     low = exp.GTE(this=tree.this, expression=tree.args["low"])
     high = exp.LTE(this=tree.this, expression=tree.args["high"])
     if tree.args.get("symmetric"):
@@ -96,7 +96,7 @@ def _between(compiler: Compiler, tree: exp.Expression) -> Value:
     return call(compiler, "and", [low, high], shown(tree))
 
 
-def _in(compiler: Compiler, tree: exp.Expression) -> Value:
+def _in(compiler: Compiling, tree: exp.Expression) -> Value:
     if tree.args.get("query") or tree.args.get("unnest") or not tree.expressions:
         raise compiler.unsupported(tree.args.get("query") or exp.Subquery(this=tree.copy()))
     values = compiler.all([tree.this, *tree.expressions])
@@ -107,7 +107,7 @@ def _in(compiler: Compiler, tree: exp.Expression) -> Value:
     return Value(shown(tree), f"({met[0].sql} IN ({choices}))", k.BOOLEAN, columns, any(value.raises for value in met))
 
 
-def _like(compiler: Compiler, tree: exp.Expression) -> Value:
+def _like(compiler: Compiling, tree: exp.Expression) -> Value:
     name = "ilike" if isinstance(tree, exp.ILike) else "like"
     if isinstance(tree.expression, exp.Any | exp.All):
         raise compiler.unsupported(tree)
@@ -117,7 +117,7 @@ def _like(compiler: Compiler, tree: exp.Expression) -> Value:
     return made
 
 
-def _escape(compiler: Compiler, tree: exp.Expression) -> Value:
+def _escape(compiler: Compiling, tree: exp.Expression) -> Value:
     like = tree.this
     name = "ilike" if isinstance(like, exp.ILike) else "like"
     made = call(compiler, name, [like.this, like.expression, tree.expression], shown(tree))
@@ -159,7 +159,7 @@ def _element(values: list[Value]) -> Value:
 _ELEMENT = Function(("[]",), ("any", "any"), build=_element)
 
 
-def _bracket(compiler: Compiler, tree: exp.Expression) -> Value:
+def _bracket(compiler: Compiling, tree: exp.Expression) -> Value:
     if len(tree.expressions) != 1 or isinstance(tree.expressions[0], exp.Slice):
         raise compiler.unsupported(tree)
     container = compiler.compile(tree.this)
@@ -169,7 +169,7 @@ def _bracket(compiler: Compiler, tree: exp.Expression) -> Value:
     return element(container, compiler.compile(index), shown(tree))
 
 
-HANDLERS: dict[type[exp.Expression], Callable[[Compiler, exp.Expression], Value]] = {
+HANDLERS: dict[type[exp.Expression], Callable[[Compiling, exp.Expression], Value]] = {
     **dict.fromkeys(_SIGNS, _binary),
     exp.Neg: _negated,
     exp.Not: _not,

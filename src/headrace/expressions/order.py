@@ -11,17 +11,17 @@ from sqlglot.errors import SqlglotError
 
 from headrace.base.errors import InvalidExpression, WrongType
 from headrace.expressions import kinds as k
+from headrace.expressions.calls import scalar_of
 from headrace.expressions.compiler import Compiler, check
 from headrace.expressions.grammar import Grammar, shown
-from headrace.expressions.user import scalar_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pyarrow as pa
 
+    from headrace.expressions.scalars import Scalar
     from headrace.expressions.user import UserFunction
-    from headrace.expressions.values import Scalar
 
 _NONE: Mapping[str, UserFunction] = {}
 _EXAMPLE = 'For example "price desc, name asc nulls last".'
@@ -63,7 +63,7 @@ def order(
     made = []
     for small, last in zip(_terms(text, Grammar, step), _terms(text, _NullsLast, step), strict=True):
         compiler = Compiler(schema, step=step, functions=functions)
-        value = scalar_of(check(compiler.compile(small.this), step=step), compiler.made, shown(small.this))
+        value = scalar_of(check(compiler.compile(small.this), step=step), compiler.user_calls, shown(small.this))
         _comparable(value, step)
         up = small.args.get("desc") is False  # None where nothing is said
         nulls_first = bool((small if up else last).args.get("nulls_first"))

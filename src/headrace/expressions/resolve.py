@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.expressions.compiler import Compiler
+    from headrace.expressions.compiling import Compiling
 
 WAYS_ON = (
     "app.function(name, fn, returns=…) makes a function of yours one that expressions know, .map_batches(fn, schema)"
@@ -36,7 +36,7 @@ WAYS_ON = (
 )
 
 
-def call(compiler: Compiler, name: str, trees: Sequence[exp.Expression], text: str) -> Value:
+def call(compiler: Compiling, name: str, trees: Sequence[exp.Expression], text: str) -> Value:
     """Return the value of a call.
 
     Raises:
@@ -52,7 +52,7 @@ def call(compiler: Compiler, name: str, trees: Sequence[exp.Expression], text: s
                 hint="Give it the whole array, or make a row of each element first with .explode(…).",
                 condition=UnsupportedFunction,
             )
-        return compiler.made.add(compiler.functions[lower], compiler.all(list(trees)), text)
+        return compiler.user_calls.add(compiler.functions[lower], compiler.all(list(trees)), text)
     if forms is None:
         raise refusal(name, step=compiler.step, declared=compiler.functions)
     words = len(trees) > 1 and any(form.takes[:1] == ("word",) and _count_fits(form, len(trees)) for form in forms)
@@ -62,7 +62,7 @@ def call(compiler: Compiler, name: str, trees: Sequence[exp.Expression], text: s
     return replace(_choose(lower, forms, values), text=text)
 
 
-def _given(compiler: Compiler, tree: exp.Expression) -> Value:
+def _given(compiler: Compiling, tree: exp.Expression) -> Value:
     return compiler.closure(tree) if type(tree).__name__ == "Lambda" else compiler.compile(tree)
 
 

@@ -1,29 +1,21 @@
-"""Functions of the user's: what is known of one when it is declared, and what a call of one becomes.
-
-A call does not stand in the SQL: it becomes a column of its own, made by the function over a whole batch before the
-rest of the expression is computed, and the SQL reads that column.
-"""
+"""Functions of the user's: what is known of one when it is declared."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from hashlib import sha256
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.errors import InvalidExpression
-from headrace.base.names import quote
 from headrace.base.schema import to_ddl, type_name
 from headrace.expressions import kinds as k
 from headrace.expressions.coercion import implicit
 from headrace.expressions.mismatch import Mismatch
-from headrace.expressions.values import Scalar, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
 
-_PREFIX = "_call_"
+    from headrace.expressions.values import Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,108 +89,6 @@ class UserFunction:
         version = f" version {self.version}" if self.version is not None else ""
         kept = f" keeps ({to_ddl(self.state)})" if self.state is not None else ""
         return f"{self.name}{version}{kept}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionCall:
-    """A call of a scalar function: the column that it makes of its arguments."""
-
-    column: str
-    function: UserFunction
-    arguments: tuple[Scalar, ...]
-
-    @property
-    def deterministic(self) -> bool:
-        """Whether the function, and what it is given, is the same each time."""
-        return self.function.deterministic and all(argument.deterministic for argument in self.arguments)
-
-    @property
-    def shown(self) -> str:
-        """The call for comparison and for people."""
-        return f"{self.function.identity()}({', '.join(f'{a.sql} {type_name(a.type)}' for a in self.arguments)})"
-
-
-class Calls:
-    """The calls that one expression makes, in the order in which they can be computed."""
-
-    def __init__(self) -> None:
-        self._made: dict[str, FunctionCall] = {}
-        self._drawn = 0
-
-    def add(self, function: UserFunction, values: Sequence[Value], text: str) -> Value:
-        """Return the value of a call: the column that will hold it.
-
-        Raises:
-            Mismatch: the arguments are not what the function takes.
-
-        """
-        if function.is_aggregate:
-            raise Mismatch(
-                f"{function.name} is an aggregate",
-                hint="Aggregates stand in .group_by(…).agg(…) only.",
-                condition=InvalidExpression,
-            )
-        made = function.arguments(values)
-        arguments = tuple(scalar_of(value, self) for value in made)
-        call = FunctionCall(column="", function=function, arguments=arguments)
-        text_of_it = call.shown
-        if not function.deterministic:  # each call that is written is a call of its own
-            self._drawn += 1
-            text_of_it += f" #{self._drawn}"
-        column = f"{_PREFIX}{sha256(text_of_it.encode()).hexdigest()[:16]}"
-        self._made.setdefault(column, replace(call, column=column))
-        columns = frozenset[str]().union(*(value.columns for value in made))
-        return Value(text, quote(column), function.returns, columns)
-
-    def within(self, sql: str) -> tuple[FunctionCall, ...]:
-        """Return the calls that SQL reads, those that their arguments read first."""
-        needed: dict[str, FunctionCall] = {}
-        for column, call in self._made.items():
-            if quote(column) in sql:
-                needed |= {inner.column: inner for argument in call.arguments for inner in argument.calls}
-                needed[column] = call
-        return tuple(needed.values())
-
-
-def scalar_of(value: Value, calls: Calls, text: str | None = None) -> Scalar:
-    """Return a compiled value as an expression, with the calls that it reads."""
-    made = calls.within(value.sql)
-    return Scalar(
-        value.text if text is None else text,
-        value.sql,
-        value.type,
-        value.columns,
-        deterministic=all(call.function.deterministic for call in made),
-        calls=made,
-    )
-
-
-def calls_of(scalars: Iterable[Scalar]) -> tuple[FunctionCall, ...]:
-    """Return the calls of several expressions, each once, in the order in which they can be computed."""
-    found = {call.column: call for scalar in scalars for call in scalar.calls}
-    return tuple(found.values())
-
-
-def drawn_apart(scalars: Sequence[Scalar]) -> list[Scalar]:
-    """Return a step's expressions with a column of its own for each call of a function that is not deterministic."""
-    return [_renamed(scalar, str(i)) for i, scalar in enumerate(scalars)]
-
-
-def _renamed(scalar: Scalar, mark: str) -> Scalar:
-    moving = {call.column: f"{call.column}_{mark}" for call in scalar.calls if not call.deterministic}
-    if not moving:
-        return scalar
-
-    def moved(one: Scalar) -> Scalar:
-        sql = one.sql
-        for old, new in moving.items():
-            sql = sql.replace(quote(old), quote(new))
-        return replace(one, sql=sql, calls=tuple(map(again, one.calls)))
-
-    def again(call: FunctionCall) -> FunctionCall:
-        return replace(call, column=moving.get(call.column, call.column), arguments=tuple(map(moved, call.arguments)))
-
-    return moved(scalar)
 
 
 def aggregate_names(functions: Mapping[str, UserFunction]) -> frozenset[str]:

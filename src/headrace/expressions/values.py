@@ -1,4 +1,4 @@
-"""The values that expressions become: frozen, picklable, and ready for DuckDB."""
+"""The parts of an expression while it is compiled: typed, frozen, and ready for DuckDB."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.expressions.user import FunctionCall, UserFunction
-
 
 class _Missing(Enum):
     """The type of `NOT_CONSTANT`, which is unlike every constant, None included."""
@@ -21,53 +19,6 @@ class _Missing(Enum):
 
 
 NOT_CONSTANT: Final = _Missing.NOT_CONSTANT
-
-
-@dataclass(frozen=True, slots=True)
-class Scalar:
-    """One typed expression over the columns of its input.
-
-    `sql` gives exactly `type` when DuckDB computes it over columns that have the declared types (a `timestamp` is a
-    naive `TIMESTAMP` in UTC there). `columns` are the input columns that it reads. What Spark raises, `sql` raises.
-    `calls` are calls of the user's functions, in the order of computing: `sql` reads their columns, too.
-    """
-
-    text: str
-    sql: str
-    type: pa.DataType
-    columns: frozenset[str]
-    deterministic: bool = True
-    calls: tuple[FunctionCall, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class AggregateCall:
-    """One aggregate over the rows of a group, under its canonical name (`mean` is `avg`); Spark's meaning.
-
-    A `FILTER` is already inside the arguments, as null where the row does not count. `count(*)` has no arguments.
-    `at` are the fractions that a percentile is asked at. `user` is the user's own aggregate, to which null is a value:
-    its `FILTER` is `where`.
-    """
-
-    function: str
-    arguments: tuple[Scalar, ...]
-    distinct: bool
-    type: pa.DataType
-    user: UserFunction | None = None
-    where: Scalar | None = None
-    at: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregates:
-    """What an `agg` computes: `calls[i]` is the column `_a{i}` that the `results` read beside the keys.
-
-    The results that are `sealed` are private values, passed on as they are.
-    """
-
-    calls: tuple[AggregateCall, ...]
-    results: tuple[tuple[str, Scalar], ...]
-    sealed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
