@@ -75,7 +75,7 @@ class LogMachine(RuleBasedStateMachine):
         self.clock, self.size = ManualClock(), size
         self.model, self.sequence, self.last = Model(), 0, None
         self.readers: list[Following] = []
-        self.olds: list[heads.Slot] = []
+        self.olds: list[heads.PartitionState] = []
         self.opened: list[Log] = []
         self.log = self.other = None
         self.open()
@@ -169,7 +169,7 @@ class LogMachine(RuleBasedStateMachine):
         self.open()
         self.retained()
         after = self.layout()
-        if after.version > version and any(piece.cleaned for piece in after.pieces):
+        if after.version > version and any(entry.cleaned for entry in after.entries):
             new = self.model.compacted(after.upto, self.clock.now())
             if set(self.seen()) != set(self.model.records) or (whole and after.upto == self.model.end):
                 self.model.records, self.model.waiting = new
@@ -189,7 +189,7 @@ class LogMachine(RuleBasedStateMachine):
         if old is None or len(torn) % 3 == 0:
             (self.partition / "head").write_bytes(torn)
         else:
-            (self.partition / "head").write_bytes(heads.fresh(old._replace(boot=7)))
+            (self.partition / "head").write_bytes(heads.new_head(old._replace(boot=7)))
         self.readers, self.olds = [], []  # what is on disk now is what the next loss can fall back to at the most
         self.open()
 
@@ -295,8 +295,8 @@ def killing(step):
 
         return call
 
-    places = [(Path, "replace"), (Path, "unlink"), (Path, "open"), (Path, "mkdir"), (heads.Head, "publish"),
-              (heads.Head, "set_busy"), (os, "open")]  # fmt: skip
+    places = [(Path, "replace"), (Path, "unlink"), (Path, "open"), (Path, "mkdir"), (heads.PartitionHead, "publish"),
+              (heads.PartitionHead, "set_busy"), (os, "open")]  # fmt: skip
     kept = [(owner, name, getattr(owner, name)) for owner, name in places]
     for owner, name, function in kept:
         setattr(owner, name, deadly(function))

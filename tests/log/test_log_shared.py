@@ -3,7 +3,7 @@
 import threading
 
 from headrace.log.segments import shared
-from headrace.log.segments.shared import Shared
+from headrace.log.segments.shared import ArrayCache
 
 
 def test_equal_columns_are_one_and_others_are_made_anew():
@@ -22,7 +22,7 @@ def test_what_was_used_longest_ago_goes_first_when_there_is_no_room():
         made.append(base)
         return shared._ascending(base, following)
 
-    small = Shared(limit=8 * 30)
+    small = ArrayCache(limit=8 * 30)
     for base in (0, 10, 20, 0, 30, 0, 20, 10):
         assert small.get(("x", base, base + 10), make).to_pylist() == list(range(base, base + 10))
     assert made == [0, 10, 20, 30, 10]
@@ -30,7 +30,7 @@ def test_what_was_used_longest_ago_goes_first_when_there_is_no_room():
 
 
 def test_threads_get_what_they_asked_for():
-    small, wrong = Shared(limit=8 * 25), []
+    small, wrong = ArrayCache(limit=8 * 25), []
 
     def look(start):
         for base in [*range(start, start + 40), *range(start, start + 40)]:

@@ -149,7 +149,7 @@ def test_what_the_next_append_puts_right_is_no_finding(topic, again):
 def test_a_cleaning_in_the_middle_is_no_damage(topic, again, monkeypatch):
     """Files that go away while they are looked at were replaced: what replaced them is looked at instead."""
     other, looked = again(segment_bytes=3_000).topic("a"), []
-    segment = verify._Check._segment
+    segment = verify._PartitionCheck._segment
 
     def cleaned_between(check, span, state):
         looked.append(span)
@@ -158,6 +158,6 @@ def test_a_cleaning_in_the_middle_is_no_damage(topic, again, monkeypatch):
             other.compact()
         return segment(check, span, state)
 
-    monkeypatch.setattr(verify._Check, "_segment", cleaned_between)
+    monkeypatch.setattr(verify._PartitionCheck, "_segment", cleaned_between)
     assert topic.verify() == []
-    assert len({span.piece for span in looked}) > 1
+    assert len({span.entry for span in looked}) > 1

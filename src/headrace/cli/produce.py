@@ -12,8 +12,8 @@ from headrace.base.errors import InvalidRows, PlanError, did_you_mean
 from headrace.base.text import counted
 from headrace.base.time import SystemClock
 from headrace.cli.values import from_json, from_text
-from headrace.log.rows import GIVEN, rows_to_table
-from headrace.log.segments.payload import SYSTEM
+from headrace.log.rows import rows_to_table
+from headrace.log.segments.payload import SYSTEM_COLUMNS, WRITABLE_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -222,7 +222,9 @@ def _csv_rows(lines: Lines, topic: Topic) -> Iterator[Row]:
 
 
 def _csv_columns(names: list[str], topic: Topic) -> dict[str, Callable[[Any], Any]]:
-    kinds = {field.name: field.type for field in topic.schema} | {name: SYSTEM[name] for name in GIVEN}
+    kinds = {field.name: field.type for field in topic.schema} | {
+        name: SYSTEM_COLUMNS[name] for name in WRITABLE_COLUMNS
+    }
     for name in names:
         if name not in kinds:
             raise BadLine(

@@ -15,7 +15,7 @@ from headrace.base.errors import ChangeFailed, InvalidTopic, did_you_mean
 from headrace.log import evolution
 from headrace.log import meta as metas
 from headrace.log.privacy import subjects as privacy
-from headrace.log.segments.head import BOOT, FILE_SIZE, Slot, fresh
+from headrace.log.segments.head import BOOT, FILE_SIZE, PartitionState, new_head
 from headrace.log.segments.partition import HEAD_NAME
 from headrace.log.settings import SETTINGS
 
@@ -106,7 +106,7 @@ def _make_partition(folder: Path, *, fsync: bool) -> None:
     shutil.rmtree(folder, ignore_errors=True)  # of somebody who died at it: nothing was ever appended there
     folder.mkdir()
     with (folder / HEAD_NAME).open("wb") as head:
-        head.write(fresh(Slot(boot=BOOT))[:FILE_SIZE])
+        head.write(new_head(PartitionState(boot=BOOT))[:FILE_SIZE])
         head.flush()
         if fsync:
             os.fsync(head.fileno())

@@ -6,9 +6,7 @@ import pyarrow as pa
 
 from headrace.base.errors import InvalidRows, did_you_mean
 from headrace.base.schema import type_name
-from headrace.log.segments.payload import SYSTEM
-
-_GIVEN = ("_time", "_deleted", "_headers")
+from headrace.log.segments.payload import SYSTEM_COLUMNS, WRITABLE_COLUMNS
 
 
 def fit_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -25,17 +23,17 @@ def fit_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
         return table
     given = table.column_names
     for name in given:
-        if name not in schema.names and name not in _GIVEN:
+        if name not in schema.names and name not in WRITABLE_COLUMNS:
             raise _unknown(name, schema)
         if given.count(name) > 1:
             raise InvalidRows(f'the table has the column "{name}" twice')
-    fields = [*schema, *(pa.field(name, SYSTEM[name]) for name in _GIVEN if name in given)]
+    fields = [*schema, *(pa.field(name, SYSTEM_COLUMNS[name]) for name in WRITABLE_COLUMNS if name in given)]
     columns = [_fit(table, field) for field in fields]
     return pa.table(columns, schema=pa.schema(fields))
 
 
 def _unknown(name: str, schema: pa.Schema) -> InvalidRows:
-    hint = did_you_mean(name, [*schema.names, *_GIVEN])
+    hint = did_you_mean(name, [*schema.names, *WRITABLE_COLUMNS])
     return InvalidRows(
         f'there is no column "{name}"',
         detail=f"The columns are: {', '.join(schema.names)}.",

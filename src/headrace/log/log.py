@@ -25,9 +25,9 @@ from headrace.log.open_topic import OpenTopic
 from headrace.log.privacy import keyfile
 from headrace.log.privacy.subjects import as_private
 from headrace.log.segments import layout as layouts
-from headrace.log.segments.head import BOOT, FILE_SIZE, Slot, fresh
+from headrace.log.segments.head import BOOT, FILE_SIZE, PartitionState, new_head
 from headrace.log.segments.partition import HEAD_NAME, Partition
-from headrace.log.segments.segment import Place
+from headrace.log.segments.segment import TopicPartition
 from headrace.log.settings import SETTINGS
 from headrace.log.topic import Topic
 
@@ -164,7 +164,7 @@ class Log:
         ).check()
         if self.has_topic(name):
             raise self._exists(described)
-        self._put_in_place(described)
+        self._create_folder(described)
         return self.topic(name)
 
     def topic(self, name: str) -> Topic:
@@ -213,7 +213,7 @@ class Log:
         topic.opened.close()
         self._topics.pop(name, None)
         for number in range(described.partitions):
-            writer.wait_for(Partition(gone / str(number), Place(name, number)))
+            writer.wait_for(Partition(gone / str(number), TopicPartition(name, number)))
         for number in range(described.partitions):
             with suppress(CorruptBatch):  # it says where archived segments are: they stay then
                 archives.remove(described, layouts.read(gone / str(number)))
@@ -253,13 +253,13 @@ class Log:
 
     # ---- inside ----------------------------------------------------------------------------------------
 
-    def _put_in_place(self, described: Meta) -> None:
+    def _create_folder(self, described: Meta) -> None:
         """Make the topic's folder under another name, then give it its name: it appears whole or not at all."""
         topics = self._folder.topics_path
         draft = topics / f".new-{described.id}"
         try:
-            above = _made(topics)
-            self._draw_up(draft, described)
+            above = _make_folder(topics)
+            self._write_draft(draft, described)
         except OSError as error:
             shutil.rmtree(draft, ignore_errors=True)
             raise ChangeFailed(described.name, str(topics), error) from error
@@ -272,12 +272,12 @@ class Log:
             for folder in (topics, *above):
                 sync_folder(folder)
 
-    def _draw_up(self, draft: Path, described: Meta) -> None:
+    def _write_draft(self, draft: Path, described: Meta) -> None:
         draft.mkdir()
         for number in range(described.partitions):
             folder = draft / str(number)
             folder.mkdir()
-            (folder / HEAD_NAME).write_bytes(fresh(Slot(boot=BOOT))[:FILE_SIZE])
+            (folder / HEAD_NAME).write_bytes(new_head(PartitionState(boot=BOOT))[:FILE_SIZE])
         if described.private:
             keyfile.create(draft, described.id)
         metas.write(draft, described)
@@ -295,7 +295,7 @@ class Log:
         return TopicExists(f'the log "{self.path}" already has a topic "{name}"', detail=detail, hint=hint)
 
 
-def _made(folder: Path) -> list[Path]:
+def _make_folder(folder: Path) -> list[Path]:
     """Make a folder; return the folders above it whose names a power loss may still take: the log, and what is new."""
     missing = [above for above in folder.parents if not above.exists()]
     folder.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from headrace.log.meta import Meta, MetaFile
 from headrace.log.privacy.subjects import Privacy
 from headrace.log.segments import payload as payloads
 from headrace.log.segments.partition import Partition
-from headrace.log.segments.segment import Place
+from headrace.log.segments.segment import TopicPartition
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,7 +82,9 @@ class OpenTopic:
             return opened
         check_partition(meta, number)
         with self._lock:
-            return self._partitions.setdefault(number, Partition(self.folder / str(number), Place(self.name, number)))
+            return self._partitions.setdefault(
+                number, Partition(self.folder / str(number), TopicPartition(self.name, number))
+            )
 
     def writer(self, number: int) -> Writer:
         """Return the writer of a partition, opened on first use."""

@@ -10,7 +10,7 @@ from headrace.base.errors import UnknownColumn
 from headrace.log import evolution
 from headrace.log.segments import payload as payloads
 from headrace.log.segments import shared
-from headrace.log.segments.payload import SYSTEM
+from headrace.log.segments.payload import SYSTEM_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.log.meta import Meta
     from headrace.log.segments.frame import Frame
 
-    Maker = Callable[[pa.RecordBatch, Frame], pa.Array]
+    ColumnReader = Callable[[pa.RecordBatch, Frame], pa.Array]
 
 
 def result_schema(meta: Meta, columns: Sequence[str]) -> pa.Schema:
@@ -30,9 +30,9 @@ def result_schema(meta: Meta, columns: Sequence[str]) -> pa.Schema:
     """
     fields = []
     for name in columns:
-        if name not in SYSTEM and name not in meta.schema.names:
-            raise UnknownColumn(name, step=meta.name, columns=[*meta.schema.names, *SYSTEM])
-        fields.append(pa.field(name, SYSTEM[name]) if name in SYSTEM else meta.schema.field(name))
+        if name not in SYSTEM_COLUMNS and name not in meta.schema.names:
+            raise UnknownColumn(name, step=meta.name, columns=[*meta.schema.names, *SYSTEM_COLUMNS])
+        fields.append(pa.field(name, SYSTEM_COLUMNS[name]) if name in SYSTEM_COLUMNS else meta.schema.field(name))
     return pa.schema(fields)
 
 
@@ -48,20 +48,20 @@ class Projection:
         self._defaults = meta.defaults
         self._stored: pa.Schema | None = None
         self._as_stored = False
-        self._makers: list[Maker] = []  # of the wanted columns, for the stored schema at hand
+        self._readers: list[ColumnReader] = []  # of the wanted columns, for the stored schema at hand
 
     def of(self, batch: pa.RecordBatch, frame: Frame, stored: pa.Schema) -> pa.RecordBatch:
         """Return the wanted columns of a frame's batch, `stored` being its schema."""
         if not self._names:
             return batch.select([])
         if stored is not self._stored:
-            self._stored, self._makers = stored, [self._maker(field, stored) for field in self._fields]
+            self._stored, self._readers = stored, [self._reader_of(field, stored) for field in self._fields]
             self._as_stored = self._names == stored.names
         if self._as_stored and frame.schema == self._newest:
             return batch
-        return pa.RecordBatch.from_arrays([make(batch, frame) for make in self._makers], schema=self._schema)
+        return pa.RecordBatch.from_arrays([make(batch, frame) for make in self._readers], schema=self._schema)
 
-    def _maker(self, field: pa.Field, stored: pa.Schema) -> Maker:
+    def _reader_of(self, field: pa.Field, stored: pa.Schema) -> ColumnReader:
         """Return what makes a column out of batches of a stored schema."""
         place = stored.get_field_index(field.name)
         if place >= 0 and stored.field(place).type == field.type:
@@ -70,6 +70,6 @@ class Projection:
             return lambda _, frame: shared.ascending(frame.base, frame.next)
         if field.name == "_deleted":
             return lambda _, frame: shared.falses(frame.rows)
-        if field.name in SYSTEM:
+        if field.name in SYSTEM_COLUMNS:
             return lambda batch, frame: payloads.system_column(field.name, batch, frame, self._event_time)
         return lambda batch, _: evolution.column_as(batch, field, self._defaults.get(field.name))

@@ -21,14 +21,13 @@ from headrace.base.errors import HeadraceError, InvalidRows, InvalidTime, did_yo
 from headrace.base.schema import type_name
 from headrace.base.time import MICROS, instant
 from headrace.log.columns import fit_table
-from headrace.log.segments.payload import SYSTEM
+from headrace.log.segments.payload import SYSTEM_COLUMNS, WRITABLE_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 Rows: TypeAlias = Iterable[Mapping[str, Any]] | pa.Table | pa.RecordBatch
 
-GIVEN = ("_time", "_deleted", "_headers")  # system columns that rows may carry
 _DAY = 86_400 * MICROS
 _FAILURES = (pa.ArrowException, ArithmeticError, ValueError, TypeError, InvalidTime)
 
@@ -58,7 +57,7 @@ def rows_to_table(rows: Rows, schema: pa.Schema, defaults: Mapping[str, object] 
 
 def unknown_column(name: object, schema: pa.Schema, *, where: str) -> InvalidRows:
     """Return the error for a column that the schema does not have."""
-    known = [*schema.names, *GIVEN]
+    known = [*schema.names, *WRITABLE_COLUMNS]
     return InvalidRows(
         f"{where}: there is no column {name!r}",
         detail=f"The columns are: {', '.join(schema.names)}.",
@@ -79,7 +78,7 @@ def _with_defaults(table: pa.Table, schema: pa.Schema, defaults: Mapping[str, ob
 def _from_mappings(rows: object, schema: pa.Schema, defaults: Mapping[str, object]) -> pa.Table:
     records = _as_records(rows)
     used = set(chain.from_iterable(records))
-    fields = [*schema, *(pa.field(name, SYSTEM[name]) for name in GIVEN if name in used)]
+    fields = [*schema, *(pa.field(name, SYSTEM_COLUMNS[name]) for name in WRITABLE_COLUMNS if name in used)]
     names = {field.name for field in fields}
     if not used <= names:
         at, name = next((i, name) for i, row in enumerate(records) for name in row if name not in names)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.log import records
 from headrace.log.appending.producers import identity
 from headrace.log.appending.requests import check_arguments, request_for
-from headrace.log.appending.together import each
+from headrace.log.appending.together import run_all
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +40,7 @@ def append(
         if producer is not None and sequence is not None:
             request.producer, request.sequence = identity(producer), sequence
         requests[number] = request
-    offsets = each(lambda number: topic.writer(number).append(requests[number]), requests, at_once=topic.log.fsync)
+    offsets = run_all(lambda number: topic.writer(number).append(requests[number]), requests, parallel=topic.log.fsync)
     return dict(zip(requests, offsets, strict=True))
 
 

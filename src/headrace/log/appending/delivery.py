@@ -9,10 +9,10 @@ import numpy as np
 
 from headrace.base.errors import HeadraceError, InvalidRows
 from headrace.log import records
-from headrace.log.appending.producers import NEVER, Overtaken, identity
+from headrace.log.appending.producers import NEVER, StaleSequence, identity
 from headrace.log.appending.requests import check_partition, request_for
 from headrace.log.appending.sent import Sent, fail, finish
-from headrace.log.appending.together import each
+from headrace.log.appending.together import run_all
 from headrace.log.segments.frame import NO_PRODUCER
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Piece:
+class PendingRows:
     """Records for one topic, in the order in which they were sent, each with its future."""
 
     topic: OpenTopic
@@ -47,7 +47,7 @@ class Numbering:
 
 
 @dataclass(slots=True)
-class Done:
+class Delivery:
     """What became of a piece: the futures that failed, the bytes written, and the first error of an append."""
 
     failed: list[Sent] = field(default_factory=list)
@@ -55,52 +55,52 @@ class Done:
     refused: BaseException | None = None
 
 
-def deliver(piece: Piece, numbering: Numbering | None, *, now: int) -> Done:
+def deliver(pending: PendingRows, numbering: Numbering | None, *, now: int) -> Delivery:
     """Append a piece and finish the futures of its records; only what befalls the whole topic is raised."""
-    meta = piece.topic.meta()
-    done = Done()
-    kept, table = _fitting(piece, meta, now, done)
+    meta = pending.topic.meta()
+    delivery = Delivery()
+    kept, table = _fitting(pending, meta, now, delivery)
     if not len(kept):
-        return done
-    table = piece.topic.privacy.seal(table, meta)
-    groups = records.grouped(_partitions(piece, kept, table, meta))
+        return delivery
+    table = pending.topic.privacy.seal(table, meta)
+    groups = records.grouped(_partitions(pending, kept, table, meta))
     parts = [
-        _Part(piece, kept[at], records.part_of(table, at), number=number, meta=meta, now=now)
+        _PartitionRows(pending, kept[at], records.part_of(table, at), number=number, meta=meta, now=now)
         for number, at in groups.items()
     ]
-    each(lambda part: part.append(numbering), parts, at_once=True)
+    run_all(lambda part: part.append(numbering), parts, parallel=True)
     for part in parts:
         part.settle()
-        done.bytes += part.bytes
+        delivery.bytes += part.bytes
         if part.error is not None:
-            done.refused = done.refused or part.error
-            done.failed += part.futures
-    return done
+            delivery.refused = delivery.refused or part.error
+            delivery.failed += part.futures
+    return delivery
 
 
 # ---- which records, and where to -----------------------------------------------------------------------
 
 
-def _fitting(piece: Piece, meta: Meta, now: int, done: Done) -> tuple[Places, pa.Table]:
+def _fitting(pending: PendingRows, meta: Meta, now: int, delivery: Delivery) -> tuple[Places, pa.Table]:
     """Return which rows fit, and these as records; the others fail, each for itself."""
-    everything = np.arange(len(piece.rows), dtype=np.int64)
+    everything = np.arange(len(pending.rows), dtype=np.int64)
     wrong: dict[int, Exception] = {}
-    for at, number in piece.partitions.items():
+    for at, number in pending.partitions.items():
         try:
             check_partition(meta, number)
         except HeadraceError as error:
             wrong[at] = error
     if not wrong:
         try:
-            return everything, records.as_records(piece.rows, meta, now=now)
+            return everything, records.as_records(pending.rows, meta, now=now)
         except Exception:  # noqa: BLE001, S110 - which rows are to blame is found out below
             pass
-    wrong |= dict(_misfits(piece.rows, 0, meta, now))
+    wrong |= dict(_misfits(pending.rows, 0, meta, now))
     for at, why in wrong.items():
-        fail([piece.futures[at]], why)
-        done.failed.append(piece.futures[at])
-    kept = np.array([at for at in range(len(piece.rows)) if at not in wrong], dtype=np.int64)
-    return kept, records.as_records([piece.rows[at] for at in kept], meta, now=now)
+        fail([pending.futures[at]], why)
+        delivery.failed.append(pending.futures[at])
+    kept = np.array([at for at in range(len(pending.rows)) if at not in wrong], dtype=np.int64)
+    return kept, records.as_records([pending.rows[at] for at in kept], meta, now=now)
 
 
 def _misfits(rows: list[dict[str, Any]], first: int, meta: Meta, now: int) -> Iterator[tuple[int, Exception]]:
@@ -124,32 +124,32 @@ def _of_one(error: Exception, meta: Meta) -> Exception:
     return InvalidRows(f'topic "{meta.name}": {what}', detail=error.detail, hint=error.hint)
 
 
-def _partitions(piece: Piece, kept: Places, table: pa.Table, meta: Meta) -> Places:
+def _partitions(pending: PendingRows, kept: Places, table: pa.Table, meta: Meta) -> Places:
     """Return each kept record's partition."""
     if meta.key:
         chosen = records.partitions_of(table, meta.key, meta.partitions)
-    elif piece.sequences:  # a retry must meet the partition of the first attempt
-        chosen = np.array([piece.sequences[at] for at in kept], dtype=np.int64) % meta.partitions
+    elif pending.sequences:  # a retry must meet the partition of the first attempt
+        chosen = np.array([pending.sequences[at] for at in kept], dtype=np.int64) % meta.partitions
     else:
-        turn = piece.topic.next_turn(meta.partitions)
+        turn = pending.topic.next_turn(meta.partitions)
         chosen = np.full(len(kept), turn, dtype=np.int64)
-    if piece.partitions:
-        for place, at in enumerate(kept):
-            chosen[place] = piece.partitions.get(int(at), chosen[place])
+    if pending.partitions:
+        for index, at in enumerate(kept):
+            chosen[index] = pending.partitions.get(int(at), chosen[index])
     return chosen
 
 
 # ---- appending -----------------------------------------------------------------------------------------
 
 
-class _Part:
+class _PartitionRows:
     """The records of a piece that go to one partition."""
 
-    def __init__(self, piece: Piece, at: Places, table: pa.Table, *, number: int, meta: Meta, now: int) -> None:
-        whole = len(at) == len(piece.rows)
-        self.topic, self.number, self.table, self.meta, self.now = piece.topic, number, table, meta, now
-        self.futures = piece.futures if whole else [piece.futures[i] for i in at]
-        self.sequences = np.array([piece.sequences[i] for i in at] if piece.sequences else [], dtype=np.int64)
+    def __init__(self, pending: PendingRows, at: Places, table: pa.Table, *, number: int, meta: Meta, now: int) -> None:
+        whole = len(at) == len(pending.rows)
+        self.topic, self.number, self.table, self.meta, self.now = pending.topic, number, table, meta, now
+        self.futures = pending.futures if whole else [pending.futures[i] for i in at]
+        self.sequences = np.array([pending.sequences[i] for i in at] if pending.sequences else [], dtype=np.int64)
         self.bytes = 0
         self.repeated: list[Sent] = []  # those that an earlier attempt appended
         self.offsets = range(0)
@@ -172,9 +172,9 @@ class _Part:
 
     def _write_fresh(self, numbering: Numbering) -> range:
         """Skip what this partition has from this producer and append the rest; look again if it got more meanwhile."""
-        place = self.topic.name, self.number
+        topic_partition = self.topic.name, self.number
         while True:
-            last = numbering.reached.get(place, NEVER)
+            last = numbering.reached.get(topic_partition, NEVER)
             seen = int(np.searchsorted(self.sequences, last, side="right"))
             self.repeated += self.futures[:seen]
             self.futures, self.sequences, self.table = (
@@ -186,10 +186,10 @@ class _Part:
                 return range(0)
             try:
                 given = self._write(numbering.producer, after=last)
-            except Overtaken as overtaken:
-                numbering.reached[place] = overtaken.last
+            except StaleSequence as stale:
+                numbering.reached[topic_partition] = stale.last
             else:
-                numbering.reached[place] = int(self.sequences[-1])
+                numbering.reached[topic_partition] = int(self.sequences[-1])
                 return given
 
     def _write(self, producer: bytes = NO_PRODUCER, *, after: int | None = None) -> range:

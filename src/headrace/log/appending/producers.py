@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from headrace.log.segments.head import Slot
+    from headrace.log.segments.head import PartitionState
     from headrace.log.segments.partition import Partition
 
 NEVER = -(1 << 63)  # less than every sequence: the producer has appended nothing
@@ -30,7 +30,7 @@ SUFFIX = ".producers"
 _KEPT = 2  # snapshots; the older one serves when the newer one is damaged
 
 
-class Last(NamedTuple):
+class LastAppend(NamedTuple):
     """A producer's last append in this partition."""
 
     sequence: int
@@ -38,7 +38,7 @@ class Last(NamedTuple):
     end: int
 
 
-class Overtaken(Exception):
+class StaleSequence(Exception):
     """The producer's last sequence is not the one that the append was made for."""
 
     def __init__(self, last: int) -> None:
@@ -69,32 +69,32 @@ def first_of(partition: Partition, bounds: tuple[int, int], producers: Collectio
     return None
 
 
-class Producers:
+class ProducerStates:
     """The last append of each producer, brought up to date before each use."""
 
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
-        self._known: dict[bytes, Last] = {}
+        self._last_appends: dict[bytes, LastAppend] = {}
         self._offset = -1  # up to where frames were read; -1 before the snapshot
 
     def forget(self) -> None:
         """Start anew, after recovery changed what the log holds."""
-        self._known, self._offset = {}, -1
+        self._last_appends, self._offset = {}, -1
 
-    def catch_up(self, state: Slot) -> dict[bytes, Last]:
+    def catch_up(self, state: PartitionState) -> dict[bytes, LastAppend]:
         """Return the last append of each producer as of `state`."""
         if self._offset < max(self._partition.layout(state).upto, 0):  # at first, or the frames may be gone
-            self._offset, self._known = _load(self._partition.folder, state.end)
+            self._offset, self._last_appends = _load(self._partition.folder, state.end)
         for segment, index, _ in self._partition.indexed(max(self._offset, state.start), state.end, state):
             numbered = (index["flags"] & (END | PRODUCED)) == (END | PRODUCED)
             fresh = (index["base"] >= self._offset) & (index["next"] <= state.end)
             for number in np.flatnonzero(numbered & fresh):
                 frame = segment.frame(int(number))
-                self._known[frame.producer] = Last(frame.sequence, frame.first, frame.next)
+                self._last_appends[frame.producer] = LastAppend(frame.sequence, frame.first, frame.next)
         self._offset = state.end
-        return self._known
+        return self._last_appends
 
-    def save(self, state: Slot) -> None:
+    def save(self, state: PartitionState) -> None:
         """Write a snapshot as of `state`, durably, and drop those that are no longer of use."""
         known = {producer.hex(): last for producer, last in self.catch_up(state).items()}
         body = json.dumps(known, separators=(",", ":")).encode()
@@ -109,7 +109,7 @@ class Producers:
             old.unlink(missing_ok=True)
 
 
-def is_single_task(snapshot: Path) -> bool:
+def is_intact(snapshot: Path) -> bool:
     """Tell whether a snapshot is what was written."""
     raw = snapshot.read_bytes()
     return raw[:8] == b"%08x" % crc32(raw[8:])
@@ -119,12 +119,12 @@ def _snapshots(folder: Path) -> list[Path]:
     return sorted(folder.glob("*" + SUFFIX), reverse=True)
 
 
-def _load(folder: Path, end: int) -> tuple[int, dict[bytes, Last]]:
+def _load(folder: Path, end: int) -> tuple[int, dict[bytes, LastAppend]]:
     """Return the newest snapshot that is whole and not ahead of the log, with its offset."""
     layout = layouts.read(folder)
     for path in _snapshots(folder):
         offset, raw = int(path.stem), path.read_bytes()
         if layout.upto <= offset <= end and raw[:8] == b"%08x" % crc32(raw[8:]):
             known = json.loads(raw[8:])
-            return offset, {bytes.fromhex(producer): Last(*last) for producer, last in known.items()}
-    return layout.upto, {bytes.fromhex(producer): Last(*last) for producer, *last in layout.producers}
+            return offset, {bytes.fromhex(producer): LastAppend(*last) for producer, last in known.items()}
+    return layout.upto, {bytes.fromhex(producer): LastAppend(*last) for producer, *last in layout.producers}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headrace.base.errors import InvalidRows, ProducerClosed
 from headrace.base.time import MICROS, SystemClock, duration, show_duration
-from headrace.log.appending.delivery import Numbering, Piece, deliver
+from headrace.log.appending.delivery import Numbering, PendingRows, deliver
 from headrace.log.appending.producers import is_sequence
 from headrace.log.appending.sent import Sent, fail
 
@@ -33,7 +33,7 @@ _REMEMBERED = 1000  # failures that nobody has looked at
 class _Batch:
     """What is sent and not yet on its way to the disk, by topic."""
 
-    pieces: dict[str, Piece] = field(default_factory=dict)
+    pieces: dict[str, PendingRows] = field(default_factory=dict)
     rows: int = 0
     born: float = 0.0
 
@@ -122,15 +122,15 @@ class Producer:
             if self._closed:
                 raise self._refusal("is closed", "Send before it is closed.")
             batch = self._batch
-            piece = batch.pieces.get(topic)
-            if piece is None:
-                piece = batch.pieces[topic] = Piece(self._topic(topic))
+            pending = batch.pieces.get(topic)
+            if pending is None:
+                pending = batch.pieces[topic] = PendingRows(self._topic(topic))
             if sequence is not None or self._name is not None:
-                piece.sequences.append(self._checked_number(topic, sequence))
+                pending.sequences.append(self._checked_number(topic, sequence))
             if partition is not None:
-                piece.partitions[len(piece.rows)] = partition
-            piece.rows.append(taken)
-            piece.futures.append(future)
+                pending.partitions[len(pending.rows)] = partition
+            pending.rows.append(taken)
+            pending.futures.append(future)
             self._sent += 1
             batch.rows += 1
             if batch.rows == 1:
@@ -184,8 +184,8 @@ class Producer:
             if batch is None:
                 return
             failed: list[Sent] = []
-            for name, piece in batch.pieces.items():
-                failed += self._delivered(name, piece)
+            for name, pending in batch.pieces.items():
+                failed += self._delivered(name, pending)
             with self._lock:
                 self._settled += batch.rows
                 self._room.notify_all()
@@ -210,23 +210,23 @@ class Producer:
         full = self._batch.rows >= self._enough or self._sent - self._settled >= self._bound
         return full or bool(self._flushing) or self._closed
 
-    def _delivered(self, name: str, piece: Piece) -> list[Sent]:
+    def _delivered(self, name: str, pending: PendingRows) -> list[Sent]:
         """Append what was sent to one topic; return the futures that failed."""
         try:
             if name in self._stopped:
-                fail(piece.futures, self._stop_error(name))
-                return piece.futures
-            done = deliver(piece, self._numbering, now=self._clock.now())
+                fail(pending.futures, self._stop_error(name))
+                return pending.futures
+            delivery = deliver(pending, self._numbering, now=self._clock.now())
         except BaseException as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
-            fail(piece.futures, error)
+            fail(pending.futures, error)
             if self._name is not None:
                 self._stopped[name] = error
-            return piece.futures
-        if done.bytes:
-            self._enough = max(1, self._batch_bytes * len(piece.rows) // done.bytes)
-        if done.refused is not None and self._name is not None:
-            self._stopped[name] = done.refused
-        return done.failed
+            return pending.futures
+        if delivery.bytes:
+            self._enough = max(1, self._batch_bytes * len(pending.rows) // delivery.bytes)
+        if delivery.refused is not None and self._name is not None:
+            self._stopped[name] = delivery.refused
+        return delivery.failed
 
     # ---- rules -----------------------------------------------------------------------------------------
 

@@ -13,13 +13,13 @@ _R = TypeVar("_R")
 _THREADS = 8
 
 
-def each(act: Callable[[_T], _R], items: Iterable[_T], *, at_once: bool) -> list[_R]:
-    """Return what `act` gives for each item, or raise the first error in their order; `at_once` tries them all.
+def run_all(act: Callable[[_T], _R], items: Iterable[_T], *, parallel: bool) -> list[_R]:
+    """Return what `act` gives for each item, or raise the first error in their order; `parallel` tries them all.
 
     The threads live no longer than the call: those that wait for work would be missing after a fork.
     """
     todo = list(items)
-    if len(todo) > 1 and at_once:
+    if len(todo) > 1 and parallel:
         with ThreadPoolExecutor(min(len(todo), _THREADS)) as pool:
             return list(pool.map(act, todo))
     return [act(item) for item in todo]

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from headrace.base.disk import sync_folder
 from headrace.base.errors import AppendFailed
-from headrace.log.appending.producers import NEVER, Last, Overtaken, Producers
+from headrace.log.appending.producers import NEVER, LastAppend, ProducerStates, StaleSequence
 from headrace.log.segments import frame as framing
 from headrace.log.segments import layout as layouts
 from headrace.log.segments import recovery
 from headrace.log.segments.frame import END, NO_PRODUCER, PRODUCED, Frame
-from headrace.log.segments.head import BOOT, FILE_SIZE, NO_SEGMENT, Head, Slot
+from headrace.log.segments.head import BOOT, FILE_SIZE, NO_SEGMENT, PartitionHead, PartitionState
 from headrace.log.segments.partition import HEAD_NAME
 from headrace.log.segments.segment import index_path, segment_path
 
@@ -80,13 +80,13 @@ class Writer:
         self._turn = threading.Lock()
         self._waiting: list[Request] = []
         self._waiting_lock = threading.Lock()
-        self._producers = Producers(partition)
+        self._producers = ProducerStates(partition)
         self._lock_fd = -1
         self._head_path = str(partition.folder / HEAD_NAME)
         self._head_number = -1  # of the file that is locked, on its disk
-        self._head: Head | None = None
+        self._head: PartitionHead | None = None
         self._segment: tuple[int, int] | None = None  # (first offset, file)
-        self._began: tuple[int, int] | None = None  # (first offset of the segment, when its first record came)
+        self._segment_began: tuple[int, int] | None = None  # (first offset of the segment, when its first record came)
         self._checked = False  # the files were looked at since they were opened
         self._pid = os.getpid()
 
@@ -121,7 +121,7 @@ class Writer:
 
     # ---- for cleaning ----------------------------------------------------------------------------------
 
-    def roll(self, *, last_before: int | None = None) -> Slot:
+    def roll(self, *, last_before: int | None = None) -> PartitionState:
         """Close the segment that is written to, so that it can be cleaned; the next append begins another.
 
         With `last_before` only if its newest record was appended before that instant. Returns the state.
@@ -139,12 +139,12 @@ class Writer:
             head.publish(closed)
             return closed
 
-    def settle(self) -> Slot:
+    def settle(self) -> PartitionState:
         """Finish or undo what a process that died left behind; returns the state."""
         with self._turn, self._locked() as head:
             return self._ready(head)
 
-    def switch(self, layout: Layout) -> Slot:
+    def switch(self, layout: Layout) -> PartitionState:
         """Put a layout in place while nobody appends, and tell all readers; returns the state."""
         with self._turn, self._locked() as head:
             state = self._ready(head)
@@ -172,7 +172,7 @@ class Writer:
     def _explained(self, error: BaseException) -> BaseException:
         if not isinstance(error, OSError):
             return error
-        topic, partition = self._partition.place
+        topic, partition = self._partition.topic_partition
         failure = AppendFailed(
             f'the append to topic "{topic}", partition {partition} failed: {error.strerror or error}',
             detail=f"Folder {self._folder}; nothing of the append is in the log.",
@@ -181,21 +181,21 @@ class Writer:
         failure.__cause__ = error
         return failure
 
-    def _write_group(self, head: Head, group: list[Request]) -> None:
+    def _write_group(self, head: PartitionHead, group: list[Request]) -> None:
         state = self._ready(head)
-        fresh = self._unseen(group, state)
+        fresh = self._not_yet_appended(group, state)
         if not fresh:
             return
         size = sum(p.length + framing.HEADER_SIZE for request in fresh for p in request.payloads)
         head.set_busy(busy=True)
         try:
-            fd, published = self._room_for(size, state, fresh[0].time)
-            buffers, after = _lay_out(fresh, published)
+            fd, published = self._segment_for(size, state, fresh[0].time)
+            buffers, after = _frames_of(fresh, published)
             _write(fd, buffers, published.position)
             if self._fsync:
                 _sync(fd)
         except BaseException:
-            self._take_back(head, state)
+            self._undo(head, state)
             raise
         head.publish(after)
         head.set_busy(busy=False)
@@ -204,7 +204,7 @@ class Writer:
             request.offsets = range(offset, offset + request.rows)
             offset += request.rows
 
-    def _unseen(self, group: list[Request], state: Slot) -> list[Request]:
+    def _not_yet_appended(self, group: list[Request], state: PartitionState) -> list[Request]:
         """Answer the requests that were appended before; return the others."""
         numbered = any(request.producer != NO_PRODUCER for request in group)
         known = dict(self._producers.catch_up(state)) if numbered else {}
@@ -213,13 +213,13 @@ class Writer:
             last = known.get(request.producer) if request.producer != NO_PRODUCER else None
             reached = NEVER if last is None else last.sequence
             if request.after is not None and request.after != reached:
-                request.error = Overtaken(reached)
+                request.error = StaleSequence(reached)
                 continue
             if last is not None and request.sequence <= last.sequence:
                 repeats.append((request, last))
                 continue
             if request.producer != NO_PRODUCER:
-                known[request.producer] = Last(request.sequence, offset, offset + request.rows)
+                known[request.producer] = LastAppend(request.sequence, offset, offset + request.rows)
             offset += request.rows
             fresh.append(request)
         for request, last in repeats:
@@ -230,7 +230,7 @@ class Writer:
     # ---- the lock and the head -------------------------------------------------------------------------
 
     @contextmanager
-    def _locked(self) -> Iterator[Head]:
+    def _locked(self) -> Iterator[PartitionHead]:
         """Hold the partition against writers of all processes."""
         if self._pid != os.getpid():  # a fork shares its parent's locks: take our own
             self._release()
@@ -261,7 +261,7 @@ class Writer:
         self._head_number = found.st_ino
         if found.st_size < FILE_SIZE:
             os.ftruncate(self._lock_fd, FILE_SIZE)
-        self._head = Head(self._lock_fd, writable=True)
+        self._head = PartitionHead(self._lock_fd, writable=True)
         self._checked = False
 
     def _is_current(self) -> bool:
@@ -280,7 +280,7 @@ class Writer:
         self._head, self._lock_fd, self._checked = None, -1, False
         self._producers.forget()
 
-    def _ready(self, head: Head) -> Slot:
+    def _ready(self, head: PartitionHead) -> PartitionState:
         """Return the state to append to, after repairing what a writer that died left behind."""
         slot, trusted, busy = head.read()
         sound = slot if trusted and not busy else None
@@ -289,7 +289,7 @@ class Writer:
             return sound
         return self._recover(head, slot)
 
-    def _recover(self, head: Head, slot: Slot | None) -> Slot:
+    def _recover(self, head: PartitionHead, slot: PartitionState | None) -> PartitionState:
         state = recovery.survey(self._folder, slot)
         self._close_segment()
         self._producers.forget()
@@ -313,7 +313,7 @@ class Writer:
 
     # ---- segments --------------------------------------------------------------------------------------
 
-    def _room_for(self, size: int, state: Slot, now: int) -> tuple[int, Slot]:
+    def _segment_for(self, size: int, state: PartitionState, now: int) -> tuple[int, PartitionState]:
         """Return the file to write to and the state before the write, in a new segment where the old one is full."""
         full = state.position + size > self._segment_bytes or state.frames >= SEGMENT_FRAMES
         if state.segment != NO_SEGMENT and not (state.position and (full or self._is_old(state, now))):
@@ -328,14 +328,14 @@ class Writer:
             sync_folder(self._folder)
         return self._segment[1], state._replace(segment=state.end, position=0, frames=0, layout=state.layout + 1)
 
-    def _is_old(self, state: Slot, now: int) -> bool:
+    def _is_old(self, state: PartitionState, now: int) -> bool:
         """Tell whether the oldest record of the segment has waited so long that the segment should be closed."""
-        if self._began is None or self._began[0] != state.segment:
+        if self._segment_began is None or self._segment_began[0] != state.segment:
             first = os.pread(self._opened(state.segment), framing.HEADER_SIZE, 0)
-            self._began = state.segment, framing.unpack(first).append_time
-        return now - self._began[1] > self._segment_age()
+            self._segment_began = state.segment, framing.unpack(first).append_time
+        return now - self._segment_began[1] > self._segment_age()
 
-    def _close_off(self, state: Slot) -> None:
+    def _close_off(self, state: PartitionState) -> None:
         """Write down what is to be known of a segment when it is closed."""
         self._producers.save(state)
         self._partition.segment(state.segment).save_index(state.position, state.end)
@@ -351,7 +351,7 @@ class Writer:
             os.close(self._segment[1])
         self._segment = None
 
-    def _take_back(self, head: Head, state: Slot) -> None:
+    def _undo(self, head: PartitionHead, state: PartitionState) -> None:
         """Undo a write that failed; where that fails too, `busy` stays set and the next append recovers."""
         try:
             if self._segment is not None and self._segment[0] != state.segment:
@@ -364,7 +364,7 @@ class Writer:
         head.set_busy(busy=False)
 
 
-def _lay_out(requests: Sequence[Request], state: Slot) -> tuple[list[object], Slot]:
+def _frames_of(requests: Sequence[Request], state: PartitionState) -> tuple[list[object], PartitionState]:
     """Return the bytes to write at the state's position, in pieces, and the state behind them."""
     buffers: list[object] = []
     position, offset, count = state.position, state.end, state.frames

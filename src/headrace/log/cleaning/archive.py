@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headrace.log.meta import Meta
-    from headrace.log.segments.layout import Layout, Piece
+    from headrace.log.segments.layout import Layout, SegmentEntry
 
 
 def check(folder: str | os.PathLike[str]) -> str:
@@ -48,7 +48,7 @@ def folder_of(meta: Meta, partition: int) -> Path:
     return root_of(meta) / str(partition)
 
 
-def fill(folder: Path, target: Path, pieces: Iterable[Piece], meta: Meta, *, fsync: bool) -> None:
+def fill(folder: Path, target: Path, entries: Iterable[SegmentEntry], meta: Meta, *, fsync: bool) -> None:
     """Copy segments from a partition's folder to the archive, durably.
 
     Raises:
@@ -58,10 +58,10 @@ def fill(folder: Path, target: Path, pieces: Iterable[Piece], meta: Meta, *, fsy
     if meta.archive is None or not Path(meta.archive).is_dir():
         raise ArchiveMissing(meta.name, int(target.name), folder=str(meta.archive))
     target.mkdir(parents=True, exist_ok=True)
-    for piece in pieces:
-        path = target / piece.segment_path(folder).name
+    for entry in entries:
+        path = target / entry.segment_path(folder).name
         draft = path.with_name(path.name + DRAFT)
-        with piece.segment_path(folder).open("rb") as source, draft.open("wb") as copy:
+        with entry.segment_path(folder).open("rb") as source, draft.open("wb") as copy:
             shutil.copyfileobj(source, copy, 1 << 20)
             copy.flush()
             if fsync:
@@ -74,7 +74,7 @@ def fill(folder: Path, target: Path, pieces: Iterable[Piece], meta: Meta, *, fsy
 
 def clear(folders: Iterable[Path], layout: Layout) -> None:
     """Delete the files in a partition's archives that a layout does not name; an absent archive keeps what it has."""
-    kept = {piece.segment_path(Path()) for piece in layout.pieces if piece.archive}
+    kept = {entry.segment_path(Path()) for entry in layout.entries if entry.archive}
     for folder in folders:
         for path in list(folder.iterdir()) if folder.is_dir() else ():
             if path not in kept:
@@ -83,6 +83,6 @@ def clear(folders: Iterable[Path], layout: Layout) -> None:
 
 def remove(meta: Meta, layout: Layout) -> None:
     """Delete a topic's folders in its archives."""
-    found = {Path(piece.archive).parent for piece in layout.pieces if piece.archive}
+    found = {Path(entry.archive).parent for entry in layout.entries if entry.archive}
     for root in found | ({root_of(meta)} if meta.archive else set()):
         shutil.rmtree(root, ignore_errors=True)

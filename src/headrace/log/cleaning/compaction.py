@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 
     from headrace.log.meta import Meta
     from headrace.log.segments.frame import Frame
-    from headrace.log.segments.layout import Piece
+    from headrace.log.segments.layout import SegmentEntry
     from headrace.log.segments.segment import Segment
 
-    Kept = NDArray[np.bool_]
+    Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Source:
+class CompactionInput:
     """A closed segment, and which of its records stay."""
 
-    piece: Piece
+    entry: SegmentEntry
     segment: Segment
     index: NDArray[np.void]
-    kept: Kept
+    kept: Mask
 
     @property
-    def is_single_task(self) -> bool:
+    def stays_as_it_is(self) -> bool:
         """Tell whether it can stay as it is: every record stays, and no delete marker begins to wait."""
         waiting = (self.index["flags"] & DELETED != 0) & (self.index["due"] == 0)
         return bool(self.kept.all()) and not waiting.any()
@@ -51,9 +51,9 @@ class Source:
     @property
     def expected(self) -> int:
         """Return about how many bytes will be left."""
-        return self.piece.size * int(self.kept.sum()) // max(len(self.kept), 1)
+        return self.entry.size * int(self.kept.sum()) // max(len(self.kept), 1)
 
-    def frames(self) -> Iterator[tuple[int, Frame, Kept]]:
+    def frames(self) -> Iterator[tuple[int, Frame, Mask]]:
         """Yield (number, frame, which of its records stay) for each frame."""
         first = 0
         for number, rows in enumerate(self.index["rows"].tolist()):
@@ -61,18 +61,18 @@ class Source:
             first += rows
 
 
-def compact(closed: Sequence[tuple[Piece, Segment]], plan: CompactionPlan) -> list[Piece]:
+def compact(closed: Sequence[tuple[SegmentEntry, Segment]], plan: CompactionPlan) -> list[SegmentEntry]:
     """Write what stays of closed segments to new files and return the pieces that hold it; the old ones stay as well.
 
     Raises:
         CorruptBatch: a segment is damaged.
 
     """
-    sources = _judged(closed, plan)
-    made: list[Piece] = []
-    for group in _grouped(sources, plan.segment_bytes):
-        if len(group) == 1 and group[0].is_single_task:
-            made.append(group[0].piece._replace(cleaned=True))
+    inputs = _inputs(closed, plan)
+    made: list[SegmentEntry] = []
+    for group in _grouped(inputs, plan.segment_bytes):
+        if len(group) == 1 and group[0].stays_as_it_is:
+            made.append(group[0].entry._replace(cleaned=True))
         else:
             made += _rewritten(group, plan)
     return made
@@ -84,30 +84,30 @@ def decoded(segment: Segment, number: int, meta: Meta) -> pa.RecordBatch:
     return payloads.decode(segment.payload(number), payloads.stored_schema(meta.schema_of(frame.schema), frame.flags))
 
 
-def _judged(closed: Sequence[tuple[Piece, Segment]], plan: CompactionPlan) -> list[Source]:
+def _inputs(closed: Sequence[tuple[SegmentEntry, Segment]], plan: CompactionPlan) -> list[CompactionInput]:
     """Return the sources, with what stays of each."""
     indexes = []
-    for piece, segment in closed:
-        index = segment.frames(piece.size, piece.end)
+    for entry, segment in closed:
+        index = segment.frames(entry.size, entry.end)
         holes = np.flatnonzero(index["flags"] & HOLE)
         if holes.size:
             raise segment.corrupt(segment.frame(int(holes[0])), "no valid batch starts here")
         indexes.append(index)
     bounds = np.cumsum([0, *(int(index["rows"].sum()) for index in indexes)])
     kept = latest(lambda: key_batches(closed, indexes, plan.meta), int(bounds[-1]), plan.meta)
-    sources = [
-        Source(piece, segment, index, kept[first:end])
-        for (piece, segment), index, first, end in zip(closed, indexes, bounds[:-1], bounds[1:], strict=True)
+    inputs = [
+        CompactionInput(entry, segment, index, kept[first:end])
+        for (entry, segment), index, first, end in zip(closed, indexes, bounds[:-1], bounds[1:], strict=True)
     ]
-    for source in sources:
-        _drop_markers(source, plan)
+    for compacted in inputs:
+        _drop_markers(compacted, plan)
     if len(kept):
         kept[-1] = True  # so that who reads on from any offset is given something before the end
-    return sources
+    return inputs
 
 
 def key_batches(
-    closed: Sequence[tuple[Piece, Segment]], indexes: Sequence[NDArray[np.void]], meta: Meta
+    closed: Sequence[tuple[SegmentEntry, Segment]], indexes: Sequence[NDArray[np.void]], meta: Meta
 ) -> Iterator[pa.RecordBatch | None]:
     """Yield the key columns of all frames; None where a segment ends and its memory is let go."""
     for (_, segment), index in zip(closed, indexes, strict=True):
@@ -117,41 +117,41 @@ def key_batches(
         segment.let_go()
 
 
-def _drop_markers(source: Source, plan: CompactionPlan) -> None:
+def _drop_markers(compacted: CompactionInput, plan: CompactionPlan) -> None:
     """Take the delete markers whose time has come."""
-    for number, frame, kept in source.frames():
+    for number, frame, kept in compacted.frames():
         if frame.flags & DELETED and 0 < frame.due <= plan.now and kept.any():
-            markers = decoded(source.segment, number, plan.meta).column("_deleted")
+            markers = decoded(compacted.segment, number, plan.meta).column("_deleted")
             kept[markers.to_numpy(zero_copy_only=False)] = False
 
 
-def _grouped(sources: Sequence[Source], limit: int) -> Iterator[list[Source]]:
+def _grouped(inputs: Sequence[CompactionInput], limit: int) -> Iterator[list[CompactionInput]]:
     """Yield the sources in groups that will make about one segment each."""
-    group: list[Source] = []
+    group: list[CompactionInput] = []
     size = 0
-    for source in sources:
-        if group and size + source.expected > limit:
+    for compacted in inputs:
+        if group and size + compacted.expected > limit:
             yield group
             group, size = [], 0
-        group.append(source)
-        size += source.expected
+        group.append(compacted)
+        size += compacted.expected
     if group:
         yield group
 
 
-def _rewritten(group: Sequence[Source], plan: CompactionPlan) -> list[Piece]:
-    writer = Rewriter(plan, base=group[0].piece.base)
-    for source in group:
-        for number, frame, kept in source.frames():
+def _rewritten(group: Sequence[CompactionInput], plan: CompactionPlan) -> list[SegmentEntry]:
+    writer = Rewriter(plan, base=group[0].entry.base)
+    for compacted in group:
+        for number, frame, kept in compacted.frames():
             if not kept.any():
                 writer.skip(frame)
                 continue
-            batch = decoded(source.segment, number, plan.meta)
+            batch = decoded(compacted.segment, number, plan.meta)
             writer.add(batch if kept.all() else batch.filter(pa.array(kept)), frame, _offsets(batch, frame, kept))
-        source.segment.let_go()
+        compacted.segment.let_go()
     return writer.close()
 
 
-def _offsets(batch: pa.RecordBatch, frame: Frame, kept: Kept) -> pa.Array:
+def _offsets(batch: pa.RecordBatch, frame: Frame, kept: Mask) -> pa.Array:
     offsets = payloads.offsets(batch, frame)
     return offsets if kept.all() else pc.array_filter(offsets, pa.array(kept))

@@ -18,9 +18,9 @@ from headrace.base.disk import sync_folder
 from headrace.log.segments import frame as framing
 from headrace.log.segments import payload as payloads
 from headrace.log.segments.frame import DELETED, END, HEADER_SIZE, HEADERS, NO_PRODUCER, TIMES, Frame
-from headrace.log.segments.layout import Piece
-from headrace.log.segments.payload import MAX_BYTES, MAX_ROWS, SYSTEM
-from headrace.log.segments.segment import INDEX, SEGMENT, Place, Segment, name_of
+from headrace.log.segments.layout import SegmentEntry
+from headrace.log.segments.payload import MAX_BYTES, MAX_ROWS, SYSTEM_COLUMNS
+from headrace.log.segments.segment import INDEX, SEGMENT, Segment, TopicPartition, name_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,7 @@ class CompactionPlan:
     now: int
 
 
-class _Part(NamedTuple):
+class _Remainder(NamedTuple):
     """What is left of one frame."""
 
     batch: pa.RecordBatch
@@ -56,13 +56,13 @@ class Rewriter:
         self._plan = plan
         self._reached = base  # up to which offset frames were written
         self._covered = base  # up to which offset frames were taken
-        self._parts: list[_Part] = []
+        self._parts: list[_Remainder] = []
         self._rows = self._bytes = 0
         self._skipped = 0  # when the newest record of the frames that were skipped was appended
         self._file: BinaryIO | None = None
         self._base = base
         self._position = self._count = self._due = self._age = 0
-        self._made: list[Piece] = []
+        self._entries: list[SegmentEntry] = []
 
     def skip(self, frame: Frame) -> None:
         """Go on behind a frame of which nothing is left."""
@@ -73,7 +73,7 @@ class Rewriter:
         """Take what is left of a frame, with its offsets."""
         marked = bool(frame.flags & DELETED) and pc.any(batch.column("_deleted"), min_count=0).as_py()
         due = (frame.due or self._plan.now + self._plan.meta.delete_retention) if marked else 0
-        part = _Part(batch, offsets, frame._replace(due=due))
+        part = _Remainder(batch, offsets, frame._replace(due=due))
         if self._parts and not self._fits(part):
             self._flush()
         self._parts.append(part)
@@ -81,15 +81,15 @@ class Rewriter:
         self._bytes += batch.nbytes
         self._covered = frame.next
 
-    def close(self) -> list[Piece]:
+    def close(self) -> list[SegmentEntry]:
         """Finish the last segment and return what was written."""
         self._flush()
         self._finish()
         if self._plan.fsync:
             sync_folder(self._plan.folder)
-        return self._made
+        return self._entries
 
-    def _fits(self, part: _Part) -> bool:
+    def _fits(self, part: _Remainder) -> bool:
         first = self._parts[0].frame
         alike = (first.schema, first.due) == (part.frame.schema, part.frame.due)
         return alike and self._rows + part.batch.num_rows <= MAX_ROWS and self._bytes + part.batch.nbytes <= MAX_BYTES
@@ -112,7 +112,7 @@ class Rewriter:
             self._write(payload, parts[0].frame, behind, newest)
         self._parts, self._rows, self._bytes, self._skipped = [], 0, 0, 0
 
-    def _table(self, parts: list[_Part]) -> pa.Table:
+    def _table(self, parts: list[_Remainder]) -> pa.Table:
         """Return the records with the system columns that they need."""
         frames = [part.frame for part in parts]
         flags = int(np.bitwise_or.reduce([frame.flags for frame in frames]))
@@ -123,7 +123,7 @@ class Rewriter:
         needed = {"_time": timed, "_deleted": marked, "_headers": flags & HEADERS}
         names = [name for name, needs in needed.items() if needs]
         schema = self._plan.meta.schema_of(frames[0].schema)
-        fields = [*schema, *(pa.field(name, SYSTEM[name]) for name in names), pa.field("_offset", pa.int64())]
+        fields = [*schema, *(pa.field(name, SYSTEM_COLUMNS[name]) for name in names), pa.field("_offset", pa.int64())]
         batches = []
         for batch, offsets, frame in parts:
             left = frame._replace(rows=batch.num_rows)
@@ -132,12 +132,12 @@ class Rewriter:
             batches.append(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)))
         return pa.Table.from_batches(batches)
 
-    def _nothing(self) -> _Part:
+    def _nothing(self) -> _Remainder:
         """Return a part without records, as of the newest schema."""
         number = len(self._plan.meta.schemas)
         batch = pa.RecordBatch.from_pylist([], schema=self._plan.meta.schema_of(number))
         frame = Frame(0, 0, 0, 0, 0, 0, 0, 0, number, self._skipped, 0, 0, 0, NO_PRODUCER, 0)
-        return _Part(batch, pa.array([], pa.int64()), frame)
+        return _Remainder(batch, pa.array([], pa.int64()), frame)
 
     # ---- files -----------------------------------------------------------------------------------------
 
@@ -169,9 +169,19 @@ class Rewriter:
         self._file.close()
         self._file = None
         path, index = (self._plan.folder / (self._name() + suffix) for suffix in (SEGMENT, INDEX))
-        place = Place(self._plan.meta.name, int(self._plan.folder.name))
-        Segment(path, index, self._base, place).save_index(self._position, self._reached)
-        self._made.append(Piece(self._base, self._reached, self._name(), self._position, self._count, self._age,
-                                cleaned=True, due=self._due))  # fmt: skip
+        topic_partition = TopicPartition(self._plan.meta.name, int(self._plan.folder.name))
+        Segment(path, index, self._base, topic_partition).save_index(self._position, self._reached)
+        self._entries.append(
+            SegmentEntry(
+                self._base,
+                self._reached,
+                self._name(),
+                self._position,
+                self._count,
+                self._age,
+                cleaned=True,
+                due=self._due,
+            )
+        )
         self._base = self._reached
         self._position = self._count = self._due = self._age = 0

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from headrace.base.errors import CleaningFailed
-from headrace.log.appending.producers import Producers
+from headrace.log.appending.producers import ProducerStates
 from headrace.log.cleaning import archive, compaction
 from headrace.log.cleaning.rewriting import CompactionPlan
 from headrace.log.segments import layout as layouts
-from headrace.log.segments.head import NO_SEGMENT, Slot
-from headrace.log.segments.layout import Layout, Piece
+from headrace.log.segments.head import NO_SEGMENT, PartitionState
+from headrace.log.segments.layout import Layout, SegmentEntry
 from headrace.log.segments.segment import name_of
 
 if TYPE_CHECKING:
@@ -103,31 +103,31 @@ class Cleaner:
     # ---- the rules -------------------------------------------------------------------------------------
 
     def _retain(self) -> Cleaned:
-        pieces, state = self._closed()
-        kept = list(pieces)
+        entries, state = self._closed()
+        kept = list(entries)
         if self.meta.retention is not None:
             while kept and kept[0].newest < self.now - self.meta.retention:
                 del kept[0]
         if self.meta.retention_bytes is not None:
-            size = sum(piece.size for piece in kept) + state.position
+            size = sum(entry.size for entry in kept) + state.position
             while kept and size - kept[0].size >= self.meta.retention_bytes:
                 size -= kept.pop(0).size
-        dropped = pieces[: len(pieces) - len(kept)]
+        dropped = entries[: len(entries) - len(kept)]
         if not dropped:
             return Cleaned()
         self._put(kept, state, start=dropped[-1].end)
-        return Cleaned(segments_dropped=len(dropped), bytes_dropped=sum(piece.size for piece in dropped))
+        return Cleaned(segments_dropped=len(dropped), bytes_dropped=sum(entry.size for entry in dropped))
 
     def _is_worth_compacting(self) -> bool:
-        pieces, _ = self._closed()
-        dirty = sum(piece.size for piece in pieces if not piece.cleaned)
-        due = any(piece.due and piece.due <= self.now for piece in pieces)
-        return due or (dirty > 0 and dirty >= DIRTY * sum(piece.size for piece in pieces))
+        entries, _ = self._closed()
+        dirty = sum(entry.size for entry in entries if not entry.cleaned)
+        due = any(entry.due and entry.due <= self.now for entry in entries)
+        return due or (dirty > 0 and dirty >= DIRTY * sum(entry.size for entry in entries))
 
     def _compact(self) -> Cleaned:
-        pieces, state = self._closed()
+        entries, state = self._closed()
         made = compaction.compact(
-            [(piece, self.partition.opened(span)) for piece, span in zip(pieces, self._spans(state), strict=True)],
+            [(entry, self.partition.opened(span)) for entry, span in zip(entries, self._spans(state), strict=True)],
             CompactionPlan(
                 folder=self.partition.folder,
                 meta=self.meta,
@@ -137,62 +137,64 @@ class Cleaner:
                 now=self.now,
             ),
         )
-        if made != pieces:
+        if made != entries:
             self._put(made, state)
         return Cleaned(
-            records_removed=sum(piece.rows for piece in pieces) - sum(piece.rows for piece in made),
-            bytes_before=sum(piece.size for piece in pieces),
-            bytes_after=sum(piece.size for piece in made),
+            records_removed=sum(entry.rows for entry in entries) - sum(entry.rows for entry in made),
+            bytes_before=sum(entry.size for entry in entries),
+            bytes_after=sum(entry.size for entry in made),
         )
 
     def _archive(self) -> Cleaned:
         if self.meta.archive is None:
             return Cleaned()
-        pieces, state = self._closed()
+        entries, state = self._closed()
         age = self.meta.archive_after
         moved = {
-            at: piece
-            for at, piece in enumerate(pieces)
-            if not piece.archive and (age is None or piece.newest < self.now - age)
+            at: entry
+            for at, entry in enumerate(entries)
+            if not entry.archive and (age is None or entry.newest < self.now - age)
         }
         if not moved:
             return Cleaned()
-        target = archive.folder_of(self.meta, self.partition.place.partition)
+        target = archive.folder_of(self.meta, self.partition.topic_partition.partition)
         archive.fill(self.partition.folder, target, moved.values(), self.meta, fsync=self.fsync)
         self._put(
-            [piece._replace(archive=str(target)) if at in moved else piece for at, piece in enumerate(pieces)], state
+            [entry._replace(archive=str(target)) if at in moved else entry for at, entry in enumerate(entries)], state
         )
-        return Cleaned(segments_archived=len(moved), bytes_archived=sum(piece.size for piece in moved.values()))
+        return Cleaned(segments_archived=len(moved), bytes_archived=sum(entry.size for entry in moved.values()))
 
     # ---- the layout ------------------------------------------------------------------------------------
 
-    def _spans(self, state: Slot) -> list[Span]:
+    def _spans(self, state: PartitionState) -> list[Span]:
         return [span for span in self.partition.spans(state) if span.base < _upto(state)]
 
-    def _closed(self) -> tuple[list[Piece], Slot]:
+    def _closed(self) -> tuple[list[SegmentEntry], PartitionState]:
         """Return the closed segments, and the state that they are of."""
         state = self.partition.state()
-        pieces = []
+        entries = []
         for span in self._spans(state):
-            if span.piece is not None:
-                pieces.append(span.piece)
+            if span.entry is not None:
+                entries.append(span.entry)
                 continue
             segment = self.partition.opened(span)
             size = segment.size()
             index = segment.frames(size, span.end)
             newest = int(index["append_time"].max()) if len(index) else 0
-            pieces.append(Piece(span.base, span.end, name_of(span.base), size, int(index["rows"].sum()), newest))
-        return pieces, state
+            entries.append(
+                SegmentEntry(span.base, span.end, name_of(span.base), size, int(index["rows"].sum()), newest)
+            )
+        return entries, state
 
-    def _put(self, pieces: list[Piece], state: Slot, *, start: int | None = None) -> None:
+    def _put(self, entries: list[SegmentEntry], state: PartitionState, *, start: int | None = None) -> None:
         """Let the pieces be the closed segments from now on; this is the instant at which a cleaning happens."""
         upto = _upto(state)
-        known = Producers(self.partition).catch_up(state._replace(end=upto))
+        known = ProducerStates(self.partition).catch_up(state._replace(end=upto))
         layout = Layout(
             version=self.partition.layout(state).version + 1,
             start=state.start if start is None else start,
             upto=upto,
-            pieces=tuple(pieces),
+            entries=tuple(entries),
             producers=tuple((producer.hex(), *last) for producer, last in known.items()),
         )
         before = self.partition.layout(state)
@@ -203,9 +205,9 @@ class Cleaner:
         """Delete what a layout does not name: files that were replaced, and those of a cleaning that never happened."""
         for path in list(layouts.leftovers(self.partition.folder, layout)):
             path.unlink(missing_ok=True)
-        folders = {Path(piece.archive) for piece in (*before.pieces, *layout.pieces) if piece.archive}
+        folders = {Path(entry.archive) for entry in (*before.entries, *layout.entries) if entry.archive}
         if self.meta.archive is not None:
-            folders.add(archive.folder_of(self.meta, self.partition.place.partition))
+            folders.add(archive.folder_of(self.meta, self.partition.topic_partition.partition))
         archive.clear(folders, layout)
 
     @contextmanager
@@ -231,7 +233,7 @@ class Cleaner:
     def _explained(self, error: OSError) -> HeadraceError:
         if isinstance(error, FileNotFoundError):
             return self.partition.gone(error)
-        topic, partition = self.partition.place
+        topic, partition = self.partition.topic_partition
         return CleaningFailed(
             f'cleaning topic "{topic}", partition {partition} failed: {error.strerror or error}',
             detail=f"Folder {self.partition.folder}; the topic is as it was before.",
@@ -250,6 +252,6 @@ def cleaners_kept_out(folder: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def _upto(state: Slot) -> int:
+def _upto(state: PartitionState) -> int:
     """Return the offset up to which segments are closed."""
     return state.segment if state.segment != NO_SEGMENT else state.end

@@ -24,16 +24,16 @@ from headrace.log.segments import frame as framing
 from headrace.log.segments import layout as layouts
 from headrace.log.segments import payload as payloads
 from headrace.log.segments.frame import DELETED, END, HEADER_SIZE, HOLE, OFFSETS, Frame
-from headrace.log.segments.head import Head
+from headrace.log.segments.head import PartitionHead
 from headrace.log.segments.partition import HEAD_NAME, Partition
-from headrace.log.segments.segment import INDEX, SEGMENT, Place
+from headrace.log.segments.segment import INDEX, SEGMENT, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from headrace.log.meta import Meta
-    from headrace.log.segments.head import Slot
+    from headrace.log.segments.head import PartitionState
     from headrace.log.segments.partition import Span
     from headrace.log.segments.segment import Segment
 
@@ -75,7 +75,7 @@ def verify(folder: Path, number: int, meta: Meta) -> list[Finding]:
         TopicDeleted: the topic was deleted meanwhile.
 
     """
-    check = _Check(folder, number, meta)
+    check = _PartitionCheck(folder, number, meta)
     try:
         found = list(check.run())
         disturbed = bool(found) and check.was_cleaned()
@@ -83,7 +83,7 @@ def verify(folder: Path, number: int, meta: Meta) -> list[Finding]:
         disturbed = True
     if not disturbed:
         return found
-    check = _Check(folder, number, meta)
+    check = _PartitionCheck(folder, number, meta)
     try:
         with cleaners_kept_out(folder):  # a cleaning took files away: look again while nobody cleans
             return list(check.run())
@@ -91,14 +91,14 @@ def verify(folder: Path, number: int, meta: Meta) -> list[Finding]:
         raise check.gone(error) from None
 
 
-class _Check:
+class _PartitionCheck:
     """Looks at one partition once, with nothing that was read before."""
 
     def __init__(self, folder: Path, number: int, meta: Meta) -> None:
         self._folder = folder
         self._number = number
         self._meta = meta
-        self._partition = Partition(folder, Place(meta.name, number))
+        self._partition = Partition(folder, TopicPartition(meta.name, number))
         self._version = -1
 
     def gone(self, error: FileNotFoundError) -> HeadraceError:
@@ -145,7 +145,7 @@ class _Check:
 
     def _head(self) -> Iterator[Finding]:
         path = self._folder / HEAD_NAME
-        head = Head.open(path)
+        head = PartitionHead.open(path)
         if head is None:
             yield self._finding(path, "the head is missing or cut short (the next append makes it anew)")
             return
@@ -154,7 +154,7 @@ class _Check:
         if flaw:
             yield self._finding(path, f"{flaw} (the next append makes it anew)")
 
-    def _gaps(self, spans: list[Span], state: Slot) -> Iterator[Finding]:
+    def _gaps(self, spans: list[Span], state: PartitionState) -> Iterator[Finding]:
         """Yield the offsets that no segment is there for."""
         reached = state.start
         for span in spans:
@@ -172,14 +172,14 @@ class _Check:
             known |= {segment.path.name, segment.index_path.name}
         for path in sorted(self._folder.iterdir()):
             if path.suffix == producers.SUFFIX:
-                if not producers.is_single_task(path):
+                if not producers.is_intact(path):
                     yield self._finding(path, "the snapshot of producers is damaged (an older one serves)")
             elif path.name not in known and path.suffix != layouts.DRAFT and path.suffix not in (SEGMENT, INDEX):
                 yield self._finding(path, "a file that is not the log's")
 
     # ---- segments --------------------------------------------------------------------------------------
 
-    def _segment(self, span: Span, state: Slot) -> Iterator[Finding]:
+    def _segment(self, span: Span, state: PartitionState) -> Iterator[Finding]:
         segment = self._partition.opened(span)
         closed = span.base != state.segment
         try:
@@ -189,8 +189,8 @@ class _Check:
             yield self._finding(segment.path, what, lost=(span.base, span.end))
             return
         stop, end = (size, span.end) if closed else (state.position, state.end)
-        if span.piece is not None and size != span.piece.size:
-            yield self._finding(segment.path, f"the segment has {size} bytes, not {span.piece.size}", position=size)
+        if span.entry is not None and size != span.entry.size:
+            yield self._finding(segment.path, f"the segment has {size} bytes, not {span.entry.size}", position=size)
         if size < stop or not size:
             yield self._finding(segment.path, "the segment is cut short", position=size, lost=(span.base, end))
             return
@@ -271,13 +271,13 @@ class _Check:
 
     def _keys(self, spans: list[Span]) -> Iterator[Finding]:
         """Yield the first record that compaction should have taken: segments that it left hold each key once."""
-        left = [(span.piece, self._partition.opened(span)) for span in spans if span.piece and span.piece.cleaned]
+        left = [(span.entry, self._partition.opened(span)) for span in spans if span.entry and span.entry.cleaned]
         if not left or self._meta.cleanup != "compact":
             return
-        for (piece, _), (after, _) in pairwise(left):
-            if piece.end != after.base:
+        for (entry, _), (after, _) in pairwise(left):
+            if entry.end != after.base:
                 yield self._finding(self._folder, "compacted segments do not follow each other")
-        indexes = [segment.frames(piece.size, piece.end) for piece, segment in left]
+        indexes = [segment.frames(entry.size, entry.end) for entry, segment in left]
         rows = sum(int(index["rows"].sum()) for index in indexes)
         kept = latest(lambda: compaction.key_batches(left, indexes, self._meta), rows, self._meta)
         if kept.all():

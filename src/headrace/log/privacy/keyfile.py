@@ -62,7 +62,7 @@ class _Header(NamedTuple):
     generation: int
 
 
-class _Known:
+class _KeyTable:
     """What the file said when it was last looked at."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class KeyFile:
         self._topic = topic
         self._fsync = fsync
         self._looking = threading.Lock()
-        self._known = _Known()
+        self._table = _KeyTable()
 
     def secrets(self) -> Mapping[bytes, bytes | None]:
         """Return all keys by id, None for those destroyed; it is not to be changed, and grows by later calls.
@@ -160,15 +160,15 @@ class KeyFile:
             CorruptBatch: the file is missing or damaged.
 
         """
-        known = self._current()
-        hashes = {subject: _hash(known, subject) for subject in subjects}
+        table = self._current()
+        hashes = {subject: _hash(table, subject) for subject in subjects}
         while True:
-            found = {subject: _key(known, made) for subject, made in hashes.items()}
+            found = {subject: _key(table, made) for subject, made in hashes.items()}
             missing = {hashes[subject] for subject, key in found.items() if key is None}
             if not missing:
-                self._make_durable(known, max((known.places[made][1] for made in hashes.values()), default=0))
+                self._make_durable(table, max((table.places[made][1] for made in hashes.values()), default=0))
                 return {subject: key for subject, key in found.items() if key is not None}
-            known = self._add(missing)
+            table = self._add(missing)
 
     def forget(self, subjects: Iterable[Subject]) -> Forgotten:
         """Destroy the keys of these subjects, durably; again, it does nothing.
@@ -180,14 +180,14 @@ class KeyFile:
         """
         try:
             with self._writing() as fd:
-                known = self._current()
-                hashes = {_hash(known, subject) for subject in subjects}
-                slots = known.slots_of(hashes)
-                before = len((hashes & known.forgotten) - {made for made, _, _ in slots})
+                table = self._current()
+                hashes = {_hash(table, subject) for subject in subjects}
+                slots = table.slots_of(hashes)
+                before = len((hashes & table.forgotten) - {made for made, _, _ in slots})
                 for made, key, place in slots:
                     os.pwrite(fd, _sealed(_ENTRY.pack(_FORGOTTEN, key, made, bytes(KEY_BYTES))), place)
                 if slots or before:  # a crash may have come between the two of an earlier call
-                    header = known.header._replace(generation=known.header.generation + 1)
+                    header = table.header._replace(generation=table.header.generation + 1)
                     os.pwrite(fd, _header(header), 0)
                     self._settle(fd)
                 self._current()
@@ -197,14 +197,14 @@ class KeyFile:
 
     # ---- reading ---------------------------------------------------------------------------------------
 
-    def _current(self) -> _Known:
+    def _current(self) -> _KeyTable:
         """Return what the file says now; reads what was added, or all of it where keys were destroyed."""
         try:
-            known = self._known
-            if self._seen() != known.seen:
+            table = self._table
+            if self._seen() != table.seen:
                 with self._looking:
                     self._read(self._seen())
-                    known = self._known
+                    table = self._table
         except FileNotFoundError:
             raise self._damaged("is missing") from None
         except PermissionError:
@@ -213,7 +213,7 @@ class KeyFile:
                 detail="Whoever reads it can read every private value of the topic.",
                 hint="Read as its owner, or leave the values sealed: Topic.batches(…, sealed=True).",
             ) from None
-        return known
+        return table
 
     def _seen(self) -> tuple[int, int, int]:
         found = os.stat(self._path)  # noqa: PTH116 - at every append and read
@@ -222,13 +222,13 @@ class KeyFile:
     def _read(self, seen: tuple[int, int, int]) -> None:
         with _opened(self._path, os.O_RDONLY) as fd:
             header = self._header_of(fd)
-            known = self._known
-            same = known.seen is not None and known.seen[0] == seen[0] and header == known.header
-            if not same or seen[2] < known.upto:
-                known = _Known()
-            known.take(os.pread(fd, max(seen[2] - known.upto, 0), known.upto))
-        known.header, known.seen = header, seen
-        self._known = known
+            table = self._table
+            same = table.seen is not None and table.seen[0] == seen[0] and header == table.header
+            if not same or seen[2] < table.upto:
+                table = _KeyTable()
+            table.take(os.pread(fd, max(seen[2] - table.upto, 0), table.upto))
+        table.header, table.seen = header, seen
+        self._table = table
 
     def _header_of(self, fd: int) -> _Header:
         for _ in range(3):  # another process may be writing it
@@ -252,12 +252,12 @@ class KeyFile:
 
     # ---- writing ---------------------------------------------------------------------------------------
 
-    def _add(self, missing: set[bytes]) -> _Known:
+    def _add(self, missing: set[bytes]) -> _KeyTable:
         """Append keys for these subjects, unless another process just did."""
         try:
             with self._writing() as fd:
-                known = self._current()
-                fresh = sorted(missing - known.places.keys())
+                table = self._current()
+                fresh = sorted(missing - table.places.keys())
                 slots = [
                     _ENTRY.pack(_KEY, secrets.token_bytes(_ID_BYTES), made, secrets.token_bytes(KEY_BYTES))
                     for made in fresh
@@ -266,9 +266,9 @@ class KeyFile:
                 os.ftruncate(fd, end)
                 _write(fd, b"".join(map(_sealed, slots)), end)
                 self._settle(fd)
-                known = self._current()
-                known.durable = known.upto
-                return known
+                table = self._current()
+                table.durable = table.upto
+                return table
         except OSError as error:
             raise self._refused(error) from error
 
@@ -279,17 +279,17 @@ class KeyFile:
             hint="Make room or mend the disk, then append again.",
         )
 
-    def _make_durable(self, known: _Known, place: int) -> None:
+    def _make_durable(self, table: _KeyTable, place: int) -> None:
         """Sync the file if it is not known that the slot at `place` is on disk: another process may be about to."""
-        if place < known.durable or not self._fsync:
+        if place < table.durable or not self._fsync:
             return
-        upto = known.upto
+        upto = table.upto
         try:
             with _opened(self._path, os.O_RDWR) as fd:
                 os.fsync(fd)
         except OSError as error:
             raise self._refused(error) from error
-        known.durable = upto
+        table.durable = upto
 
     @contextmanager
     def _writing(self) -> Iterator[int]:
@@ -304,7 +304,7 @@ class KeyFile:
         """Make what was written durable, and the file's time later than what anybody knows it by."""
         if self._fsync:
             os.fsync(fd)
-        before = self._known.seen[1] if self._known.seen is not None else 0
+        before = self._table.seen[1] if self._table.seen is not None else 0
         later = max(before, os.fstat(fd).st_mtime_ns) + _LATER
         os.utime(fd, ns=(later, later))
 
@@ -327,14 +327,14 @@ def _header(header: _Header) -> bytes:
     return _sealed(_HEADER.pack(_MAGIC, *header))
 
 
-def _hash(known: _Known, subject: Subject) -> bytes:
+def _hash(table: _KeyTable, subject: Subject) -> bytes:
     column, text = subject
-    return hmac.digest(known.header.salt, f"{column}\0{text}".encode("utf-8", "surrogatepass"), "sha256")
+    return hmac.digest(table.header.salt, f"{column}\0{text}".encode("utf-8", "surrogatepass"), "sha256")
 
 
-def _key(known: _Known, subject: bytes) -> Key | None:
-    key, _ = known.places.get(subject, (b"", 0))
-    secret = known.secrets.get(key)
+def _key(table: _KeyTable, subject: bytes) -> Key | None:
+    key, _ = table.places.get(subject, (b"", 0))
+    secret = table.secrets.get(key)
     return Key(key, secret) if secret is not None else None
 
 

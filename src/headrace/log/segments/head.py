@@ -24,7 +24,7 @@ NO_SEGMENT = -1
 _CHECKED = 56  # the bytes of a slot that its checksum covers
 
 
-class Slot(NamedTuple):
+class PartitionState(NamedTuple):
     """A published state of a partition."""
 
     version: int = 0
@@ -49,46 +49,46 @@ def boot_identity() -> int:
 BOOT = boot_identity()
 
 
-def _pack(slot: Slot) -> bytes:
+def _pack(slot: PartitionState) -> bytes:
     raw = _SLOT.pack(*slot, 0)
     return raw[:_CHECKED] + crc32(raw[:_CHECKED]).to_bytes(4, "little") + raw[_CHECKED + 4 :]
 
 
-def _unpack(raw: bytes) -> Slot | None:
+def _unpack(raw: bytes) -> PartitionState | None:
     *fields, checksum = _SLOT.unpack(raw)
-    slot = Slot(*fields)
+    slot = PartitionState(*fields)
     sane = 0 <= slot.start <= slot.end and slot.position >= 0
     return slot if sane and checksum == crc32(raw[:_CHECKED]) else None
 
 
-def fresh(slot: Slot) -> bytes:
+def new_head(slot: PartitionState) -> bytes:
     """Return the content of a new head file in which `slot` is published."""
     pair = [_pack(slot), _pack(slot._replace(version=slot.version + 1))]
     return b"".join(pair if slot.version % 2 == 0 else reversed(pair)) + bytes(FILE_SIZE - _BUSY)
 
 
-class Reading(NamedTuple):
+class HeadSnapshot(NamedTuple):
     """What a head says: the newest slot, and whether it is beyond doubt."""
 
-    slot: Slot | None
+    slot: PartitionState | None
     trusted: bool
     busy: bool
 
 
-_NOTHING = Reading(None, trusted=False, busy=False)
+_NOTHING = HeadSnapshot(None, trusted=False, busy=False)
 
 
-class Head:
+class PartitionHead:
     """A mapped head file; `writable` only for who holds the lock."""
 
     def __init__(self, fd: int, *, writable: bool) -> None:
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         self._map = mmap.mmap(fd, FILE_SIZE, access=access)
         self._raw = b""
-        self._reading = _NOTHING
+        self._snapshot = _NOTHING
 
     @classmethod
-    def open(cls, path: Path) -> Head | None:
+    def open(cls, path: Path) -> PartitionHead | None:
         """Map a head for reading; None where there is none or it is cut short."""
         try:
             fd = os.open(path, os.O_RDONLY)
@@ -103,11 +103,11 @@ class Head:
         """Unmap it."""
         self._map.close()
 
-    def read(self) -> Reading:
+    def read(self) -> HeadSnapshot:
         """Return the newest published state: never half of one, and never one older than at the call."""
         raw = self._map[: _BUSY + 1]
         if raw == self._raw:
-            return self._reading
+            return self._snapshot
         for _ in range(1000):
             slots = _unpack(raw[:_SIZE]), _unpack(raw[_SIZE:_BUSY])
             if all(slots):
@@ -116,8 +116,8 @@ class Head:
             if again == raw:  # not being written: it is damaged, or its writer died at it
                 break
             raw = again
-        self._raw, self._reading = raw, _judge(slots, busy=raw[_BUSY] != 0)
-        return self._reading
+        self._raw, self._snapshot = raw, _snapshot_of(slots, busy=raw[_BUSY] != 0)
+        return self._snapshot
 
     def flaw(self) -> str:
         """Return what is damaged in it, an empty text when nothing is."""
@@ -135,20 +135,20 @@ class Head:
         """Say that an append is under way; a writer that dies leaves it set."""
         self._map[_BUSY] = 1 if busy else 0
 
-    def publish(self, slot: Slot) -> None:
+    def publish(self, slot: PartitionState) -> None:
         """Let every reader see `slot`; its version must be the last one plus one."""
         at = _SIZE * (slot.version % 2)
         self._map[at : at + _SIZE] = _pack(slot)
 
-    def rebuild(self, slot: Slot) -> None:
+    def rebuild(self, slot: PartitionState) -> None:
         """Publish `slot` in a head whose content may be anything."""
-        self._map[:FILE_SIZE] = fresh(slot)
+        self._map[:FILE_SIZE] = new_head(slot)
 
 
-def _judge(slots: tuple[Slot | None, Slot | None], *, busy: bool) -> Reading:
+def _snapshot_of(slots: tuple[PartitionState | None, PartitionState | None], *, busy: bool) -> HeadSnapshot:
     known = [slot for slot in slots if slot is not None]
     if not known:
-        return Reading(None, trusted=False, busy=busy)
+        return HeadSnapshot(None, trusted=False, busy=busy)
     newest = max(known)
     paired = len(known) == len(slots) and abs(known[0].version - known[1].version) == 1
-    return Reading(newest, trusted=paired and newest.boot == BOOT, busy=busy)
+    return HeadSnapshot(newest, trusted=paired and newest.boot == BOOT, busy=busy)

@@ -24,7 +24,7 @@ FILE_NAME = "layout.json"
 DRAFT = ".draft"
 
 
-class Piece(NamedTuple):
+class SegmentEntry(NamedTuple):
     """A closed segment: the offsets [base, end), whether or not records still stand at all of them."""
 
     base: int
@@ -52,7 +52,7 @@ class Layout(NamedTuple):
     version: int = 0
     start: int = 0  # the first offset that is still there
     upto: int = 0  # the offset from which on segments are found by their names
-    pieces: tuple[Piece, ...] = ()
+    entries: tuple[SegmentEntry, ...] = ()
     producers: tuple[tuple[str, int, int, int], ...] = ()  # their last appends before `upto`
 
     def live(self, listed: list[int]) -> list[int]:
@@ -61,8 +61,8 @@ class Layout(NamedTuple):
 
     def files(self) -> set[str]:
         """Return the names of the files in the partition's own folder."""
-        return {piece.name + INDEX for piece in self.pieces} | {
-            piece.name + SEGMENT for piece in self.pieces if not piece.archive
+        return {entry.name + INDEX for entry in self.entries} | {
+            entry.name + SEGMENT for entry in self.entries if not entry.archive
         }
 
 
@@ -87,9 +87,9 @@ def read(folder: Path) -> Layout:
         raise CorruptBatch(
             f"the list of closed segments {path} is damaged", hint="Restore the file from a copy."
         ) from None
-    pieces = tuple(Piece(*piece) for piece in content.pop("pieces"))
+    entries = tuple(SegmentEntry(*entry) for entry in content.pop("pieces"))
     producers = tuple(tuple(last) for last in content.pop("producers"))
-    return Layout(**content, pieces=pieces, producers=producers)
+    return Layout(**content, entries=entries, producers=producers)
 
 
 def listed(folder: Path) -> tuple[Layout, list[int]]:
@@ -101,7 +101,9 @@ def listed(folder: Path) -> tuple[Layout, list[int]]:
 
 def write(folder: Path, layout: Layout, *, fsync: bool) -> None:
     """Put a layout in place, atomically and durably."""
-    body = json.dumps(layout._asdict(), separators=(",", ":")).encode()
+    content = layout._asdict()
+    content["pieces"] = content.pop("entries")  # as the file has always called them
+    body = json.dumps(content, separators=(",", ":")).encode()
     draft = folder / (FILE_NAME + DRAFT)
     with draft.open("wb") as file:
         file.write(b"%08x\n%s" % (crc32(body), body))

@@ -15,15 +15,15 @@ import numpy as np
 from headrace.base.errors import ArchiveMissing, CorruptBatch, OffsetOutOfRange, TopicDeleted
 from headrace.log.segments import layout as layouts
 from headrace.log.segments import recovery
-from headrace.log.segments.head import NO_SEGMENT, Head, Reading, Slot
-from headrace.log.segments.segment import SEGMENT, Place, Segment, index_path, segment_path
+from headrace.log.segments.head import NO_SEGMENT, HeadSnapshot, PartitionHead, PartitionState
+from headrace.log.segments.segment import SEGMENT, Segment, TopicPartition, index_path, segment_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from headrace.log.segments.layout import Layout, Piece
+    from headrace.log.segments.layout import Layout, SegmentEntry
 
 HEAD_NAME = "head"
 
@@ -37,24 +37,24 @@ class Frames(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A segment and the offsets [base, end) that it holds; `piece` where a cleaning put it in the layout."""
+    """A segment and the offsets [base, end) that it holds; `entry` where a cleaning put it in the layout."""
 
     base: int
     end: int
-    piece: Piece | None
+    entry: SegmentEntry | None
 
 
 class Partition:
     """Published records by offset; may be used by many threads."""
 
-    def __init__(self, folder: Path, place: Place) -> None:
+    def __init__(self, folder: Path, topic_partition: TopicPartition) -> None:
         self.folder = folder
-        self.place = place
+        self.topic_partition = topic_partition
         self._lock = threading.RLock()
-        self._head: Head | None = None
+        self._head: PartitionHead | None = None
         self._opened = False
-        self._believed: tuple[Reading, Slot] | None = None  # what a survey found for a head that is in doubt
-        self._known = -1  # which of the head's layouts the spans are of
+        self._surveyed: tuple[HeadSnapshot, PartitionState] | None = None  # the last survey, and for which head
+        self._layout_version = -1  # which of the head's layouts the spans are of
         self._layout = layouts.Layout()
         self._spans: list[Span] = []
         self._segments: dict[Path, Segment] = {}
@@ -64,10 +64,10 @@ class Partition:
         with self._lock:
             if self._head is not None:
                 self._head.close()
-            self._head, self._opened, self._believed = None, False, None
-            self._known, self._segments, self._spans = -1, {}, []
+            self._head, self._opened, self._surveyed = None, False, None
+            self._layout_version, self._segments, self._spans = -1, {}, []
 
-    def state(self) -> Slot:
+    def state(self) -> PartitionState:
         """Return the published state: what was acknowledged before the call is in it.
 
         Raises:
@@ -76,38 +76,38 @@ class Partition:
         """
         with self._lock:
             if self._head is None:
-                self._head = Head.open(self.folder / HEAD_NAME)
-            reading = self._head.read() if self._head is not None else Reading(None, trusted=False, busy=False)
-            if reading.trusted and self._opened and reading.slot is not None:
-                return self._started(reading.slot)
-            return self._started(self._doubted(reading))
+                self._head = PartitionHead.open(self.folder / HEAD_NAME)
+            snapshot = self._head.read() if self._head is not None else HeadSnapshot(None, trusted=False, busy=False)
+            if snapshot.trusted and self._opened and snapshot.slot is not None:
+                return self._with_start(snapshot.slot)
+            return self._with_start(self._survey(snapshot))
 
-    def _started(self, state: Slot) -> Slot:
+    def _with_start(self, state: PartitionState) -> PartitionState:
         """Return the state with the start that the layout has: a cleaner that died may not have published it."""
-        if state.layout != self._known:
-            self._lay_out(state)
+        if state.layout != self._layout_version:
+            self._read_layout(state)
         return state if state.start >= self._layout.start else state._replace(start=self._layout.start)
 
-    def _doubted(self, reading: Reading) -> Slot:
+    def _survey(self, snapshot: HeadSnapshot) -> PartitionState:
         """Return the state when the head alone does not prove it: at first sight, and after a power loss."""
-        if self._believed is not None and self._believed[0] == reading and self._head is not None:
-            return self._believed[1]
+        if self._surveyed is not None and self._surveyed[0] == snapshot and self._head is not None:
+            return self._surveyed[1]
         try:
-            if reading.trusted and reading.slot is not None:
-                if reading.busy or recovery.is_complete(self.folder, reading.slot):
+            if snapshot.trusted and snapshot.slot is not None:
+                if snapshot.busy or recovery.is_complete(self.folder, snapshot.slot):
                     self._opened = True
-                    return reading.slot
-                if self._head is not None and self._head.read() != reading:  # a writer was just at it
+                    return snapshot.slot
+                if self._head is not None and self._head.read() != snapshot:  # a writer was just at it
                     return self.state()
-            slot = recovery.survey(self.folder, reading.slot)
+            slot = recovery.survey(self.folder, snapshot.slot)
         except FileNotFoundError:
             raise self.gone() from None
-        self._believed = (reading, slot)
+        self._surveyed = (snapshot, slot)
         return slot
 
     def gone(self, error: FileNotFoundError | None = None) -> TopicDeleted | ArchiveMissing | CorruptBatch:
         """Return the error for a file that is not there."""
-        topic, partition = self.place
+        topic, partition = self.topic_partition
         file = Path(error.filename) if error is not None and error.filename else self.folder
         if self.folder.exists():
             if file.suffix == SEGMENT and file.parent != self.folder and not file.parent.exists():
@@ -121,7 +121,7 @@ class Partition:
 
     def missing(self, start: int, end: int) -> CorruptBatch:
         """Return the error for records that no segment holds, though they were acknowledged."""
-        topic, partition = self.place
+        topic, partition = self.topic_partition
         return CorruptBatch(
             f'topic "{topic}", partition {partition}: the records at offsets {start} to {end - 1} are missing',
             detail=f"No segment in the folder {self.folder} holds them.",
@@ -130,10 +130,10 @@ class Partition:
 
     def replaced(self) -> TopicDeleted:
         """Return the error for a topic in whose place another one stands."""
-        name = self.place.topic
+        name = self.topic_partition.topic
         return TopicDeleted(f'the topic "{name}" was deleted and created anew', hint="Ask the log for it again.")
 
-    def check(self, start: int, end: int) -> Slot:
+    def check(self, start: int, end: int) -> PartitionState:
         """Return the state if the offsets [start, end) can be read from it.
 
         Raises:
@@ -145,16 +145,16 @@ class Partition:
             return state
         raise self._out_of_range(start, end, state)
 
-    def _out_of_range(self, start: int, end: int, state: Slot) -> OffsetOutOfRange:
-        topic, partition = self.place
-        asked = f"offset {start}" if start == end else f"offsets {start} to {end}"
+    def _out_of_range(self, start: int, end: int, state: PartitionState) -> OffsetOutOfRange:
+        topic, partition = self.topic_partition
+        offsets = f"offset {start}" if start == end else f"offsets {start} to {end}"
         return OffsetOutOfRange(
-            f'topic "{topic}", partition {partition} cannot be read at {asked}',
+            f'topic "{topic}", partition {partition} cannot be read at {offsets}',
             detail=f"It holds the offsets from {state.start} up to, not including, {state.end}.",
             hint=f"Read from {min(max(start, state.start), state.end)}.",
         )
 
-    def between(self, start: int, end: int, state: Slot) -> Iterator[tuple[Segment, int, int]]:
+    def between(self, start: int, end: int, state: PartitionState) -> Iterator[tuple[Segment, int, int]]:
         """Yield (segment, number of the frame, first offset wanted) for each frame that overlaps [start, end)."""
         for segment, index, reached in self.indexed(start, end, state):
             first = int(np.searchsorted(index["next"], reached, side="right"))
@@ -162,7 +162,7 @@ class Partition:
             for number in range(first, last):
                 yield segment, number, reached
 
-    def indexed(self, start: int, end: int, state: Slot) -> Iterator[Frames]:
+    def indexed(self, start: int, end: int, state: PartitionState) -> Iterator[Frames]:
         """Yield the segments that overlap the offsets [start, end), each mapped and with its index.
 
         Where a cleaning takes a segment away meanwhile, reading goes on in those that took its place.
@@ -179,12 +179,12 @@ class Partition:
                     yield found
                     reached = max(reached, behind)
             except FileNotFoundError as error:
-                state = self._followed(state, reached, end, error)
+                state = self._after_cleaning(state, reached, end, error)
             else:
                 return
 
-    def _indexed(self, start: int, end: int, state: Slot) -> Iterator[tuple[Frames, int]]:
-        spans = self._layed_out(state)
+    def _indexed(self, start: int, end: int, state: PartitionState) -> Iterator[tuple[Frames, int]]:
+        spans = self._current_spans(state)
         last = state.segment if state.segment != NO_SEGMENT else state.end
         covered = start
         for at in range(max(bisect_right(spans, start, key=lambda span: span.base) - 1, 0), len(spans)):
@@ -205,14 +205,14 @@ class Partition:
         """Return the segment that starts at `base` and is appended to."""
         return self._segment(segment_path(self.folder, base), index_path(self.folder, base), base)
 
-    def spans(self, state: Slot) -> list[Span]:
+    def spans(self, state: PartitionState) -> list[Span]:
         """Return all segments as of a state, in order."""
-        return self._layed_out(state)
+        return self._current_spans(state)
 
-    def layout(self, state: Slot) -> Layout:
+    def layout(self, state: PartitionState) -> Layout:
         """Return what the last cleaning left, as of a state."""
         with self._lock:
-            self._layed_out(state)
+            self._current_spans(state)
             return self._layout
 
     def size(self) -> int:
@@ -220,26 +220,26 @@ class Partition:
         state = self.state()
         spans = self.spans(state)
         return sum(
-            state.position if span.piece is None and span.base == state.segment else self.opened(span).size()
+            state.position if span.entry is None and span.base == state.segment else self.opened(span).size()
             for span in spans
         )
 
     def opened(self, span: Span) -> Segment:
         """Return a segment."""
-        if span.piece is None:
+        if span.entry is None:
             return self.segment(span.base)
-        return self._segment(span.piece.segment_path(self.folder), span.piece.index_path(self.folder), span.base)
+        return self._segment(span.entry.segment_path(self.folder), span.entry.index_path(self.folder), span.base)
 
     def _segment(self, path: Path, index: Path, base: int) -> Segment:
         with self._lock:
             if path not in self._segments:
-                self._segments[path] = Segment(path, index, base, self.place)
+                self._segments[path] = Segment(path, index, base, self.topic_partition)
             return self._segments[path]
 
-    def _frames(self, span: Span, state: Slot, reached: int) -> Frames:
+    def _frames(self, span: Span, state: PartitionState, reached: int) -> Frames:
         segment = self.opened(span)
-        if span.piece is not None:  # even if the state is of a time when it was appended to
-            stop, end = span.piece.size, span.end
+        if span.entry is not None:  # even if the state is of a time when it was appended to
+            stop, end = span.entry.size, span.end
         elif span.base == state.segment:
             stop, end = state.position, state.end
         else:
@@ -247,34 +247,36 @@ class Partition:
         segment.hold(stop)
         return Frames(segment, segment.frames(stop, end), reached)
 
-    def _followed(self, state: Slot, reached: int, end: int, error: FileNotFoundError) -> Slot:
+    def _after_cleaning(
+        self, state: PartitionState, reached: int, end: int, error: FileNotFoundError
+    ) -> PartitionState:
         """Return the state in which to read on after a segment went away; or raise what its absence means."""
         with self._lock:
             before = self._spans
             fresh = self.state()
-            self._lay_out(fresh)
-            fresh = self._started(fresh)
+            self._read_layout(fresh)
+            fresh = self._with_start(fresh)
             if reached < fresh.start:
                 raise self._out_of_range(reached, end, fresh) from None
             if self._spans == before and fresh.layout == state.layout:
                 raise self.gone(error) from None
             return fresh
 
-    def _layed_out(self, state: Slot) -> list[Span]:
+    def _current_spans(self, state: PartitionState) -> list[Span]:
         """Return the segments, looked up anew when the set of them has changed."""
         with self._lock:
-            if self._known != state.layout:
-                self._lay_out(state)
+            if self._layout_version != state.layout:
+                self._read_layout(state)
             return self._spans
 
-    def _lay_out(self, state: Slot) -> None:
+    def _read_layout(self, state: PartitionState) -> None:
         try:
             self._layout, live = layouts.listed(self.folder)
         except FileNotFoundError:
             raise self.gone() from None
         ends = [*live[1:], max(state.end, live[-1])] if live else []
-        self._spans = [Span(piece.base, piece.end, piece) for piece in self._layout.pieces]
+        self._spans = [Span(entry.base, entry.end, entry) for entry in self._layout.entries]
         self._spans += [Span(base, end, None) for base, end in zip(live, ends, strict=True)]
-        closed = {self.opened(span).path for span in self._spans[:-1]} if self._known >= 0 else set()
+        closed = {self.opened(span).path for span in self._spans[:-1]} if self._layout_version >= 0 else set()
         self._segments = {path: segment for path, segment in self._segments.items() if path in closed}
-        self._known = state.layout
+        self._layout_version = state.layout

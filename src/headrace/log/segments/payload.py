@@ -26,13 +26,16 @@ if TYPE_CHECKING:
 MAX_ROWS = 65_536
 MAX_BYTES = 16 << 20
 
-SYSTEM = {
+SYSTEM_COLUMNS = {
     "_time": TIMESTAMP,
     "_deleted": pa.bool_(),
     "_headers": pa.map_(pa.string(), pa.string()),
     "_offset": pa.int64(),
     "_appended": TIMESTAMP,  # never in the batch: the frame's header has it
 }
+WRITABLE_COLUMNS = ("_time", "_deleted", "_headers")
+"""System columns that rows may carry when they are appended."""
+
 _FLAGS = {"_time": TIMES, "_deleted": DELETED, "_headers": HEADERS, "_offset": OFFSETS}
 _FILLING = bytes(ALIGN)
 
@@ -83,7 +86,7 @@ def stored_schema(schema: pa.Schema, flags: int) -> pa.Schema:
     """Return the schema of the payload of a frame with these flags."""
     for name, flag in _FLAGS.items():
         if flags & flag:
-            schema = schema.append(pa.field(name, SYSTEM[name]))
+            schema = schema.append(pa.field(name, SYSTEM_COLUMNS[name]))
     return schema
 
 
@@ -121,7 +124,7 @@ def system_column(name: str, batch: pa.RecordBatch, frame: Frame, event_time: st
         return batch.column(name)
     if name == "_deleted":
         return shared.falses(frame.rows)
-    return pa.nulls(frame.rows, SYSTEM[name])
+    return pa.nulls(frame.rows, SYSTEM_COLUMNS[name])
 
 
 def cut(batch: pa.RecordBatch, frame: Frame, start: int, end: int) -> tuple[int, int]:

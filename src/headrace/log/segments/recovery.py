@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.log.segments import frame as framing
 from headrace.log.segments import layout as layouts
 from headrace.log.segments.frame import END
-from headrace.log.segments.head import BOOT, NO_SEGMENT, Slot
+from headrace.log.segments.head import BOOT, NO_SEGMENT, PartitionState
 from headrace.log.segments.segment import segment_path
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.log.segments.layout import Layout
 
 
-def survey(folder: Path, slot: Slot | None) -> Slot:
+def survey(folder: Path, slot: PartitionState | None) -> PartitionState:
     """Return the state that the segments hold, `slot` being the newest that the head has; reads only."""
     layout, known = layouts.listed(folder)
     state = _starting_point(folder, slot, layout, known)
@@ -42,7 +42,7 @@ def survey(folder: Path, slot: Slot | None) -> Slot:
     return state._replace(boot=BOOT, start=max(state.start, layout.start))
 
 
-def is_complete(folder: Path, slot: Slot) -> bool:
+def is_complete(folder: Path, slot: PartitionState) -> bool:
     """Tell whether the files end where the slot says that they end."""
     layout, known = layouts.listed(folder)
     if slot.segment == NO_SEGMENT:
@@ -52,13 +52,13 @@ def is_complete(folder: Path, slot: Slot) -> bool:
     return segment_path(folder, slot.segment).stat().st_size == slot.position
 
 
-def _starting_point(folder: Path, slot: Slot | None, layout: Layout, known: list[int]) -> Slot:
+def _starting_point(folder: Path, slot: PartitionState | None, layout: Layout, known: list[int]) -> PartitionState:
     """Return the last state that is beyond doubt."""
     if slot is None:
         start = layout.start if layout.version else known[0] if known else 0
         if not known:
-            return Slot(end=layout.upto, start=start)
-        return Slot(end=known[-1], segment=known[-1], start=start)
+            return PartitionState(end=layout.upto, start=start)
+        return PartitionState(end=known[-1], segment=known[-1], start=start)
     if max(slot.segment, slot.end if slot.segment == NO_SEGMENT else 0) < layout.upto:  # older than the last cleaning
         return slot._replace(end=layout.upto, segment=NO_SEGMENT, position=0, frames=0, layout=slot.layout + 1)
     if slot.segment == NO_SEGMENT:
@@ -70,7 +70,7 @@ def _starting_point(folder: Path, slot: Slot | None, layout: Layout, known: list
     return slot
 
 
-def _read_on(folder: Path, state: Slot) -> tuple[Slot, bool]:
+def _read_on(folder: Path, state: PartitionState) -> tuple[PartitionState, bool]:
     """Return the state behind the last whole append of the state's segment, and whether nothing is left behind it."""
     path = segment_path(folder, state.segment)
     size = path.stat().st_size
@@ -80,7 +80,7 @@ def _read_on(folder: Path, state: Slot) -> tuple[Slot, bool]:
         return _accept(data, state, len(data))
 
 
-def _accept(data: mmap.mmap, state: Slot, size: int) -> tuple[Slot, bool]:
+def _accept(data: mmap.mmap, state: PartitionState, size: int) -> tuple[PartitionState, bool]:
     position, offset, count = state.position, state.end, state.frames
     while position < size:
         frame = framing.parse(data, position)

@@ -32,7 +32,7 @@ SEGMENT, INDEX = ".segment", ".index"
 _DIGITS = 20
 
 
-class Place(NamedTuple):
+class TopicPartition(NamedTuple):
     """Whose segment it is, for errors."""
 
     topic: str
@@ -65,17 +65,17 @@ def bases(folder: Path) -> list[int]:
 class Segment:
     """The frames of one file; may be used by many threads."""
 
-    def __init__(self, path: Path, index: Path, base: int, place: Place) -> None:
+    def __init__(self, path: Path, index: Path, base: int, topic_partition: TopicPartition) -> None:
         self.base = base
         self.path = path
         self.index_path = index
-        self.place = place
+        self.topic_partition = topic_partition
         self._lock = threading.Lock()
         self._data: mmap.mmap | None = None
         self._buffer: pa.Buffer = None
         self._headers = b""
         self._frames = framing.as_array(b"")
-        self._known = 0  # the position up to which the index reaches
+        self._indexed_upto = 0  # the position up to which the index reaches
         self._checked: set[int] = set()
 
     def size(self) -> int:
@@ -85,7 +85,7 @@ class Segment:
     def frames(self, stop: int, end: int) -> NDArray[np.void]:
         """Return the index up to the position `stop`, where the offset `end` is reached."""
         with self._lock:
-            if self._known < stop:
+            if self._indexed_upto < stop:
                 self._read_index(stop, end)
             return self._frames
 
@@ -131,7 +131,7 @@ class Segment:
 
     def corrupt(self, frame: Frame, why: str) -> CorruptBatch:
         """Return the error that names the damaged frame."""
-        topic, partition = self.place
+        topic, partition = self.topic_partition
         return CorruptBatch(
             f'topic "{topic}", partition {partition}: the records at offsets {frame.base} to {frame.next - 1} '
             f"are damaged",
@@ -167,12 +167,12 @@ class Segment:
         self._checked.add(frame.position)
 
     def _read_index(self, stop: int, end: int) -> None:
-        headers = self.saved_index(stop) if not self._known else None
+        headers = self.saved_index(stop) if not self._indexed_upto else None
         if headers is None:
             first = self.base if not len(self._frames) else int(self._frames["next"][-1])
             data = self._mapped(stop)
-            headers = self._headers + b"".join(framing.walk(data, self._known, stop, offset=first, end=end))
-        self._headers, self._frames, self._known = headers, framing.as_array(headers), stop
+            headers = self._headers + b"".join(framing.walk(data, self._indexed_upto, stop, offset=first, end=end))
+        self._headers, self._frames, self._indexed_upto = headers, framing.as_array(headers), stop
 
     def _mapped(self, upto: int) -> mmap.mmap:
         """Return a map of at least so many bytes; earlier maps live on for as long as arrays rest on them."""

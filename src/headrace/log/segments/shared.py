@@ -22,42 +22,42 @@ LIMIT = 64 << 20  # bytes of a process; what is used longest ago goes first
 _FALSE = pa.py_buffer(bytes(8_192))
 
 
-class Shared:
+class ArrayCache:
     """A bounded number of bytes in arrays, by what they were made of; may be used by many threads."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._size = 0
-        self._known: OrderedDict[tuple[str, int, int], pa.Array] = OrderedDict()
+        self._arrays: OrderedDict[tuple[str, int, int], pa.Array] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, key: tuple[str, int, int], make: Callable[[int, int], pa.Array]) -> pa.Array:
         """Return the array of a key, made by `make` of its two numbers when it is not known."""
         with self._lock:
-            if key in self._known:
-                self._known.move_to_end(key)
-                return self._known[key]
-        made = make(key[1], key[2])
+            if key in self._arrays:
+                self._arrays.move_to_end(key)
+                return self._arrays[key]
+        array = make(key[1], key[2])
         with self._lock:
-            if key not in self._known:
-                self._known[key] = made
-                self._size += made.nbytes
+            if key not in self._arrays:
+                self._arrays[key] = array
+                self._size += array.nbytes
             while self._size > self._limit:
-                self._size -= self._known.popitem(last=False)[1].nbytes
-        return made
+                self._size -= self._arrays.popitem(last=False)[1].nbytes
+        return array
 
 
-_SHARED = Shared(LIMIT)
+_CACHE = ArrayCache(LIMIT)
 
 
 def ascending(base: int, following: int) -> pa.Array:
     """Return the numbers [base, following)."""
-    return _SHARED.get(("ascending", base, following), _ascending)
+    return _CACHE.get(("ascending", base, following), _ascending)
 
 
 def instants(micros: int, rows: int) -> pa.Array:
     """Return an instant as often as there are rows."""
-    return _SHARED.get(("instants", micros, rows), _instants)
+    return _CACHE.get(("instants", micros, rows), _instants)
 
 
 def falses(rows: int) -> pa.Array:
