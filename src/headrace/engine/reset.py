@@ -6,7 +6,6 @@ twice, so whoever finds the note — the next start, the next reset — finishes
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
 from dataclasses import dataclass, field
@@ -179,7 +178,7 @@ def _rewrite(storage: Storage, commit: Commit, note: Mapping[str, Any]) -> None:
     commit.previous |= marks
     commit.totals = {name: counts for name, counts in commit.totals.items() if name not in {*steps, *note["sinks"]}}
     commit.staged = [staged for staged in commit.staged if staged.sink not in note["sinks"]]
-    storage._write_aside(storage.commit_path(commit.epoch), commit.to_json(), os.replace)  # noqa: SLF001 -- one of the two ways a commit is written
+    storage.replace_commit(commit)
 
 
 def _watermarks(plan: Plan, storage: Storage, steps: list[str]) -> dict[str, int | None]:

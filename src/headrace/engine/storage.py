@@ -217,6 +217,10 @@ class Storage:
 
         self._write_aside(path, commit.to_json(), link)
 
+    def replace_commit(self, commit: Commit) -> None:
+        """Put a commit in the place of that of the same epoch, whole: a reset takes steps out of it."""
+        self._write_aside(self.commit_path(commit.epoch), commit.to_json(), os.replace)
+
     def read_commit(self, epoch: int) -> Commit:
         """Return a commit.
 
