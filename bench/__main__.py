@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.catalogue import BENCHES
-from bench.figure import Wrong, table
+from bench.figure import WrongAnswer, table
 from bench.setting import Setting
 
 if TYPE_CHECKING:
@@ -25,23 +25,23 @@ QUICK = 0.1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line says; 1 if an answer was wrong, 2 for misuse. A missed must is no failure."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description="list: say what there is. NAME: run it.")
+    """Run the benches named; return 1 if an answer was wrong, 2 for misuse. A missed target is not a failure."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description="list: name the benches. NAME: run one.")
     parser.add_argument("names", nargs="+", metavar="NAME", help="list, all, or benches: " + ", ".join(BENCHES))
     parser.add_argument("--quick", action="store_true", help=f"about {QUICK:.0%} of the rows, fewer runs")
     parser.add_argument("--scale", type=float, help="this fraction of the rows instead")
     parser.add_argument("--without-spark", action="store_true", help="leave out what needs Spark")
     parser.add_argument("--json", action="store_true", help="one JSON object a figure")
-    asked = parser.parse_args(arguments)
-    if asked.names == ["list"]:
-        _list(as_json=asked.json)
+    options = parser.parse_args(arguments)
+    if options.names == ["list"]:
+        _list(as_json=options.json)
         return 0
-    names = list(BENCHES) if asked.names == ["all"] else asked.names
+    names = list(BENCHES) if options.names == ["all"] else options.names
     unknown = [name for name in names if name not in BENCHES]
     if unknown:
         parser.error(f"there is no bench {unknown[0]!r}; there are: {', '.join(BENCHES)}")
-    scale = asked.scale if asked.scale is not None else QUICK if asked.quick else 1.0
-    return _run(names, scale, spark_allowed=not asked.without_spark, as_json=asked.json)
+    scale = options.scale if options.scale is not None else QUICK if options.quick else 1.0
+    return _run(names, scale, spark_allowed=not options.without_spark, as_json=options.json)
 
 
 def _list(*, as_json: bool) -> None:
@@ -55,23 +55,23 @@ def _list(*, as_json: bool) -> None:
 def _run(names: Sequence[str], scale: float, *, spark_allowed: bool, as_json: bool) -> int:
     folder = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
     setting = Setting(scale=scale, folder=folder, spark_allowed=spark_allowed)
-    found: list[Figure] = []
+    figures: list[Figure] = []
     try:
         for name in names:
             began = time.perf_counter()
             for figure in importlib.import_module(f"bench.{name}").run(setting):
-                found.append(figure)
+                figures.append(figure)
                 if as_json:
                     print(figure.json(), flush=True)
             setting.say(f"{name}: done in {time.perf_counter() - began:.0f} s")
-    except Wrong as wrong:
-        print(f"WRONG ANSWER: {wrong}", file=sys.stderr)
+    except WrongAnswer as error:
+        print(f"WRONG ANSWER: {error}", file=sys.stderr)
         return 1
     finally:
         setting.close()
         shutil.rmtree(folder, ignore_errors=True)
     if not as_json:
-        print(table(found))
+        print(table(figures))
     return 0
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Bench:
-    """What a bench measures, against whom, and what it must reach."""
+    """What a bench measures, its rival, and its target (`must`)."""
 
     what: str
     rival: str
@@ -29,7 +29,7 @@ BENCHES = {
         "<= 2",
     ),
     "join_interval": Bench(
-        "two streams of 1 M rows over an hour meet within 10 minutes, inner and left: time to catch up",
+        "two streams of 1 M rows over an hour joined within 10 minutes, inner and left: time to catch up",
         "Spark's own stream-stream join over Parquet of the same rows, append mode, the best of both stores",
         ">= 8",
     ),
@@ -60,7 +60,7 @@ BENCHES = {
         ">= 0.8",
     ),
     "log_replay_spark": Bench(
-        "a topic read whole into plain Spark: records of 85 bytes, and three numbers; dropped, and aggregated",
+        "a whole topic read into plain Spark: records of 85 bytes, and three numbers; dropped, and aggregated",
         "Spark's Parquet source, same rows",
         ">= 1.0",
     ),
@@ -72,7 +72,7 @@ BENCHES = {
     ),
     "table_churn": Bench(
         "an epoch that changes 0.1 % of a table of 20 M rows, and with it an aggregate of 100 k groups",
-        "Spark computes the aggregate anew from Parquet of the same state",
+        "Spark recomputes the aggregate from Parquet of the same state",
         ">= 10",
     ),
     "table_growth": Bench(
@@ -97,22 +97,22 @@ BENCHES = {
     ),
     "join_stream_table": Bench(
         "2 M rows in 4 epochs look up a table of 1 M rows, 1 % of which change before each epoch",
-        "Spark's `foreachBatch`: each batch joined with the table, loaded anew from Parquet",
+        "Spark's `foreachBatch`: each batch joined with the table, reloaded from Parquet",
         ">= 2",
     ),
     "join_as_of": Bench(
-        "2 M rows meet the versions of their time, 200 k versions, in 4 epochs",
-        "Spark batch over the whole, once: union and a last-value window; DuckDB's own ASOF JOIN, reported",
+        "2 M rows joined with the versions of their time, 200 k versions, in 4 epochs",
+        "one Spark batch over all rows: union and a last-value window; DuckDB's own ASOF JOIN, reported",
         ">= 1",
     ),
     "join_tables": Bench(
         "orders with their buyers, 1 M x 1 M, by a foreign key; 1 % of each side changes an epoch",
-        "Spark joins both tables anew, from Parquet",
+        "Spark joins both tables again, from Parquet",
         ">= 8",
     ),
     "timeline": Bench(
         "10 k tweets to their authors' followers: 100 k users, 2 M follows, 500 k tweets before",
-        "Spark joins all tweets with the follows anew, from Parquet",
+        "Spark joins all tweets with the follows again, from Parquet",
         ">= 15",
     ),
     "sliding": Bench(

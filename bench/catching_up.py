@@ -1,4 +1,4 @@
-"""What `session` and `dedupe` share: rows that come once and are never corrected, both sides in turn, one answer."""
+"""What `session` and `dedupe` share: final rows only, both sides measured in turn, answers compared."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench import ours, rival, sums
-from bench.figure import Figure, beside, same
+from bench.figure import Figure, compare_times, same
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,9 +21,9 @@ Answer = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One of them. Both sides give rows (k, n, total) and perhaps a time, of which `at` is SQL.
+    """One of the two benches. Both sides return rows (k, n, total) and perhaps a time; `at` is SQL for that time.
 
-    `mine` and `truth` are what our side must give and what the rival's must, by a plain batch query.
+    `mine` and `truth` are the checksums that our side and the rival must return, from a plain batch query.
     """
 
     bench: str
@@ -41,18 +41,18 @@ class Case:
 def measure(setting: Setting, case: Case, data: Rows) -> Figure:
     """Run both sides in turn and return how many times faster ours processes the rows."""
     setting.say("comparing the answers, row by row")
-    kept = sums.Kept()
-    ours.process(setting, data, kept, case.steps)
-    same("our rows against a batch query", kept.fingerprint(at=case.at), case.mine)
+    deltas = sums.KeptDeltas()
+    ours.process(setting, data, deltas, case.steps)
+    same("our rows against a batch query", deltas.fingerprint(at=case.at), case.mine)
     way = _best(setting, case, data)
     mine, theirs = [], []
     for number in range(setting.runs(5, 3)):
         sink = sums.Sums()
         mine.append(ours.process(setting, data, sink, case.steps))
-        same("our rows of this run", sink.answer, kept.answer)
+        same("our rows of this run", sink.answer, deltas.answer)
         theirs.append(_theirs(setting, case, data, way))
         setting.say(f"run {number + 1}: ours {mine[-1]}; theirs {theirs[-1]}")
-    return beside(
+    return compare_times(
         case.bench,
         what=f"{data.rows:,} rows, {case.mine[0]:,} {case.what}: processing time, theirs over ours",
         rival=f"{case.rival}, {way.name}",
@@ -64,15 +64,15 @@ def measure(setting: Setting, case: Case, data: Rows) -> Figure:
 
 
 def _best(setting: Setting, case: Case, data: Rows) -> Way:
-    """Return the rival's fastest way; each gives its answer once before, which is its warm-up."""
-    found = {}
+    """Return the rival's fastest way; each way first runs once for its answer, which warms it up."""
+    by_time = {}
     for way in case.ways:
-        folder = rival.kept(setting, case.query(rival.read(setting, data, way)), mode="append")
+        folder = rival.collect_output(setting, case.query(rival.read(setting, data, way)), mode="append")
         same(f"Spark's rows, {way.name}", sums.of_rows_given(folder, at=case.at), case.truth)
         took = _theirs(setting, case, data, way)
-        found[took.processing] = way
+        by_time[took.processing] = way
         setting.say(f"trial: theirs, {way.name}: {took}")
-    return found[min(found)]
+    return by_time[min(by_time)]
 
 
 def _theirs(setting: Setting, case: Case, data: Rows, way: Way) -> Any:

@@ -1,4 +1,4 @@
-"""`driver_step`: a test with the Driver takes milliseconds, since it starts no JVM and crosses no process.
+"""`driver_step`: a test with the Driver takes milliseconds, since it starts no JVM and stays in one process.
 
 Expected: a tenth of the same on the Spark carrier. Three stateful steps on three keys, so three exchanges.
 """
@@ -53,9 +53,9 @@ def run(setting: Setting) -> list[Figure]:
 def _app() -> hr.App:
     app = hr.App("steps")
     rows = app.stream("rows", "a bigint, b bigint, v bigint")
-    both = rows.group_by("a", "b").agg(n="count(*)", total="sum(v)").named("by_both")
-    one = both.group_by("b").agg(n="sum(n)", total="sum(total)").named("by_one")
-    one.group_by().agg(n="sum(n)", total="sum(total)", groups="count(*)").named("by_all").to_view("by_all")
+    by_both = rows.group_by("a", "b").agg(n="count(*)", total="sum(v)").named("by_both")
+    by_one = by_both.group_by("b").agg(n="sum(n)", total="sum(total)").named("by_one")
+    by_one.group_by().agg(n="sum(n)", total="sum(total)", groups="count(*)").named("by_all").to_view("by_all")
     return app
 
 

@@ -2,8 +2,8 @@
 
 Expected: 1.5 times the speed of Spark in the geometric mean. Both read one Parquet folder with two threads, both are
 warm (Spark's code is generated and compiled before it is timed), Spark's rows end in the noop sink, ours in Arrow
-batches that are dropped: ours pay for being handed over. A vectorised engine gains most where rows are plain numbers
-and times; texts that must be exact as the JVM has them (regular expressions, casts) gain least.
+batches that are discarded: ours includes the conversion to Arrow. A vectorised engine gains most on plain numbers and
+times, and least on texts that must equal the JVM's exactly (regular expressions, casts).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bench.anew import drop
 from bench.figure import Figure, same
+from bench.recompute import drop
 from bench.setting import CORES
 from headrace.base.schema import parse
 from headrace.expressions import scalar
@@ -84,7 +84,7 @@ def run(setting: Setting) -> list[Figure]:
     ratios, ours_all, theirs_all = [], 0.0, 0.0
     for text in EXPRESSIONS:
         query = f"SELECT {scalar(text, _SCHEMA, step='bench').sql} AS x FROM {_rows(folder)}"
-        _compared(duck, theirs, text, folder)
+        _compare(duck, theirs, text, folder)
         times = [(_ours(duck, query), _theirs(theirs, text)) for _ in range(runs + 1)][1:]
         ours, others = (statistics.median(side) for side in zip(*times, strict=True))
         ratios.append(others / ours)
@@ -146,7 +146,7 @@ def _table(random: np.random.Generator, first: int, end: int) -> pa.Table:
 
 
 def _rows(folder: Path) -> str:
-    """Return the rows as expressions want them: instants are their UTC readings."""
+    """Return the rows in the form that expressions expect: instants as their UTC readings."""
     return f'(SELECT * REPLACE (make_timestamp(epoch_us("at")) AS "at") FROM read_parquet(\'{folder}/*.parquet\'))'
 
 
@@ -163,16 +163,16 @@ def _theirs(frame: Any, text: str) -> float:
     return time.perf_counter() - began
 
 
-def _compared(duck: duckdb.DuckDBPyConnection, frame: Any, text: str, folder: Path) -> None:
-    """Hold the answers of every hundredth row against each other.
+def _compare(duck: duckdb.DuckDBPyConnection, frame: Any, text: str, folder: Path) -> None:
+    """Compare the answers of every hundredth row.
 
     Raises:
         Wrong: they differ.
 
     """
-    made = scalar(text, _SCHEMA, step="bench").sql
+    translated = scalar(text, _SCHEMA, step="bench").sql
     chosen = f"FROM {_rows(folder)} WHERE id % 100 = 0 ORDER BY id"
-    ours = duck.sql(f"SELECT {made} AS x {chosen}").to_arrow_table().column("x")
+    ours = duck.sql(f"SELECT {translated} AS x {chosen}").to_arrow_table().column("x")
     theirs = frame.where("id % 100 = 0").selectExpr("id", f"{text} AS x").orderBy("id").toArrow().column("x")
     if pa.types.is_timestamp(theirs.type):
         theirs = theirs.cast(ours.type)

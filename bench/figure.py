@@ -1,4 +1,4 @@
-"""A figure: what was measured, against what, and whether it is what the issue demands."""
+"""A figure: what was measured, against what, and whether it reaches its target."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Wrong(AssertionError):
-    """Two sides that must give the same answer do not: a figure about them would mean nothing."""
+class WrongAnswer(AssertionError):
+    """The two sides gave different answers, so a figure about them would mean nothing."""
 
 
 def same(what: str, ours: object, theirs: object) -> None:
-    """Hold one answer against the other.
+    """Check that two answers are equal.
 
     Raises:
         Wrong: they differ.
 
     """
     if ours != theirs:
-        raise Wrong(f"{what}: ours is {ours}, theirs is {theirs}")
+        raise WrongAnswer(f"{what}: ours is {ours}, theirs is {theirs}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """`ratio` is what `must` speaks of; `must` is like ">= 4" or "<= 0.7", or None where nothing is demanded."""
+    """`must` is the target of `ratio`, such as ">= 4" or "<= 0.7"; None where there is none."""
 
     bench: str
     what: str
@@ -43,7 +43,7 @@ class Figure:
 
     @property
     def holds(self) -> bool:
-        """Whether the ratio is what it must be."""
+        """Whether the ratio reaches its target."""
         if self.must is None:
             return True
         sign, bound = self.must.split()
@@ -51,7 +51,7 @@ class Figure:
 
     def json(self) -> str:
         """Return the figure as one line of JSON."""
-        made = {
+        fields = {
             "bench": self.bench,
             "what": self.what,
             "rival": self.rival,
@@ -63,19 +63,19 @@ class Figure:
             "unit": self.unit,
             "runs": self.runs,
         }
-        return json.dumps(made, ensure_ascii=False)
+        return json.dumps(fields, ensure_ascii=False)
 
 
 def paired(over: Sequence[float], under: Sequence[float]) -> tuple[float, tuple[float, float]]:
-    """Return the median of the ratios of runs that were made side by side, and the least and the greatest."""
+    """Return the median, and the least and greatest, of the ratios of runs measured in turn."""
     ratios = [a / b for a, b in zip(over, under, strict=True)]
     return statistics.median(ratios), (min(ratios), max(ratios))
 
 
-def beside(
+def compare_times(
     bench: str, *, what: str, rival: str, must: str | None, ours: Sequence[float], theirs: Sequence[float], unit: str
 ) -> Figure:
-    """Return the figure of times that were taken side by side: how many times ours theirs took."""
+    """Return the figure of times measured in turn; its ratio is theirs over ours."""
     ratio, spread = paired(theirs, ours)
     return Figure(
         bench=bench,
@@ -92,12 +92,12 @@ def beside(
 
 
 def percentile(values: Sequence[float], part: float) -> float:
-    """Return the value below which `part` of the values lie; the greatest one of few."""
+    """Return the value below which the fraction `part` of the values lies."""
     return sorted(values)[min(len(values) - 1, int(len(values) * part))]
 
 
 def table(figures: Sequence[Figure]) -> str:
-    """Return figures for people."""
+    """Return figures as text for people."""
     lines = []
     for f in figures:
         spread = f" ({f.spread[0]:.2f} to {f.spread[1]:.2f})" if f.spread else ""

@@ -1,4 +1,4 @@
-"""The count and the sum of each group of an updated table: the sink that adds our deltas up, and what Spark says."""
+"""The count and the sum of each group of an updated table: a sink that adds up deltas, and its check."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ AGGREGATES = {"n": "count(*)", "total": "sum(v)"}
 
 @dataclass
 class GroupSums:
-    """Adds up the deltas of `AGGREGATES` by group: what comes and what goes, so that nothing is believed twice."""
+    """Adds up the deltas of `AGGREGATES` by group, insertions and withdrawals."""
 
     groups: int
     name: str = "group_sums"
     epochs: list[int] = field(default_factory=list)
-    came: int = 0
+    rows_out: int = 0
 
     def __post_init__(self) -> None:
         self.rows, self.n, self.total = (np.zeros(self.groups, np.int64) for _ in range(3))
 
     def write(self, epoch: int, rows: pa.Table) -> None:
-        """Take an epoch's delta."""
+        """Receive the delta of an epoch."""
         self.epochs.append(epoch)
-        self.came += rows.num_rows
+        self.rows_out += rows.num_rows
         g, n, total, weight = (rows.column(name).to_numpy() for name in ("g", "n", "total", "_weight"))
         weight = weight.astype(np.int64)
         np.add.at(self.rows, g, weight)
@@ -40,7 +40,7 @@ class GroupSums:
         np.add.at(self.total, g, total * weight)
 
     def check(self, rows: Rows) -> None:
-        """Hold every group against a plain count of the rows."""
+        """Check every group against a plain count of the rows."""
         n = np.bincount(rows.g, minlength=self.groups)
         total = np.zeros(self.groups, np.int64)
         np.add.at(total, rows.g, rows.v)

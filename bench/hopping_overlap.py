@@ -1,7 +1,7 @@
 """`hopping_overlap`: 60 overlapping windows must not cost 30 times what 2 cost.
 
 Expected: at most twice the time for 30 times as many results. Windows share panes: a row is added to one pane,
-however many windows have it, and a closing window's result is a frame that slides over the panes of its key.
+however many windows contain it, and the result of a closing window is a frame that slides over the panes of its key.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bench import ours, rows, sums
 from bench.figure import Figure, paired, same
 
 if TYPE_CHECKING:
-    from bench.progress import Took
+    from bench.progress import Timing
     from bench.rows import Rows
     from bench.setting import Setting
 
@@ -35,16 +35,16 @@ def run(setting: Setting) -> list[Figure]:
     data = rows.make(setting, rows=setting.rows(ROWS), keys=KEYS)
     for every in (10, 300):
         setting.say(f"warming up, and comparing the answer of windows every {every} s with a batch query")
-        kept = sums.Kept()
-        _catch_up(setting, data, every, kept)
-        same(f"windows every {every} s", kept.fingerprint(), _truth(data, every))
+        deltas = sums.KeptDeltas()
+        _catch_up(setting, data, every, deltas)
+        same(f"windows every {every} s", deltas.fingerprint(), _truth(data, every))
     many, few = [], []
     for number in range(setting.runs(5, 3)):
         sixty, two = sums.Sums(), sums.Sums()
         many.append(_catch_up(setting, data, 10, sixty).processing)
         few.append(_catch_up(setting, data, 300, two).processing)
-        setting.say(f"run {number + 1}: 60 overlap {many[-1]:.2f} s ({sixty.came:,} rows out), "
-                    f"2 overlap {few[-1]:.2f} s ({two.came:,} rows out)")  # fmt: skip
+        setting.say(f"run {number + 1}: 60 overlap {many[-1]:.2f} s ({sixty.rows_out:,} rows out), "
+                    f"2 overlap {few[-1]:.2f} s ({two.rows_out:,} rows out)")  # fmt: skip
     ratio, spread = paired(many, few)
     figure = Figure(
         bench="hopping_overlap",
@@ -61,7 +61,7 @@ def run(setting: Setting) -> list[Figure]:
     return [figure]
 
 
-def _catch_up(setting: Setting, data: Rows, every: int, sink: sums.Sums) -> Took:
+def _catch_up(setting: Setting, data: Rows, every: int, sink: sums.Sums) -> Timing:
     window = hr.hopping("10 minutes", f"{every} seconds", grace=GRACE)
     return ours.catch_up(setting, data, window, sink, emit="final")
 

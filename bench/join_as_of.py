@@ -1,9 +1,9 @@
-"""`join_as_of`: 2 M rows meet the versions of their time, 200 000 versions of 1 000 keys, in 4 epochs.
+"""`join_as_of`: 2 M rows joined with the versions of their time, 200 000 versions of 1 000 keys, in 4 epochs.
 
-Expected: no slower than Spark over the whole data at once, though ours comes in parts, keeps its state safe and gives
-out each answer as soon as it is final. Spark has no as-of join: the union of both, and the last version in a window of
-each key, is its fastest way; it sorts all rows. Ours sorts within a key what is ready (DuckDB's `ASOF JOIN`). That join
-alone over the same Parquet files, in one thread and with nothing kept, is what the second figure reports.
+Expected: no slower than Spark over all data at once, though ours reads it in parts, keeps its state safe and emits
+each answer as soon as it is final. Spark has no as-of join: the union of both, and the last version in a window of
+each key, is its fastest way; it sorts all rows. Ours sorts within a key what is ready (DuckDB's `ASOF JOIN`). The
+second figure reports that join alone over the same Parquet files, in one thread, without state.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bench.anew import computed_ms, write_parquet
-from bench.figure import Figure, beside, same
-from bench.stepped import Stepped
+from bench.figure import Figure, compare_times, same
+from bench.recompute import computed_ms, write_parquet
+from bench.stepped import SteppedApp
 
 if TYPE_CHECKING:
     from bench.setting import Setting
@@ -33,7 +33,7 @@ _PARTITIONS = 2
 Answer = tuple[int, int, int]
 
 
-class World:
+class Dataset:
     """Rows and versions over four hours, each up to two seconds out of order."""
 
     def __init__(self, setting: Setting) -> None:
@@ -68,31 +68,31 @@ def run(setting: Setting) -> list[Figure]:
     """Measure all three in turn."""
     if not setting.spark_allowed:
         return []
-    world = World(setting)
-    answer = _duckdb(world)[1]
-    same("Spark's as-of join", _answer_of(_spark(setting, world)), answer)
+    dataset = Dataset(setting)
+    answer = _duckdb(dataset)[1]
+    same("Spark's as-of join", _answer_of(_spark(setting, dataset)), answer)
     mine, theirs, plain = [], [], []
     for number in range(1 + setting.runs(3, 2)):
-        with Side(setting) as side:
-            ours = side.run(world, answer)
-        took = (ours, _rival(setting, world), _duckdb(world)[0])
+        with OurApp(setting) as our_app:
+            ours = our_app.run(dataset, answer)
+        took = (ours, _rival(setting, dataset), _duckdb(dataset)[0])
         setting.say(f"run {number}: ours {took[0]:.0f} ms, Spark {took[1]:.0f} ms, DuckDB alone {took[2]:.0f} ms")
         if number:  # the first one warms
-            for kept, value in zip((mine, theirs, plain), took, strict=True):
-                kept.append(value)
-    what = f"{world.rows:,} rows in {EPOCHS} epochs, {world.versions:,} versions: theirs over ours"
+            for times, value in zip((mine, theirs, plain), took, strict=True):
+                times.append(value)
+    what = f"{dataset.rows:,} rows in {EPOCHS} epochs, {dataset.versions:,} versions: theirs over ours"
     against = (
-        ("Spark batch over the whole, once: union and the last version in a window", theirs, ">= 1"),
-        ("DuckDB's ASOF JOIN over the whole, once, one thread", plain, None),
+        ("one Spark batch over all rows: union and the last version in a window", theirs, ">= 1"),
+        ("DuckDB's ASOF JOIN over all rows at once, one thread", plain, None),
     )
     return [
-        beside("join_as_of", what=what, rival=rival, must=must, ours=mine, theirs=others, unit="ms")
+        compare_times("join_as_of", what=what, rival=rival, must=must, ours=mine, theirs=others, unit="ms")
         for rival, others, must in against
     ]
 
 
-class Side(Stepped):
-    """Our app on Spark on an empty storage, and a sink that adds up what comes out."""
+class OurApp(SteppedApp):
+    """Our app on Spark with an empty storage, and a sink that adds up its output."""
 
     name = "sums"
 
@@ -108,13 +108,13 @@ class Side(Stepped):
         self.start()
 
     def write(self, epoch: int, rows: pa.Table) -> None:  # noqa: ARG002 -- what a sink is given
-        """Take an epoch's rows; the last ones, which only move the watermark, have no value."""
+        """Receive the rows of an epoch; the last ones, which only move the watermark, have no value."""
         self.got = tuple(a + b for a, b in zip(self.got, _sums(rows.filter(pc.is_valid(rows["v"]))), strict=True))  # type: ignore[assignment]
 
-    def run(self, world: World, answer: Answer) -> float:
-        """Let the app take in all parts, and rows far in the future after them; return its milliseconds."""
+    def run(self, dataset: Dataset, answer: Answer) -> float:
+        """Feed all parts, and then rows far in the future; return the milliseconds."""
         took = 0.0
-        for left, right in world.parts():
+        for left, right in dataset.parts():
             rows = [("rows", part, at) for at, part in enumerate(_dealt(left))]
             took += self.step([("table", right, None), *rows])
         last = pa.array([FIRST + 30 * HOUR], pa.timestamp("us", "UTC"))
@@ -129,36 +129,36 @@ class Side(Stepped):
 # ---- theirs ----
 
 
-def _rival(setting: Setting, world: World) -> float:
-    frame = _spark(setting, world)  # its making does not count
+def _rival(setting: Setting, dataset: Dataset) -> float:
+    frame = _spark(setting, dataset)  # building it does not count
     return computed_ms(lambda: frame)
 
 
-def _spark(setting: Setting, world: World) -> Any:
-    """Return the as-of join of plain Spark: of each key the last version that stands before a row or with it."""
+def _spark(setting: Setting, dataset: Dataset) -> Any:
+    """Return the as-of join of plain Spark: for each row the last version of its key that is not later."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     spark = setting.rival({})
-    left = spark.read.parquet(str(world.folder / "left")).select("k", "v", f.col("at"), f.lit(1).alias("asks"))
-    right = spark.read.parquet(str(world.folder / "right"))
+    left = spark.read.parquet(str(dataset.folder / "left")).select("k", "v", f.col("at"), f.lit(1).alias("is_row"))
+    right = spark.read.parquet(str(dataset.folder / "right"))
     versions = right.select("k", f.struct("w").alias("version"), f.col("since").alias("at"), "nr")
-    both = left.unionByName(versions.withColumn("asks", f.lit(0)), allowMissingColumns=True)
-    order = Window.partitionBy("k").orderBy("at", "asks", "nr").rowsBetween(Window.unboundedPreceding, 0)
-    found = both.withColumn("found", f.last("version", ignorenulls=True).over(order)).where("asks = 1")
-    return found.select("k", "v", "at", f.col("found.w").alias("w"))
+    both = left.unionByName(versions.withColumn("is_row", f.lit(0)), allowMissingColumns=True)
+    order = Window.partitionBy("k").orderBy("at", "is_row", "nr").rowsBetween(Window.unboundedPreceding, 0)
+    joined = both.withColumn("match", f.last("version", ignorenulls=True).over(order)).where("is_row = 1")
+    return joined.select("k", "v", "at", f.col("match.w").alias("w"))
 
 
-def _duckdb(world: World) -> tuple[float, Answer]:
+def _duckdb(dataset: Dataset) -> tuple[float, Answer]:
     """Return how long DuckDB's own join takes, and the answer."""
     with duckdb.connect(config={"threads": 1}) as con:
-        left, right = (f"'{world.folder}/{name}/*.parquet'" for name in ("left", "right"))
+        left, right = (f"'{dataset.folder}/{name}/*.parquet'" for name in ("left", "right"))
         once = f"SELECT * FROM {right} QUALIFY row_number() OVER (PARTITION BY k, since ORDER BY nr DESC) = 1"
-        near = 'l.k = r.k AND l."at" >= r.since'
-        query = f'SELECT l.k, l.v, l."at", r.w FROM {left} l ASOF LEFT JOIN ({once}) r ON {near}'
+        not_later = 'l.k = r.k AND l."at" >= r.since'
+        query = f'SELECT l.k, l.v, l."at", r.w FROM {left} l ASOF LEFT JOIN ({once}) r ON {not_later}'
         began = time.perf_counter()
-        made = con.sql(query).to_arrow_table()
-        return (time.perf_counter() - began) * 1000, _sums(made)
+        joined = con.sql(query).to_arrow_table()
+        return (time.perf_counter() - began) * 1000, _sums(joined)
 
 
 def _answer_of(frame: Any) -> Answer:
@@ -166,12 +166,12 @@ def _answer_of(frame: Any) -> Answer:
     return int(row[0]), int(row[1]), int(row[2])
 
 
-# ---- small words ----
+# ---- small functions ----
 
 
 def _sums(rows: pa.Table) -> Answer:
-    found = pc.sum(pc.multiply(rows.column("v"), rows.column("w"))).as_py() or 0
-    return rows.num_rows, rows.column("w").null_count, found
+    total = pc.sum(pc.multiply(rows.column("v"), rows.column("w"))).as_py() or 0
+    return rows.num_rows, rows.column("w").null_count, total
 
 
 def _times(random: np.random.Generator, count: int) -> pa.Array:
@@ -180,7 +180,7 @@ def _times(random: np.random.Generator, count: int) -> pa.Array:
 
 
 def _dealt(rows: pa.Table) -> list[pa.Table]:
-    """Return each partition's rows, in turn one by one: so their watermarks move together."""
+    """Return the rows of each partition, dealt one by one, so that the watermarks move together."""
     at = np.arange(rows.num_rows) % _PARTITIONS
     return [rows.filter(pa.array(at == number)) for number in range(_PARTITIONS)]
 

@@ -1,8 +1,8 @@
-"""`join_interval`: two streams of 1 M rows over an hour meet within ten minutes, inner and left.
+"""`join_interval`: two streams of 1 M rows over an hour joined within ten minutes, inner and left.
 
 Expected: 8 times the speed of Spark's own stream-stream join: ours is one hash join of columns in each shard and an
 append to its state; Spark gets and puts each row, and each row's matches, a key at a time. Every tenth of the left rows
-has a key that the right side never has. A last row far in the future lets all unmatched rows out on both sides.
+has a key that the right side never has. A last row far in the future makes both sides emit all unmatched rows.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import headrace as hr
-from bench.anew import write_parquet
-from bench.figure import Figure, Wrong, beside, same
+from bench.figure import Figure, WrongAnswer, compare_times, same
 from bench.ours import caught_up
-from bench.rival import CHANGELOG, ROCKSDB, Way, kept, process
+from bench.recompute import write_parquet
+from bench.rival import CHANGELOG, ROCKSDB, Way, collect_output, process
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.progress import Took
+    from bench.progress import Timing
     from bench.setting import Setting
     from headrace.plan.nodes import How
 
@@ -51,7 +51,7 @@ WAYS = (
 
 @dataclass(frozen=True)
 class Sides:
-    """Where both sides' rows are."""
+    """Where the rows of both sides are."""
 
     rows: int
     log: Path
@@ -60,7 +60,7 @@ class Sides:
 
 @dataclass
 class Sums:
-    """A sink that keeps nothing but what must be equal on both sides."""
+    """A sink that keeps only what must be equal on both sides."""
 
     name: str = "sums"
     rows: int = 0
@@ -97,7 +97,7 @@ def _measure(setting: Setting, sides: Sides, how: How) -> Figure:
         mine.append(ours(setting, sides, how, answer))
         theirs.append(rival(setting, sides, how, way))
         setting.say(f"{how}, run {number + 1}: ours {mine[-1]}; theirs {theirs[-1]}")
-    return beside(
+    return compare_times(
         "join_interval",
         what=f"{how}, 2 x {sides.rows:,} rows, {answer[0]:,} out: processing time, theirs over ours",
         rival=f"Spark's own stream-stream join, append mode, {way.name}",
@@ -110,14 +110,14 @@ def _measure(setting: Setting, sides: Sides, how: How) -> Figure:
 
 def _best(setting: Setting, sides: Sides, how: How, answer: tuple[int, int, int]) -> Way:
     """Return the rival's fastest way; the trials are its warm-up, and one run is ours."""
-    same(f"their {how} join", theirs_kept(setting, sides, how), answer)
+    same(f"their {how} join", their_answer(setting, sides, how), answer)
     ours(setting, sides, how, answer)
-    found = {}
+    by_time = {}
     for way in WAYS if setting.scale >= 1 else WAYS[1:4:2]:
         took = rival(setting, sides, how, way)
-        found[took.processing] = way
+        by_time[took.processing] = way
         setting.say(f"{how}, trial: theirs, {way.name}: {took}")
-    return found[min(found)]
+    return by_time[min(by_time)]
 
 
 # ---- the rows ----
@@ -126,8 +126,8 @@ def _best(setting: Setting, sides: Sides, how: How, answer: tuple[int, int, int]
 def make(setting: Setting, rows: int) -> Sides:
     """Write both sides to topics of an embedded log and to Parquet files, and after them a row far in the future."""
     setting.say(f"writing 2 x {rows:,} rows to topics and to Parquet")
-    made = Sides(rows, setting.fresh("log"), setting.fresh("parquet"))
-    with hr.Log(made.log) as log:
+    sides = Sides(rows, setting.fresh("log"), setting.fresh("parquet"))
+    with hr.Log(sides.log) as log:
         for side in ("l", "r"):
             table, last = _table(side, rows), _last()
             topic = log.create_topic(side, SCHEMA, partitions=_PARTITIONS, event_time="at")
@@ -136,8 +136,8 @@ def make(setting: Setting, rows: int) -> Sides:
                 topic.append(table.slice(first, chunk), partition=number % _PARTITIONS)
             for partition in range(_PARTITIONS):
                 topic.append(last, partition=partition)
-            write_parquet(made.parquet / side, pa.concat_tables([table, *[last] * _PARTITIONS]), files=_FILES)
-    return made
+            write_parquet(sides.parquet / side, pa.concat_tables([table, *[last] * _PARTITIONS]), files=_FILES)
+    return sides
 
 
 def _table(side: str, rows: int) -> pa.Table:
@@ -158,23 +158,23 @@ def _rows(keys: Any, values: Any, at: Any) -> pa.Table:
 
 
 def expected(sides: Sides, how: How) -> tuple[int, int, int]:
-    """Return the answer, from DuckDB over the whole; the last rows meet each other, and wait if they met none."""
+    """Return the answer, from DuckDB over all rows; the last rows match each other and are not emitted unmatched."""
     with duckdb.connect() as con:
         con.execute("SET TimeZone = 'UTC'")
-        near = f"r.at BETWEEN l.at AND l.at + INTERVAL {WITHIN}"
+        in_reach = f"r.at BETWEEN l.at AND l.at + INTERVAL {WITHIN}"
         left, right = (f"'{sides.parquet}/{side}/*.parquet'" for side in "lr")
-        made = con.execute(
+        found = con.execute(
             f"SELECT count(*), count(*) - count(r.v), sum(l.v * coalesce(r.v, 1000)) "
-            f"FROM {left} l {how} JOIN {right} r ON l.k = r.k AND {near}"
+            f"FROM {left} l {how} JOIN {right} r ON l.k = r.k AND {in_reach}"
         ).fetchall()
-    count, alone, total = made[0]
+    count, alone, total = found[0]
     return int(count), int(alone), int(total)
 
 
 # ---- ours ----
 
 
-def ours(setting: Setting, sides: Sides, how: How, answer: tuple[int, int, int]) -> Took:
+def ours(setting: Setting, sides: Sides, how: How, answer: tuple[int, int, int]) -> Timing:
     """Run the app on a new storage until all rows of both topics are processed."""
     storage, sink = setting.fresh("ours"), Sums()
     app = hr.App("bench", storage=storage, topics=f"log:{sides.log}", shards=2)
@@ -188,23 +188,25 @@ def ours(setting: Setting, sides: Sides, how: How, answer: tuple[int, int, int])
 # ---- theirs ----
 
 
-def rival(setting: Setting, sides: Sides, how: How, way: Way) -> Took:
+def rival(setting: Setting, sides: Sides, how: How, way: Way) -> Timing:
     """Run Spark's join on a new checkpoint until all files are processed."""
     joined = _joined(setting.rival(way.settings), sides, how, way)
     return process(setting, joined, 2 * (sides.rows + _PARTITIONS), mode="append")[0]
 
 
-def theirs_kept(setting: Setting, sides: Sides, how: How) -> tuple[int, int, int]:
-    """Run Spark's join once with its rows kept as Parquet, and return their answer."""
+def their_answer(setting: Setting, sides: Sides, how: How) -> tuple[int, int, int]:
+    """Run Spark's join once, write its rows as Parquet, and return their answer."""
     way = WAYS[1]
-    folder = kept(setting, _joined(setting.rival(way.settings), sides, how, way).select("l_v", "r_v"), mode="append")
+    folder = collect_output(
+        setting, _joined(setting.rival(way.settings), sides, how, way).select("l_v", "r_v"), mode="append"
+    )
     with duckdb.connect() as con:
-        made = con.execute(
+        found = con.execute(
             "SELECT count(*), count(*) - count(r_v), sum(l_v * coalesce(r_v, 1000)) "
             f"FROM read_parquet('{folder}/**/*.parquet')"
         ).fetchall()
     shutil.rmtree(folder, ignore_errors=True)
-    count, alone, total = made[0]
+    count, alone, total = found[0]
     return int(count), int(alone), int(total)
 
 
@@ -216,14 +218,14 @@ def _joined(spark: Any, sides: Sides, how: How, way: Way) -> Any:
         rows = source.parquet(str(sides.parquet / side)).withWatermark("at", OUT_OF_ORDER)
         return rows.select(*(f.col(name).alias(f"{side}_{name}") for name in ("k", "v", "at")))
 
-    near = f"l_k = r_k AND r_at >= l_at AND r_at <= l_at + INTERVAL {WITHIN}"
-    return read("l").join(read("r"), f.expr(near), how)
+    in_reach = f"l_k = r_k AND r_at >= l_at AND r_at <= l_at + INTERVAL {WITHIN}"
+    return read("l").join(read("r"), f.expr(in_reach), how)
 
 
 def _sum(values: Any) -> int:
-    made = pc.sum(values).as_py()
-    if made is None:
+    total = pc.sum(values).as_py()
+    if total is None:
         return 0
-    if not isinstance(made, int):
-        raise Wrong(f"a sum of whole numbers is {made!r}")
-    return made
+    if not isinstance(total, int):
+        raise WrongAnswer(f"a sum of integers is {total!r}")
+    return total

@@ -1,9 +1,9 @@
 """`join_stream_table`: 2 M rows in 4 epochs look up a table of 1 M rows, 1 % of which change before each epoch.
 
 Expected: half of the time of Spark, which has no stream-table join: a `foreachBatch` that joins each batch with the
-table, loaded anew from Parquet every time, since it has changed. Ours takes the changes into the state and joins the
-rows with it, both in columns; the rival reads a million rows each time, and is given the changed table for nothing. A
-tenth of the rows meets none.
+table, reloaded from Parquet every time, since it has changed. Ours applies the changes to the state and joins the
+rows with it, both in columns; the rival reads a million rows each time, and the changed table is written for it outside
+the timing. A tenth of the rows match nothing.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bench.anew import drop, write_parquet
-from bench.figure import Figure, beside, same
-from bench.stepped import Stepped
+from bench.figure import Figure, compare_times, same
+from bench.recompute import drop, write_parquet
+from bench.stepped import SteppedApp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ LEFT, RIGHT = "k bigint, v bigint, at timestamp", "k bigint, name string, w bigi
 
 @dataclass(frozen=True)
 class Part:
-    """What comes in one epoch, and the answer: rows, unmatched ones, a sum over both sides."""
+    """The input of one epoch, and its answer: rows, unmatched rows, a sum over both sides."""
 
     changes: pa.Table
     rows: pa.Table
@@ -41,13 +41,13 @@ class Part:
     answer: tuple[int, int, int]
 
 
-class World:
-    """The table as it is now, and the parts that change and ask it."""
+class Dataset:
+    """The current table, and the parts that change it and look it up."""
 
     def __init__(self, setting: Setting) -> None:
         self.random = np.random.default_rng(SEED)
         self.w = self.random.integers(0, 1_000_000, setting.rows(TABLE))
-        self.each = setting.rows(ROWS // EPOCHS)
+        self.part_rows = setting.rows(ROWS // EPOCHS)
         self.hour = 0
 
     def table(self, keys: np.ndarray | None = None) -> pa.Table:  # type: ignore[type-arg]
@@ -57,36 +57,36 @@ class World:
         return pa.table({"k": keys, "name": names, "w": self.w[keys], "since": _times(self.hour, len(keys), 0)})
 
     def part(self) -> Part:
-        """Change the table, and ask it."""
+        """Change the table and return the next part."""
         self.hour += 1
         keys = self.random.choice(len(self.w), round(len(self.w) * CHANGED), replace=False)
         self.w[keys] = self.random.integers(0, 1_000_000, len(keys))
-        asked = self.random.integers(0, len(self.w) + len(self.w) // 10, self.each)
-        values = self.random.integers(0, 100, self.each)
-        known = asked < len(self.w)
-        total = int((values[known] * self.w[asked[known]]).sum())
-        rows = pa.table({"k": asked, "v": values, "at": _times(self.hour, self.each, HOUR // 2)})
-        return Part(self.table(keys), rows, self.table(), (self.each, int((~known).sum()), total))
+        probes = self.random.integers(0, len(self.w) + len(self.w) // 10, self.part_rows)
+        values = self.random.integers(0, 100, self.part_rows)
+        present = probes < len(self.w)
+        total = int((values[present] * self.w[probes[present]]).sum())
+        rows = pa.table({"k": probes, "v": values, "at": _times(self.hour, self.part_rows, HOUR // 2)})
+        return Part(self.table(keys), rows, self.table(), (self.part_rows, int((~present).sum()), total))
 
 
 def run(setting: Setting) -> list[Figure]:
     """Measure four epochs of ours and four batches of theirs in turn."""
     if not setting.spark_allowed:
         return []
-    world = World(setting)
+    dataset = Dataset(setting)
     mine, theirs = [], []
-    with Side(setting, world) as side:
+    with OurApp(setting, dataset) as our_app:
         for number in range(1 + setting.runs(5, 3)):
-            parts = [world.part() for _ in range(EPOCHS)]
-            took = sum(side.epoch(part) for part in parts), _rival(setting, parts, checked=not number)
+            parts = [dataset.part() for _ in range(EPOCHS)]
+            took = sum(our_app.epoch(part) for part in parts), _rival(setting, parts, checked=not number)
             setting.say(f"{'run ' + str(number) if number else 'warm'}: ours {took[0]:.0f} ms, theirs {took[1]:.0f} ms")
             if number:
                 mine.append(took[0])
                 theirs.append(took[1])
     return [
-        beside(
+        compare_times(
             "join_stream_table",
-            what=f"{EPOCHS} epochs of {world.each:,} rows against a table of {len(world.w):,}: theirs over ours",
+            what=f"{EPOCHS} epochs of {dataset.part_rows:,} rows, a table of {len(dataset.w):,}: theirs over ours",
             rival="Spark, foreachBatch: the batch joined with the table, loaded from Parquet each time",
             must=">= 2",
             ours=mine,
@@ -96,30 +96,30 @@ def run(setting: Setting) -> list[Figure]:
     ]
 
 
-class Side(Stepped):
-    """Our app on Spark, its table filled, and a sink that adds up what comes out."""
+class OurApp(SteppedApp):
+    """Our app on Spark with its table filled, and a sink that adds up its output."""
 
     name = "sums"
 
-    def __init__(self, setting: Setting, world: World) -> None:
+    def __init__(self, setting: Setting, dataset: Dataset) -> None:
         super().__init__(setting, "lookup")
         self.got = (0, 0, 0)
         table = self.table("table", RIGHT, key="k", event_time="since", partitions=2)
         rows = self.app.stream("rows", LEFT, event_time="at", partitions=2)
         rows.join(table.drop("since"), on="k", how="left").to(self)
         self.log.create_topic("rows", LEFT, event_time="at", partitions=2)
-        every = world.table()
-        self.fill("table", len(every), lambda first, last: every.slice(first, last - first))
+        all_rows = dataset.table()
+        self.fill("table", len(all_rows), lambda first, last: all_rows.slice(first, last - first))
         self.start()
 
     def write(self, epoch: int, rows: pa.Table) -> None:  # noqa: ARG002 -- what a sink is given
-        """Take an epoch's rows."""
-        found = pc.sum(pc.multiply(rows.column("v"), rows.column("w"))).as_py() or 0
+        """Receive the rows of an epoch."""
+        total = pc.sum(pc.multiply(rows.column("v"), rows.column("w"))).as_py() or 0
         alone = rows.column("w").null_count
-        self.got = (self.got[0] + rows.num_rows, self.got[1] + alone, self.got[2] + found)
+        self.got = (self.got[0] + rows.num_rows, self.got[1] + alone, self.got[2] + total)
 
     def epoch(self, part: Part) -> float:
-        """Let the app take in the changes and the rows, and return its milliseconds by Spark's own account."""
+        """Feed the changes and the rows; return the milliseconds that Spark reports."""
         self.got = (0, 0, 0)
         half = part.rows.num_rows // 2
         rows = [("rows", part.rows.slice(0, half), 0), ("rows", part.rows.slice(half), 1)]
@@ -129,32 +129,32 @@ class Side(Stepped):
 
 
 def _rival(setting: Setting, parts: Sequence[Part], *, checked: bool) -> float:
-    """Run Spark's query over the parts, a batch each, and return its milliseconds by its own account."""
+    """Run Spark's query over the parts, a batch each; return the milliseconds that it reports."""
     folder = setting.fresh("parts")
     for number, part in enumerate(parts):
         write_parquet(folder / f"table{number}", part.table, files=2)
         write_parquet(folder / "rows", part.rows, files=1, number=number)
     spark, answers = setting.rival({}), []
 
-    def joined(batch: Any, number: int) -> None:
+    def join_batch(batch: Any, number: int) -> None:
         table = spark.read.parquet(str(folder / f"table{number}")).drop("since")
-        made = batch.join(table, "k", "left")
+        joined = batch.join(table, "k", "left")
         if checked:
-            row = made.selectExpr("count(*)", "count(*) - count(w)", "sum(v * w)").first()
+            row = joined.selectExpr("count(*)", "count(*) - count(w)", "sum(v * w)").first()
             answers.append(tuple(row))
         else:
-            drop(made)
+            drop(joined)
 
     read = spark.readStream.schema(LEFT).option("maxFilesPerTrigger", 1).parquet(str(folder / "rows"))
-    writer = read.writeStream.foreachBatch(joined).option("checkpointLocation", str(setting.fresh("checkpoint")))
+    writer = read.writeStream.foreachBatch(join_batch).option("checkpointLocation", str(setting.fresh("checkpoint")))
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
-    batches = [each for each in query.recentProgress if each["numInputRows"]]
+    batches = [batch for batch in query.recentProgress if batch["numInputRows"]]
     same("batches of the rival", len(batches), len(parts))
     if checked:
         same("the rival's join", answers, [part.answer for part in parts])
     shutil.rmtree(folder, ignore_errors=True)
-    return float(sum(each["durationMs"]["triggerExecution"] for each in batches))
+    return float(sum(batch["durationMs"]["triggerExecution"] for batch in batches))
 
 
 def _times(hour: int, count: int, after: int) -> pa.Array:

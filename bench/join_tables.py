@@ -1,8 +1,8 @@
 """`join_tables`: orders with their buyers, 1 M x 1 M, by a foreign key; a hundredth of each side changes an epoch.
 
-Expected: an eighth of the time in which Spark joins both anew. An epoch looks up the 10 000 orders and 10 000 buyers
-that change, and those that they meet: some 20 000 pairs go, and as many come; a recomputation reads and joins all. One
-order in ten that changes gets another buyer. The rival is given its input for nothing: Parquet of both tables.
+Expected: an eighth of the time in which Spark joins both again. An epoch looks up the 10 000 orders and 10 000 buyers
+that change, and their matches: some 20 000 pairs are withdrawn and as many inserted; a recomputation reads and joins
+all. One changed order in ten gets another buyer. Writing the rival's input, Parquet of both tables, is not timed.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from bench.anew import in_turn, warm, write_parquet
-from bench.fed import Fed
-from bench.figure import Figure, beside, same
+from bench.fed_app import FedApp
+from bench.figure import Figure, compare_times, same
+from bench.recompute import in_turn, warm, write_parquet
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,21 +32,21 @@ def run(setting: Setting) -> list[Figure]:
     """Measure epochs and recomputations in turn."""
     if not setting.spark_allowed:
         return []
-    world = World(setting.rows(ROWS))
-    with Side(setting, world) as side:
+    dataset = Dataset(setting.rows(ROWS))
+    with OurApp(setting, dataset) as our_app:
         for _ in range(WARM):
-            side.epoch()
-        side.check()
-        anew = partial(_joined, setting, _written(setting, world))
-        _agree(world, anew())
-        warm(setting, anew)
-        mine, theirs = in_turn(setting, side.epoch, anew)
-        side.check()
+            our_app.epoch()
+        our_app.check()
+        recomputation = partial(_joined, setting, _written(setting, dataset))
+        _agree(dataset, recomputation())
+        warm(setting, recomputation)
+        mine, theirs = in_turn(setting, our_app.epoch, recomputation)
+        our_app.check()
     return [
-        beside(
+        compare_times(
             "join_tables",
-            what=f"{world.churn:,} changes of each side of {world.rows:,} x {world.rows:,} rows: theirs over ours",
-            rival="Spark joins both tables anew, from Parquet",
+            what=f"{dataset.churn:,} changes a side of {dataset.rows:,} x {dataset.rows:,} rows: theirs over ours",
+            rival="Spark joins both tables again, from Parquet",
             must=">= 8",
             ours=mine,
             theirs=theirs,
@@ -55,8 +55,8 @@ def run(setting: Setting) -> list[Figure]:
     ]
 
 
-class World:
-    """Orders and buyers as they are now."""
+class Dataset:
+    """The current orders and buyers."""
 
     def __init__(self, rows: int) -> None:
         self.random = np.random.default_rng(SEED)
@@ -72,7 +72,7 @@ class World:
         return pa.table({"buyer_id": ids, "city": self.city[ids]})
 
     def part(self, name: str, first: int, last: int) -> pa.Table:
-        """Return the rows of a table from one number up to another."""
+        """Return the rows of a table with numbers from `first` up to `last`."""
         return self.tables(name, np.arange(first, last))
 
     def change(self) -> dict[str, pa.Table]:
@@ -90,24 +90,24 @@ class World:
         return self.rows, int((self.amount * (self.city[self.buyer] % 7)).sum())
 
 
-class Side(Fed):
-    """Our app on Spark, filled, and a sink that adds up the pairs that come and go."""
+class OurApp(FedApp):
+    """Our app on Spark with its tables filled, and a sink that adds up inserted and withdrawn pairs."""
 
     name = "pairs"
 
-    def __init__(self, setting: Setting, world: World) -> None:
+    def __init__(self, setting: Setting, dataset: Dataset) -> None:
         super().__init__(setting, "join")
-        self.world = world
+        self.dataset = dataset
         self.epochs: list[int] = []
         self.pairs = self.sum = 0
         tables = [self.table(name, SCHEMAS[name], key=KEYS[name], partitions=1) for name in SCHEMAS]
         tables[0].join(tables[1], on={"buyer": "buyer_id"}).to(self)
         for name in SCHEMAS:
-            self.fill(name, world.rows, partial(world.part, name))
+            self.fill(name, dataset.rows, partial(dataset.part, name))
         self.start()
 
     def write(self, epoch: int, rows: pa.Table) -> None:
-        """Take an epoch's pairs."""
+        """Receive the pairs of an epoch."""
         self.epochs.append(epoch)
         weight = rows.column("_weight").to_numpy().astype(np.int64)
         self.pairs += int(weight.sum())
@@ -115,29 +115,29 @@ class Side(Fed):
         self.sum += int((weight * amount * (city % 7)).sum())
 
     def epoch(self) -> float:
-        """Let the app take in the next changes of both sides and return the milliseconds by Spark's own account.
+        """Feed the next changes of both sides; return the milliseconds that Spark reports.
 
-        They may come in two epochs: then it took both.
+        The changes may arrive in two epochs: then both count.
         """
-        return self.took(self.feed(self, self.world.change()))
+        return self.took(self.feed(self, self.dataset.change()))
 
     def check(self) -> None:
-        """Hold the pairs against the tables."""
-        same("pairs and their sum", (self.pairs, self.sum), self.world.answer)
+        """Check the pairs against the tables."""
+        same("pairs and their sum", (self.pairs, self.sum), self.dataset.answer)
 
 
-def _written(setting: Setting, world: World) -> Path:
+def _written(setting: Setting, dataset: Dataset) -> Path:
     """Write both tables as Parquet, as many files as there are cores."""
     folder = setting.fresh("state")
     for name in SCHEMAS:
-        write_parquet(folder / name, world.part(name, 0, world.rows), files=2)
+        write_parquet(folder / name, dataset.part(name, 0, dataset.rows), files=2)
     return folder
 
 
-def _agree(world: World, frame: Any) -> None:
+def _agree(dataset: Dataset, frame: Any) -> None:
     """Compare the rival's answer."""
     answer = frame.selectExpr("count(*)", "sum(amount * (city % 7))").first()
-    same("Spark's pairs and their sum", tuple(answer), world.answer)
+    same("Spark's pairs and their sum", tuple(answer), dataset.answer)
 
 
 def _joined(setting: Setting, folder: Path) -> Any:

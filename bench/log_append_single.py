@@ -1,7 +1,7 @@
 """`log_append_single`: one record at a time, acknowledged after fsync, costs a fraction of an fsync.
 
-Expected: the producer gathers what 8 threads send while it waits for the disk, so its pace follows the processor
-and not the disk; SQLite pays an fsync for each row. The slower the disk, the greater the ratio.
+Expected: the producer gathers what 8 threads send while it waits for the disk, so its speed depends on the processor
+and not on the disk; SQLite pays an fsync for each row. The slower the disk, the greater the ratio.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _ours(path: Path, rows: int) -> float:
 
 
 def _sender(producer: Any, number: int, rows: int) -> None:
-    """Send rows with at most `WINDOW` unacknowledged, and take every answer."""
+    """Send rows with at most `WINDOW` unacknowledged, and await every answer."""
     waiting: deque[Future[int]] = deque()
     send = producer.send
     for at in range(number * rows, (number + 1) * rows):

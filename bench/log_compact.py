@@ -1,8 +1,8 @@
 """`log_compact`: compacting a topic costs at most twice what DuckDB needs to compute the last row of each key.
 
-Expected: both read everything once or twice, group 10 M keys and write a tenth. We also check and make checksums, keep
-order and offsets, and sync what we write; DuckDB unpacks and packs Parquet. Each side works in a process of its own, so
-that its memory is its own; the time is that of the work, without starting. DuckDB gets the faster of two queries.
+Expected: both read everything once or twice, group 10 M keys and write a tenth. We also check and write checksums, keep
+order and offsets, and sync what we write; DuckDB decodes and encodes Parquet. Each side runs in its own process, so
+that its memory can be measured; process start is not timed. DuckDB gets the faster of two queries.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ QUERIES = {
 }
 
 
-class Taken(NamedTuple):
-    """What one side needed: seconds, and the most memory that its process had, in MB."""
+class Usage(NamedTuple):
+    """What one side used: seconds, and the peak memory of its process in MB."""
 
     seconds: float
     memory: float
@@ -53,24 +53,24 @@ def run(setting: Setting) -> list[Figure]:
     took = []
     for number in range(runs):
         mine, theirs = setting.fresh("mine"), setting.fresh("theirs")
-        _linked(source, mine)
-        sides: list[Callable[[], Taken]] = [
+        _link(source, mine)
+        sides: list[Callable[[], Usage]] = [
             lambda mine=mine: _apart(_ours, mine),  # type: ignore[misc]
             lambda theirs=theirs: _apart(_theirs, parquet, theirs, query),  # type: ignore[misc]
         ]
         order = (0, 1) if number % 2 == 0 else (1, 0)
-        made = {side: sides[side]() for side in order}
-        took.append((made[0], made[1]))
+        usage = {side: sides[side]() for side in order}
+        took.append((usage[0], usage[1]))
         setting.say(
-            f"run {number}: {made[0].seconds:.2f} s in {made[0].memory:.0f} MB, "
-            f"DuckDB ({query}) {made[1].seconds:.2f} s in {made[1].memory:.0f} MB"
+            f"run {number}: {usage[0].seconds:.2f} s in {usage[0].memory:.0f} MB, "
+            f"DuckDB ({query}) {usage[1].seconds:.2f} s in {usage[1].memory:.0f} MB"
         )
         if number == 0:
             _compare(mine, theirs)
     return _figures(took, runs, f"{records:,} records, {keys:,} keys")
 
 
-def _figures(took: list[tuple[Taken, Taken]], runs: int, size: str) -> list[Figure]:
+def _figures(took: list[tuple[Usage, Usage]], runs: int, size: str) -> list[Figure]:
     ratio, spread = paired([theirs.seconds for _, theirs in took], [ours.seconds for ours, _ in took])
     ours, theirs = (sorted(pair[side].seconds for pair in took)[runs // 2] for side in (0, 1))
     memory = max(ours.memory for ours, _ in took)
@@ -86,9 +86,9 @@ def _figures(took: list[tuple[Taken, Taken]], runs: int, size: str) -> list[Figu
         unit="s",
         runs=runs,
     )
-    room = Figure(
+    memory_figure = Figure(
         bench="log_compact",
-        what=f"compaction of {size}, the most memory of its process",
+        what=f"compaction of {size}, peak memory of its process",
         rival=f"{LIMIT} MB",
         ratio=memory / LIMIT,
         must="<= 1",
@@ -97,7 +97,7 @@ def _figures(took: list[tuple[Taken, Taken]], runs: int, size: str) -> list[Figu
         unit="MB",
         runs=runs,
     )
-    return [speed, room]
+    return [speed, memory_figure]
 
 
 # ---- the rows --------------------------------------------------------------------------------------------
@@ -124,19 +124,19 @@ def _fill(source: Path, parquet: Path, records: int, keys: int) -> None:
         for table in _rows(records, keys):
             topic.append(table)
             writer.write_table(table)
-    os.sync()  # so that what was just written does not wait in the way of what is synced later
+    os.sync()  # so that later syncs do not wait for what was just written
 
 
-def _linked(source: Path, target: Path) -> None:
-    """Make a log of the same segments; only small files are copied, as segments never change once they are closed."""
+def _link(source: Path, target: Path) -> None:
+    """Link a log of the same segments; only small files are copied, since closed segments never change."""
     for path in source.rglob("*"):
-        made = target / path.relative_to(source)
+        copy = target / path.relative_to(source)
         if path.is_dir():
-            made.mkdir(parents=True, exist_ok=True)
+            copy.mkdir(parents=True, exist_ok=True)
         elif path.suffix == ".segment":
-            os.link(path, made)
+            os.link(path, copy)
         else:
-            made.write_bytes(path.read_bytes())
+            copy.write_bytes(path.read_bytes())
 
 
 def _compare(mine: Path, theirs: Path) -> None:
@@ -154,21 +154,21 @@ def _compare(mine: Path, theirs: Path) -> None:
 # ---- the sides -------------------------------------------------------------------------------------------
 
 
-def _apart(side: Callable[..., Taken], *arguments: object) -> Taken:
-    """Run a side in a new process."""
+def _apart(side: Callable[..., Usage], *arguments: object) -> Usage:
+    """Run one side in a new process."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(side, *arguments).result()
 
 
-def _ours(path: Path) -> Taken:
+def _ours(path: Path) -> Usage:
     with Log(path) as log:
         topic = log.topic("a")
         began = time.perf_counter()
         topic.compact()
-        return Taken(time.perf_counter() - began, _memory())
+        return Usage(time.perf_counter() - began, _memory())
 
 
-def _theirs(parquet: Path, target: Path, query: str) -> Taken:
+def _theirs(parquet: Path, target: Path, query: str) -> Usage:
     import duckdb
 
     target.mkdir()
@@ -177,10 +177,10 @@ def _theirs(parquet: Path, target: Path, query: str) -> Taken:
         connection.execute(f"CREATE VIEW records AS FROM '{parquet}/rows.parquet'")
         began = time.perf_counter()
         connection.execute(f"COPY ({QUERIES[query]}) TO '{target}/last.parquet'")
-        return Taken(time.perf_counter() - began, _memory())
+        return Usage(time.perf_counter() - began, _memory())
 
 
 def _memory() -> float:
-    """Return the most memory that this process had, in MB; of it alone, which `getrusage` does not say."""
+    """Return the peak memory of this process in MB; `getrusage` does not report this process alone."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.partition("VmHWM:")[2].split()[0]) / 1000

@@ -1,8 +1,8 @@
 """`log_read`: reading a topic into Arrow costs about what reading the same batches from an Arrow file costs.
 
-Expected: both map a file and hand out views. We also find the frames, and add three system columns; that each batch was
-checked when it was read first does not count here, and is told. Log and file are open; opening the file is a figure
-beside it.
+Expected: both map a file and return views. We also find the frames and add three system columns. The first read, which
+checks every batch, is not in the figure; its time is printed. Log and file are open; a second figure opens the file for
+each read.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _batch(number: int) -> pa.Table:
 
 
 def _write(topic: Topic, path: Path) -> None:
-    """Write the batches as the log keeps them to an Arrow file."""
+    """Write the batches of the log to an Arrow file."""
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, topic.schema) as writer:
         for batch in topic.batches(0, 0, topic.end_offsets()[0]):
             writer.write_batch(batch)

@@ -1,8 +1,8 @@
-"""`log_replay_spark`: a topic read whole into plain Spark, as rows, against Parquet files of the same rows.
+"""`log_replay_spark`: a whole topic read into plain Spark, as rows, against Parquet files of the same rows.
 
-Expected: as fast as Spark's own Parquet source or faster. Both are columns until Spark makes rows of them. Parquet is
-smaller and has to be decoded, inside the JVM; the log is mapped and handed over as it is, through a Python process and
-a socket. So records of ids and texts, which Parquet packs badly, should favour the log, and a few numbers, which it
+Expected: as fast as Spark's own Parquet source or faster. Both are columns until Spark converts them to rows. Parquet
+is smaller and is decoded inside the JVM; the log is mapped and passed on undecoded, through a Python process and a
+socket. So records of ids and texts, which Parquet packs badly, should favour the log, and a few numbers, which it
 packs well, should favour Parquet: both shapes are measured, each consumed by a sink that drops rows and by an aggregate
 over every column.
 """
@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import headrace as hr
-from bench.anew import drop
 from bench.figure import Figure, paired, same
+from bench.recompute import drop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ _WORDS = ("river", "mill", "wheel", "stone", "grain", "bread", "water", "head", 
 
 @dataclass(frozen=True)
 class Shape:
-    """Rows of one kind: their schema, how many at full scale, and an aggregate that needs every column."""
+    """A kind of rows: schema, number at full scale, and an aggregate that needs every column."""
 
     name: str
     schema: str
@@ -124,13 +124,13 @@ def _table(shape: Shape, rows: int) -> pa.Table:
     if "search_id" not in _names(shape):
         return pa.table({"k": random.integers(0, 10_000, rows), "v": random.integers(0, 100, rows), "at": at})
     words = pa.array(_WORDS)
-    said = [words.take(pa.array(random.integers(0, len(words), rows))) for _ in range(4)]
+    words_of_rows = [words.take(pa.array(random.integers(0, len(words), rows))) for _ in range(4)]
     users = pa.array(random.integers(0, 100_000, rows)).cast(pa.string())
     return pa.table(
         {
             "search_id": pa.array(random.integers(0, 1 << 62, rows)).cast(pa.string()),
             "user": pc.binary_join_element_wise("user-", users, ""),
-            "query": pc.binary_join_element_wise(*said, " "),
+            "query": pc.binary_join_element_wise(*words_of_rows, " "),
             "price": random.random(rows) * 100,
             "shown": pa.array(random.integers(0, 50, rows), pa.int32()),
             "at": at,

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import headrace as hr
-from bench.progress import Took, processing
+from bench.progress import Timing, processing
 from bench.rows import OUT_OF_ORDER, SCHEMA, TOPIC
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 AGGREGATES = {"n": "count(*)", "total": "sum(v)"}
 
 
-def catch_up(setting: Setting, rows: Rows, window: hr.Window, sink: Sums, *, emit: Emit = "changes") -> Took:
+def catch_up(setting: Setting, rows: Rows, window: hr.Window, sink: Sums, *, emit: Emit = "changes") -> Timing:
     """Count and sum by key and window, on a new storage, until all rows of the topic are processed."""
     return process(setting, rows, sink, lambda s: s.group_by("k").window(window, emit=emit).agg(**AGGREGATES))
 
 
-def process(setting: Setting, rows: Rows, sink: Sums, steps: Callable[[Stream], Stream | Table]) -> Took:
+def process(setting: Setting, rows: Rows, sink: Sums, steps: Callable[[Stream], Stream | Table]) -> Timing:
     """Run an app of these steps over the rows, on a new storage, until all rows of the topic are processed."""
     storage = setting.fresh("ours")
     app = hr.App("bench", storage=storage, topics=f"log:{rows.log}", shards=2)
@@ -37,19 +37,19 @@ def process(setting: Setting, rows: Rows, sink: Sums, steps: Callable[[Stream], 
     return caught_up(setting, app, storage)
 
 
-def caught_up(setting: Setting, app: hr.App, storage: Path) -> Took:
-    """Run an app until all rows of its topics are processed; its storage goes."""
+def caught_up(setting: Setting, app: hr.App, storage: Path) -> Timing:
+    """Run an app until all rows of its topics are processed; its storage is removed."""
     began = time.perf_counter()
     running = app.start(setting.spark)
     try:
         running.await_caught_up(timeout=600)
-        whole = time.perf_counter() - began
+        total = time.perf_counter() - began
     finally:
         running.stop()
         shutil.rmtree(storage, ignore_errors=True)
-    return Took(whole, *processing(progress(running)))  # the last epoch is in it only once it has ended
+    return Timing(total, *processing(progress(running)))  # the last epoch is included only once the query has ended
 
 
 def progress(running: Running) -> list:  # type: ignore[type-arg]
-    """Return Spark's account of the app's epochs."""
-    return list(running._carrier.query.recentProgress)  # noqa: SLF001 -- the app has no public way to its query
+    """Return Spark's progress reports of the app's epochs."""
+    return list(running._carrier.query.recentProgress)  # noqa: SLF001 -- there is no public way to an app's query

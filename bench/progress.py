@@ -1,4 +1,4 @@
-"""How long a streaming query took, by its own account: the same reading of both sides."""
+"""How long a streaming query took, as it reports: both sides are read the same way."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Took:
-    """`whole`: from the call that starts the query until it has caught up. `processing`: see `processing`."""
+class Timing:
+    """`total`: seconds from the call that starts the query until it has caught up. `processing`: see `processing`."""
 
-    whole: float
+    total: float
     processing: float
     batches: int
 
     def __str__(self) -> str:
-        return f"{self.processing:.2f} s in {self.batches} batches ({self.whole:.2f} s with the query's start)"
+        return f"{self.processing:.2f} s in {self.batches} batches ({self.total:.2f} s with the query's start)"
 
 
 def processing(progress: Sequence[Any]) -> tuple[float, int]:
     """Return the seconds from the first batch's start to the last batch's end, and how many batches there were.
 
-    Batches without rows count as long as they did something: ours that close windows, Spark's that evict state.
+    Batches without rows count if they did something: ours close windows, Spark's evict state.
     """
     ran = [batch for batch in progress if "addBatch" in batch["durationMs"]]
     ends = [_start(batch) + batch["durationMs"]["triggerExecution"] / 1000 for batch in ran]
@@ -33,7 +33,7 @@ def processing(progress: Sequence[Any]) -> tuple[float, int]:
 
 
 def epochs_ms(progress: Sequence[Any], *, rows: int | None = None) -> list[float]:
-    """Return how long each batch took in milliseconds, planning and both logs included."""
+    """Return how many milliseconds each batch took, with planning and both logs."""
     return [
         float(batch["durationMs"]["triggerExecution"])
         for batch in progress

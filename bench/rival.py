@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench.figure import same
-from bench.progress import Took, processing
+from bench.progress import Timing, processing
 from bench.rows import SCHEMA
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ CHANGELOG = ROCKSDB | {f"{_STREAMING}stateStore.rocksdb.changelogCheckpointing.e
 
 @dataclass(frozen=True)
 class Way:
-    """A way to run it: how many files a batch, and with which settings."""
+    """A way to run the rival: how many files a batch, and which settings."""
 
     name: str
     files: int
@@ -42,38 +42,40 @@ WAYS = (
 """A batch is all rows, a half or a fifth. The smaller ones without changelog checkpoints were never the best."""
 
 
-def catch_up(setting: Setting, rows: Rows, way: Way, *, size: str, grace: str, groups: int) -> Took:
+def catch_up(setting: Setting, rows: Rows, way: Way, *, size: str, grace: str, groups: int) -> Timing:
     """Run the query on a new checkpoint until all files are processed."""
     query = _query(setting.rival(way.settings), rows, way, size=size, grace=grace)
     took, batches = process(setting, query, rows.rows, mode="update")
-    same("groups the rival holds", batches[-1]["stateOperators"][0]["numRowsTotal"], groups)
+    same("groups in the rival's state", batches[-1]["stateOperators"][0]["numRowsTotal"], groups)
     return took
 
 
-def process(setting: Setting, frame: Any, rows: int, *, mode: str) -> tuple[Took, list[Any]]:
-    """Run a streaming query over so many rows on a new checkpoint, to a noop sink; return its batches too."""
+def process(setting: Setting, frame: Any, rows: int, *, mode: str) -> tuple[Timing, list[Any]]:
+    """Run a streaming query over `rows` rows on a new checkpoint, to a noop sink; return its batches too."""
     checkpoint = setting.fresh("theirs")
     writer = frame.writeStream.format("noop").outputMode(mode)
     began = time.perf_counter()
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
-    whole = time.perf_counter() - began
+    total = time.perf_counter() - began
     batches = list(query.recentProgress)
     same("rows the rival read", sum(batch["numInputRows"] for batch in batches), rows)
     shutil.rmtree(checkpoint, ignore_errors=True)
-    return Took(whole, *processing(batches)), batches
+    return Timing(total, *processing(batches)), batches
 
 
 def updates(setting: Setting, rows: Rows, *, size: str, grace: str) -> Path:
-    """Run the query once with its updates kept as Parquet, for the comparison of the answers."""
-    return kept(setting, _query(setting.rival(WAYS[0].settings), rows, WAYS[0], size=size, grace=grace), mode="update")
+    """Run the query once and write its updates as Parquet, to compare the answers."""
+    return collect_output(
+        setting, _query(setting.rival(WAYS[0].settings), rows, WAYS[0], size=size, grace=grace), mode="update"
+    )
 
 
-def kept(setting: Setting, frame: Any, *, mode: str) -> Path:
-    """Run a streaming query over files once and return the folder with what it gave, by `batch`, as Parquet."""
+def collect_output(setting: Setting, frame: Any, *, mode: str) -> Path:
+    """Run a streaming query over files once; return a folder of Parquet with its output and a column `batch`."""
     from pyspark.sql import functions as f
 
-    folder, checkpoint = setting.fresh("kept"), setting.fresh("theirs")
+    folder, checkpoint = setting.fresh("output"), setting.fresh("theirs")
 
     def keep(batch: Any, number: int) -> None:
         batch.withColumn("batch", f.lit(number)).write.parquet(str(folder / str(number)))
@@ -84,7 +86,7 @@ def kept(setting: Setting, frame: Any, *, mode: str) -> Path:
 
 
 def read(setting: Setting, rows: Rows, way: Way) -> Any:
-    """Return the rows as a stream of the rival's."""
+    """Return the rows as a stream of the rival."""
     stream = setting.rival(way.settings).readStream.schema(SCHEMA).option("maxFilesPerTrigger", way.files)
     return stream.parquet(str(rows.parquet))
 

@@ -1,7 +1,7 @@
-"""`session`: session windows that close, where most of the work is to keep sessions that grow.
+"""`session`: session windows that close; most of the work is to keep the growing sessions.
 
-Expected: 5 times the speed of Spark's own `session_window` in append mode. Ours makes chunks of the rows before the
-exchange, and merges the chunks with the sessions that are open; Spark sorts the rows of each key with its sessions.
+Expected: 5 times the speed of Spark's own `session_window` in append mode. Ours combines rows into chunks before the
+exchange, and merges the chunks with the open sessions; Spark sorts the rows of each key with its sessions.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def _query(stream: Any) -> Any:
 
 
 def _truth(data: Rows) -> tuple[float, tuple[int, ...], tuple[int, ...]]:
-    """Return the seconds up to which there are rows, and the closed sessions of a plain batch query.
+    """Return the seconds that the rows span, and the checksums of the closed sessions from a plain batch query.
 
-    Our watermark is the least of the partitions' own and closes what ends before it. Spark's follows the latest row of
-    all, in whole milliseconds, and closes what ends with it too.
+    Our watermark is the least of the partitions' watermarks and closes what ends before it. Spark's follows the latest
+    row, in whole milliseconds, and also closes what ends at it.
     """
     with duckdb.connect() as con:
         source = f"(SELECT k, v, epoch_us(\"at\") AS t FROM '{data.parquet}/*.parquet')"

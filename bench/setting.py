@@ -1,4 +1,4 @@
-"""Where benches run: how large, in which folder, on which Spark session; and how they say what they are doing."""
+"""The setting of a run: scale, folder, Spark session, and progress messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Setting:
     _began: float = field(default_factory=time.perf_counter)
 
     def rows(self, full: int) -> int:
-        """Return how many rows stand for `full` ones here."""
+        """Return how many rows to use instead of `full`."""
         return max(1, round(full * self.scale))
 
     def runs(self, full: int, quick: int) -> int:
@@ -39,12 +39,12 @@ class Setting:
         return self.folder / f"{self._folders:04d}-{name}"
 
     def say(self, text: str) -> None:
-        """Tell who waits what is going on."""
+        """Print a progress message to standard error."""
         print(f"[{time.perf_counter() - self._began:6.1f} s] {text}", file=sys.stderr, flush=True)
 
     @property
     def spark(self) -> Any:
-        """The one session of the run, started when it is first asked for: both sides share its JVM and its cores."""
+        """The one session of the run, started at the first use: both sides share its JVM and its cores."""
         if self._spark is None:
             from headrace.engine.spark.session import session
 
@@ -57,11 +57,11 @@ class Setting:
         return self._spark
 
     def rival(self, settings: Mapping[str, str]) -> Any:
-        """Return a session of the rival's own, with its settings, in the same JVM."""
-        made = self.spark.newSession()
+        """Return a separate session for the rival, with its settings, in the same JVM."""
+        session = self.spark.newSession()
         for name, value in ({"spark.sql.shuffle.partitions": str(CORES)} | dict(settings)).items():
-            made.conf.set(name, value)
-        return made
+            session.conf.set(name, value)
+        return session
 
     def close(self) -> None:
         """Stop Spark."""

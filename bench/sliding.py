@@ -1,7 +1,7 @@
 """`sliding`: sliding windows of a minute, where each row ends one window and is in about twelve more.
 
-Expected: no bound is set; what a batch self-join computes once is kept up to date here, in less time. Spark meets all
-rows of a key with all ends of windows of the key; ours sorts the rows of a key once and slides two frames over them.
+Expected: no target; ours keeps up to date what the rival computes once, in less time. Spark joins all rows of a key
+with all window ends of the key; ours sorts the rows of a key once and slides two frames over them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import duckdb
 
 import headrace as hr
 from bench import ours, rows, sums
-from bench.anew import drop
-from bench.figure import Figure, beside, same
+from bench.figure import Figure, compare_times, same
+from bench.recompute import drop
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,7 @@ def run(setting: Setting) -> list[Figure]:
         mine.append(_ours(setting, data, sums.Sums()))
         theirs.append(_theirs(setting, data, None))
         setting.say(f"run {number + 1}: ours {mine[-1]:.2f} s, theirs {theirs[-1]:.2f} s")
-    figure = beside(
+    figure = compare_times(
         "sliding",
         what=f"{data.rows:,} rows, {KEYS:,} keys, sliding windows of a minute: time to catch up, theirs over ours",
         rival="a batch self-join in Spark over Parquet of the same rows, noop sink",
@@ -55,13 +55,13 @@ def run(setting: Setting) -> list[Figure]:
 def _agree(setting: Setting, data: Rows) -> None:
     """Compare both answers row by row; this is the warm-up of both sides too."""
     setting.say("comparing the answers, row by row")
-    kept, answer = sums.Kept(), setting.fresh("windows")
-    _ours(setting, data, kept)
+    deltas, answer = sums.KeptDeltas(), setting.fresh("windows")
+    _ours(setting, data, deltas)
     _theirs(setting, data, answer)
     with duckdb.connect() as con:
         con.execute("SET TimeZone = 'UTC'")
         windows = f"(SELECT k, epoch_us(window_start) AS w, n, total FROM '{answer}/*.parquet')"
-        same("our windows against Spark's", kept.fingerprint(), (*sums.fingerprint(con, windows), 0))
+        same("our windows against Spark's", deltas.fingerprint(), (*sums.fingerprint(con, windows), 0))
 
 
 def _ours(setting: Setting, data: Rows, sink: sums.Sums) -> float:

@@ -1,7 +1,7 @@
-"""`state_growth`: the cost of an epoch follows its delta, not the state that it meets.
+"""`state_growth`: the cost of an epoch depends on its delta, not on the size of the state.
 
 Expected: at most 1.3 times as long on a state ten times larger. Two storages are filled, then the same small deltas
-go to both in turn; a group is one of the state's, chosen evenly, so nothing is near anything.
+go to both in turn. The groups are chosen evenly from the state, so they are not close to each other.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench import ours, sums
-from bench.fed import Fed
+from bench.fed_app import FedApp
 from bench.figure import Figure, paired, same
 from headrace.base.time import SystemClock
 from headrace.engine.engine import Engine, Settings
@@ -32,29 +32,29 @@ SEED = 7
 
 def run(setting: Setting) -> list[Figure]:
     """Measure it in process and on Spark, from 200 k groups and from a million."""
-    made = []
+    figures = []
     for groups in (setting.rows(SMALL), setting.rows(LARGE)):
-        made.append(_measure(setting, groups, _InProcess))
+        figures.append(_measure(setting, groups, _InProcess))
         if setting.spark_allowed:
-            made.append(_measure(setting, groups, _OnSpark))
-    return made
+            figures.append(_measure(setting, groups, _OnSpark))
+    return figures
 
 
-def _measure(setting: Setting, groups: int, side: type[_Side]) -> Figure:
+def _measure(setting: Setting, groups: int, app_class: type[_GrowthApp]) -> Figure:
     epochs = setting.runs(40, 15)
-    setting.say(f"{side.called}: filling states of {groups:,} and {groups * 10:,} groups")
-    with side(setting, groups) as small, side(setting, groups * 10) as large:
+    setting.say(f"{app_class.label}: filling states of {groups:,} and {groups * 10:,} groups")
+    with app_class(setting, groups) as small, app_class(setting, groups * 10) as large:
         took = [(small.epoch(), large.epoch()) for _ in range(WARM + epochs)][WARM:]
         small.check(WARM + epochs)
         large.check(WARM + epochs)
-    less, more = ([pair[at] for pair in took] for at in (0, 1))
+    less, more = ([pair[position] for pair in took] for position in (0, 1))
     setting.say(
-        f"{side.called}: {statistics.median(less):.1f} ms, on ten times as much {statistics.median(more):.1f} ms"
+        f"{app_class.label}: {statistics.median(less):.1f} ms, on ten times as much {statistics.median(more):.1f} ms"
     )
     ratio, spread = paired(more, less)
     return Figure(
         bench="state_growth",
-        what=f"{side.called}: epoch of {DELTA} rows on {groups * 10:,} groups",
+        what=f"{app_class.label}: epoch of {DELTA} rows on {groups * 10:,} groups",
         rival=f"itself on {groups:,} groups",
         ratio=ratio,
         spread=spread,
@@ -66,10 +66,10 @@ def _measure(setting: Setting, groups: int, side: type[_Side]) -> Figure:
     )
 
 
-class _Side(Fed):
-    """A storage with a state of so many groups, each of one row."""
+class _GrowthApp(FedApp):
+    """An app whose state has `groups` groups, each of one row."""
 
-    called = ""
+    label = ""
 
     def __init__(self, setting: Setting, groups: int) -> None:
         super().__init__(setting, "growth")
@@ -86,20 +86,20 @@ class _Side(Fed):
         raise NotImplementedError
 
     def delta(self) -> pa.Table:
-        """Return rows of groups that the state has."""
+        """Return rows of groups that are in the state."""
         return _table(self.random.integers(0, self.groups, DELTA))
 
     def check(self, epochs: int) -> None:
-        """Hold what came out against what went in."""
+        """Check the output against the input."""
         same("groups", self.sink.rows, self.groups)
         same("rows counted", self.sink.n, self.groups + epochs * DELTA)
 
 
-class _InProcess(_Side):
-    called = "in process"
+class _InProcess(_GrowthApp):
+    label = "in process"
 
     def start(self) -> None:
-        """Work in this process; the log is the engine's from now on."""
+        """Run in this process; the engine opens the log itself."""
         self.log.close()
         settings = Settings(storage=self.storage, topics=None, shards=2, clock=SystemClock())
         self.engine = Engine(self.app.plan(), settings)
@@ -108,7 +108,7 @@ class _InProcess(_Side):
             self.carrier.step()
 
     def stop(self) -> None:
-        """Let go of the engine."""
+        """Close the engine."""
         self.carrier.close()
         self.engine.close()
 
@@ -119,13 +119,13 @@ class _InProcess(_Side):
         return (time.perf_counter() - began) * 1000
 
 
-class _OnSpark(_Side):
-    called = "on Spark"
+class _OnSpark(_GrowthApp):
+    label = "on Spark"
 
     def epoch(self) -> float:
-        """Take the time from Spark's account of the batch, as `tiny_epoch` does."""
-        (made,) = self.feed(self.sink, {"rows": self.delta()})
-        return self.took([made])
+        """Return the time that Spark reports for the batch, as in `tiny_epoch`."""
+        (epoch,) = self.feed(self.sink, {"rows": self.delta()})
+        return self.took([epoch])
 
 
 def _table(keys: np.ndarray) -> pa.Table:  # type: ignore[type-arg]

@@ -1,10 +1,10 @@
-"""An app on Spark that is given its input part by part, none of it before all is there."""
+"""An app on Spark whose epochs begin only when all their input is appended."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.fed import Fed
+from bench.fed_app import FedApp
 from headrace.engine.spark.source import Gate
 
 if TYPE_CHECKING:
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Stepped(Fed):
-    """An app whose epochs wait until their rows are there."""
+class SteppedApp(FedApp):
+    """An app whose epochs wait until all their rows are appended."""
 
     def step(self, parts: Sequence[tuple[str, pa.Table, int | None]]) -> float:
         """Append rows (topic, rows, partition), wait until the app has caught up, and return its milliseconds.
 
-        No epoch begins before all is there. All that follow count: also those without rows, in which steps meet their
-        watermarks.
+        No epoch begins before all rows are appended. All epochs that follow count, also those without rows, in which
+        steps only receive their watermarks.
         """
         before = self._last()
         self._gate(Gate(until=before))
@@ -31,7 +31,7 @@ class Stepped(Fed):
         return self.took(range(before + 1, self._last() + 1))
 
     def _gate(self, gate: Gate) -> None:
-        gate.write(self.running._engine.storage)  # noqa: SLF001 -- the app has no public way to hold it back
+        gate.write(self.running._engine.storage)  # noqa: SLF001 -- there is no public way to hold an app back
 
     def _last(self) -> int:
         epoch = self.running.status()["epoch"]

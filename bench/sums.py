@@ -1,4 +1,4 @@
-"""A sink that keeps nothing but checksums, and the same checksums from other sources of the same answer."""
+"""A sink that keeps only checksums, and the same checksums of other copies of the answer."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 @dataclass
 class Sums:
-    """Sums what a table's deltas come to: rows, `n` and `total`, each by weight. The counterpart of a noop sink."""
+    """Adds up the deltas of a table: rows, `n` and `total`, each by weight. Our counterpart of a noop sink."""
 
     name: str = "sums"
-    came: int = 0
+    rows_out: int = 0
     rows: int = 0
     n: int = 0
     total: int = 0
     epochs: list[int] = field(default_factory=list)
 
     def write(self, epoch: int, rows: pa.Table) -> None:
-        """Take an epoch's delta."""
+        """Receive the delta of an epoch."""
         self.epochs.append(epoch)
         weight = rows.column("_weight").cast(pa.int64())
-        self.came += rows.num_rows
+        self.rows_out += rows.num_rows
         self.rows += pc.sum(weight).as_py() or 0
         self.n += pc.sum(pc.multiply(rows.column("n"), weight)).as_py() or 0
         self.total += pc.sum(pc.multiply(rows.column("total"), weight)).as_py() or 0
@@ -40,18 +40,18 @@ class Sums:
 
 
 @dataclass
-class Kept(Sums):
-    """Keeps the deltas too, for one full comparison."""
+class KeptDeltas(Sums):
+    """Also keeps the deltas, for one full comparison."""
 
     deltas: list[pa.Table] = field(default_factory=list)
 
     def write(self, epoch: int, rows: pa.Table) -> None:
-        """Take an epoch's delta."""
+        """Receive the delta of an epoch."""
         super().write(epoch, rows)
         self.deltas.append(rows)
 
     def fingerprint(self, *, at: str = "epoch_us(window_start)") -> tuple[int, ...]:
-        """Return a checksum over every row of what the deltas add up to; `at` is SQL for the time of a row."""
+        """Return a checksum over every row of the sum of the deltas; `at` is SQL for the time of a row."""
         deltas = pa.concat_tables(self.deltas)
         with duckdb.connect() as con:
             con.execute("SET TimeZone = 'UTC'")
@@ -63,7 +63,7 @@ class Kept(Sums):
 
 
 def of_updates(folder: Path) -> tuple[int, ...]:
-    """Return the same checksum of Spark's updates in Parquet: of each group the last batch's row counts."""
+    """Return the same checksum of Spark's updates in Parquet: the row of a group's last batch counts."""
     with duckdb.connect() as con:
         con.execute("SET TimeZone = 'UTC'")
         last = (
@@ -85,14 +85,14 @@ def of_rows(parquet: Path, *, size: int) -> tuple[int, ...]:
 
 
 def of_rows_given(folder: Path, *, at: str) -> tuple[int, ...]:
-    """Return the same checksum of rows in Parquet that were given once each."""
+    """Return the same checksum of final rows in Parquet."""
     with duckdb.connect() as con:
         con.execute("SET TimeZone = 'UTC'")
         return (*fingerprint(con, f"(SELECT k, {at} AS w, n, total FROM '{folder}/**/*.parquet')"), 0)
 
 
 def fingerprint(con: duckdb.DuckDBPyConnection, source: str) -> tuple[int, ...]:
-    """Return how many rows (k, w, n, total) a relation has, its sums, and a checksum that no order changes."""
+    """Return the number of rows (k, w, n, total) of a relation, its sums, and a checksum that ignores order."""
     row = "hash(k::BIGINT, w::BIGINT, n::BIGINT, total::BIGINT)"
     found = con.execute(f"SELECT count(*), sum(n), sum(total), bit_xor({row}) FROM {source}").fetchall()
     return tuple(int(value) for value in found[0])

@@ -1,8 +1,8 @@
-"""`table_churn`: a table of 20 M rows changes by a thousandth; what that does to an aggregate over 100 k groups.
+"""`table_churn`: a thousandth of a table of 20 M rows changes, and with it an aggregate over 100 k groups.
 
-Expected: a tenth of the time in which Spark computes the aggregate anew. An epoch looks 20 000 keys up, and changes the
-18 000 or so groups that their rows were and are in; a recomputation reads all rows. The rival is given its input for
-nothing: Parquet of the state, written beforehand, two columns, as many files as it likes best.
+Expected: a tenth of the time in which Spark recomputes the aggregate. An epoch looks up 20 000 keys, and changes the
+18 000 or so groups that their rows were and are in; a recomputation reads all rows. Writing the rival's input is not
+timed: Parquet of the state, two columns, in the number of files that is fastest.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bench.anew import computed_ms, in_turn, write_parquet
-from bench.figure import Figure, beside, same
+from bench.figure import Figure, compare_times, same
 from bench.group_sums import AGGREGATES, GroupSums
-from bench.tables import Rows, Side
+from bench.recompute import computed_ms, in_turn, write_parquet
+from bench.tables import Rows, TableApp
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,19 +32,19 @@ def run(setting: Setting) -> list[Figure]:
         return []
     rows = Rows(setting.rows(ROWS), setting.rows(GROUPS), moving=True)
     sink, churn = GroupSums(rows.groups), max(1, round(len(rows) * CHURN))
-    with Side(setting, rows, sink, lambda table: table.group_by("g").agg(**AGGREGATES)) as side:
+    with TableApp(setting, rows, sink, lambda table: table.group_by("g").agg(**AGGREGATES)) as our_app:
         for _ in range(WARM):
-            side.epoch(lambda: rows.update(churn))
+            our_app.epoch(lambda: rows.update(churn))
         sink.check(rows)
         parquet = _best(setting, rows)
-        epoch, anew = partial(side.epoch, lambda: rows.update(churn)), partial(_aggregate, setting, parquet)
-        mine, theirs = in_turn(setting, epoch, anew)
+        epoch, recomputation = partial(our_app.epoch, lambda: rows.update(churn)), partial(_aggregate, setting, parquet)
+        mine, theirs = in_turn(setting, epoch, recomputation)
         sink.check(rows)
     return [
-        beside(
+        compare_times(
             "table_churn",
             what=f"{churn:,} upserts into {len(rows):,} rows, an aggregate of {rows.groups:,} groups: theirs over ours",
-            rival=f"Spark computes the aggregate anew from Parquet, {parquet.name}",
+            rival=f"Spark recomputes the aggregate from Parquet, {parquet.name}",
             must=">= 10",
             ours=mine,
             theirs=theirs,
@@ -54,9 +54,9 @@ def run(setting: Setting) -> list[Figure]:
 
 
 def _best(setting: Setting, rows: Rows) -> Path:
-    """Write the state as Parquet and return what the rival reads fastest; the trials are its warm-up, too."""
+    """Write the state as Parquet and return the folder that the rival reads fastest; the trials warm it up."""
     table = rows.table().select(["g", "v"])
-    found = {}
+    by_time = {}
     for files in _FILES:
         folder = setting.fresh("state") / f"{files} files"
         write_parquet(folder, table, files=files)
@@ -64,8 +64,8 @@ def _best(setting: Setting, rows: Rows) -> Path:
         same(f"Spark's answer from {folder.name}", tuple(answer), (rows.groups, len(rows), int(rows.v.sum())))
         took = min(computed_ms(partial(_aggregate, setting, folder)) for _ in range(4))
         setting.say(f"trial: theirs, {folder.name}: {took:.0f} ms")
-        found[took] = folder
-    return found[min(found)]
+        by_time[took] = folder
+    return by_time[min(by_time)]
 
 
 def _aggregate(setting: Setting, parquet: Path) -> Any:

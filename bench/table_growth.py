@@ -1,7 +1,7 @@
 """`table_growth`: the same changes to a table ten times larger.
 
-Expected: at most 1.3 times the time. Two tables of as many groups each are filled, then both get as many upserts in
-turn: what is compared is the look at the state alone.
+Expected: at most 1.3 times the time. Two tables of as many groups each are filled, then both get the same number of
+upserts in turn: only the look-up in the state differs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bench.figure import Figure, paired
 from bench.group_sums import AGGREGATES, GroupSums
-from bench.tables import Rows, Side
+from bench.tables import Rows, TableApp
 
 if TYPE_CHECKING:
     from bench.setting import Setting
@@ -27,14 +27,14 @@ def run(setting: Setting) -> list[Figure]:
     groups, churn = setting.rows(GROUPS), setting.rows(CHURN)
     small, large = (Rows(setting.rows(ROWS) * times, groups, moving=True) for times in (1, 10))
     less, more = [], []
-    with _side(setting, small) as one, _side(setting, large) as ten:
+    with _table_app(setting, small) as small_app, _table_app(setting, large) as large_app:
         for number in range(WARM + setting.runs(25, 10)):
-            took = one.epoch(lambda: small.update(churn)), ten.epoch(lambda: large.update(churn))
+            took = small_app.epoch(lambda: small.update(churn)), large_app.epoch(lambda: large.update(churn))
             if number >= WARM:
                 less.append(took[0])
                 more.append(took[1])
-        one.sink.check(small)
-        ten.sink.check(large)
+        small_app.sink.check(small)
+        large_app.sink.check(large)
     ratio, spread = paired(more, less)
     return [
         Figure(
@@ -52,5 +52,5 @@ def run(setting: Setting) -> list[Figure]:
     ]
 
 
-def _side(setting: Setting, rows: Rows) -> Side[GroupSums]:
-    return Side(setting, rows, GroupSums(rows.groups), lambda table: table.group_by("g").agg(**AGGREGATES))
+def _table_app(setting: Setting, rows: Rows) -> TableApp[GroupSums]:
+    return TableApp(setting, rows, GroupSums(rows.groups), lambda table: table.group_by("g").agg(**AGGREGATES))

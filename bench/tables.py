@@ -1,7 +1,7 @@
-"""A table on Spark that is updated: filled from a topic, then changed row by row; what it holds is known here too.
+"""A table on Spark that is filled from a topic and then updated row by row, with a copy of its rows for checks.
 
-Rows have a number, a group and a value, and every group has equally many at first. An update gives a row another value
-and, one time in ten where groups may change, another group: then two groups change, not one.
+Rows have a number, a group and a value; at first all groups have the same size. An update gives a row another value
+and, where rows move, one time in ten another group: then two groups change.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from bench.fed import Fed, Sink
+from bench.fed_app import FedApp, Sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ _MOVED = 0.1
 
 
 class Rows:
-    """The rows as they are now: `g` and `v` by `id`."""
+    """The current rows: `g` and `v` by `id`."""
 
     def __init__(self, rows: int, groups: int, *, moving: bool) -> None:
         self.groups = groups
@@ -40,7 +40,7 @@ class Rows:
         return len(self.g)
 
     def update(self, count: int) -> pa.Table:
-        """Change so many rows, evenly chosen, and return them."""
+        """Change `count` rows, evenly chosen, and return them."""
         ids = self.random.choice(len(self), count, replace=False)
         self.v[ids] = self.random.integers(0, VALUES, count)
         if self.moving:
@@ -57,8 +57,8 @@ class Rows:
 S = TypeVar("S", bound=Sink)
 
 
-class Side(Fed, Generic[S]):
-    """An app on Spark over such a table, and the sink that it feeds."""
+class TableApp(FedApp, Generic[S]):
+    """An app on Spark over such a table, and its sink."""
 
     def __init__(self, setting: Setting, rows: Rows, sink: S, steps: Callable[[Table], Table]) -> None:
         super().__init__(setting, "table")
@@ -68,11 +68,11 @@ class Side(Fed, Generic[S]):
         self.start()
 
     def epoch(self, change: Callable[[], pa.Table]) -> float:
-        """Let the app take in changed rows in one epoch, and return its milliseconds by Spark's own account.
+        """Feed changed rows in one epoch; return the milliseconds that Spark reports.
 
-        An append to two partitions may be seen between them; what came in two epochs is no sample, and is done again.
+        An epoch may begin between the appends to two partitions. Two epochs are no valid sample: then it tries again.
         """
         while True:
-            made = self.feed(self.sink, {TOPIC: change()})
-            if len(made) == 1:
-                return self.took(made)
+            epochs = self.feed(self.sink, {TOPIC: change()})
+            if len(epochs) == 1:
+                return self.took(epochs)

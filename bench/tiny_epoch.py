@@ -1,10 +1,9 @@
 """`tiny_epoch`: what an epoch of 100 rows costs, one level on Spark.
 
 Expected: 0.7 of the time of Spark's own stateful aggregate as installed, and 1.4 of it when its checkpoint is written
-by our quiet files too (which no one has who has not got Headrace). Both sides are timed by the query's own account of
-a batch, from asking the source to the commit log. The rival makes its rows itself and gives them to a noop sink;
-ours reads them from a topic and publishes to a sink that sums. Epochs without rows, in which ours closes windows while
-nothing comes, are not counted.
+by our quiet files too (which only Headrace has). Both times are what the query reports for a batch, from asking the
+source to the commit log. The rival generates its rows itself and writes them to a noop sink; ours reads them from a
+topic and publishes to a sink that sums. Epochs without rows, in which ours closes windows, are not counted.
 """
 
 from __future__ import annotations
@@ -41,10 +40,14 @@ def run(setting: Setting) -> list[Figure]:
     epochs = setting.runs(50, 25)
     rounds: list[tuple[list[float], list[float], list[float]]] = []
     for number in range(setting.runs(5, 2) + 1):
-        made = (_ours(setting, epochs), _theirs(setting, epochs, quiet=False), _theirs(setting, epochs, quiet=True))
-        shown = ", ".join(f"{statistics.median(times):.0f} ms" for times in made)
-        setting.say(f"round {number}: ours, installed, quiet: {shown}{'' if number else ' (warm-up, thrown away)'}")
-        rounds += [made] if number else []
+        times_of_all = (
+            _ours(setting, epochs),
+            _theirs(setting, epochs, quiet=False),
+            _theirs(setting, epochs, quiet=True),
+        )
+        shown = ", ".join(f"{statistics.median(times):.0f} ms" for times in times_of_all)
+        setting.say(f"round {number}: ours, installed, quiet: {shown}{'' if number else ' (warm-up, not counted)'}")
+        rounds += [times_of_all] if number else []
     return [
         figure
         for rival, at, must in ((_INSTALLED, 1, "<= 0.7"), (_QUIET, 2, "<= 1.4"))
@@ -53,28 +56,28 @@ def run(setting: Setting) -> list[Figure]:
 
 
 def _figures(rival: str, must: str, mine: list[list[float]], theirs: list[list[float]]) -> list[Figure]:
-    """Return the figures of median and p99; the musts speak of the median."""
-    made = []
-    for what, measure, demanded in (
+    """Return the figures of median and p99; only the median has a target."""
+    figures = []
+    for what, measure, target in (
         ("median", statistics.median, must),
         ("p99", lambda times: percentile(times, 0.99), None),
     ):
         ratio, spread = paired([measure(times) for times in mine], [measure(times) for times in theirs])
-        made.append(
+        figures.append(
             Figure(
                 bench="tiny_epoch",
                 what=f"epoch of {ROWS} rows, {what}",
                 rival=rival,
                 ratio=ratio,
                 spread=spread,
-                must=demanded,
+                must=target,
                 ours=measure([time for times in mine for time in times]),
                 theirs=measure([time for times in theirs for time in times]),
                 unit="ms",
                 runs=sum(len(times) for times in mine),
             )
         )
-    return made
+    return figures
 
 
 # ---- ours -----------------------------------------------------------------------------------------------------
@@ -98,7 +101,7 @@ def _ours(setting: Setting, epochs: int) -> list[float]:
 
 
 def _rows(number: int) -> pa.Table:
-    """Return what the rival's source makes in its batch: a second of event time later each."""
+    """Return the rows that the rival's source generates in this batch; each batch is a second later."""
     values = range(number * ROWS, (number + 1) * ROWS)
     at = pa.array([number * SECOND] * ROWS, pa.timestamp("us", "UTC"))
     return pa.table({"k": [value % KEYS for value in values], "v": list(values), "at": at})
@@ -131,13 +134,13 @@ def _theirs(setting: Setting, epochs: int, *, quiet: bool) -> list[float]:
 
 
 def _until(spark: Any, query: Any, epochs: int) -> list[float]:
-    """Let a query that never waits run so many batches."""
+    """Let a query that never waits run for `epochs` batches."""
     until = time.monotonic() + 120
     try:
         while len(query.recentProgress) < epochs and time.monotonic() < until:
             time.sleep(0.05)
         return epochs_ms(query.recentProgress, rows=ROWS)
     finally:
-        spark.sparkContext.setLogLevel("OFF")  # a query that is stopped within a batch complains at length
+        spark.sparkContext.setLogLevel("OFF")  # a query stopped within a batch prints long traces
         query.stop()
         spark.sparkContext.setLogLevel("ERROR")

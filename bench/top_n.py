@@ -1,9 +1,9 @@
 """`top_n`: the 10 greatest rows of each of 100 k groups, of a table whose rows change.
 
-Expected: 20 times the speed of what Spark has for it, a Python function that keeps the rows of each group. Ours ranks
-all touched groups in one query; there a function is called for each group, and its state is read and written row by
-row. A row stays in its group: the rival could not take one out of the group that it was in. It gives the ten of each
-group that changed, ours what enters and leaves. Both are timed by Spark's account of a batch.
+Expected: 20 times the speed of Spark's own way, a Python function that keeps the rows of each group. Ours ranks all
+touched groups in one query; the rival calls a function for each group and reads and writes its state row by row. A row
+stays in its group, since the rival could not remove it from its old one. The rival emits the ten rows of each changed
+group, ours what enters and leaves. Both times are what Spark reports for a batch.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench import rival
-from bench.figure import Figure, beside, same
+from bench.figure import Figure, compare_times, same
 from bench.progress import epochs_ms
-from bench.tables import SCHEMA, Rows, Side
+from bench.tables import SCHEMA, Rows, TableApp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 ROWS, GROUPS, CHURN, N = 2_000_000, 100_000, 20_000, 10
 WARM = 3
 _CHECKED = 20
-"""The rival's answer is checked on this part of the groups: what it gives is kept, and that costs."""
+"""The rival's answer is checked on one in this many groups, since collecting its output is slow."""
 
 
 def run(setting: Setting) -> list[Figure]:
@@ -40,20 +40,23 @@ def run(setting: Setting) -> list[Figure]:
     if not setting.spark_allowed:
         return []
     groups, count = setting.rows(GROUPS), setting.rows(CHURN)
-    rows, sink = Rows(setting.rows(ROWS), groups, moving=False), Best(setting.rows(ROWS))
+    rows, sink = Rows(setting.rows(ROWS), groups, moving=False), TopRows(setting.rows(ROWS))
     _check_theirs(setting, groups // _CHECKED or 1)
     mine, theirs = [], []
-    with _Theirs(setting, rows) as rank, Side(setting, rows, sink, lambda t: t.group_by("g").top(N, "v")) as side:
+    with (
+        _Theirs(setting, rows) as rank,
+        TableApp(setting, rows, sink, lambda t: t.group_by("g").top(N, "v")) as our_app,
+    ):
         for number in range(WARM + setting.runs(15, 5)):
             changes: list[pa.Table] = []
-            took = side.epoch(partial(_made, rows, count, changes)), rank.epoch(changes)
+            took = our_app.epoch(partial(_update, rows, count, changes)), rank.epoch(changes)
             if number >= WARM:
                 mine.append(took[0])
                 theirs.append(took[1])
                 setting.say(f"run {number - WARM + 1}: ours {mine[-1]:.0f} ms, theirs {theirs[-1]:.0f} ms")
         sink.check(rows)
     return [
-        beside(
+        compare_times(
             "top_n",
             what=f"{count:,} of {len(rows):,} rows change, the {N} greatest of {groups:,} groups: theirs over ours",
             rival="Spark's applyInPandasWithState, RocksDB with changelog checkpoints",
@@ -65,13 +68,13 @@ def run(setting: Setting) -> list[Figure]:
     ]
 
 
-def _made(rows: Rows, count: int, made: list[pa.Table]) -> pa.Table:
-    made.append(rows.update(count))
-    return made[-1]
+def _update(rows: Rows, count: int, changes: list[pa.Table]) -> pa.Table:
+    changes.append(rows.update(count))
+    return changes[-1]
 
 
 def best(rows: Rows) -> np.ndarray:  # type: ignore[type-arg]
-    """Return which rows are among the greatest of their groups; of equal ones the lower number is before."""
+    """Return which rows are among the `N` greatest of their groups; of equal values the lower number is first."""
     ids = np.arange(len(rows))
     order = np.lexsort((ids, -rows.v, rows.g))
     groups = rows.g[order]
@@ -82,8 +85,8 @@ def best(rows: Rows) -> np.ndarray:  # type: ignore[type-arg]
 
 
 @dataclass
-class Best:
-    """Adds up what enters and leaves."""
+class TopRows:
+    """Adds up the rows that enter and leave the top."""
 
     rows: int
     name: str = "best"
@@ -93,14 +96,14 @@ class Best:
         self.inside, self.v = (np.zeros(self.rows, np.int64) for _ in range(2))
 
     def write(self, epoch: int, rows: pa.Table) -> None:
-        """Take an epoch's delta."""
+        """Receive the delta of an epoch."""
         self.epochs.append(epoch)
         ids, v, weight = (rows.column(name).to_numpy() for name in ("id", "v", "_weight"))
         np.add.at(self.inside, ids, weight)
         np.add.at(self.v, ids, v * weight.astype(np.int64))
 
     def check(self, rows: Rows) -> None:
-        """Hold every row against a plain ranking."""
+        """Check every row against a plain ranking."""
         wanted = best(rows)
         same("rows in and out as they should be", int((self.inside == wanted).sum()), len(rows))
         same("rows with the right value", int((self.v == np.where(wanted, rows.v, 0)).sum()), len(rows))
@@ -110,7 +113,7 @@ class Best:
 
 
 class _Theirs:
-    """Spark's query, which runs: a file is a batch."""
+    """Spark's running query; a file is a batch."""
 
     def __init__(self, setting: Setting, rows: Rows) -> None:
         self.folder, self.checkpoint = setting.fresh("changes"), setting.fresh("theirs")
@@ -121,7 +124,7 @@ class _Theirs:
         self._write(rows.table())
         self.query = writer.option("checkpointLocation", str(self.checkpoint)).start()
         self.query.processAllAvailable()
-        setting.say(f"theirs: {len(rows):,} rows taken in {epochs_ms(self.query.recentProgress)[0] / 1000:.1f} s")
+        setting.say(f"theirs: {len(rows):,} rows processed in {epochs_ms(self.query.recentProgress)[0] / 1000:.1f} s")
 
     def __enter__(self) -> Self:
         return self
@@ -132,7 +135,7 @@ class _Theirs:
         shutil.rmtree(self.checkpoint, ignore_errors=True)
 
     def epoch(self, changes: list[pa.Table]) -> float:
-        """Give it changes in one batch, and return its milliseconds."""
+        """Feed changes in one batch; return the milliseconds."""
         changed = pa.concat_tables(changes)
         self._write(changed)
         self.query.processAllAvailable()
@@ -146,28 +149,30 @@ class _Theirs:
 def _write(changed: pa.Table, folder: Path, number: int) -> None:
     hidden = folder / f".{number}"
     pq.write_table(changed, hidden)
-    hidden.rename(folder / f"{number:05d}.parquet")  # Spark must not meet half of a file
+    hidden.rename(folder / f"{number:05d}.parquet")  # Spark must not read half of a file
 
 
 def _query(setting: Setting, folder: Path) -> Any:
     spark = setting.rival(rival.CHANGELOG)
     stream = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder))
-    given, kept = "g bigint, ids array<bigint>, vs array<bigint>", "ids binary, vs binary"
-    return stream.groupBy("g").applyInPandasWithState(_rank, given, kept, "update", "NoTimeout")
+    output, state = "g bigint, ids array<bigint>, vs array<bigint>", "ids binary, vs binary"
+    return stream.groupBy("g").applyInPandasWithState(_rank, output, state, "update", "NoTimeout")
 
 
 def _rank(key: tuple[int], parts: Iterator[Any], state: Any) -> Iterator[Any]:
-    """Keep the rows of a group and give its ten when they are others than before."""
+    """Keep the rows of a group; yield its ten greatest when they have changed."""
     import numpy as np
     import pandas as pd
 
-    ids, vs = [np.frombuffer(side, np.int64) for side in state.get] if state.exists else [np.zeros(0, np.int64)] * 2
+    ids, vs = (
+        [np.frombuffer(our_app, np.int64) for our_app in state.get] if state.exists else [np.zeros(0, np.int64)] * 2
+    )
     before = _ten(ids, vs)
     for part in parts:
-        came, last = np.unique(part["id"].to_numpy()[::-1], return_index=True)
+        changed, last = np.unique(part["id"].to_numpy()[::-1], return_index=True)
         values = part["v"].to_numpy()[::-1][last]
-        kept = ~np.isin(ids, came)
-        ids, vs = np.concatenate([ids[kept], came]), np.concatenate([vs[kept], values])
+        unchanged = ~np.isin(ids, changed)
+        ids, vs = np.concatenate([ids[unchanged], changed]), np.concatenate([vs[unchanged], values])
     state.update((ids.tobytes(), vs.tobytes()))
     after = _ten(ids, vs)
     if after != before:
@@ -180,14 +185,14 @@ def _ten(ids: Any, vs: Any) -> tuple[list[int], list[int]]:
 
 
 def _check_theirs(setting: Setting, groups: int) -> None:
-    """Hold the rival's answer against a plain ranking, on fewer groups; this is its warm-up too."""
+    """Check the rival's answer against a plain ranking, on fewer groups; this also warms it up."""
     rows = Rows(groups * (ROWS // GROUPS), groups, moving=False)
     folder = setting.fresh("changes")
     folder.mkdir()
     for number in range(3):
         _write(rows.update(len(rows) // 50) if number else rows.table(), folder, number)
-    given = rival.kept(setting, _query(setting, folder), mode="update")
+    output = rival.collect_output(setting, _query(setting, folder), mode="update")
     with duckdb.connect() as con:
-        last = f"SELECT g, max_by(ids, batch) AS ids FROM '{given}/**/*.parquet' GROUP BY g"
+        last = f"SELECT g, max_by(ids, batch) AS ids FROM '{output}/**/*.parquet' GROUP BY g"
         found = con.execute(f"SELECT unnest(ids) AS id FROM ({last}) ORDER BY id").fetchnumpy()["id"]
     same("the rival's best rows", found.tolist(), np.flatnonzero(best(rows)).tolist())

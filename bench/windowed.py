@@ -1,4 +1,4 @@
-"""What `windowed_light` and `windowed_heavy` share: one aggregate on both sides, side by side, the same answer."""
+"""What `windowed_light` and `windowed_heavy` share: the same aggregate on both sides, answers compared."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import headrace as hr
 from bench import ours, rival, rows, sums
-from bench.figure import Figure, Wrong, beside, same
+from bench.figure import Figure, WrongAnswer, compare_times, same
 
 if TYPE_CHECKING:
-    from bench.progress import Took
+    from bench.progress import Timing
     from bench.rival import Way
     from bench.rows import Rows
     from bench.setting import Setting
@@ -33,7 +33,7 @@ class Case:
 
 
 def measure(setting: Setting, case: Case) -> Figure:
-    """Run both sides side by side and return how many times faster ours processes the rows."""
+    """Run both sides in turn and return how many times faster ours processes the rows."""
     data = rows.make(setting, rows=setting.rows(ROWS), keys=KEYS)
     answer = _agree(setting, case, data)
     way = _best(setting, case, data, answer["groups"])
@@ -42,7 +42,7 @@ def measure(setting: Setting, case: Case) -> Figure:
         mine.append(_ours(setting, case, data, answer))
         theirs.append(rival.catch_up(setting, data, way, size=case.size, grace=GRACE, groups=answer["groups"]))
         setting.say(f"run {number + 1}: ours {mine[-1]}; theirs {theirs[-1]}")
-    return beside(
+    return compare_times(
         case.bench,
         what=f"{data.rows:,} rows, {answer['groups']:,} groups: processing time, theirs over ours",
         rival=f"Spark's own aggregate, RocksDB, {way.name}",
@@ -54,33 +54,33 @@ def measure(setting: Setting, case: Case) -> Figure:
 
 
 def _agree(setting: Setting, case: Case, data: Rows) -> dict[str, int]:
-    """Compare the whole answer of both sides with a batch query; this is their first warm-up too."""
+    """Compare the answers of both sides with a batch query; this also warms them up."""
     setting.say("comparing the answers, row by row")
-    kept = sums.Kept()
-    ours.catch_up(setting, data, _window(case), kept)
+    deltas = sums.KeptDeltas()
+    ours.catch_up(setting, data, _window(case), deltas)
     truth = sums.of_rows(data.parquet, size=case.size_us)
-    same("our table against a batch query", kept.fingerprint(), truth)
+    same("our table against a batch query", deltas.fingerprint(), truth)
     theirs = rival.updates(setting, data, size=case.size, grace=GRACE)
-    same("our table against Spark's", kept.fingerprint(), sums.of_updates(theirs))
-    return kept.answer
+    same("our table against Spark's", deltas.fingerprint(), sums.of_updates(theirs))
+    return deltas.answer
 
 
 def _best(setting: Setting, case: Case, data: Rows, groups: int) -> Way:
-    """Return the rival's fastest way; the trials are its warm-up, and as many runs are ours."""
-    found = {}
+    """Return the rival's fastest way; the trials warm it up, and one run warms ours."""
+    by_time = {}
     for way in rival.WAYS if setting.scale >= 1 else rival.WAYS[:2]:
         took = rival.catch_up(setting, data, way, size=case.size, grace=GRACE, groups=groups)
-        found[took.processing] = way
+        by_time[took.processing] = way
         setting.say(f"trial: theirs, {way.name}: {took}")
     _ours(setting, case, data, None)
-    return found[min(found)]
+    return by_time[min(by_time)]
 
 
-def _ours(setting: Setting, case: Case, data: Rows, answer: dict[str, int] | None) -> Took:
+def _ours(setting: Setting, case: Case, data: Rows, answer: dict[str, int] | None) -> Timing:
     sink = sums.Sums()
     took = ours.catch_up(setting, data, _window(case), sink)
     if answer is not None and sink.answer != answer:
-        raise Wrong(f"this run gave {sink.answer}, an earlier one {answer}")
+        raise WrongAnswer(f"this run gave {sink.answer}, an earlier one {answer}")
     return took
 
 

@@ -1,4 +1,4 @@
-"""`windowed_heavy`: about as many groups as rows, so what counts is the state.
+"""`windowed_heavy`: about as many groups as rows, so the state dominates.
 
 Expected: 6 times the speed of Spark's own aggregate: our state is joined and written in columns, Spark
 gets and puts it a key at a time.

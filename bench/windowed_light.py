@@ -1,6 +1,6 @@
-"""`windowed_light`: few groups, so what counts is how fast rows come in, are grouped and exchanged.
+"""`windowed_light`: few groups, so reading, grouping and exchanging rows dominate.
 
-Expected: 4 times the speed of Spark's own aggregate. A row of ours is never a JVM row, and it is grouped before the
+Expected: 4 times the speed of Spark's own aggregate. Our rows never become JVM rows, and are grouped before the
 exchange; Spark groups before its exchange too, but row by row, after decoding Parquet.
 """
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from bench.catalogue import BENCHES
-from bench.figure import Figure, Wrong, beside, paired, percentile, same
+from bench.figure import Figure, WrongAnswer, compare_times, paired, percentile, same
 
 KEYS = {"bench", "what", "rival", "ratio", "must", "holds", "ours", "theirs", "unit", "runs"}
 
@@ -91,12 +91,14 @@ def test_a_must_is_a_bound_from_below_or_from_above():
 
 def test_ratios_are_of_runs_side_by_side():
     assert paired([2.0, 30.0, 4.0], [1.0, 10.0, 4.0]) == (2.0, (1.0, 3.0))
-    figure = beside("b", what="w", rival="r", must=None, ours=[1.0, 10.0, 4.0], theirs=[2.0, 30.0, 4.0], unit="s")
+    figure = compare_times(
+        "b", what="w", rival="r", must=None, ours=[1.0, 10.0, 4.0], theirs=[2.0, 30.0, 4.0], unit="s"
+    )
     assert (figure.ratio, figure.spread, figure.ours, figure.theirs, figure.runs) == (2.0, (1.0, 3.0), 4.0, 4.0, 3)
     assert percentile([float(n) for n in range(200)], 0.99) == 198.0
 
 
 def test_a_wrong_answer_stops_the_bench():
     same("rows", 1, 1)
-    with pytest.raises(Wrong, match="ours is 1, theirs is 2"):
+    with pytest.raises(WrongAnswer, match="ours is 1, theirs is 2"):
         same("rows", 1, 2)

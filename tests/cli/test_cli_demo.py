@@ -107,7 +107,7 @@ def test_a_history_of_one_empty_commit_is_shown_too(headrace, git):
     result = headrace("demo", "git", "--carrier", "in-process", "--repo", git.repo)
     assert result.code == 0, result.out + result.err
     assert "✔ commits: 1," in result.out
-    assert "Nothing came after its week had closed" in result.out
+    assert "Nothing arrived after its week had closed" in result.out
 
 
 def test_without_a_history_there_are_bids(headrace, folder, git, monkeypatch):

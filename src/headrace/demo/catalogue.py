@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.log import Log
 
 DEMOS = {
-    "git": "the history of a git repository: weeks, corrected by commits that come late; the files, and their owners",
+    "git": "the history of a git repository: weeks, corrected by late commits; the files and their owners",
     "auctions": "generated bids: the highest of each minute, although some arrive late",
 }
 
@@ -31,7 +31,7 @@ class Demo:
     """A program, its input, and how its output is reported and checked.
 
     `rows` yields the input, `total` rows called `unit`; `by_topic` splits some of them by the topic they go to.
-    `look` is a view and a topic worth a look, `notes` are lines to say before the run.
+    `look` names a view and a topic to look at after the run; `notes` are lines to print before it.
     """
 
     name: str
@@ -75,7 +75,7 @@ def _git(repo: Path) -> Demo:
         return _auctions(f"There is no git history to show: {error.what}. Here are generated auction bids instead.")
     notes = [f"The stream: the history of {history.root}, {counted(total, 'commit')} on its main line."]
     if history.shallow:
-        notes.append("This clone is shallow: its first commit stands for all that was before it.")
+        notes.append("This clone is shallow: its first commit contains all that was before it.")
     return Demo(
         name="git",
         program=Path(__file__).with_name("git") / "program.py",

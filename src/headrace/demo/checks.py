@@ -1,4 +1,4 @@
-"""What a demo proves at its end: its results against totals that were counted in another way."""
+"""The checks at the end of a demo: its results against totals that were counted in another way."""
 
 from __future__ import annotations
 

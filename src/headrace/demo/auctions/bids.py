@@ -1,4 +1,4 @@
-"""Generated bids for `headrace demo auctions`, what it shows of them, and its check against a plain count."""
+"""Generated bids for `headrace demo auctions`, its report, and its check against a plain count."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SEED = 7
 BIDS = 20_000
 AUCTIONS = 25
 START = 1_767_261_600_000  # 2026-01-01 10:00 UTC, in milliseconds
-EVERY = 90  # a bid every so many milliseconds
+INTERVAL = 90  # milliseconds from one bid to the next
 MINUTE = 60_000
-LATE_SHARE, LATE_MOST = 0.02, 300_000  # so many arrive up to five minutes late; the others up to five seconds
+LATE_SHARE, LATE_MOST = 0.02, 300_000  # this share arrives up to 300 000 ms late, the others up to 5 000 ms
 EXAMPLES = 12
 
 Row = dict[str, Any]
@@ -29,7 +29,7 @@ Cell = tuple[int, int]
 
 
 def bids() -> Iterator[Row]:
-    """Yield bids in the order in which they arrive; always the same ones."""
+    """Yield bids in the order in which they arrive; every call yields the same ones."""
     chance = random.Random(SEED)  # noqa: S311 -- a demo, not a secret
     for number in range(BIDS):
         delay = chance.randint(0, LATE_MOST if chance.random() < LATE_SHARE else 5_000)
@@ -37,7 +37,7 @@ def bids() -> Iterator[Row]:
             "auction": chance.randrange(AUCTIONS),
             "bidder": chance.randrange(1_000),
             "price": round(100 * chance.paretovariate(1.2)),
-            "at": START + number * EVERY - delay,
+            "at": START + number * INTERVAL - delay,
         }
 
 
@@ -49,10 +49,10 @@ def report(app: App, log: Log) -> Report:
     shown = [row for row in busy if _cell(row) not in final][: EXAMPLES // 2]
     shown += [row for row in busy if _cell(row) in final][: EXAMPLES // 2]
     for row in shown:
-        once = final.get(_cell(row))
+        final_row = final.get(_cell(row))
         row["minute"] = row["window_start"]
         row['emit="changes"'] = row["price"]
-        row['emit="final"'] = "not yet" if once is None else str(once["price"])
+        row['emit="final"'] = "not yet" if final_row is None else str(final_row["price"])
     columns = ("minute", "auction", "bids", "bidder", 'emit="changes"', 'emit="final"')
     yield ""
     yield ReportTable(title="Highest bid of each minute", columns=columns, rows=shown)
@@ -61,7 +61,7 @@ def report(app: App, log: Log) -> Report:
     yield (
         f"{len(rows):,} rows in all, {len(final):,} of them final; {written:,} rows of changes in `highest_changes`."
     )
-    yield f"{app.view('late').num_rows:,} bids came after their minute had closed: in the view and the topic `late`."
+    yield f"{app.view('late').num_rows:,} bids arrived after their minute had closed: in the view and the topic `late`."
 
 
 def check(app: App) -> list[Check]:

@@ -14,13 +14,13 @@ bids = app.stream(
     "auction bigint, bidder bigint, price bigint, at timestamp",
     event_time="at",
     out_of_order="10 seconds",
-    partitions=1,  # the generator has one order
+    partitions=1,  # the generator has a single order
 )
 
 # A minute can be corrected until the watermark is 30 seconds past its end; then it closes.
 minute = hr.tumbling("1 minute", grace="30 seconds")
 
-# emit="changes", the default: a minute is there from its first bid on, and each later one corrects it.
+# emit="changes", the default: a minute is in the view from its first bid on, and each later bid corrects it.
 highest = (
     bids.group_by("auction")
     .window(minute)
@@ -30,12 +30,12 @@ highest = (
 highest.to_view("highest")
 highest.changes().to_topic("highest_changes")  # every correction: what the row was, what it became
 
-# emit="final": a minute comes out once, when it has closed, and is never taken back.
+# emit="final": a minute is emitted once, when it has closed, and is never withdrawn.
 bids.group_by("auction").window(minute, emit="final").agg(bids="count(*)", price="max(price)").named(
     "highest_final"
 ).to_view("highest_final")
 
-# Late for a closed minute does not mean lost: these rows are a stream too.
+# Rows that are late for a closed minute are not lost: they are a stream too.
 highest.late.to_view("late")
 highest.late.to_topic("late")
 

@@ -1,4 +1,4 @@
-"""What `headrace demo git` shows of the files that are there at the end, and the check against `git ls-tree`."""
+"""The report of `headrace demo git` on the files that exist at the end, and its check against `git ls-tree`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def report(app: App) -> Report:
     ]
     yield ""
     yield ReportTable(
-        title="The files that are there now, by folder",
+        title="The files that exist now, by folder",
         columns=("folder", "files", "owners", "last change"),
         rows=rows,
     )
@@ -44,19 +44,21 @@ def report(app: App) -> Report:
 
 
 def check(app: App, history: History) -> list[Check]:
-    """Compare the table of files, and what was made of it, with what git itself says is there."""
+    """Compare the table of files, and the tables over it, with what git lists."""
     files: list[Row] = app.view("files").to_pylist()
     tree: list[Row] = app.view("tree").to_pylist()
     top: list[Row] = app.view("top_owners").to_pylist()
-    there = history.tree()
+    tree_of_git = history.tree()
     last: dict[str, str] = {}
     for _, author, path in history.changes():
-        last.setdefault(path, author)  # the newest comes first
-    folders = Counter(map(folder_of, there))
-    owned = Counter(last.get(path, "") for path in there)
-    most = sorted(owned.items(), key=lambda each: (-each[1], each[0].encode()))[:OWNERS]
+        last.setdefault(path, author)  # the newest change comes first
+    folders = Counter(map(folder_of, tree_of_git))
+    owned = Counter(last.get(path, "") for path in tree_of_git)
+    most = sorted(owned.items(), key=lambda owner: (-owner[1], owner[0].encode()))[:OWNERS]
     return [
-        same(f"files: {len(files):,}, each as git ls-tree says", {row["path"]: row["blob"] for row in files}, there),
+        same(
+            f"files: {len(files):,}, each as git ls-tree says", {row["path"]: row["blob"] for row in files}, tree_of_git
+        ),
         same(
             f"folders: {len(tree):,}, each with as many files as git ls-tree has",
             {row["folder"]: row["files"] for row in tree},

@@ -1,4 +1,4 @@
-"""What git says of a repository's history, twice: as arrivals for the demo, and as totals to check it against."""
+"""A repository's history as git prints it: as input for the demo, and again as totals for its checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-LATEST = 253_402_300_799  # the last second that a timestamp can be; git takes any
+LATEST = 253_402_300_799  # the last second that a timestamp can hold; git accepts any
 _CHUNK = 1 << 16
 _PLAIN = ("-c", "log.showSignature=false", "-c", "log.diffMerges=first-parent", "-c", "log.showRoot=true")
 _MAINLINE = ("--first-parent", "-m", "--root", "--no-renames", "--no-ext-diff", "--no-color", "-z", "--no-abbrev")
@@ -27,7 +27,7 @@ class NoHistory(OutsideError):
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """The main line of a repository, as of one commit."""
+    """The main line of a repository up to the commit `head`."""
 
     root: Path
     head: str
@@ -38,18 +38,18 @@ class History:
         """Return the history of the repository that a folder is in.
 
         Raises:
-            NoHistory: why there is none.
+            NoHistory: there is no git, no repository or no commit; the error says which.
 
         """
-        top = _asked(path, "rev-parse", "--show-toplevel") or str(path)
-        head = _asked(path, "rev-parse", "--verify", "--quiet", "HEAD^{commit}", none="it has no commits yet")
-        shallow = _asked(path, "rev-parse", "--is-shallow-repository") == "true"
+        top = _run_git(path, "rev-parse", "--show-toplevel") or str(path)
+        head = _run_git(path, "rev-parse", "--verify", "--quiet", "HEAD^{commit}", none="it has no commits yet")
+        shallow = _run_git(path, "rev-parse", "--is-shallow-repository") == "true"
         return History(root=type(path)(top), head=head, shallow=shallow)
 
     def commits(self) -> Iterator[dict[str, Any]]:
         """Yield the commits of the main line in the order in which they entered it, with the paths each changed.
 
-        Of `files` each path has the blob that the commit left there, or None where it deleted the file.
+        `files` has (path, blob) for each changed path; the blob is None where the commit deleted the file.
         """
         form = "--format=%H %at %ct %ae"
         tokens = self._tokens("log", *_MAINLINE, "--reverse", "--raw", form, self.head)
@@ -70,7 +70,7 @@ class History:
 
     def count(self) -> int:
         """Return how many commits the main line has."""
-        return int(_asked(self.root, "rev-list", "--count", "--first-parent", self.head))
+        return int(_run_git(self.root, "rev-list", "--count", "--first-parent", self.head))
 
     def tree(self) -> dict[str, str]:
         """Return which blob is at each path after the last commit."""
@@ -80,7 +80,7 @@ class History:
     def changes(self) -> Iterator[tuple[int, str, str]]:
         """Yield (author's time, author, path) of every change, the newest commit first.
 
-        From another output of git than `commits` reads.
+        It reads another output of git than `commits` does, so that one checks the other.
         """
         tokens = self._tokens("log", *_MAINLINE, "--name-status", "--format=> %at %ae", self.head)
         at, author = 0, ""
@@ -92,31 +92,31 @@ class History:
                 yield at, author, _text(next(tokens, b""))
 
     def _tokens(self, *arguments: str) -> Iterator[bytes]:
-        """Yield what git prints, cut at NUL, without the newline that may stand before a list of changes.
+        """Yield the output of git, split at NUL, without the newline that may precede a list of changes.
 
-        A path is taken by position, right after what announces it: whatever letters it has, it is no announcement.
+        A path is recognized by its position after a status token, never by its text: it may look like any token.
         """
-        announced = False
-        for token in self._printed(*arguments):
-            made = token if announced else token.removeprefix(b"\n")
-            announced = not announced and made[:1] != b">" and (made[:1] == b":" or len(made) == 1)
-            yield made
+        is_path = False
+        for printed in self._printed(*arguments):
+            token = printed if is_path else printed.removeprefix(b"\n")
+            is_path = not is_path and token[:1] != b">" and (token[:1] == b":" or len(token) == 1)
+            yield token
 
     def _printed(self, *arguments: str) -> Iterator[bytes]:
-        """Yield what git prints, cut at NUL."""
+        """Yield the output of git, split at NUL."""
         command = ["git", "-C", str(self.root), *_PLAIN, *arguments]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as git:  # noqa: S603 -- git
             assert git.stdout is not None  # noqa: S101 -- it is a pipe
             rest = b""
             while chunk := git.stdout.read(_CHUNK):
-                *whole, rest = (rest + chunk).split(b"\0")
-                yield from whole
+                *tokens, rest = (rest + chunk).split(b"\0")
+                yield from tokens
         if git.returncode:
             raise NoHistory(f"git failed in {self.root} with code {git.returncode}: git {' '.join(arguments[:2])} …")
 
 
 def by_topic(commits: Rows) -> dict[str, Rows]:
-    """Return what the demo's topics get of commits: themselves, and the files as upserts and tombstones."""
+    """Return the records for each topic of the demo: the commits, and their files as upserts and tombstones."""
     files = [
         {"path": path, "_deleted": True}
         if blob is None
@@ -129,7 +129,7 @@ def by_topic(commits: Rows) -> dict[str, Rows]:
 
 
 def _text(name: bytes) -> str:
-    """Return a name as text; bytes that are none stay apart from each other."""
+    """Return a name as text; bytes that are not UTF-8 are escaped, so that names stay distinct."""
     return name.decode(errors="backslashreplace")
 
 
@@ -146,14 +146,14 @@ def _commit(header: str) -> dict[str, Any]:
 
 
 def _seconds(text: str) -> int:
-    """Return git's seconds; a time that no calendar has becomes 1970 or 9999."""
+    """Return git's seconds; a time outside 1970 to 9999 becomes the nearest limit."""
     try:
         return min(max(int(text), 0), LATEST)
     except ValueError:
         return 0
 
 
-def _asked(path: Path, *arguments: str, none: str = "it is no git repository") -> str:
+def _run_git(path: Path, *arguments: str, none: str = "it is no git repository") -> str:
     try:
         ran = subprocess.run(  # noqa: S603 -- git, with arguments of ours
             ["git", "-C", str(path), *arguments],  # noqa: S607 -- the git that the user has
@@ -162,9 +162,9 @@ def _asked(path: Path, *arguments: str, none: str = "it is no git repository") -
     except FileNotFoundError:
         raise NoHistory("git is not installed") from None
     if ran.returncode:
-        said = ran.stderr.strip().splitlines()
-        bare = arguments[-1] == "--show-toplevel" and said and "work tree" in said[-1]
+        messages = ran.stderr.strip().splitlines()
+        bare = arguments[-1] == "--show-toplevel" and messages and "work tree" in messages[-1]
         if bare:
             return ""
-        raise NoHistory(f"{path}: {none}", detail=said[0] if said else "")
+        raise NoHistory(f"{path}: {none}", detail=messages[0] if messages else "")
     return ran.stdout.strip()

@@ -1,4 +1,4 @@
-"""What `headrace demo git` shows at its end: weeks, corrections, late changes, and the check against git."""
+"""The report of `headrace demo git` on weeks, corrections and late changes, and its check against git."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def report(app: App, log: Log) -> Report:
     weekly, final = _cells(app, "weekly"), _cells(app, "weekly_final")
     yield ""
     yield from _weeks(weekly, final)
-    yield from _corrections(weekly, _all(log, "weekly_changes"))
+    yield from _corrections(weekly, _read_all(log, "weekly_changes"))
     yield from _late(app.view("late"))
 
 
@@ -43,12 +43,12 @@ def _cells(app: App, view: str) -> dict[Cell, Row]:
     return {_cell(row): row for row in rows}
 
 
-def _all(log: Log, name: str) -> pa.Table:
+def _read_all(log: Log, name: str) -> pa.Table:
     topic = log.topic(name)
     ends, starts = topic.end_offsets(), topic.start_offsets()
     columns = ["window_start", "folder", "changes", "waited", "_change_type"]
-    made = [batch for p in ends for batch in topic.batches(p, starts[p], ends[p], columns=columns)]
-    return pa.Table.from_batches(made, schema=pa.schema([topic.schema.field(name) for name in columns]))
+    batches = [batch for p in ends for batch in topic.batches(p, starts[p], ends[p], columns=columns)]
+    return pa.Table.from_batches(batches, schema=pa.schema([topic.schema.field(name) for name in columns]))
 
 
 def _weeks(weekly: dict[Cell, Row], final: dict[Cell, Row]) -> Report:
@@ -60,7 +60,7 @@ def _weeks(weekly: dict[Cell, Row], final: dict[Cell, Row]) -> Report:
     for week in sorted(shown, reverse=True):
         busiest = sorted((row for (at, _), row in weekly.items() if at == week), key=lambda row: -row["changes"])
         for row in busiest[:FOLDERS]:
-            once = final.get((week, row["folder"]))
+            final_row = final.get((week, row["folder"]))
             rows.append(
                 {
                     "week of": week.date(),
@@ -68,23 +68,21 @@ def _weeks(weekly: dict[Cell, Row], final: dict[Cell, Row]) -> Report:
                     "commits": row["commits"],
                     "people": row["people"],
                     'emit="changes"': row["changes"],
-                    'emit="final"': "not yet" if once is None else str(once["changes"]),
+                    'emit="final"': "not yet" if final_row is None else str(final_row["changes"]),
                 }
             )
     columns = ("week of", "folder", "commits", "people", 'emit="changes"', 'emit="final"')
     title = "File changes a week, by top-level folder: the last weeks, the busiest folders"
     yield ReportTable(title=title, columns=columns, rows=rows)
-    yield (
-        f"{len(weekly):,} rows in all; {len(final):,} of them final: their weeks have closed, nothing corrects them."
-    )
+    yield (f"{len(weekly):,} rows in all; {len(final):,} of them final: their weeks have closed.")
     yield ""
 
 
 def _corrections(weekly: dict[Cell, Row], log: pa.Table) -> Report:
-    """Show the rows that old commits changed most: what the changelog said first, and what the view says now."""
+    """Yield the rows that old commits changed most: the first value in the changelog, and the view's value now."""
     kinds = log.column("_change_type")
     updates = log.filter(pc.equal(kinds, "update_postimage"))
-    counted = updates.group_by(["window_start", "folder"]).aggregate([([], "count_all")]).to_pylist()
+    corrections = updates.group_by(["window_start", "folder"]).aggregate([([], "count_all")]).to_pylist()
     first: dict[Cell, Row] = {_cell(row): row for row in log.filter(pc.equal(kinds, "insert")).to_pylist()}
     rows = [
         {
@@ -95,7 +93,7 @@ def _corrections(weekly: dict[Cell, Row], log: pa.Table) -> Report:
             "says now": row["changes"],
             "by old commits": row["waited"] - first[_cell(row)]["waited"],
         }
-        for corrected in counted
+        for corrected in corrections
         if (row := weekly.get(_cell(corrected))) is not None
     ]
     most = sorted((row for row in rows if row["by old commits"]), key=lambda row: -row["by old commits"])
@@ -104,7 +102,7 @@ def _corrections(weekly: dict[Cell, Row], log: pa.Table) -> Report:
         title = "Corrected most by commits that waited more than a week"
         yield ReportTable(title=title, columns=columns, rows=most[:EXAMPLES])
     waited = sum(row["waited"] for row in weekly.values())
-    yield f"{len(updates):,} corrections in all; {waited:,} file changes had waited more than a week when they came."
+    yield f"{len(updates):,} corrections in all; {waited:,} file changes had waited more than a week when they arrived."
     yield ""
 
 
@@ -114,7 +112,7 @@ def _cell(row: Row) -> Cell:
 
 def _late(late: pa.Table) -> Report:
     if not late.num_rows:
-        yield "Nothing came after its week had closed: the view and the topic `late` are empty."
+        yield "Nothing arrived after its week had closed: the view and the topic `late` are empty."
         return
     commits = pc.count_distinct(late.column("commit")).as_py()
     rows = sorted(late.to_pylist(), key=lambda row: row["written"] - row["committed"])
@@ -169,7 +167,7 @@ def _late_cells(late: Iterable[Row]) -> Counter[Cell]:
 
 
 def folder_of(path: str) -> str:
-    """Return the top-level folder of a path, as the program says it."""
+    """Return the top-level folder of a path, as the program computes it."""
     return path.split("/", 1)[0] if "/" in path else "."
 
 

@@ -1,4 +1,4 @@
-"""An app on Spark that is fed: its topics are filled, it catches up, then rows come and Spark says how long it took."""
+"""An app on Spark that a bench feeds: fill its topics, let it catch up, append rows, ask Spark how long it took."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _CHUNK = 500_000
 
 
 class Sink(Protocol):
-    """A sink of ours that knows which epochs it was given."""
+    """A sink that remembers the epochs it was given."""
 
     epochs: list[int]
 
     def write(self, epoch: int, rows: pa.Table) -> None:
-        """Take an epoch's rows."""
+        """Receive the rows of an epoch."""
         ...
 
 
-class Fed:
-    """An app on a storage of its own and the log of its topics; both go when the block ends."""
+class FedApp:
+    """An app with its own storage and log; both are removed when the block ends."""
 
     def __init__(self, setting: Setting, name: str) -> None:
         self.setting = setting
@@ -42,19 +42,19 @@ class Fed:
         self.log = hr.Log(self.storage / "log")
         self.filled = 0
 
-    def table(self, topic: str, schema: str, **said: Any) -> Table:
-        """Return a table of the app, over a topic that is there from now on to be filled."""
-        self.log.create_topic(topic, schema, cleanup="compact", **said)
-        return self.app.table(topic, schema, **said)
+    def table(self, topic: str, schema: str, **options: Any) -> Table:
+        """Create a topic and return the app's table over it."""
+        self.log.create_topic(topic, schema, cleanup="compact", **options)
+        return self.app.table(topic, schema, **options)
 
     def fill(self, topic: str, count: int, rows: Callable[[int, int], pa.Table]) -> None:
-        """Append the rows of a topic as they are at first; `rows` makes those from one number up to another."""
+        """Append the first `count` rows of a topic; `rows(first, last)` returns those with these numbers."""
         for first in range(0, count, _CHUNK):
             self.log.topic(topic).append(rows(first, min(first + _CHUNK, count)))
         self.filled += count
 
     def start(self) -> None:
-        """Start the app and let it take in what there is."""
+        """Start the app and wait until it has processed what is in its topics."""
         self.running = self.app.start(self.setting.spark)
         self.running.await_caught_up(timeout=3_600)
         if self.filled:
@@ -79,21 +79,22 @@ class Fed:
     def feed(self, sink: Sink, rows: Mapping[str, pa.Table]) -> set[int]:
         """Append rows to topics, wait until they are processed, and return the epochs that the sink was given.
 
-        Topics, and partitions of one, are appended to one after the other; no epoch begins meanwhile, so that it takes
-        all. (One that was just beginning may still take a part, and another one the rest.)
+        No epoch begins between the appends, so that one epoch reads all rows. (An epoch that was just beginning may
+        still read a part of them, and the next one the rest.)
         """
         from headrace.engine.spark.source import Gate
 
-        known, engine = set(sink.epochs), self.running._engine  # noqa: SLF001 -- the app has no public way to hold it
+        earlier = set(sink.epochs)
+        engine = self.running._engine  # noqa: SLF001 -- there is no public way to hold an app back
         Gate(until=engine.last.epoch).write(engine.storage)
-        for topic, came in rows.items():
-            self.log.topic(topic).append(came)
+        for topic, arrived in rows.items():
+            self.log.topic(topic).append(arrived)
         Gate().write(engine.storage)
         self.running.await_caught_up(timeout=600)
-        return set(sink.epochs) - known
+        return set(sink.epochs) - earlier
 
     def took(self, epochs: Collection[int]) -> float:
-        """Return the milliseconds that these epochs took in all by Spark's own account, once it has them."""
+        """Return the milliseconds that these epochs took in total, as Spark reports; wait until it reports them."""
         until = time.monotonic() + 60
         while True:
             took = epochs_ms([batch for batch in ours.progress(self.running) if batch["batchId"] in epochs])

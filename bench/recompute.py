@@ -1,4 +1,4 @@
-"""A rival that computes its answer anew, by a batch query over Parquet: its input, and how long it takes."""
+"""A rival that recomputes its answer by a batch query over Parquet: its input, and how long it takes."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ _FIRST = 1_767_225_600
 
 
 def write_parquet(folder: Path, table: pa.Table, *, files: int, number: int = 0) -> None:
-    """Write a table as files of equal parts, in order; the first one has this number."""
+    """Write a table as files of equal size, in order; the first file gets the number `number`."""
     folder.mkdir(parents=True, exist_ok=True)
     part = -(-table.num_rows // files)
-    for at, first in enumerate(range(0, table.num_rows, part), number):
-        path = folder / f"{at:05d}.parquet"
+    for file_number, first in enumerate(range(0, table.num_rows, part), number):
+        path = folder / f"{file_number:05d}.parquet"
         pq.write_table(table.slice(first, part), path)
-        os.utime(path, (_FIRST + at,) * 2)  # a stream of Spark's reads files in the order of their times
+        os.utime(path, (_FIRST + file_number,) * 2)  # a stream in Spark reads files in the order of their times
 
 
 def drop(frame: Any) -> None:
-    """Compute all rows of a frame and keep none."""
+    """Compute all rows of a frame and discard them."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 def computed_ms(frame: Callable[[], Any]) -> float:
-    """Return the milliseconds that a query takes, from its making to its last row."""
+    """Return the milliseconds that a query takes, from building it to its last row."""
     began = time.perf_counter()
     drop(frame())
     return (time.perf_counter() - began) * 1000
 
 
 def warm(setting: Setting, frame: Callable[[], Any]) -> None:
-    """Compute a query until it is warm."""
+    """Run a query four times, so that it is warm."""
     took = [computed_ms(frame) for _ in range(4)]
     setting.say(f"theirs, warm: {took[-1]:.0f} ms")
 
 
 def in_turn(setting: Setting, epoch: Callable[[], float], frame: Callable[[], Any]) -> tuple[list[float], list[float]]:
-    """Measure epochs of ours and recomputations in turn, in milliseconds."""
+    """Measure our epochs and the rival's recomputations in turn; return both in milliseconds."""
     mine, theirs = [], []
     for number in range(setting.runs(15, 5)):
         mine.append(epoch())
