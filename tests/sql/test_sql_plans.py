@@ -8,7 +8,7 @@ from sql_sources import declare
 
 import headrace as hr
 from headrace.base.schema import parse as parse_schema
-from headrace.dsl.sql.reading import shown
+from headrace.dsl.sql.parsing import sql_text
 from headrace.expressions import aggregates, scalar
 from headrace.expressions.grammar import parse
 from headrace.expressions.table import FAMILIES
@@ -293,7 +293,7 @@ def test_every_example_of_the_table_means_in_a_query_what_it_means_in_a_verb():
     differing = []
     for functions in FAMILIES.values():
         for text in (example for function in functions for example in function.examples):
-            again = shown(parse(text, step="twice"))
+            again = sql_text(parse(text, step="twice"))
             try:
                 same = scalar(text, SCHEMA, step="s").sql == scalar(again, SCHEMA, step="s").sql
             except hr.HeadraceError:

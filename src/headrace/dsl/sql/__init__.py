@@ -8,8 +8,8 @@ from headrace.base.errors import InvalidPlan, InvalidQuery
 from headrace.base.names import check_identifier
 from headrace.base.time import duration
 from headrace.dsl.sql.context import Context
-from headrace.dsl.sql.query import Queries
-from headrace.dsl.sql.reading import read
+from headrace.dsl.sql.parsing import parse_query
+from headrace.dsl.sql.query import QueryCompiler
 from headrace.dsl.stream_table import Stream, StreamOrTable, Table
 from headrace.plan.nodes import Emit
 
@@ -49,11 +49,11 @@ def query(
     if name is not None:
         check_identifier(name, what="query")
     context = Context(registry, relations, grace, emit, name)
-    made = Queries(context).whole(read(text), {})
+    rows = QueryCompiler(context).rows(parse_query(text), {})
     if grace is not None and not context.timed:
         raise InvalidQuery(
-            f"grace={grace!r} says nothing here",
-            detail="Nothing in the query has windows or waits.",
+            f"grace={grace!r} has no effect here",
+            detail="Nothing in the query has windows or waits for late rows.",
             hint="Leave grace out.",
         )
-    return made
+    return rows

@@ -1,11 +1,12 @@
-"""What all parts of one query share: where names lead, how steps are named, what was said beside the text."""
+"""What all parts of one query share: what names mean, how steps are named, and the options given with the text."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.base.errors import InvalidQuery, UnknownRelation
+from headrace.base.errors import InvalidQuery, UnknownRelation, UnsupportedQuery
+from headrace.dsl.sql.parsing import sql_text
 from headrace.dsl.stream_table import Stream, Table
 from headrace.expressions.table import AGGREGATES
 from headrace.expressions.user import aggregate_names
@@ -23,17 +24,36 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Common:
-    """A query that has a name: `with name(columns) as (query)`, and what names mean inside it."""
+class CommonQuery:
+    """A query of `with name(columns) as (query)`; `names` are the common queries that it may use itself."""
 
     query: exp.Query
     columns: tuple[str, ...]
-    inside: Mapping[str, Common]
+    names: Mapping[str, CommonQuery]
+
+
+def common_queries(tree: exp.Query, outer: Mapping[str, CommonQuery]) -> Mapping[str, CommonQuery]:
+    """Return the common queries by name that a query may use: those of its own `with`, and those around it.
+
+    Raises:
+        UnsupportedQuery: one is recursive.
+
+    """
+    clause = tree.args.get("with_")
+    if clause is None:
+        return outer
+    if clause.args.get("recursive"):
+        raise UnsupportedQuery(sql_text(clause), "a recursive query has no end that is known")
+    names = dict(outer)
+    for each in clause.expressions:
+        columns = tuple(name.name for name in each.args["alias"].args.get("columns") or ())
+        names[each.alias.lower()] = CommonQuery(each.this, columns, dict(names))
+    return names
 
 
 @dataclass(slots=True)
 class Context:
-    """One call of `app.sql`."""
+    """One call of `app.sql`; `timed` once a part of the query uses the grace, or may do without."""
 
     registry: Registry
     relations: Mapping[str, StreamOrTable]
@@ -42,7 +62,7 @@ class Context:
     name: str | None
     timed: bool = False
     _taken: dict[str, Node] = field(default_factory=dict)
-    _made: dict[tuple[object, ...], tuple[exp.Query, StreamOrTable]] = field(
+    _steps: dict[tuple[object, ...], tuple[exp.Query, StreamOrTable]] = field(
         default_factory=dict
     )  # the query lives on: its id
 
@@ -54,51 +74,51 @@ class Context:
             InvalidQuery: several sources read the topic.
 
         """
-        known: dict[str, list[StreamOrTable]] = {
+        handles: dict[str, list[StreamOrTable]] = {
             topic: [_handle(self.registry, node) for node in nodes] for topic, nodes in self.registry.sources.items()
         }
-        known |= {given: [handle] for given, handle in self.relations.items()}
-        found = known.get(name) or next((h for each, h in known.items() if each.lower() == name.lower()), [])
+        handles |= {given: [handle] for given, handle in self.relations.items()}
+        found = handles.get(name) or next((h for each, h in handles.items() if each.lower() == name.lower()), [])
         if len(found) > 1:
             raise InvalidQuery(
                 f'"{name}" may be any of the {len(found)} sources that read this topic',
                 hint=f"Say which: app.sql(text, {name}=handle).",
             )
         if not found:
-            raise UnknownRelation(name, known=sorted(known))
-        self._know(found[0])
+            raise UnknownRelation(name, known=sorted(handles))
+        self._take_names(found[0])
         return found[0]
 
-    def once(self, made: StreamOrTable, query: exp.Query, *key: object) -> StreamOrTable:
-        """Keep the step that a query is, so that a query that is named twice is one step."""
-        return self._made.setdefault((id(query), *key), (query, made))[1]
+    def remember(self, step: StreamOrTable, query: exp.Query, *key: object) -> StreamOrTable:
+        """Remember the step that a query became, so that a query that is used twice is one step."""
+        return self._steps.setdefault((id(query), *key), (query, step))[1]
 
-    def kept(self, query: exp.Query, *key: object) -> StreamOrTable | None:
-        """Return the step that is kept for a query."""
-        return self._made.get((id(query), *key), (None, None))[1]
+    def remembered(self, query: exp.Query, *key: object) -> StreamOrTable | None:
+        """Return the step that a query became, if it has been compiled."""
+        return self._steps.get((id(query), *key), (None, None))[1]
 
-    def settled(self, handle: StreamOrTable) -> StreamOrTable:
+    def uniquely_named(self, handle: StreamOrTable) -> StreamOrTable:
         """Return a step that keeps state under a name that no other one of the query has."""
         name = derived = step_name(handle.node) if self.name is None else f"{self.name}_{step_name(handle.node)}"
         number = 2
         while name in self._taken:
             name, number = f"{derived}_{number}", number + 1
-        made = handle if name == step_name(handle.node) else handle.named(name)
-        self._know(made)
-        return made
+        step = handle if name == step_name(handle.node) else handle.named(name)
+        self._take_names(step)
+        return step
 
-    def said_grace(self, what: str) -> str:
+    def require_grace(self, what: str) -> str:
         """Return the grace, which has no default.
 
         Raises:
-            InvalidQuery: it was not said.
+            InvalidQuery: none was given.
 
         """
         self.timed = True
         if self.grace is None:
             raise InvalidQuery(
                 f'"{what}" needs a grace: how long a window is corrected after the watermark has passed its end',
-                hint='Say it beside the text: app.sql("…", grace="30 seconds").',
+                hint='Give it with the text: app.sql("…", grace="30 seconds").',
             )
         return self.grace
 
@@ -107,7 +127,7 @@ class Context:
         """The names of all functions that aggregate."""
         return {*AGGREGATES, *aggregate_names(self.registry.functions)}
 
-    def _know(self, handle: StreamOrTable) -> None:
+    def _take_names(self, handle: StreamOrTable) -> None:
         for node in handle.node.walk():
             if isinstance(node, Stateful):
                 self._taken[step_name(node)] = node

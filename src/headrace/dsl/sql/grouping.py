@@ -1,4 +1,4 @@
-"""`group by`, aggregates and `having`; and what a query gives out over its rows, or over its groups."""
+"""`group by`, aggregates and `having`; and the columns of a select over its rows, or over its groups."""
 
 from __future__ import annotations
 
@@ -8,91 +8,94 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from headrace.base.errors import InvalidQuery, UngroupedColumn, UnsupportedQuery
-from headrace.dsl.sql import subqueries
-from headrace.dsl.sql.output import Output, column, free
-from headrace.dsl.sql.reading import check_parts, shown
+from headrace.dsl.sql.aggregates import has_aggregate, is_aggregate
+from headrace.dsl.sql.output import Output, column, free_name
+from headrace.dsl.sql.parsing import check_parts, sql_text
 from headrace.dsl.sql.relation import (
     Relation,
     Scope,
-    Visible,
-    asks,
+    VisibleColumn,
+    as_resolved,
+    column_name,
     columns_in,
-    fixed,
-    is_outer,
-    name_of,
-    parts,
-    rebuilt,
+    conjuncts,
+    has_subquery,
+    reads_outer,
+    rewritten,
 )
+from headrace.dsl.sql.subqueries import filter_by_subqueries, with_subquery_columns
 from headrace.dsl.sql.windowing import bound_of, is_window, window_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.dsl.sql.context import Common
-    from headrace.dsl.sql.query import Queries
+    from headrace.dsl.sql.compiler import Compiler
+    from headrace.dsl.sql.context import CommonQuery, Context
     from headrace.dsl.stream_table import StreamOrTable
 
-Wanted = tuple[str, exp.Expression]
-"""A column as it is asked for: its name, and what it is over the rows of `from`."""
+SelectItem = tuple[str, exp.Expression]
+"""A column of a select: its name, and the expression over the rows of `from`."""
 
 
 @dataclass(slots=True)
-class Given:
-    """What a select gives out: columns over a step; and how another part of the query is said over that step."""
+class Selection:
+    """The columns of a select over a step; and how `order by` is read over that step."""
 
     handle: StreamOrTable
-    out: list[Output]
+    outputs: list[Output]
     scope: Scope
     aliases: Aliases
     groups: Groups | None = None
 
     def over(self, tree: exp.Expression, *, aliases: bool = True) -> exp.Expression:
-        """Return an expression of `order by` over the step; of a window's, names of what is given out mean nothing.
+        """Return an expression of `order by` over the step; in a window's order, aliases and positions mean nothing.
 
         Raises:
-            PlanError: it reads what is not there.
+            PlanError: it reads a column that is not there.
 
         """
-        at = _position(tree, len(self.out)) if aliases else None
+        at = _position(tree, len(self.outputs)) if aliases else None
         if at is not None:
-            return self.out[at][1]
-        made = self.scope.resolved(self.aliases.first(tree) if aliases else tree)
-        return made if self.groups is None else self.groups.read(made)
+            return self.outputs[at][1]
+        resolved = self.scope.resolved(self.aliases.before_columns(tree) if aliases else tree)
+        return resolved if self.groups is None else self.groups.read(resolved)
 
 
-def given_by(
-    queries: Queries,
+def selection_of(
+    compiler: Compiler,
     select: exp.Select,
     relation: Relation,
-    names: Mapping[str, Common],
+    names: Mapping[str, CommonQuery],
     *,
     strict: bool,
     extra: Sequence[exp.Expression] = (),
-) -> Given:
-    """Return what a select gives out over the rows of `from` and `where`; `extra` is what its order needs besides.
+) -> Selection:
+    """Return the columns of a select over the rows of `from` and `where`; `extra` is what only its order reads.
 
     Raises:
-        PlanError: a column is not known, or a part is not kept.
+        PlanError: a column is not known, or a part is not supported.
 
     """
+    context = compiler.context
     scope = Scope(relation)
-    grouped = _is_grouped(queries, select)
-    if not grouped:
-        relation, selects = subqueries.in_columns(queries, select.expressions, scope, names)
+    if not _is_grouped(context, select):
+        relation, trees = with_subquery_columns(compiler, select.expressions, scope, names)
         scope = Scope(relation)
-        wanted = _wanted(selects, scope, strict=strict)
-        return Given(relation.handle, wanted, scope, Aliases(queries, wanted, scope))
-    selects, tests = _with_bounds(select)
-    wanted = _wanted(selects, scope, strict=strict)
-    for _, tree in wanted:
-        if asks(tree):
-            raise UnsupportedQuery(shown(tree), "a subquery beside aggregates is not kept", hint="Join it after them.")
-    aliases = Aliases(queries, wanted, scope)
-    groups = Groups(queries, scope, wanted, _keys(select, scope, aliases))
+        items = _select_items(trees, scope, strict=strict)
+        return Selection(relation.handle, items, scope, Aliases(context, items, scope))
+    trees, tests = _with_bounds(select)
+    items = _select_items(trees, scope, strict=strict)
+    for _, tree in items:
+        if has_subquery(tree):
+            raise UnsupportedQuery(
+                sql_text(tree), "a subquery together with aggregates is not supported", hint="Join it after them."
+            )
+    aliases = Aliases(context, items, scope)
+    groups = Groups(context, scope, items, _keys(select, scope, aliases))
     for tree in extra:
-        groups.over(scope.resolved(aliases.first(tree)))
-    handle, out = groups.given([aliases.first(test) for test in tests], names)
-    return Given(handle, out, scope, aliases, groups)
+        groups.over(scope.resolved(aliases.before_columns(tree)))
+    handle, outputs = groups.outputs(compiler, [aliases.before_columns(test) for test in tests], names)
+    return Selection(handle, outputs, scope, aliases, groups)
 
 
 def _having(select: exp.Select) -> exp.Expression | None:
@@ -100,41 +103,26 @@ def _having(select: exp.Select) -> exp.Expression | None:
     return None if having is None else having.this
 
 
-def _is_grouped(queries: Queries, select: exp.Select) -> bool:
-    looked = [*select.expressions, *parts(_having(select))]
-    return select.args.get("group") is not None or any(aggregates_in(tree, queries) for tree in looked)
+def _is_grouped(context: Context, select: exp.Select) -> bool:
+    trees = [*select.expressions, *conjuncts(_having(select))]
+    return select.args.get("group") is not None or any(has_aggregate(tree, context) for tree in trees)
 
 
-def aggregates_in(tree: exp.Expression, queries: Queries) -> bool:
-    """Return whether an expression aggregates, its subqueries left out."""
-    if isinstance(tree, exp.Query):
-        return False
-    if is_aggregate(tree, queries):
-        return True
-    return any(aggregates_in(child, queries) for child in tree.iter_expressions())
+# ---- select items ----
 
 
-def is_aggregate(tree: exp.Expression, queries: Queries) -> bool:
-    """Return whether an expression is the call of an aggregate, with its filter."""
-    inner = tree.this if isinstance(tree, exp.Filter) else tree
-    return isinstance(inner, exp.Anonymous) and inner.name.lower() in queries.context.aggregates
-
-
-# ---- what is asked for ----
-
-
-def _wanted(items: Sequence[exp.Expression], scope: Scope, *, strict: bool) -> list[Wanted]:
-    made: list[Wanted] = []
+def _select_items(items: Sequence[exp.Expression], scope: Scope, *, strict: bool) -> list[SelectItem]:
+    columns: list[SelectItem] = []
     for item in items:
         if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
-            made += [(visible.name, column(visible.column)) for visible in _star(item, scope)]
+            columns += [(visible.name, column(visible.column)) for visible in _star(item, scope)]
             continue
         tree = item.this if isinstance(item, exp.Alias) else item
         resolved = scope.resolved(tree)
-        if is_outer(resolved):
-            raise UnsupportedQuery(shown(item), "what a subquery gives out cannot read the query around")
-        made.append((_name(item, len(made), strict=strict), resolved))
-    return made
+        if reads_outer(resolved):
+            raise UnsupportedQuery(sql_text(item), "the columns of a subquery cannot read the outer query")
+        columns.append((_name(item, len(columns), strict=strict), resolved))
+    return columns
 
 
 def _name(item: exp.Expression, place: int, *, strict: bool) -> str:
@@ -145,18 +133,18 @@ def _name(item: exp.Expression, place: int, *, strict: bool) -> str:
     if isinstance(item, exp.Dot):
         return str(item.expression.name)
     if strict:
-        raise InvalidQuery(f'"{shown(item)}" has no name', hint=f"Name it: {shown(item)} as x.")
+        raise InvalidQuery(f'"{sql_text(item)}" has no name', hint=f"Name it: {sql_text(item)} as x.")
     return f"_c{place + 1}"
 
 
-def _star(item: exp.Expression, scope: Scope) -> list[Visible]:
+def _star(item: exp.Expression, scope: Scope) -> list[VisibleColumn]:
     star = item if isinstance(item, exp.Star) else item.this
     if any(star.args.values()):
-        raise UnsupportedQuery(shown(item), "* with exceptions is not kept", hint="Name the columns.")
+        raise UnsupportedQuery(sql_text(item), "* with exceptions is not supported", hint="Name the columns.")
     alias = item.table if isinstance(item, exp.Column) else None
     found = scope.relation.star(alias)
     if not found:
-        raise InvalidQuery(f'"{shown(item)}": there is no relation "{alias}"')
+        raise InvalidQuery(f'"{sql_text(item)}": there is no relation "{alias}"')
     return found
 
 
@@ -166,94 +154,97 @@ def _position(tree: exp.Expression, count: int) -> int | None:
         return None
     at = int(tree.this)
     if not 1 <= at <= count:
-        raise InvalidQuery(f"position {at} is none of the {count} columns that are given out")
+        raise InvalidQuery(f"position {at} is none of the {count} columns of the query")
     return at - 1
 
 
 class Aliases:
-    """The names that a query gives what it asks for, where other parts of it may use them."""
+    """The names of the select items, where other parts of the query may use them."""
 
-    def __init__(self, queries: Queries, wanted: Sequence[Wanted], scope: Scope) -> None:
-        self.queries = queries
-        self.wanted = wanted
+    def __init__(self, context: Context, items: Sequence[SelectItem], scope: Scope) -> None:
+        self.context = context
+        self.items = items
         self.scope = scope
 
-    def first(self, tree: exp.Expression) -> exp.Expression:
-        """Return an expression of `having` or `order by`: such a name comes before a column, but not in aggregates."""
+    def before_columns(self, tree: exp.Expression) -> exp.Expression:
+        """Return an expression of `having` or `order by`: an alias wins over a column, except in aggregates."""
 
         def change(part: exp.Expression) -> exp.Expression | None:
             if isinstance(part, exp.Query):
                 return part
-            return self.last(part) if is_aggregate(part, self.queries) else self._found(part)
+            return self.after_columns(part) if is_aggregate(part, self.context) else self._found(part)
 
-        return rebuilt(tree, change)
+        return rewritten(tree, change)
 
-    def last(self, tree: exp.Expression) -> exp.Expression:
-        """Return an expression of `group by`: a column comes before such a name."""
+    def after_columns(self, tree: exp.Expression) -> exp.Expression:
+        """Return an expression of `group by`: a column wins over an alias."""
 
         def change(part: exp.Expression) -> exp.Expression | None:
             if isinstance(part, exp.Query):
                 return part
-            known = isinstance(part, exp.Column) and self.scope.knows([part.name])
-            return None if known else self._found(part)
+            is_column = isinstance(part, exp.Column) and self.scope.knows([part.name])
+            return None if is_column else self._found(part)
 
-        return rebuilt(tree, change)
+        return rewritten(tree, change)
 
     def _found(self, part: exp.Expression) -> exp.Expression | None:
         if not isinstance(part, exp.Column) or len(part.parts) > 1:
             return None
-        found = next((made for name, made in self.wanted if name.lower() == part.name.lower()), None)
-        return None if found is None else fixed(found)
+        found = next((item for name, item in self.items if name.lower() == part.name.lower()), None)
+        return None if found is None else as_resolved(found)
 
 
 def _keys(select: exp.Select, scope: Scope, aliases: Aliases) -> list[exp.Expression]:
-    """Return what rows are grouped by, windows as they were written."""
+    """Return what rows are grouped by, windows as they are written."""
     group = select.args.get("group")
     if group is None:
         return []
     check_parts(group)
     if group.args.get("all"):
-        raise UnsupportedQuery("group by all", "name what rows are grouped by")
-    made = []
+        raise UnsupportedQuery("group by all", "name the columns to group by")
+    keys = []
     for tree in group.expressions:
         if isinstance(tree, exp.Rollup | exp.Cube | exp.GroupingSets):
             raise UnsupportedQuery(
-                shown(tree), "several groupings at once are not kept", hint="Say one query for each."
+                sql_text(tree), "several groupings at once are not supported", hint="Write one query for each."
             )
-        at = _position(tree, len(aliases.wanted))
-        made.append(aliases.wanted[at][1] if at is not None else scope.resolved(aliases.last(tree)))
-    return list(dict.fromkeys(made))
+        at = _position(tree, len(aliases.items))
+        keys.append(aliases.items[at][1] if at is not None else scope.resolved(aliases.after_columns(tree)))
+    return list(dict.fromkeys(keys))
 
 
 def _with_bounds(select: exp.Select) -> tuple[list[exp.Expression], list[exp.Expression]]:
-    """Return what is asked for and the tests of `having`, with the columns of the window in the place of its parts."""
+    """Return the select items and the tests of `having`, with columns instead of `window.start` and `window.end`."""
     group = select.args.get("group")
     windows = [tree for tree in (group.expressions if group is not None else ()) if is_window(tree)]
-    items, tests = list(select.expressions), parts(_having(select))
+    items, tests = list(select.expressions), conjuncts(_having(select))
     if not windows:
         return items, tests
     named = [
         item if isinstance(item, exp.Alias) or bound_of(item) is None else exp.alias_(item.copy(), item.name)
         for item in items
     ]
-    return [rebuilt(item, bound_of) for item in named], [rebuilt(test, bound_of) for test in tests]
+    return [rewritten(item, bound_of) for item in named], [rewritten(test, bound_of) for test in tests]
 
 
 # ---- groups ----
 
 
 class Groups:
-    """The groups of a query: their keys, their window, and the aggregates that the query asks for."""
+    """The groups of a query: their keys, their window and their aggregates.
+
+    `replacements` are pairs: an expression over the rows, and the column of the groups that holds it.
+    """
 
     def __init__(
-        self, queries: Queries, scope: Scope, wanted: Sequence[Wanted], keys: Sequence[exp.Expression]
+        self, context: Context, scope: Scope, items: Sequence[SelectItem], keys: Sequence[exp.Expression]
     ) -> None:
-        self.queries = queries
+        self.context = context
         self.scope = scope
-        self.wanted = wanted
-        self.window = window_of(queries.context, scope, [tree for tree in keys if is_window(tree)])
+        self.items = items
+        self.window = window_of(context, scope, [tree for tree in keys if is_window(tree)])
         self.hidden: dict[str, exp.Expression] = {}
-        self.put: list[tuple[exp.Expression, exp.Expression]] = []
+        self.replacements: list[tuple[exp.Expression, exp.Expression]] = []
         self.plain: list[str] = []
         self.computed: dict[str, exp.Expression] = {}
         for tree in keys:
@@ -262,100 +253,102 @@ class Groups:
         bounds = ["window_start", "window_end"] if self.window is not None else []
         self.columns = [*self.plain, *self.computed, *bounds]
         self.aggregates: dict[str, exp.Expression] = {}
-        for name, tree in wanted:
-            if aggregates_in(tree, queries):
+        for name, tree in items:
+            if has_aggregate(tree, context):
                 self._aggregate(name, tree)
 
     def _key(self, tree: exp.Expression) -> None:
-        if asks(tree):
-            raise UnsupportedQuery(shown(tree), "a subquery in group by is not kept")
-        if is_outer(tree):
-            raise UnsupportedQuery(shown(tree), "a group cannot read the query around")
-        name = name_of(tree)
+        if has_subquery(tree):
+            raise UnsupportedQuery(sql_text(tree), "a subquery in group by is not supported")
+        if reads_outer(tree):
+            raise UnsupportedQuery(sql_text(tree), "group by cannot read the outer query")
+        name = column_name(tree)
         if name is not None:
             self.plain.append(name)
             return
-        asked = next((each for each, made in self.wanted if made == tree), "_group")
+        name = next((alias for alias, item in self.items if item == tree), "_group")
         taken = [*self.scope.relation.handle.columns, *self.computed]
-        name = asked if asked.lower() not in map(str.lower, taken) else free("_group", taken)
+        if name.lower() in map(str.lower, taken):
+            name = free_name("_group", taken)
         self.computed[name] = tree
-        self.put.append((tree, column(name)))
+        self.replacements.append((tree, column(name)))
 
     def _aggregate(self, name: str, tree: exp.Expression) -> None:
-        made = free(name, [*self.columns, *self.aggregates])
-        self.aggregates[made] = self._inside(tree)
-        self.put.append((tree, column(made)))
+        own_name = free_name(name, [*self.columns, *self.aggregates])
+        self.aggregates[own_name] = self._with_keys(tree)
+        self.replacements.append((tree, column(own_name)))
 
-    def _inside(self, tree: exp.Expression) -> exp.Expression:
-        """Return an expression with keys in it, but not in its aggregates: they read the rows."""
+    def _with_keys(self, tree: exp.Expression) -> exp.Expression:
+        """Return an expression with the keys replaced, but not in its aggregates: they read the rows."""
 
         def change(part: exp.Expression) -> exp.Expression | None:
-            if is_aggregate(part, self.queries):
+            if is_aggregate(part, self.context):
                 return part
-            return next((new for old, new in self.put if part == old), None)
+            return next((new for old, new in self.replacements if part == old), None)
 
-        return rebuilt(tree, change)
+        return rewritten(tree, change)
 
     def over(self, tree: exp.Expression) -> exp.Expression:
-        """Return a resolved expression over the groups; aggregates that are not there yet become hidden columns."""
+        """Return a resolved expression over the groups; new aggregates become hidden columns."""
 
         def change(part: exp.Expression) -> exp.Expression | None:
             if isinstance(part, exp.Query):
                 return part
-            found = next((new for old, new in self.put if part == old), None)
-            if found is not None or not is_aggregate(part, self.queries):
+            found = next((new for old, new in self.replacements if part == old), None)
+            if found is not None or not is_aggregate(part, self.context):
                 return found
-            name = free("_having", [*self.columns, *self.aggregates, *self.hidden])
+            name = free_name("_having", [*self.columns, *self.aggregates, *self.hidden])
             self.hidden[name] = part
-            self.put.append((part, column(name)))
+            self.replacements.append((part, column(name)))
             return column(name)
 
-        return rebuilt(tree, change)
+        return rewritten(tree, change)
 
     def read(self, tree: exp.Expression) -> exp.Expression:
-        """Return a resolved expression over the groups as they are kept."""
-        return self._only(self.over(tree), [*self.columns, *self.aggregates, *self.hidden])
+        """Return a resolved expression over the groups, which have all columns by now."""
+        return self._checked(self.over(tree), [*self.columns, *self.aggregates, *self.hidden])
 
-    def given(self, tests: Sequence[exp.Expression], names: Mapping[str, Common]) -> tuple[StreamOrTable, list[Output]]:
-        """Return what is given out of the groups that meet the tests."""
+    def outputs(
+        self, compiler: Compiler, tests: Sequence[exp.Expression], names: Mapping[str, CommonQuery]
+    ) -> tuple[StreamOrTable, list[Output]]:
+        """Return the groups that pass the tests of `having`, and the columns of the select over them."""
         resolved = [self.over(self.scope.resolved(test)) for test in tests]
         table = self._table()
         relation = self._relation(table)
-        plain = [test for test in resolved if not asks(test)]
-        relation = relation.where([self._only(test, table.columns) for test in plain])
-        asking = [test for test in resolved if asks(test)]
-        relation = subqueries.met(self.queries, relation, [fixed(test) for test in asking], names)
-        out = [(name, self._only(self.over(tree), table.columns)) for name, tree in self.wanted]
-        return relation.handle, out
+        plain = [test for test in resolved if not has_subquery(test)]
+        relation = relation.where([self._checked(test, table.columns) for test in plain])
+        subquery_tests = [as_resolved(test) for test in resolved if has_subquery(test)]
+        relation = filter_by_subqueries(compiler, relation, subquery_tests, names)
+        outputs = [(name, self._checked(self.over(tree), table.columns)) for name, tree in self.items]
+        return relation.handle, outputs
 
     def _table(self) -> StreamOrTable:
-        context = self.queries.context
-        computed = {name: shown(tree) for name, tree in self.computed.items()}
+        computed = {name: sql_text(tree) for name, tree in self.computed.items()}
         grouped = self.scope.relation.handle.group_by(*self.plain, **computed)
         if self.window is not None:
-            grouped = grouped.window(self.window, emit=context.emit)
+            grouped = grouped.window(self.window, emit=self.context.emit)
         every = {**self.aggregates, **self.hidden}
         if not every and not self.columns:
-            raise InvalidQuery("the query groups by nothing and asks for no aggregate")
-        return context.settled(grouped.agg(**{name: shown(tree) for name, tree in every.items()}))
+            raise InvalidQuery("the query has neither keys nor aggregates")
+        return self.context.uniquely_named(grouped.agg(**{name: sql_text(tree) for name, tree in every.items()}))
 
     def _relation(self, table: StreamOrTable) -> Relation:
-        kept = [visible for visible in self.scope.relation.columns if visible.column in self.plain]
-        low = {visible.name.lower() for visible in kept}
+        keys = [visible for visible in self.scope.relation.columns if visible.column in self.plain]
+        low = {visible.name.lower() for visible in keys}
         others = [name for name in table.columns if name not in self.plain and name.lower() not in low]
-        return Relation(table, (*kept, *(Visible(name, (), name) for name in others)))
+        return Relation(table, (*keys, *(VisibleColumn(name, (), name) for name in others)))
 
-    def _only(self, tree: exp.Expression, names: Sequence[str]) -> exp.Expression:
-        """Return an expression over the groups, if it reads what they have.
+    def _checked(self, tree: exp.Expression, names: Sequence[str]) -> exp.Expression:
+        """Return an expression over the groups, if it reads their columns only.
 
         Raises:
-            UngroupedColumn: it reads a column of their rows.
+            UngroupedColumn: it reads a column of the rows.
 
         """
         for each in columns_in(tree):
             if each.name not in names:
                 raise UngroupedColumn(
-                    f'the query groups its rows, and "{each.name}" stands outside an aggregate and is no key',
+                    f'the query groups its rows, and "{each.name}" is read outside an aggregate and is no key',
                     detail=f"The keys are: {', '.join(self.columns) or 'none'}. A group has many {each.name}.",
                     hint=f"Say which one: max({each.name}), min({each.name}); or add it to group by.",
                 )

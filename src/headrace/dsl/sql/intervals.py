@@ -57,7 +57,7 @@ def interval(tests: Sequence[exp.Expression], which: Callable[[exp.Expression], 
     """
     found = Interval()
     for test in tests:
-        bounds = [_bound(one, which) for one in _comparisons(test)]
+        bounds = [_edge(comparison, which) for comparison in _comparisons(test)]
         if bounds and all(bound is not None for bound in bounds):
             found.used.append(test)
             for bound in bounds:
@@ -66,7 +66,7 @@ def interval(tests: Sequence[exp.Expression], which: Callable[[exp.Expression], 
     if found.low is None or found.high is None:
         raise UnsupportedQuery(
             text,
-            "two streams meet within a time, else every row would have to be kept for ever",
+            "two streams are joined within a time; without one, every row would be kept for ever",
             hint="Bound it on both sides, by their event times: on … and b.at between a.at and a.at + interval 1 hour.",
         )
     return found
@@ -83,18 +83,18 @@ def _comparisons(test: exp.Expression) -> Iterator[exp.Expression]:
         yield test
 
 
-def _bound(test: exp.Expression, which: Callable[[exp.Expression], int | None]) -> tuple[bool, int] | None:
+def _edge(test: exp.Expression, which: Callable[[exp.Expression], int | None]) -> tuple[bool, int] | None:
     """Return `(True, least)` or `(False, greatest)` of right time - left time, if a comparison says it."""
     left, right = _linear(test.this, which), _linear(test.expression, which)
     if left is None or right is None:
         return None
-    whole = left - right  # whole >= 0, or the like
+    difference = left - right  # difference >= 0, or the like
     at_least, strict = isinstance(test, exp.GTE | exp.GT), isinstance(test, exp.GT | exp.LT)
-    if (whole.left, whole.right) == (1, -1):
-        whole, at_least = _Linear(0, 0, 0) - whole, not at_least
-    if (whole.left, whole.right) != (-1, 1):
+    if (difference.left, difference.right) == (1, -1):
+        difference, at_least = _Linear(0, 0, 0) - difference, not at_least
+    if (difference.left, difference.right) != (-1, 1):
         return None
-    edge = -whole.constant
+    edge = -difference.constant
     return at_least, edge + (int(strict) if at_least else -int(strict))
 
 
@@ -102,10 +102,10 @@ def _linear(tree: exp.Expression, which: Callable[[exp.Expression], int | None])
     if isinstance(tree, exp.Paren):
         return _linear(tree.this, which)
     if isinstance(tree, exp.Add | exp.Sub):
-        one, other = _linear(tree.this, which), _linear(tree.expression, which)
-        if one is None or other is None:
+        left, right = _linear(tree.this, which), _linear(tree.expression, which)
+        if left is None or right is None:
             return None
-        return one + other if isinstance(tree, exp.Add) else one - other
+        return left + right if isinstance(tree, exp.Add) else left - right
     if isinstance(tree, exp.Interval | exp.Neg):
         return _Linear(0, 0, length(tree))
     side = which(tree)

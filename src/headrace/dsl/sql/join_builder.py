@@ -1,4 +1,4 @@
-"""One join: the columns in which rows agree, the time between them, and what else is asked of two rows that meet."""
+"""One join: its equal columns, the time between two rows of streams, and its other tests."""
 
 from __future__ import annotations
 
@@ -8,150 +8,146 @@ from sqlglot import exp
 
 from headrace.base.errors import UnsupportedQuery
 from headrace.dsl.sql.intervals import interval
-from headrace.dsl.sql.marks import mark, numbers, placed, sides
-from headrace.dsl.sql.output import agreeing, apart, computed, free, joined
-from headrace.dsl.sql.reading import shown
-from headrace.dsl.sql.relation import Scope, name_of, together
+from headrace.dsl.sql.output import free_name, join_steps, on_argument, suffix_and_names, with_computed
+from headrace.dsl.sql.parsing import sql_text
+from headrace.dsl.sql.qualified import equality_sides, qualified, relations_in, unqualified
+from headrace.dsl.sql.relation import Scope, column_name, conjunction
 from headrace.dsl.sql.times import is_time
 from headrace.dsl.stream_table import Stream
 
 if TYPE_CHECKING:
-    from headrace.dsl.sql.joining import Joins
+    from headrace.dsl.sql.join_state import JoinState
     from headrace.dsl.stream_table import StreamOrTable
-
-Pair = tuple[str, str]
 
 
 class JoinBuilder:
-    """A join on its way: `used` are the tests that it takes in."""
+    """Joins the relation `number` to the step so far; `used` are the tests that the join takes in."""
 
-    def __init__(self, joins: Joins, number: int) -> None:
-        self.joins = joins
+    def __init__(self, state: JoinState, number: int) -> None:
+        self.state = state
         self.number = number
-        self.item = joins.items[number]
-        self.left: StreamOrTable = joins.handle
+        self.item = state.items[number]
+        self.left: StreamOrTable = state.handle
         self.right: StreamOrTable = self.item.relation.handle
-        self.own = {mark(number, name): name for name in self.right.columns}
+        self.right_names = {qualified(number, name): name for name in self.right.columns}
         self.used: list[exp.Expression] = []
-        self.pairs: list[Pair] = []
+        self.pairs: list[tuple[str, str]] = []
 
-    def made(self) -> StreamOrTable:
-        """Return the joined step; the names of its columns are known to the joins from now on."""
-        for left, right in self.joins.marked.pairs(self.number):
-            self._merge(self.joins.names[left], right)
-        for test in self.joins.candidates(self.number):
-            found = sides(test, self.joins.joined, self.number)
-            if found is not None:
-                self._agree(test, *found)
-        said: dict[str, Any] = {"on": agreeing(self.pairs), "how": self.item.how}
-        said |= self._timed()
-        suffix, after = self._names()
-        tests = self._rest()
+    def build(self) -> StreamOrTable:
+        """Return the joined step; the state knows the names of its columns from now on."""
+        state = self.state
+        for left, right in state.columns.using_pairs(self.number):
+            self._share(state.names[left], right)
+        for test in state.join_tests(self.number):
+            sides = equality_sides(test, state.joined, self.number)
+            if sides is not None:
+                self._add_equality(test, *sides)
+        options: dict[str, Any] = {"on": on_argument(self.pairs), "how": self.item.how} | self._timing()
+        suffix, after = self._names_after()
+        tests = self._other_tests()
         if tests:
-            names = {**self.joins.names, **after}
-            said["where"] = shown(together([placed(test, names) for test in tests]))
+            names = {**state.names, **after}
+            options["where"] = sql_text(conjunction([unqualified(test, names) for test in tests]))
         if suffix is not None:
-            said["suffix"] = suffix
-        made: StreamOrTable = joined(self.joins.queries.context, self.left, self.right, said)
+            options["suffix"] = suffix
+        step = join_steps(state.context, self.left, self.right, options)
         if self.item.how not in ("semi", "anti"):
-            self.joins.names |= after
-        for left, right in self.joins.marked.pairs(self.number):
-            self.joins.names[left] = self.joins.names.get(right, self.joins.names[left])
-        return made
+            state.names |= after
+        for left, right in state.columns.using_pairs(self.number):
+            state.names[left] = state.names.get(right, state.names[left])
+        return step
 
-    # ---- keys ----
+    # ---- equal columns ----
 
-    def _merge(self, left: str, right: str) -> None:
+    def _share(self, left: str, right: str) -> None:
         """Take in a column of `using`: both sides have it under one name."""
-        if self.own[right] != left:
+        if self.right_names[right] != left:
             self._rename(right, left)
         self.pairs.append((left, left))
 
-    def _agree(self, test: exp.Expression, left: exp.Expression, right: exp.Expression) -> None:
-        """Take in an equality, if its left side does not stand in one already."""
-        here = placed(left, self.joins.names)
-        name = name_of(here)
-        if name is not None and any(name == taken for taken, _ in self.pairs):
+    def _add_equality(self, test: exp.Expression, left: exp.Expression, right: exp.Expression) -> None:
+        """Take in an equality, unless another one has its left column already."""
+        left_tree = unqualified(left, self.state.names)
+        left_name = column_name(left_tree)
+        if left_name is not None and any(left_name == taken for taken, _ in self.pairs):
             return
-        if name is None:
-            self.left, name = computed(self.left, here, "_left", self.right)
-        there = placed(right, self.own)
-        other = name_of(there)
-        if other is None:
-            self.right, other = computed(self.right, there, "_right", self.left)
-        elif other == name and self._apart(name_of(left), name_of(right)):
-            other = self._rename(str(name_of(right)), f"{other}_{self.item.alias}")
-        self.pairs.append((name, other))
+        if left_name is None:
+            self.left, left_name = with_computed(self.left, left_tree, "_left", self.right)
+        right_tree = unqualified(right, self.right_names)
+        right_name = column_name(right_tree)
+        if right_name is None:
+            self.right, right_name = with_computed(self.right, right_tree, "_right", self.left)
+        elif right_name == left_name and self._differ(column_name(left), column_name(right)):
+            right_name = self._rename(str(column_name(right)), f"{right_name}_{self.item.alias}")
+        self.pairs.append((left_name, right_name))
         self.used.append(test)
 
-    def _apart(self, left: str | None, right: str | None) -> bool:
-        """Return whether two equal columns are not one: an outer join makes nulls of one, and somebody reads it."""
-        read = self.joins.read(but=self.number)
+    def _differ(self, left: str | None, right: str | None) -> bool:
+        """Return whether two equal columns are not one: an outer join makes nulls of one, and the query reads it."""
+        read = self.state.read(but=self.number)
         nulls = {"left": [right], "right": [left], "full": [left, right]}.get(self.item.how, [])
         return any(each in read for each in nulls)
 
-    def _rename(self, marked: str, name: str) -> str:
-        name = free(name, self.right.columns)
-        self.right = self.right.rename(**{name: self.own[marked]})
-        self.own[marked] = name
+    def _rename(self, qualified_name: str, name: str) -> str:
+        name = free_name(name, self.right.columns)
+        self.right = self.right.rename(**{name: self.right_names[qualified_name]})
+        self.right_names[qualified_name] = name
         return name
 
-    # ---- what else is asked ----
+    # ---- other tests ----
 
-    def _rest(self) -> list[exp.Expression]:
-        """Return the other tests of `on` that are about relations that are there."""
-        there = {*self.joins.joined, self.number}
-        tests = [test for test in self.joins.ons.get(self.number, []) if test not in self.used]
-        ready = [test for test in tests if numbers(test) <= there]
+    def _other_tests(self) -> list[exp.Expression]:
+        """Return the other tests of `on` whose relations are joined with this one."""
+        joined = {*self.state.joined, self.number}
+        tests = [test for test in self.state.on_tests.get(self.number, []) if test not in self.used]
+        ready = [test for test in tests if relations_in(test) <= joined]
         self.used += ready
         return ready
 
-    def _timed(self) -> dict[str, Any]:
+    def _timing(self) -> dict[str, Any]:
         """Return how far apart in time two rows of streams may be, or how a stream looks a table up."""
         if not isinstance(self.left, Stream):
             return {}
         if isinstance(self.right, Stream):
             return self._within()
-        text = shown(self.item.tree)
+        text = sql_text(self.item.tree)
         at = self.item.at
         if at is None:
             raise UnsupportedQuery(
                 text,
-                "a row of a stream meets a table once, and is not joined again when the table changes",
+                "a row of a stream looks a table up once, and is not joined again when the table changes",
                 hint="Say when: join t for system_time as of s.at (the event time of the stream's row), or as of "
                 "current_timestamp() (when it arrives); or make the stream a table first: stream.latest(key).",
             )
         if isinstance(at, exp.Anonymous) and at.name.lower() in ("current_timestamp", "now"):
             return {}
-        scope = Scope(self.joins.marked.seen(self.number))
-        asked = placed(scope.resolved(at), self.joins.names)
-        name = name_of(asked)
-        if name is None or not is_time(asked, self.left.node):
-            raise UnsupportedQuery(shown(at), "a table is looked up as of the event time of the stream's rows")
-        return {"as_of": name, "grace": self.joins.queries.context.said_grace(text)}
+        scope = Scope(self.state.columns.relation(self.number))
+        time = unqualified(scope.resolved(at), self.state.names)
+        name = column_name(time)
+        if name is None or not is_time(time, self.left.node):
+            raise UnsupportedQuery(sql_text(at), "a table is looked up as of the event time of the stream's rows")
+        return {"as_of": name, "grace": self.state.context.require_grace(text)}
 
     def _within(self) -> dict[str, Any]:
-        context = self.joins.queries.context
-        candidates = self.joins.candidates(self.number)
-        names = {**self.joins.names, **self.own}
+        context = self.state.context
+        names = {**self.state.names, **self.right_names}
 
-        def which(tree: exp.Expression) -> int | None:
-            about = {number == self.number for number in numbers(tree)}
-            if len(about) != 1:
+        def side(tree: exp.Expression) -> int | None:
+            sides = {int(number == self.number) for number in relations_in(tree)}
+            if len(sides) != 1:
                 return None
-            right = about.pop()
-            return int(right) if is_time(placed(tree, names), (self.right if right else self.left).node) else None
+            right = sides.pop()
+            return right if is_time(unqualified(tree, names), (self.right if right else self.left).node) else None
 
-        found = interval(candidates, which, shown(self.item.tree))
-        self.used += found.used
-        said: dict[str, Any] = {"within": found.within}
+        bounds = interval(self.state.join_tests(self.number), side, sql_text(self.item.tree))
+        self.used += bounds.used
         context.timed = True
-        return said | ({} if context.grace is None else {"grace": context.grace})
+        return {"within": bounds.within} | ({} if context.grace is None else {"grace": context.grace})
 
     # ---- names ----
 
-    def _names(self) -> tuple[str | None, dict[str, str]]:
-        """Return the suffix of columns that both sides have, if any, and the names of the right ones by their marks."""
+    def _names_after(self) -> tuple[str | None, dict[str, str]]:
+        """Return the suffix of columns that both sides have, if any, and the right columns by qualified name."""
         shared = [left for left, right in self.pairs if left == right]
-        suffix, after = apart(self.left.columns, self.right.columns, shared, self.item.alias or "right")
-        return suffix, {marked: after[name] for marked, name in self.own.items()}
+        suffix, after = suffix_and_names(self.left.columns, self.right.columns, shared, self.item.alias or "right")
+        return suffix, {each: after[name] for each, name in self.right_names.items()}

@@ -1,4 +1,4 @@
-"""A query becomes steps: `from`, `where`, groups, what is given out, and the first rows of it, in this order."""
+"""A query becomes steps: `from`, `where`, groups, its columns, and its first rows, in this order."""
 
 from __future__ import annotations
 
@@ -7,175 +7,166 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from headrace.base.errors import InvalidQuery, UnsupportedQuery
-from headrace.dsl.sql.context import Common
-from headrace.dsl.sql.grouping import Aliases, Given, given_by
-from headrace.dsl.sql.joining import Body, body_of
-from headrace.dsl.sql.output import Output, column, distinct, ranked, selected
-from headrace.dsl.sql.ranking import ranking_of, unasked
-from headrace.dsl.sql.reading import shown, whole
-from headrace.dsl.sql.relation import Relation, Scope, is_outer
+from headrace.dsl.sql.context import common_queries
+from headrace.dsl.sql.grouping import Aliases, Selection, selection_of
+from headrace.dsl.sql.joining import body_of
+from headrace.dsl.sql.output import Output, column, distinct, first_rows, select_outputs
+from headrace.dsl.sql.parsing import sql_text, without_parentheses
+from headrace.dsl.sql.ranking import ranking_of, unlimited_ranking
+from headrace.dsl.sql.relation import Relation, Scope, reads_outer
 from headrace.dsl.stream_table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.dsl.sql.context import Context
-    from headrace.dsl.sql.ranking import Bound, Ranking
+    from headrace.dsl.sql.context import CommonQuery, Context
+    from headrace.dsl.sql.ranking import Ranking, RowLimit
+    from headrace.dsl.sql.relation import Body
     from headrace.dsl.stream_table import StreamOrTable
 
 
-class Queries:
-    """The queries of one text, each made once."""
+class QueryCompiler:
+    """Compiles the queries of one text, each once."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
 
-    # ---- whole queries ----
-
-    def whole(self, query: exp.Query, names: Mapping[str, Common], *, strict: bool = True) -> StreamOrTable:
-        """Return the rows of a query; `strict`: each column that it gives out needs a name.
+    def rows(self, query: exp.Query, names: Mapping[str, CommonQuery], *, strict: bool = True) -> StreamOrTable:
+        """Return the rows of a query; `strict`: each of its columns needs a name.
 
         Raises:
-            PlanError: a part of it is not known, or not kept.
+            PlanError: a part of it is not known, or not supported.
 
         """
-        known = self.context.kept(query)
-        return known or self.context.once(self._whole(query, names, strict=strict), query)
+        known = self.context.remembered(query)
+        return known or self.context.remember(self._rows(query, names, strict=strict), query)
 
-    def _whole(self, query: exp.Query, names: Mapping[str, Common], *, strict: bool) -> StreamOrTable:
-        tree = whole(query)
-        inside = self.named(tree, names)
+    def _rows(self, query: exp.Query, names: Mapping[str, CommonQuery], *, strict: bool) -> StreamOrTable:
+        tree = without_parentheses(query)
+        inner = common_queries(tree, names)
         if isinstance(tree, exp.Select):
-            return self._select(tree, inside, strict=strict)
+            return self._select(tree, inner, strict=strict)
         if isinstance(tree, exp.Union):
-            return self._first(tree, self._all(self._union(tree, inside, strict=strict)))
-        assert isinstance(tree, exp.Subquery)  # noqa: S101 -- whole() knows no other
-        return self._first(tree, self._all(self.whole(tree.this, inside, strict=strict)))
+            return self._limited(tree, self._all(self._union(tree, inner, strict=strict)))
+        assert isinstance(tree, exp.Subquery)  # noqa: S101 -- without_parentheses knows no other
+        return self._limited(tree, self._all(self.rows(tree.this, inner, strict=strict)))
 
-    def first(self, query: exp.Query, names: Mapping[str, Common], ranking: Ranking, bound: Bound) -> StreamOrTable:
+    def first_rows(
+        self, query: exp.Query, names: Mapping[str, CommonQuery], ranking: Ranking, limit: RowLimit
+    ) -> StreamOrTable:
         """Return the first rows of each group of a query that numbers its rows."""
-        known = self.context.kept(query, bound.n, bound.read)
-        return known or self.context.once(self._numbered(query, names, ranking, bound), query, bound.n, bound.read)
+        key = (limit.n, limit.rank_is_read)
+        known = self.context.remembered(query, *key)
+        return known or self.context.remember(self._first_rows(query, names, ranking, limit), query, *key)
 
-    def named(self, tree: exp.Query, names: Mapping[str, Common]) -> Mapping[str, Common]:
-        """Return the queries that have names inside a query."""
-        clause = tree.args.get("with_")
-        if clause is None:
-            return names
-        if clause.args.get("recursive"):
-            raise UnsupportedQuery(shown(clause), "a query that reads itself has no end that is known")
-        made = dict(names)
-        for each in clause.expressions:
-            columns = tuple(name.name for name in each.args["alias"].args.get("columns") or ())
-            made[each.alias.lower()] = Common(each.this, columns, dict(made))
-        return made
-
-    def body(self, select: exp.Select, names: Mapping[str, Common], outer: Scope | None) -> Body:
-        """Return the rows of `from` and `where`; what they have to do with the query around is left open."""
+    def body(self, select: exp.Select, names: Mapping[str, CommonQuery], outer: Scope | None) -> Body:
+        """Return the rows of `from` and `where`, and the tests that read the outer query, which are not applied."""
         return body_of(self, select, names, outer)
 
     # ---- selects ----
 
-    def _select(self, select: exp.Select, names: Mapping[str, Common], *, strict: bool) -> StreamOrTable:
-        if ranking_of(select) is not None:
-            raise unasked(next(item for item in select.expressions if item.find(exp.Window)))
-        order = select.args.get("order")
+    def _select(self, tree: exp.Select, names: Mapping[str, CommonQuery], *, strict: bool) -> StreamOrTable:
+        if ranking_of(tree) is not None:
+            raise unlimited_ranking(next(item for item in tree.expressions if item.find(exp.Window)))
+        order = tree.args.get("order")
         extra = [term.this for term in order.expressions] if order is not None else []
-        given = self.given(select, names, extra, strict=strict)
-        if select.args.get("distinct") is None:
-            return self._first(select, given)
-        if select.args["distinct"].args.get("on"):
-            raise UnsupportedQuery(shown(select), "distinct on is not Spark's")
-        made = distinct(selected(given.handle, given.out), self.context)
-        return self._first(select, self._all(made))
+        selection = self._selection(tree, names, extra, strict=strict)
+        if tree.args.get("distinct") is None:
+            return self._limited(tree, selection)
+        if tree.args["distinct"].args.get("on"):
+            raise UnsupportedQuery(sql_text(tree), "distinct on is not Spark's")
+        rows = distinct(select_outputs(selection.handle, selection.outputs), self.context)
+        return self._limited(tree, self._all(rows))
 
-    def given(
-        self, select: exp.Select, names: Mapping[str, Common], extra: Sequence[exp.Expression], *, strict: bool
-    ) -> Given:
-        """Return what a select gives out, before `distinct` and `order by`."""
-        body = self.body(select, names, None)
-        return given_by(self, select, body.relation, names, strict=strict, extra=extra)
+    def _selection(
+        self, tree: exp.Select, names: Mapping[str, CommonQuery], extra: Sequence[exp.Expression], *, strict: bool
+    ) -> Selection:
+        """Return the columns of a select, before `distinct` and `order by`."""
+        body = self.body(tree, names, None)
+        return selection_of(self, tree, body.relation, names, strict=strict, extra=extra)
 
-    def _numbered(self, query: exp.Query, names: Mapping[str, Common], ranking: Ranking, bound: Bound) -> StreamOrTable:
-        tree = whole(query)
+    def _first_rows(
+        self, query: exp.Query, names: Mapping[str, CommonQuery], ranking: Ranking, limit: RowLimit
+    ) -> StreamOrTable:
+        tree = without_parentheses(query)
         assert isinstance(tree, exp.Select)  # noqa: S101 -- ranking_of looked
         if tree.args.get("distinct") is not None or tree.args.get("order") is not None:
-            raise UnsupportedQuery(shown(tree), "row_number() beside distinct or order by is not kept")
+            raise UnsupportedQuery(sql_text(tree), "row_number() together with distinct or order by is not supported")
         at = next(i for i, item in enumerate(tree.expressions) if item.find(exp.Window))
         plain = tree.copy()
         window = plain.expressions.pop(at).this
         by, within = window.args["order"].expressions, window.args.get("partition_by") or []
-        given = self.given(plain, self.named(tree, names), [*within, *(term.this for term in by)], strict=True)
-        made = ranked(
-            given.handle,
-            given.out,
-            [_over(term, given, aliases=False) for term in by],
+        extra = [*within, *(term.this for term in by)]
+        selection = self._selection(plain, common_queries(tree, names), extra, strict=True)
+        rows = first_rows(
+            selection.handle,
+            selection.outputs,
+            [_over(term, selection, aliases=False) for term in by],
             self.context,
-            n=bound.n,
-            within=[given.over(key, aliases=False) for key in within],
-            rank=ranking.name if bound.read else None,
+            n=limit.n,
+            within=[selection.over(key, aliases=False) for key in within],
+            rank=ranking.name if limit.rank_is_read else None,
         )
-        if not bound.read or any(item.is_star for item in plain.expressions):
-            return made
-        order = made.columns[:-1]
+        if not limit.rank_is_read or any(item.is_star for item in plain.expressions):
+            return rows
+        order = rows.columns[:-1]
         order.insert(at, ranking.name)
-        return selected(made, [(name, column(name)) for name in order])
+        return select_outputs(rows, [(name, column(name)) for name in order])
 
-    # ---- parts ----
+    # ---- unions, order and limit ----
 
-    def _union(self, tree: exp.Union, names: Mapping[str, Common], *, strict: bool) -> StreamOrTable:
-        left = self.whole(tree.this, names, strict=strict)
-        right = self.whole(tree.expression, names, strict=False)
+    def _union(self, tree: exp.Union, names: Mapping[str, CommonQuery], *, strict: bool) -> StreamOrTable:
+        left = self.rows(tree.this, names, strict=strict)
+        right = self.rows(tree.expression, names, strict=False)
         if len(left.columns) != len(right.columns):
             raise InvalidQuery(
                 f"union of {len(left.columns)} columns with {len(right.columns)}",
                 detail=f"{', '.join(left.columns)}  against  {', '.join(right.columns)}",
             )
         pairs = zip(left.columns, right.columns, strict=True)
-        right = selected(right, [(name, column(other)) for name, other in pairs])
-        made = _united(left, right)
-        return distinct(made, self.context) if tree.args.get("distinct") else made
+        rows = _united(left, select_outputs(right, [(name, column(other)) for name, other in pairs]))
+        return distinct(rows, self.context) if tree.args.get("distinct") else rows
 
-    def _all(self, handle: StreamOrTable) -> Given:
-        """Return all columns of a step as what is given out."""
-        scope = Scope(Relation.whole(handle))
-        out: list[Output] = [(name, column(name)) for name in handle.columns]
-        return Given(handle, out, scope, Aliases(self, out, scope))
+    def _all(self, handle: StreamOrTable) -> Selection:
+        """Return all columns of a step as a selection."""
+        scope = Scope(Relation.of_step(handle))
+        outputs: list[Output] = [(name, column(name)) for name in handle.columns]
+        return Selection(handle, outputs, scope, Aliases(self.context, outputs, scope))
 
-    def _first(self, tree: exp.Query, given: Given) -> StreamOrTable:
-        """Return the first rows where the query has an order and a limit."""
+    def _limited(self, tree: exp.Query, selection: Selection) -> StreamOrTable:
+        """Return the columns of a selection; only its first rows where the query has an order and a limit."""
         order, limit = tree.args.get("order"), tree.args.get("limit")
         if limit is None:
             if order is not None:
                 raise UnsupportedQuery(
-                    shown(order),
-                    "rows of a table have no order; it is the reader's",
+                    sql_text(order),
+                    "rows of a table have no order; the reader chooses one",
                     hint="Order where the view is read, or ask for the first ones: order by … limit 10.",
                 )
-            return selected(given.handle, given.out)
+            return select_outputs(selection.handle, selection.outputs)
         if order is None:
             raise UnsupportedQuery(
-                shown(limit), "without order by, which rows are the first is left open", hint="Say order by … limit n."
+                sql_text(limit), "without order by, any rows may be the first", hint="Say order by … limit n."
             )
         count = limit.expression
         if not isinstance(count, exp.Literal) or count.is_string or not count.this.isdigit():
-            raise UnsupportedQuery(shown(limit), "the limit is a whole number")
-        by = [_over(term, given) for term in order.expressions]
-        return ranked(given.handle, given.out, by, self.context, n=int(count.this))
+            raise UnsupportedQuery(sql_text(limit), "the limit must be a whole number")
+        by = [_over(term, selection) for term in order.expressions]
+        return first_rows(selection.handle, selection.outputs, by, self.context, n=int(count.this))
 
 
-def _over(term: exp.Ordered, given: Given, *, aliases: bool = True) -> exp.Ordered:
-    tree = given.over(term.this, aliases=aliases)
-    if is_outer(tree):
-        raise UnsupportedQuery(shown(term), "an order cannot read the query around")
-    made: exp.Ordered = term.copy()
-    made.set("this", tree)
-    return made
+def _over(term: exp.Ordered, selection: Selection, *, aliases: bool = True) -> exp.Ordered:
+    tree = selection.over(term.this, aliases=aliases)
+    if reads_outer(tree):
+        raise UnsupportedQuery(sql_text(term), "an order cannot read the outer query")
+    ordered: exp.Ordered = term.copy()
+    ordered.set("this", tree)
+    return ordered
 
 
 def _united(left: StreamOrTable, right: StreamOrTable) -> StreamOrTable:
     if isinstance(left, Table):
         return left.union(right)
     if isinstance(right, Table):
-        return selected(right.union(left), [(name, column(name)) for name in left.columns])
+        return select_outputs(right.union(left), [(name, column(name)) for name in left.columns])
     return left.union(right)

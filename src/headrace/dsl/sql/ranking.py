@@ -1,4 +1,4 @@
-"""`row_number() over (…)` where the query around asks for the first ones: the first n rows of each group."""
+"""`row_number() over (…)` in a subquery whose outer query asks for the first ones: the first n rows of each group."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from headrace.base.errors import UnsupportedQuery
-from headrace.dsl.sql.reading import said, shown
+from headrace.dsl.sql.parsing import present_parts, sql_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,12 +23,12 @@ class Ranking:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """How many rows of each group the query around asks for, whether it reads their numbers, and its other tests."""
+class RowLimit:
+    """How many rows of each group the outer query asks for, whether it reads their numbers, and its other tests."""
 
     n: int
-    read: bool
-    rest: list[exp.Expression]
+    rank_is_read: bool
+    other_tests: list[exp.Expression]
 
 
 def ranking_of(query: exp.Query) -> Ranking | None:
@@ -38,7 +38,7 @@ def ranking_of(query: exp.Query) -> Ranking | None:
         UnsupportedQuery: it is not `row_number()`, or there are several.
 
     """
-    while isinstance(query, exp.Subquery) and not said(query) - {"this", "alias"}:
+    while isinstance(query, exp.Subquery) and not present_parts(query) - {"this", "alias"}:
         query = query.this
     if not isinstance(query, exp.Select):
         return None
@@ -52,7 +52,7 @@ def ranking_of(query: exp.Query) -> Ranking | None:
 
 
 def _check(item: exp.Expression, window: exp.Expression, *, several: bool) -> None:
-    text = shown(item)
+    text = sql_text(item)
     if several:
         raise UnsupportedQuery(text, "a query can number its rows once")
     function = window.this if isinstance(window, exp.Window) else window
@@ -66,45 +66,45 @@ def _check(item: exp.Expression, window: exp.Expression, *, several: bool) -> No
     if name != "row_number" or not isinstance(item, exp.Alias):
         raise UnsupportedQuery(
             text,
-            "of window functions, row_number() alone is kept, as a column with a name",
+            "of window functions, only row_number() is supported, as a column with a name",
             hint="For sums and counts of a group say group by, and join it back if each row needs it.",
         )
-    if said(window) - {"this", "partition_by", "order", "over"}:
-        raise UnsupportedQuery(text, "row_number() takes partition by and order by alone")
+    if present_parts(window) - {"this", "partition_by", "order", "over"}:
+        raise UnsupportedQuery(text, "row_number() takes only partition by and order by")
     if window.args.get("order") is None:
-        raise UnsupportedQuery(text, "row_number() without order by numbers rows in no order")
+        raise UnsupportedQuery(text, "row_number() without order by has no order to number rows in")
 
 
-def unasked(item: exp.Expression) -> UnsupportedQuery:
-    """Return the error for numbers that no query around cuts."""
+def unlimited_ranking(item: exp.Expression) -> UnsupportedQuery:
+    """Return the error for row numbers without an outer query that asks for the first ones."""
     return UnsupportedQuery(
-        shown(item),
-        "each change would number all rows of its group anew",
+        sql_text(item),
+        "each change would renumber all rows of its group",
         hint="Ask for the first ones: select … from (select …, row_number() over (…) as rn from t) where rn <= 10.",
     )
 
 
-def bounded(ranking: Ranking, select: exp.Select, alias: str, tests: Sequence[exp.Expression]) -> Bound:
-    """Return what a query asks of the numbers of one of its relations.
+def row_limit(ranking: Ranking, select: exp.Select, alias: str, tests: Sequence[exp.Expression]) -> RowLimit:
+    """Return how many rows a query asks for of a relation that numbers its rows.
 
     Raises:
-        UnsupportedQuery: it asks for no first ones.
+        UnsupportedQuery: it has no test that limits the numbers.
 
     """
     limits = {id(test): most for test in tests if (most := _limit(test, ranking.name, alias)) is not None}
     if not limits:
-        raise unasked(exp.alias_(ranking.window, ranking.name))
+        raise unlimited_ranking(exp.alias_(ranking.window, ranking.name))
     n = min(limits.values())
-    met = {at for test in tests if (at := id(test)) in limits and _is_met(test, limits[at])}
-    rest = [test for test in tests if id(test) not in met]
+    implied = {at for test in tests if (at := id(test)) in limits and _is_implied(test, limits[at])}
+    rest = [test for test in tests if id(test) not in implied]
     joins = [join.args["on"] for join in select.args.get("joins") or () if join.args.get("on") is not None]
     others = [part for name in ("group", "having", "order") if (part := select.args.get(name)) is not None]
     readers = [*select.expressions, *rest, *joins, *others]
-    return Bound(n, any(_reads(tree, ranking.name) for tree in readers), rest)
+    return RowLimit(n, any(_reads(tree, ranking.name) for tree in readers), rest)
 
 
-def _is_met(test: exp.Expression, most: int) -> bool:
-    """Return whether the first rows all pass a test that let the last of them through."""
+def _is_implied(test: exp.Expression, most: int) -> bool:
+    """Return whether all of the first `most` rows pass a test that the last of them passes."""
     return most == 1 if isinstance(test, exp.EQ) else not isinstance(test, exp.Between)
 
 
@@ -114,16 +114,16 @@ def _reads(tree: exp.Expression, name: str) -> bool:
 
 
 def _limit(test: exp.Expression, name: str, alias: str) -> int | None:
-    """Return the greatest number that a test lets through, if it is a test of numbers."""
+    """Return the greatest row number that passes a test, if it is a test of row numbers."""
     if isinstance(test, exp.Between):
-        return _whole(test.args["high"]) if _is_number(test.this, name, alias) else None
+        return _integer(test.args["high"]) if _is_number(test.this, name, alias) else None
     sides = {exp.LTE: 0, exp.LT: -1, exp.EQ: 0}
     turned = {exp.GTE: 0, exp.GT: -1, exp.EQ: 0}
     if type(test) in sides and _is_number(test.this, name, alias):
-        most = _whole(test.expression)
+        most = _integer(test.expression)
         return None if most is None else most + sides[type(test)]
     if type(test) in turned and _is_number(test.expression, name, alias):
-        most = _whole(test.this)
+        most = _integer(test.this)
         return None if most is None else most + turned[type(test)]
     return None
 
@@ -134,6 +134,6 @@ def _is_number(tree: exp.Expression, name: str, alias: str) -> bool:
     )
 
 
-def _whole(tree: exp.Expression) -> int | None:
+def _integer(tree: exp.Expression) -> int | None:
     literal = isinstance(tree, exp.Literal) and not tree.is_string and tree.this.isdigit()
     return int(tree.this) if literal else None

@@ -1,4 +1,4 @@
-"""What a query sees: relations, the names of their columns, and how a text over them becomes one over a step's."""
+"""What a query sees: relations and names of columns; and how expressions over them become ones over a step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from headrace.base.errors import InvalidQuery, UnknownColumn
-from headrace.dsl.sql.reading import identifier, shown
+from headrace.dsl.sql.parsing import identifier, sql_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from headrace.dsl.stream_table import StreamOrTable
 
 OUTER = "headrace_outer"
-"""What a column that belongs to the query around carries: how many queries further out."""
-FIXED = "headrace_fixed"
-"""What a column carries that is one of the step's already."""
+"""What a column of an outer query carries: how many queries further out it is."""
+RESOLVED = "headrace_resolved"
+"""What a column carries that is a column of the step already."""
 
 
 @dataclass(frozen=True, slots=True)
-class Visible:
-    """A column as a query names it, alone or after one of `of`, and as the step below calls it."""
+class VisibleColumn:
+    """A column as a query names it, alone or after one of the relations `of`; `column` is its name in the step."""
 
     name: str
     of: tuple[str, ...]
@@ -35,28 +35,28 @@ class Relation:
     """The rows of a step under the names that a query has for its columns."""
 
     handle: StreamOrTable
-    columns: tuple[Visible, ...]
+    columns: tuple[VisibleColumn, ...]
 
     @classmethod
-    def whole(cls, handle: StreamOrTable, alias: str | None = None) -> Relation:
+    def of_step(cls, handle: StreamOrTable, alias: str | None = None) -> Relation:
         """Return a step's rows under its own names."""
         of = () if alias is None else (alias,)
-        return cls(handle, tuple(Visible(name, of, name) for name in handle.columns))
+        return cls(handle, tuple(VisibleColumn(name, of, name) for name in handle.columns))
 
-    def under(self, handle: StreamOrTable) -> Relation:
+    def with_step(self, handle: StreamOrTable) -> Relation:
         """Return the same names over a step that has the same columns, and perhaps more."""
         return replace(self, handle=handle)
 
     def where(self, tests: Sequence[exp.Expression]) -> Relation:
-        """Return the rows that meet all tests, which are resolved."""
-        return self.under(self.handle.where(shown(together(tests)))) if tests else self
+        """Return the rows that pass all tests, which are resolved."""
+        return self.with_step(self.handle.where(sql_text(conjunction(tests)))) if tests else self
 
     @property
     def aliases(self) -> set[str]:
         """The names that may stand before a column."""
         return {name.lower() for visible in self.columns for name in visible.of}
 
-    def find(self, names: Sequence[str]) -> list[tuple[Visible, int]]:
+    def find(self, names: Sequence[str]) -> list[tuple[VisibleColumn, int]]:
         """Return the columns that `a`, `t.a`, `a.field` or `t.a.field` may be, with how many names each takes."""
         low = [name.lower() for name in names]
         if len(low) > 1:
@@ -65,14 +65,22 @@ class Relation:
                 return after
         return [(c, 1) for c in self.columns if c.name.lower() == low[0]]
 
-    def star(self, alias: str | None = None) -> list[Visible]:
+    def star(self, alias: str | None = None) -> list[VisibleColumn]:
         """Return the columns that `*`, or `alias.*`, stands for."""
         return [c for c in self.columns if alias is None or alias.lower() in map(str.lower, c.of)]
 
 
 @dataclass(frozen=True, slots=True)
+class Body:
+    """The rows of `from` and `where`; `correlated` are the tests that read the outer query, resolved."""
+
+    relation: Relation
+    correlated: list[exp.Expression]
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
-    """How names are resolved: in the relations of a query, else in those of the query around it."""
+    """How names are resolved: in the relations of a query, else in those of the outer query."""
 
     relation: Relation
     outer: Scope | None = None
@@ -80,40 +88,42 @@ class Scope:
     def resolved(self, tree: exp.Expression) -> exp.Expression:
         """Return an expression over the step's own columns; subqueries in it are left as they are.
 
-        A column of the query around is marked.
+        A column of the outer query is marked.
 
         Raises:
             UnknownColumn: no relation has the column.
             InvalidQuery: several have.
 
         """
-        return rebuilt(tree, self._column)
+        return rewritten(tree, self._column)
 
     def _column(self, tree: exp.Expression) -> exp.Expression | None:
         if isinstance(tree, exp.Query):
             return tree
         if not isinstance(tree, exp.Column) or isinstance(tree.this, exp.Star):
             return None
-        if tree.args.get(FIXED):
+        if tree.args.get(RESOLVED):
             return exp.Column(this=tree.this)
         names = [part.name for part in tree.parts]
         found = self.relation.find(names)
         if not found and self.outer is not None and self.outer.knows(names):
-            made = self.outer.resolved(tree)
-            for column in made.find_all(exp.Column):
+            outer = self.outer.resolved(tree)
+            for column in outer.find_all(exp.Column):
                 column.set(OUTER, 1 + (column.args.get(OUTER) or 0))
-            return made
-        visible, taken = self._one(found, names, shown(tree))
-        made = exp.Column(this=identifier(visible.column))
+            return outer
+        visible, taken = self._one(found, names, sql_text(tree))
+        value: exp.Expression = exp.Column(this=identifier(visible.column))
         for part in tree.parts[taken:]:
-            made = exp.Dot(this=made, expression=identifier(part.name))
-        return made
+            value = exp.Dot(this=value, expression=identifier(part.name))
+        return value
 
     def knows(self, names: Sequence[str]) -> bool:
         """Return whether the column is here, or further out."""
         return bool(self.relation.find(names)) or (self.outer is not None and self.outer.knows(names))
 
-    def _one(self, found: list[tuple[Visible, int]], names: Sequence[str], text: str) -> tuple[Visible, int]:
+    def _one(
+        self, found: list[tuple[VisibleColumn, int]], names: Sequence[str], text: str
+    ) -> tuple[VisibleColumn, int]:
         if len({visible.column for visible, _ in found}) == 1:
             return found[0]
         if found:
@@ -125,23 +135,23 @@ class Scope:
         raise UnknownColumn(text, step="query", columns=list(dict.fromkeys(c.name for c in self.relation.columns)))
 
 
-def rebuilt(tree: exp.Expression, change: Callable[[exp.Expression], exp.Expression | None]) -> exp.Expression:
-    """Return a copy in which each part that `change` has something for is that; what is put in is not looked into."""
-    made = change(tree)
-    if made is not None:
-        return made.copy()
-    return type(tree)(**{name: _rebuilt(part, change) for name, part in tree.args.items()})
+def rewritten(tree: exp.Expression, change: Callable[[exp.Expression], exp.Expression | None]) -> exp.Expression:
+    """Return a copy with each part replaced for which `change` returns something; replacements are not looked into."""
+    replacement = change(tree)
+    if replacement is not None:
+        return replacement.copy()
+    return type(tree)(**{name: _rewritten(part, change) for name, part in tree.args.items()})
 
 
-def _rebuilt(part: object, change: Callable[[exp.Expression], exp.Expression | None]) -> object:
+def _rewritten(part: object, change: Callable[[exp.Expression], exp.Expression | None]) -> object:
     if isinstance(part, exp.Expression):
-        return rebuilt(part, change)
+        return rewritten(part, change)
     if isinstance(part, list):
-        return [_rebuilt(each, change) for each in part]
+        return [_rewritten(each, change) for each in part]
     return part
 
 
-def fixed(tree: exp.Expression) -> exp.Expression:
+def as_resolved(tree: exp.Expression) -> exp.Expression:
     """Return a resolved expression marked as such, its subqueries left as they are."""
 
     def change(part: exp.Expression) -> exp.Expression | None:
@@ -149,59 +159,59 @@ def fixed(tree: exp.Expression) -> exp.Expression:
             return part
         if not isinstance(part, exp.Column):
             return None
-        made = part.copy()
-        made.set(FIXED, 1)
-        return made
+        marked = part.copy()
+        marked.set(RESOLVED, 1)
+        return marked
 
-    return rebuilt(tree, change)
+    return rewritten(tree, change)
 
 
-def parts(tree: exp.Expression | None) -> list[exp.Expression]:
+def conjuncts(tree: exp.Expression | None) -> list[exp.Expression]:
     """Return what `and` joins."""
     if tree is None:
         return []
     if isinstance(tree, exp.And):
-        return [*parts(tree.this), *parts(tree.expression)]
+        return [*conjuncts(tree.this), *conjuncts(tree.expression)]
     if isinstance(tree, exp.Paren) and isinstance(tree.this, exp.And | exp.Paren):
-        return parts(tree.this)
+        return conjuncts(tree.this)
     if isinstance(tree, exp.Paren) and not isinstance(tree.this, exp.Or):
         return [tree.this]
     return factored(tree)
 
 
 def factored(tree: exp.Expression) -> list[exp.Expression]:
-    """Return `(a and b) or (a and c)` as `a` and `b or c`: what every branch asks for is asked for once."""
-    either = alternatives(tree)
-    if len(either) == 1:
+    """Return `(a and b) or (a and c)` as `a` and `b or c`: what is in every branch is tested once."""
+    alternatives = disjuncts(tree)
+    if len(alternatives) == 1:
         return [tree]
-    branches = [parts(branch) for branch in either]
+    branches = [conjuncts(branch) for branch in alternatives]
     every = [part for part in branches[0] if all(part in branch for branch in branches[1:])]
     if not every:
         return [tree]
     rest = [[part for part in branch if part not in every] for branch in branches]
     if not all(rest):
         return every
-    made = together(rest[0])
+    either = conjunction(rest[0])
     for branch in rest[1:]:
-        made = exp.Or(this=made, expression=together(branch))
-    return [*every, exp.Paren(this=made)]
+        either = exp.Or(this=either, expression=conjunction(branch))
+    return [*every, exp.Paren(this=either)]
 
 
-def alternatives(tree: exp.Expression) -> list[exp.Expression]:
+def disjuncts(tree: exp.Expression) -> list[exp.Expression]:
     """Return what `or` joins."""
     if isinstance(tree, exp.Paren):
-        return alternatives(tree.this)
+        return disjuncts(tree.this)
     if isinstance(tree, exp.Or):
-        return [*alternatives(tree.this), *alternatives(tree.expression)]
+        return [*disjuncts(tree.this), *disjuncts(tree.expression)]
     return [tree]
 
 
-def together(tests: Sequence[exp.Expression]) -> exp.Expression:
+def conjunction(tests: Sequence[exp.Expression]) -> exp.Expression:
     """Return tests joined by `and`."""
-    made = tests[0].copy()
+    both = tests[0].copy()
     for test in tests[1:]:
-        made = exp.And(this=_in_parentheses(made), expression=_in_parentheses(test.copy()))
-    return made
+        both = exp.And(this=_in_parentheses(both), expression=_in_parentheses(test.copy()))
+    return both
 
 
 def _in_parentheses(tree: exp.Expression) -> exp.Expression:
@@ -228,17 +238,17 @@ def queries_in(tree: exp.Expression) -> Iterator[exp.Query]:
         yield from queries_in(child)
 
 
-def asks(tree: exp.Expression) -> bool:
+def has_subquery(tree: exp.Expression) -> bool:
     """Return whether an expression has a subquery."""
     return any(True for _ in queries_in(tree))
 
 
-def is_outer(tree: exp.Expression) -> bool:
-    """Return whether a resolved expression reads the query around."""
+def reads_outer(tree: exp.Expression) -> bool:
+    """Return whether a resolved expression reads the outer query."""
     return any(column.args.get(OUTER) for column in columns_in(tree))
 
 
-def name_of(tree: exp.Expression) -> str | None:
+def column_name(tree: exp.Expression) -> str | None:
     """Return the column that a resolved expression is, if it is one of this query."""
     while isinstance(tree, exp.Paren):
         tree = tree.this

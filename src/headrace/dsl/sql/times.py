@@ -1,4 +1,4 @@
-"""Where the event time of a step's rows stands, and lengths of time in a query."""
+"""Which columns hold the event time of a step's rows, and lengths of time in a query."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from sqlglot import exp
 from headrace.base.errors import InvalidTime, UnsupportedQuery
 from headrace.base.names import quote
 from headrace.base.time import duration
-from headrace.dsl.sql.reading import shown
-from headrace.dsl.sql.relation import name_of
+from headrace.dsl.sql.parsing import sql_text
+from headrace.dsl.sql.relation import column_name
 from headrace.plan.nodes import Dedupe, Latest, ReadSource, Select, StreamJoin, TopicSource, Union, Where
 
 if TYPE_CHECKING:
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def times(node: Node) -> frozenset[str]:
-    """Return the columns whose greatest is a row's event time; none where no columns say it."""
+    """Return the columns of which the greatest is a row's event time; none where no columns hold it."""
     if isinstance(node, TopicSource | ReadSource):
         return frozenset([node.event_time] if node.event_time is not None else [])
     if isinstance(node, Where | Dedupe | Latest):
         return times(node.up)
     if isinstance(node, Select):
-        kept = {made.sql: name for name, made in reversed(node.columns)}
-        above = [kept.get(quote(name)) for name in times(node.up)]
+        names = {column.sql: name for name, column in reversed(node.columns)}
+        above = [names.get(quote(name)) for name in times(node.up)]
         return frozenset() if None in above else frozenset(name for name in above if name is not None)
     if isinstance(node, Union):
         each = {times(up) for up in node.ups}
@@ -46,15 +46,15 @@ def is_time(tree: exp.Expression, node: Node) -> bool:
     """Return whether a resolved expression is the event time of a step's rows: a column, or the greatest of several."""
     known = times(node)
     if isinstance(tree, exp.Anonymous) and tree.name.lower() == "greatest":
-        return bool(known) and {name_of(each) for each in tree.expressions} == known
-    return len(known) == 1 and name_of(tree) in known
+        return bool(known) and {column_name(each) for each in tree.expressions} == known
+    return len(known) == 1 and column_name(tree) in known
 
 
 def length(tree: exp.Expression) -> int:
     """Return a constant length of time in microseconds: `interval 1 hour`, `'30 minutes'`, or a sum of them.
 
     Raises:
-        UnsupportedQuery: it is none, or months or years are in it.
+        UnsupportedQuery: it is no constant, or has months or years.
 
     """
     if isinstance(tree, exp.Paren):
@@ -73,7 +73,7 @@ def length(tree: exp.Expression) -> int:
         text = str(tree.this)
     try:
         return duration(text.removeprefix("interval "), what="length of time")
-    except InvalidTime as no:
+    except InvalidTime as error:
         raise UnsupportedQuery(
-            shown(tree), "this is no constant length of time", hint="For example interval 1 hour, or '30 minutes'."
-        ) from no
+            sql_text(tree), "this is no constant length of time", hint="For example interval 1 hour, or '30 minutes'."
+        ) from error

@@ -9,8 +9,8 @@ from sqlglot import exp
 from headrace.base.errors import UnsupportedQuery
 from headrace.base.time import show_duration
 from headrace.dsl.sql.output import column
-from headrace.dsl.sql.reading import shown
-from headrace.dsl.sql.relation import fixed
+from headrace.dsl.sql.parsing import sql_text
+from headrace.dsl.sql.relation import as_resolved
 from headrace.dsl.sql.times import is_time, length, times
 from headrace.plan.windows import hopping, session, tumbling
 
@@ -44,12 +44,14 @@ def bound_of(tree: exp.Expression) -> exp.Expression | None:
         name = tree.name
     elif is_window(tree) or (isinstance(tree, exp.Column) and not tree.table and tree.name.lower() in _WINDOWS):
         raise UnsupportedQuery(
-            shown(tree), "a window is no column", hint="Ask for its bounds: window.start as start, window.end as end."
+            sql_text(tree),
+            "a window is no column",
+            hint="Ask for its bounds: window.start as start, window.end as end.",
         )
     bound = _BOUNDS.get(name.lower())
     if bound is None:
         return None
-    return fixed(column(bound))
+    return as_resolved(column(bound))
 
 
 def window_of(context: Context, scope: Scope, trees: Sequence[exp.Expression]) -> Window | None:
@@ -63,9 +65,9 @@ def window_of(context: Context, scope: Scope, trees: Sequence[exp.Expression]) -
         return None
     tree = trees[0]
     assert isinstance(tree, exp.Anonymous)  # noqa: S101 -- is_window looked
-    text = shown(tree)
+    text = sql_text(tree)
     if len(trees) > 1:
-        raise UnsupportedQuery(shown(trees[1]), "a group has one window")
+        raise UnsupportedQuery(sql_text(trees[1]), "a group has one window")
     sessions = tree.name.lower() == "session_window"
     if not (2 <= len(tree.expressions) <= (2 if sessions else 4)):  # noqa: PLR2004 -- time and lengths
         raise UnsupportedQuery(
@@ -74,7 +76,7 @@ def window_of(context: Context, scope: Scope, trees: Sequence[exp.Expression]) -
         )
     _over_time(scope, tree)
     lengths = [show_duration(length(part)) for part in tree.expressions[1:]]
-    grace = context.said_grace(text)
+    grace = context.require_grace(text)
     if sessions:
         return session(lengths[0], grace=grace)
     size, every, offset = (*lengths, *(lengths[0], "0 seconds")[len(lengths) - 1 :])
@@ -91,14 +93,14 @@ def _over_time(scope: Scope, tree: exp.Anonymous) -> None:
         return
     if handle.node.is_table:
         raise UnsupportedQuery(
-            shown(tree),
+            sql_text(tree),
             "windows over a table are over the event time of its records, as app.table(…, event_time=…) says",
-            hint=f"Group by a part of the time: date_trunc('hour', {shown(tree.expressions[0])}) as hour.",
+            hint=f"Group by a part of the time: date_trunc('hour', {sql_text(tree.expressions[0])}) as hour.",
         )
     known = sorted(times(handle.node))
     one = known[0] if len(known) == 1 else f"greatest({', '.join(known)})"
     raise UnsupportedQuery(
-        shown(tree),
-        f"windows are over the event time of the rows, which {shown(tree.expressions[0])} is not",
+        sql_text(tree),
+        f"windows are over the event time of the rows, which {sql_text(tree.expressions[0])} is not",
         hint=f"The event time is {one}." if known else 'Say which column it is: app.stream(…, event_time="at").',
     )

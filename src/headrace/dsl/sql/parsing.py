@@ -1,4 +1,4 @@
-"""A query's text becomes a tree of Spark's grammar, with nothing in it that nobody knows."""
+"""A query's text becomes a tree of Spark's grammar; a part that is not known is refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _PARTS = {
     "hint": "A hint says how Spark should compute, and Spark does not compute it.",
-    "offset": "A page that moves with every row before it is withdrawn and written again as a whole.",
+    "offset": "Each new row before the page would move all rows of it.",
     "sort": "Rows of a table have no order.",
     "cluster": "Rows of a table have no order.",
     "distribute": "Rows of a table have no order.",
@@ -39,32 +39,32 @@ _Tokenizer: Any = Grammar.tokenizer_class
 _NEGATED = (exp.Is, exp.In, exp.Like, exp.ILike, exp.RegexpLike, exp.Between)
 _WORDS = {f"{unit}{s}" for unit in ("YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND") for s in ("", "S")}
 _WORDS |= {"CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "POSITION", "LOCATE", "SHIFTLEFT", "SHIFTRIGHT"}
-"""What sqlglot writes in upper case though its tokens tell nothing of it."""
+"""What sqlglot writes in upper case, and does not mark as a keyword in its tokens."""
 _AS_WRITTEN = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.VAR, TokenType.RAW_STRING)
 
 
 class _Queries(Grammar):
-    """The grammar of expressions, in which `window(…)` is a call and `x is not null` is written as people do."""
+    """The grammar of expressions, where `window(…)` is a call and `x is not null` is written that way."""
 
     class Tokenizer(_Tokenizer):  # type: ignore[misc]
-        """No windows are named, so the word is a name."""
+        """`window` is a name here and no keyword: named windows are not supported."""
 
         KEYWORDS: ClassVar[dict[str, Any]] = {word: t for word, t in _Tokenizer.KEYWORDS.items() if word != "WINDOW"}
 
     class Generator(_Generator):  # type: ignore[misc]
-        """Negations stand where people write them."""
+        """Writes negations where people write them."""
 
         def not_sql(self, expression: exp.Not) -> str:
             """Return a negation as text."""
             inner = expression.this
             if not isinstance(inner, _NEGATED):
                 return str(super().not_sql(expression))
-            whole, left = self.sql(inner), self.sql(inner.this)
-            word = whole.removeprefix(left).strip()
+            text, left = self.sql(inner), self.sql(inner.this)
+            word = text.removeprefix(left).strip()
             return f"{left} IS NOT {word.removeprefix('IS ')}" if isinstance(inner, exp.Is) else f"{left} NOT {word}"
 
 
-def read(text: str) -> exp.Query:
+def parse_query(text: str) -> exp.Query:
     """Return the tree of one query.
 
     Raises:
@@ -88,34 +88,34 @@ def read(text: str) -> exp.Query:
     tree = trees[0]
     if not isinstance(tree, exp.Query):
         raise UnsupportedQuery(
-            shown(tree),
-            "only queries are kept: select … from …",
-            hint="Where rows go is said by .to_view(name) and .to_topic(name).",
+            sql_text(tree),
+            "only queries are supported: select … from …",
+            hint="Send the rows somewhere with .to_view(name) or .to_topic(name).",
         )
     return tree
 
 
-def whole(tree: exp.Query) -> exp.Query:
+def without_parentheses(tree: exp.Query) -> exp.Query:
     """Return a query without the parentheses around it.
 
     Raises:
-        UnsupportedQuery: a part of it is not kept.
+        UnsupportedQuery: a part of it is not supported.
 
     """
     check_parts(tree)
-    while isinstance(tree, exp.Subquery) and not said(tree) - {"this", "alias"}:
+    while isinstance(tree, exp.Subquery) and not present_parts(tree) - {"this", "alias"}:
         tree = tree.this
         check_parts(tree)
     return tree
 
 
-def said(tree: exp.Expression) -> set[str]:
+def present_parts(tree: exp.Expression) -> set[str]:
     """Return the names of the parts that a query or a table has."""
     return {name for name, part in tree.args.items() if part}
 
 
 def check_parts(tree: exp.Expression) -> None:
-    """Refuse a part that nobody knows: what is not understood is never left out in silence.
+    """Refuse a part that is not known: nothing is left out in silence.
 
     Raises:
         UnsupportedQuery: there is one.
@@ -125,31 +125,33 @@ def check_parts(tree: exp.Expression) -> None:
     if isinstance(tree, exp.Intersect | exp.Except):
         way = "exists" if isinstance(tree, exp.Intersect) else "not exists"
         raise UnsupportedQuery(
-            shown(tree), "of sets, only unions are kept", hint=f"Say {way} (select 1 from … where a.x = b.x)."
+            sql_text(tree),
+            "of set operations, only unions are supported",
+            hint=f"Say {way} (select 1 from … where a.x = b.x).",
         )
     if not known:
-        raise UnsupportedQuery(shown(tree), "this is not kept")
-    for name in sorted(said(tree) - set(known)):
+        raise UnsupportedQuery(sql_text(tree), "this is not supported")
+    for name in sorted(present_parts(tree) - set(known)):
         part = tree.args[name]
         first = part[0] if isinstance(part, list) else part
-        text = shown(first) if isinstance(first, exp.Expression) else f"{name} in {shown(tree)}"
-        raise UnsupportedQuery(text, _PARTS.get(name, "this is not kept"))
+        text = sql_text(first) if isinstance(first, exp.Expression) else f"{name} in {sql_text(tree)}"
+        raise UnsupportedQuery(text, _PARTS.get(name, "this is not supported"))
 
 
-def shown(tree: exp.Expression) -> str:
-    """Return a part of a query as text: keywords in lower case, all else as it was written."""
+def sql_text(tree: exp.Expression) -> str:
+    """Return a part of a query as text: keywords in lower case, everything else as it was written."""
     text: str = tree.sql(dialect=_Queries, normalize_functions=False, comments=False)
-    made, at = [], 0
+    pieces, at = [], 0
     for token in _Queries().tokenize(text):
-        made.append(text[at : token.start])
+        pieces.append(text[at : token.start])
         word = text[token.start : token.end + 1]
-        made.append(word if token.token_type in _AS_WRITTEN and word not in _WORDS else word.lower())
+        pieces.append(word if token.token_type in _AS_WRITTEN and word not in _WORDS else word.lower())
         at = token.end + 1
-    return "".join(made) + text[at:]
+    return "".join(pieces) + text[at:]
 
 
 def identifier(name: str) -> exp.Identifier:
-    """Return a name as it stands in SQL: in backquotes where it would be read as something else."""
+    """Return a name as SQL: in backquotes where it would be read as something else."""
     return exp.to_identifier(name, quoted=not _is_plain(name))
 
 
@@ -162,7 +164,7 @@ def _is_plain(name: str) -> bool:
     except SqlglotError:
         return False
     columns = [column for column in tree.find_all(exp.Column) if column.parts[0].name == name]
-    return len(columns) == 3 and shown(tree) == f"f({name}, 1) + {name} + {name}.{name}"  # noqa: PLR2004 -- as written
+    return len(columns) == 3 and sql_text(tree) == f"f({name}, 1) + {name} + {name}.{name}"  # noqa: PLR2004 -- as written
 
 
 def _syntax(text: str, error: ParseError) -> InvalidQuery:

@@ -1,4 +1,4 @@
-"""`from`: each name, subquery and common query becomes a relation; joins are not made yet."""
+"""`from`: each name, subquery and common query becomes a relation; joining is the next step."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from headrace.base.errors import InvalidQuery, UnsupportedQuery
-from headrace.dsl.sql.output import selected
-from headrace.dsl.sql.ranking import bounded, ranking_of
-from headrace.dsl.sql.reading import check_parts, identifier, shown
-from headrace.dsl.sql.relation import Relation, parts
+from headrace.dsl.sql.output import select_outputs
+from headrace.dsl.sql.parsing import check_parts, identifier, sql_text
+from headrace.dsl.sql.ranking import ranking_of, row_limit
+from headrace.dsl.sql.relation import Relation, conjuncts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.dsl.sql.context import Common
-    from headrace.dsl.sql.query import Queries
+    from headrace.dsl.sql.compiler import Compiler
+    from headrace.dsl.sql.context import CommonQuery
     from headrace.dsl.stream_table import StreamOrTable
 
 _HOWS = {
@@ -38,8 +38,8 @@ _HOWS = {
 
 
 @dataclass(slots=True)
-class Item:
-    """One relation of `from`: how it is joined with those before it, and by what; `at` is its `as of`."""
+class FromItem:
+    """One relation of `from`: how and by which columns it is joined with those before it; `at` is its `as of`."""
 
     alias: str
     relation: Relation
@@ -50,37 +50,37 @@ class Item:
     at: exp.Expression | None = None
 
 
-def items_of(
-    queries: Queries, select: exp.Select, names: Mapping[str, Common]
-) -> tuple[list[Item], list[exp.Expression]]:
-    """Return the relations of `from`, and the tests of `where` that they have not met already.
+def from_items(
+    compiler: Compiler, select: exp.Select, names: Mapping[str, CommonQuery]
+) -> tuple[list[FromItem], list[exp.Expression]]:
+    """Return the relations of `from`, and the tests of `where` that are still to be applied.
 
     Raises:
-        PlanError: a name is not known, or a part is not kept.
+        PlanError: a name is not known, or a part is not supported.
 
     """
     first = select.args.get("from_")
     if first is None:
-        raise UnsupportedQuery(shown(select), "a query without from has no rows that change")
+        raise UnsupportedQuery(sql_text(select), "a query without from reads no rows")
     where = select.args.get("where")
-    found = _From(queries, select, names, parts(None if where is None else where.this))
-    items: list[Item] = []
+    found = _FromItems(compiler, select, names, conjuncts(None if where is None else where.this))
+    items: list[FromItem] = []
     for join in [None, *(select.args.get("joins") or ())]:
         item = found.item(first.this if join is None else join.this)
         if item.alias and any(known.alias.lower() == item.alias.lower() for known in items):
             raise InvalidQuery(f'two relations are called "{item.alias}"', hint="Give one an alias: from t as other.")
         if join is not None:
-            _joined(join, item, items)
+            _set_join(join, item, items)
         items.append(item)
     return items, found.tests
 
 
-def _joined(join: exp.Join, item: Item, before: Sequence[Item]) -> None:
+def _set_join(join: exp.Join, item: FromItem, before: Sequence[FromItem]) -> None:
     check_parts(join)
     method = str(join.args.get("method") or "")
     how = _HOWS.get((str(join.args.get("side") or ""), str(join.args.get("kind") or "")))
     if how is None or method not in ("", "NATURAL"):
-        raise UnsupportedQuery(shown(join), "this join is not known")
+        raise UnsupportedQuery(sql_text(join), "this join is not known")
     item.how, item.on = how, join.args.get("on")
     item.using = tuple(name.name for name in join.args.get("using") or ())
     if method == "NATURAL":
@@ -89,16 +89,16 @@ def _joined(join: exp.Join, item: Item, before: Sequence[Item]) -> None:
 
 
 @dataclass(slots=True)
-class _From:
-    """The relations of a select, one by one; `tests` are those of `where` that none has met yet."""
+class _FromItems:
+    """The relations of a select, one by one; `tests` are those of `where` that are still to be applied."""
 
-    queries: Queries
+    compiler: Compiler
     select: exp.Select
-    names: Mapping[str, Common]
+    names: Mapping[str, CommonQuery]
     tests: list[exp.Expression]
 
-    def item(self, tree: exp.Expression) -> Item:
-        """Return a relation as it stands in `from`."""
+    def item(self, tree: exp.Expression) -> FromItem:
+        """Return one relation of `from`."""
         check_parts(tree)
         alias = tree.args.get("alias")
         called = alias.name if alias is not None and alias.this is not None else ""
@@ -106,31 +106,31 @@ class _From:
         if isinstance(tree, exp.Table):
             return self._named(tree, called, columns)
         assert isinstance(tree, exp.Subquery)  # noqa: S101 -- check_parts knows no other
-        handle = self._inside(tree.this, self.names, alias=called, columns=columns)
-        return Item(called, Relation.whole(handle, called or None), tree)
+        handle = self._subquery(tree.this, self.names, alias=called, columns=columns)
+        return FromItem(called, Relation.of_step(handle, called or None), tree)
 
-    def _named(self, tree: exp.Table, called: str, columns: Sequence[str]) -> Item:
+    def _named(self, tree: exp.Table, called: str, columns: Sequence[str]) -> FromItem:
         name = ".".join(part.name for part in tree.parts)
         called = called or name
         common = self.names.get(name.lower())
         if common is None:
-            handle = self.queries.context.source(name)
+            handle = self.compiler.context.source(name)
         else:
-            handle = self._inside(common.query, common.inside, alias=called, columns=common.columns)
+            handle = self._subquery(common.query, common.names, alias=called, columns=common.columns)
         version = tree.args.get("version")
         at = None if version is None else version.expression
-        return Item(called, Relation.whole(renamed(handle, columns, tree), called), tree, at=at)
+        return FromItem(called, Relation.of_step(renamed(handle, columns, tree), called), tree, at=at)
 
-    def _inside(
-        self, query: exp.Query, names: Mapping[str, Common], *, alias: str, columns: Sequence[str]
+    def _subquery(
+        self, query: exp.Query, names: Mapping[str, CommonQuery], *, alias: str, columns: Sequence[str]
     ) -> StreamOrTable:
-        """Return a query's rows; one that ranks is cut where the query around asks for the first ranks."""
+        """Return a query's rows; of one that ranks only the first ones that the outer query asks for."""
         ranking = ranking_of(query)
         if ranking is None:
-            return renamed(self.queries.whole(query, names, strict=not columns), columns, query)
-        bound = bounded(ranking, self.select, alias, self.tests)
-        self.tests = bound.rest
-        return renamed(self.queries.first(query, names, ranking, bound), columns, query)
+            return renamed(self.compiler.rows(query, names, strict=not columns), columns, query)
+        limit = row_limit(ranking, self.select, alias, self.tests)
+        self.tests = limit.other_tests
+        return renamed(self.compiler.first_rows(query, names, ranking, limit), columns, query)
 
 
 def renamed(handle: StreamOrTable, columns: Sequence[str], tree: exp.Expression) -> StreamOrTable:
@@ -139,8 +139,8 @@ def renamed(handle: StreamOrTable, columns: Sequence[str], tree: exp.Expression)
         return handle
     if len(columns) != len(handle.columns):
         raise InvalidQuery(
-            f'"{shown(tree)}" names {len(columns)} columns of {len(handle.columns)}',
+            f'"{sql_text(tree)}" names {len(columns)} columns of {len(handle.columns)}',
             hint=f"Its columns are: {', '.join(handle.columns)}.",
         )
     pairs = dict(zip(columns, handle.columns, strict=True))
-    return selected(handle, [(new, exp.Column(this=identifier(old))) for new, old in pairs.items()])
+    return select_outputs(handle, [(new, exp.Column(this=identifier(old))) for new, old in pairs.items()])
