@@ -165,6 +165,8 @@ def joins_with_tables() -> hr.App:
     versions = stream.join(table, on={"user": "id"}, how="left", as_of="at", grace="10 seconds").named("as_of")
     versions.to_topic("as_of")
     versions.late.to_topic("as_of_late")
+    romans = table.where("city = 'Rome'").select("id", "born")
+    stream.join(romans, on={"user": "id"}, how="left", as_of="at", grace="1 day").named("romans").to_topic("romans")
     return app
 
 
