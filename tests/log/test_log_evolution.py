@@ -263,7 +263,7 @@ def test_a_reader_that_is_under_way_keeps_its_columns(again):
 def test_a_topic_of_another_schema_says_how_it_can_take_it(log):
     with pytest.raises(TopicExists) as error:
         log.create_topic("a", f"{START}, city string")
-    assert error.value.detail == f"Its schema is another one: {START}."
+    assert error.value.detail == f"Its schema differs: {START}."
     assert f'.topic("a").evolve("{START}, city string")' in error.value.hint
     with pytest.raises(TopicExists) as error:
         log.create_topic("a", "id string")

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 def nearest(name: str, among: Iterable[str]) -> str | None:
     """Return the known name that looks most like `name`, or None."""
     by_lower = {known.lower(): known for known in among}
-    near = get_close_matches(name.lower(), list(by_lower), n=1)
-    return by_lower[near[0]] if near else None
+    matches = get_close_matches(name.lower(), list(by_lower), n=1)
+    return by_lower[matches[0]] if matches else None
 
 
 def did_you_mean(name: str, among: Iterable[str]) -> str:
     """Return a hint with the nearest known name, or an empty text."""
-    near = nearest(name, among)
-    return f'Did you mean "{near}"?' if near else ""
+    suggestion = nearest(name, among)
+    return f'Did you mean "{suggestion}"?' if suggestion else ""
 
 
 class HeadraceError(Exception):

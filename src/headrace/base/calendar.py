@@ -63,17 +63,17 @@ def length(value: str | timedelta, *, what: str = "length") -> Length:
 def show_length(value: Length) -> str:
     """Return a length as people write it: `1 year 6 months`, `7 days`."""
     years, months = divmod(value.months, 12) if value.months >= 0 else (0, value.months)
-    said = [
+    parts = [
         f"{count} {unit}{'s' if abs(count) != 1 else ''}"
         for count, unit in ((years, "year"), (months, "month"))
         if count
     ]
     if value.micros % DAY == 0 and value.micros and not value.weekly:
         days = value.micros // DAY
-        said.append(f"{days} day{'s' if abs(days) != 1 else ''}")
-    elif value.micros or not said:
-        said.append(show_duration(value.micros))
-    return " ".join(said)
+        parts.append(f"{days} day{'s' if abs(days) != 1 else ''}")
+    elif value.micros or not parts:
+        parts.append(show_duration(value.micros))
+    return " ".join(parts)
 
 
 def check_zone(name: str) -> str:
@@ -110,42 +110,42 @@ class Calendar:
 
     def number(self, instant: int) -> int:
         """Return the period that an instant is in."""
-        found = self._shown(instant + _offset(self.zone, instant))
+        found = self._period_of(instant + _offset(self.zone, instant))
         while _start(self, found + 1) <= instant:
             found += 1
         while _start(self, found) > instant:
             found -= 1
         return found
 
-    def reading(self, number: int) -> int:
+    def local_start(self, number: int) -> int:
         """Return what the clock shows where a period begins."""
         if not self.months:
             return number * self.micros + self.anchor
         return int(np.datetime64(number * self.months, "M").astype("datetime64[us]").astype(np.int64)) + self.anchor
 
-    def _shown(self, reading: int) -> int:
+    def _period_of(self, local: int) -> int:
         """Return the period whose days, by name, a clock shows."""
         if not self.months:
-            return (reading - self.anchor) // self.micros
-        month = np.datetime64(reading - self.anchor, "us").astype("datetime64[M]").astype(np.int64)
+            return (local - self.anchor) // self.micros
+        month = np.datetime64(local - self.anchor, "us").astype("datetime64[M]").astype(np.int64)
         return int(month) // self.months
 
 
 @lru_cache(maxsize=1 << 16)
 def _start(calendar: Calendar, number: int) -> int:
-    return _first(calendar.zone, calendar.reading(number))
+    return _first(calendar.zone, calendar.local_start(number))
 
 
-def _first(zone: str, reading: int) -> int:
+def _first(zone: str, local: int) -> int:
     """Return the first instant at which a zone's clock shows a reading, or jumps past it."""
-    if not _START_OF_TIME + DAY <= reading <= _LAST_DAY:
-        return reading - _offset(zone, reading)
-    shown = datetime(1970, 1, 1) + timedelta(microseconds=reading)  # noqa: DTZ001 -- what a clock shows
+    if not _START_OF_TIME + DAY <= local <= _LAST_DAY:
+        return local - _offset(zone, local)
+    shown = datetime(1970, 1, 1) + timedelta(microseconds=local)  # noqa: DTZ001 -- what a clock shows
     before, after = (_micros(shown.replace(tzinfo=ZoneInfo(zone), fold=fold).utcoffset()) for fold in (0, 1))
-    found = reading - before
+    found = local - before
     if _offset(zone, found) == before:
         return found
-    return _jump(zone, reading - after, found)  # the reading is skipped
+    return _jump(zone, local - after, found)  # the reading is skipped
 
 
 def _jump(zone: str, low: int, high: int) -> int:
@@ -164,12 +164,12 @@ def _offset(zone: str, instant: int) -> int:
 
 
 def _micros(offset: Any) -> int:
-    made: int = offset // timedelta(microseconds=1)
-    return made
+    micros: int = offset // timedelta(microseconds=1)
+    return micros
 
 
 def common(lengths: Iterable[Length]) -> Length | None:
     """Return the longest length of which all are multiples, or None where months meet days."""
     listed = list(lengths)
-    months, micros = gcd(*(each.months for each in listed)), gcd(*(each.micros for each in listed))
+    months, micros = gcd(*(length.months for length in listed)), gcd(*(length.micros for length in listed))
     return None if months and micros else Length(months, micros)

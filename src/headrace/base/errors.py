@@ -82,12 +82,12 @@ class UnknownTopic(PlanError):
     condition = "UNKNOWN_TOPIC"
 
     def __init__(self, name: str, *, log: str, topics: Sequence[str]) -> None:
-        near = did_you_mean(name, topics)
+        suggestion = did_you_mean(name, topics)
         create = f'Create it: Log("{log}").create_topic("{name}", "id bigint, at timestamp").'
         super().__init__(
             f'the log "{log}" has no topic "{name}"',
             detail=f"Its topics are: {', '.join(topics)}." if topics else "It has no topics yet.",
-            hint=f"{near} {create}".strip(),
+            hint=f"{suggestion} {create}".strip(),
         )
 
 
@@ -290,11 +290,12 @@ class UnknownRelation(PlanError):
     condition = "UNKNOWN_RELATION"
 
     def __init__(self, name: str, *, known: Sequence[str]) -> None:
-        near = did_you_mean(name, known)
+        suggestion = did_you_mean(name, known)
+        declare = f"Declare it with app.stream or app.table, or give it: app.sql(text, {name}=handle)."
         super().__init__(
             f'the query reads from "{name}", which is neither given nor a source of the app',
             detail=f"Known are: {', '.join(known)}." if known else "The app has no sources yet.",
-            hint=f"{near} Declare it with app.stream or app.table, or give it: app.sql(text, {name}=handle).".strip(),
+            hint=f"{suggestion} {declare}".strip(),
         )
 
 

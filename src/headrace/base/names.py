@@ -54,5 +54,5 @@ def literal(text: str) -> str:
 
 
 def _suggest(name: object) -> str:
-    made = re.sub(r"\W+", "_", str(name), flags=re.ASCII).strip("_")[:MAX_LENGTH]
-    return f'Try "{made}".' if IDENTIFIER.fullmatch(made) and made != name else ""
+    suggestion = re.sub(r"\W+", "_", str(name), flags=re.ASCII).strip("_")[:MAX_LENGTH]
+    return f'Try "{suggestion}".' if IDENTIFIER.fullmatch(suggestion) and suggestion != name else ""

@@ -227,10 +227,10 @@ class _Reader:
             return pa.string()
         if word in ("array", "map", "struct"):
             return self._nested(word)
-        known = [*_SIMPLE, *_ALIASES, "decimal", "array", "map", "struct"]
+        types = [*_SIMPLE, *_ALIASES, "decimal", "array", "map", "struct"]
         raise InvalidSchema(
             f'the schema {self.text!r} has an unknown type "{word}"',
-            hint=did_you_mean(word, known)
+            hint=did_you_mean(word, types)
             or f"Known are {', '.join([*_SIMPLE, 'decimal', 'array', 'map', 'struct'])}.",
         )
 
@@ -256,12 +256,12 @@ class _Reader:
     def _nested(self, word: str) -> pa.DataType:
         self.take("<")
         if word == "struct":
-            made = pa.struct(self.fields(until=">"))
+            kind = pa.struct(self.fields(until=">"))
         elif word == "array":
-            made = pa.list_(self.type())
+            kind = pa.list_(self.type())
         else:
             key = self.type()
             self.take(",")
-            made = pa.map_(key, self.type())
+            kind = pa.map_(key, self.type())
         self.take(">")
-        return made
+        return kind

@@ -160,9 +160,9 @@ def show_duration(micros: int) -> str:
     """Return a duration as people write it: `1 hour 30 minutes`."""
     if micros == 0:
         return "0 seconds"
-    said, rest = [], abs(micros)
+    parts, rest = [], abs(micros)
     for unit in reversed(_UNITS):
         count, rest = divmod(rest, _UNITS[unit])
         if count:
-            said.append(f"{count} {unit}{'s' if count > 1 else ''}")
-    return ("-" if micros < 0 else "") + " ".join(said)
+            parts.append(f"{count} {unit}{'s' if count > 1 else ''}")
+    return ("-" if micros < 0 else "") + " ".join(parts)

@@ -39,9 +39,9 @@ def alter(topic: OpenTopic, settings: Mapping[str, Any]) -> None:
                 detail=f"The settings are: {', '.join(SETTINGS)}.",
                 hint=_other_way(name) or did_you_mean(name, SETTINGS),
             )
-    given = {name: SETTINGS[name](value) for name, value in settings.items()}
+    values = {name: SETTINGS[name](value) for name, value in settings.items()}
     with _locked(topic) as meta:
-        _put(topic, meta, replace(meta, **given).check())
+        _put(topic, meta, replace(meta, **values).check())
 
 
 def _other_way(name: str) -> str:
@@ -93,10 +93,10 @@ def add_partitions(topic: OpenTopic, total: int) -> None:
 
 def mark_sealed(topic: OpenTopic, columns: Iterable[str], origins: Iterable[Origin]) -> None:
     """Mark columns of a topic as holding values that these topics have sealed: reading it asks them for their keys."""
-    known = topic.meta()
-    given = {(origin.log, origin.topic, origin.id) for origin in origins}
-    sealed, owners = tuple(sorted({*known.sealed, *columns})), tuple(sorted({*known.origins, *given}))
-    if (sealed, owners) == (known.sealed, known.origins):
+    meta = topic.meta()
+    named = {(origin.log, origin.topic, origin.id) for origin in origins}
+    sealed, owners = tuple(sorted({*meta.sealed, *columns})), tuple(sorted({*meta.origins, *named}))
+    if (sealed, owners) == (meta.sealed, meta.origins):
         return
     with _locked(topic) as meta:
         _put(topic, meta, replace(meta, sealed=sealed, origins=owners).check())

@@ -78,9 +78,9 @@ def may_become(old: pa.Schema, new: pa.Schema, key: tuple[str, ...]) -> bool:
 
 
 def _dropped(field: pa.Field, new: pa.Schema, old: pa.Schema) -> str:
-    fresh = [name for name in new.names if name not in old.names]
-    near = did_you_mean(field.name, fresh)
-    renamed = f" ({near} Columns are not renamed.)" if near else ""
+    added = [name for name in new.names if name not in old.names]
+    suggestion = did_you_mean(field.name, added)
+    renamed = f" ({suggestion} Columns are not renamed.)" if suggestion else ""
     return f'the column "{field.name}" is missing: records have values in it{renamed}'
 
 
@@ -103,13 +103,13 @@ def as_json(name: str, value: object, field: pa.Field, *, topic: str) -> Any:
 
     """
     try:
-        given = to_column([value], field)[0].as_py()
+        parsed = to_column([value], field)[0].as_py()
     except HeadraceError as error:
         what = error.what.replace("rows[0]: ", "")
         raise InvalidTopic(f'topic "{topic}": the default of "{name}": {what}', hint=error.hint) from None
-    plain = json.loads(json.dumps(given, default=str))
+    plain = json.loads(json.dumps(parsed, default=str))
     try:
-        same = bool(to_column([plain], field)[0].as_py() == given)
+        same = bool(to_column([plain], field)[0].as_py() == parsed)
     except HeadraceError:
         same = False
     if not same:
@@ -137,7 +137,7 @@ def column_as(batch: pa.RecordBatch, field: pa.Field, default: object) -> pa.Arr
     if field.name in names:
         column = batch.column(field.name)
         return column if column.type == field.type else column.cast(field.type)
-    made = constant(default, field, batch.num_rows)
+    column = constant(default, field, batch.num_rows)
     if default is None or "_deleted" not in names:
-        return made
-    return pc.if_else(batch.column("_deleted"), pa.scalar(None, field.type), made)
+        return column
+    return pc.if_else(batch.column("_deleted"), pa.scalar(None, field.type), column)

@@ -175,14 +175,14 @@ class Log:
 
         """
         self._folder.check_open()
-        known = self._topics.get(name)
-        if known is not None:
+        existing = self._topics.get(name)
+        if existing is not None:
             try:
-                known.opened.meta()  # still there, and the same?
+                existing.opened.meta()  # still there, and the same?
             except TopicDeleted:
                 del self._topics[name]
             else:
-                return known
+                return existing
         self._folder.check_topic(name)
         return self._topics.setdefault(name, Topic(OpenTopic(self._folder, name)))
 
@@ -284,14 +284,14 @@ class Log:
         if self.fsync:
             _sync_tree(draft)
 
-    def _exists(self, wanted: Meta) -> TopicExists:
-        name, call = wanted.name, f'Log("{self.path}").topic("{wanted.name}")'
+    def _exists(self, described: Meta) -> TopicExists:
+        name, call = described.name, f'Log("{self.path}").topic("{described.name}")'
         hint, detail = f"Use it with {call}, or delete it first.", ""
         if self.has_topic(name):
-            known = self.topic(name)
-            detail = "" if known.schema == wanted.schema else f"Its schema is another one: {to_ddl(known.schema)}."
-            if detail and evolution.may_become(known.schema, wanted.schema, known.key):
-                hint = f'Use it with {call}; it can take your schema: {call}.evolve("{to_ddl(wanted.schema)}").'
+            existing = self.topic(name)
+            detail = "" if existing.schema == described.schema else f"Its schema differs: {to_ddl(existing.schema)}."
+            if detail and evolution.may_become(existing.schema, described.schema, existing.key):
+                hint = f'Use it with {call}; it can take your schema: {call}.evolve("{to_ddl(described.schema)}").'
         return TopicExists(f'the log "{self.path}" already has a topic "{name}"', detail=detail, hint=hint)
 
 

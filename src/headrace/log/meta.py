@@ -212,7 +212,7 @@ class MetaFile:
         self._path = folder / FILE_NAME
         self._last: tuple[tuple[int, int], Meta] | None = None  # what the file was known by, and what it said
 
-    def known(self) -> Meta:
+    def last_read(self) -> Meta:
         """Return the description as of the last look at it; looks where there was none."""
         last = self._last
         return last[1] if last is not None else self.current()

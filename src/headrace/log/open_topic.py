@@ -98,7 +98,7 @@ class OpenTopic:
                     partition,
                     fsync=self.log.fsync,
                     segment_bytes=self.log.segment_bytes,
-                    segment_age=lambda: self.file.known().segment_age,
+                    segment_age=lambda: self.file.last_read().segment_age,
                     rolled=partial(self._retain, number),
                 )
             return self._writers[number]

@@ -63,9 +63,9 @@ class Projection:
 
     def _reader_of(self, field: pa.Field, stored: pa.Schema) -> ColumnReader:
         """Return what makes a column out of batches of a stored schema."""
-        place = stored.get_field_index(field.name)
-        if place >= 0 and stored.field(place).type == field.type:
-            return lambda batch, _: batch.column(place)
+        index = stored.get_field_index(field.name)
+        if index >= 0 and stored.field(index).type == field.type:
+            return lambda batch, _: batch.column(index)
         if field.name == "_offset":
             return lambda _, frame: shared.ascending(frame.base, frame.next)
         if field.name == "_deleted":

@@ -106,15 +106,15 @@ def _deleted(table: pa.Table, meta: Meta) -> pa.ChunkedArray | None:
 
 def _times(table: pa.Table, meta: Meta, *, deleted: pa.ChunkedArray | None, now: int) -> pa.ChunkedArray | None:
     """Return the event times to store, None where the topic's column or the time of the append says them."""
-    given = table.column("_time") if "_time" in table.column_names else None
-    if given is None or given.null_count == len(given):
+    times = table.column("_time") if "_time" in table.column_names else None
+    if times is None or times.null_count == len(times):
         return None
     if meta.event_time is None:
-        return pc.fill_null(given, pa.scalar(now, pa.int64()).cast(TIMESTAMP))
+        return pc.fill_null(times, pa.scalar(now, pa.int64()).cast(TIMESTAMP))
     if deleted is None:
         return None
     column = table.column(meta.event_time).cast(TIMESTAMP)
-    return pc.if_else(pc.and_(deleted, pc.is_null(column)), given, column)
+    return pc.if_else(pc.and_(deleted, pc.is_null(column)), times, column)
 
 
 def _without_values(table: pa.Table, meta: Meta, deleted: pa.ChunkedArray) -> pa.Table:
@@ -127,5 +127,5 @@ def _without_values(table: pa.Table, meta: Meta, deleted: pa.ChunkedArray) -> pa
 
 
 def _null_where(deleted: pa.ChunkedArray, value: pa.ChunkedArray) -> pa.ChunkedArray:
-    kept = pc.if_else(deleted, None, pa.array(np.arange(len(value), dtype=np.int64)))
-    return value.take(kept) if value.null_count < len(value) else value
+    indices = pc.if_else(deleted, None, pa.array(np.arange(len(value), dtype=np.int64)))
+    return value.take(indices) if value.null_count < len(value) else value

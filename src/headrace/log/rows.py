@@ -57,21 +57,21 @@ def rows_to_table(rows: Rows, schema: pa.Schema, defaults: Mapping[str, object] 
 
 def unknown_column(name: object, schema: pa.Schema, *, where: str) -> InvalidRows:
     """Return the error for a column that the schema does not have."""
-    known = [*schema.names, *WRITABLE_COLUMNS]
+    columns = [*schema.names, *WRITABLE_COLUMNS]
     return InvalidRows(
         f"{where}: there is no column {name!r}",
         detail=f"The columns are: {', '.join(schema.names)}.",
         hint="The log gives offsets itself: leave _offset out."
         if name == "_offset"
-        else did_you_mean(str(name), known),
+        else did_you_mean(str(name), columns),
     )
 
 
 def _with_defaults(table: pa.Table, schema: pa.Schema, defaults: Mapping[str, object]) -> pa.Table:
     for name, value in defaults.items():
         if name not in table.column_names:
-            one = to_column([value], schema.field(name))
-            table = table.append_column(schema.field(name), pa.repeat(one[0], table.num_rows))
+            column = to_column([value], schema.field(name))
+            table = table.append_column(schema.field(name), pa.repeat(column[0], table.num_rows))
     return table
 
 
@@ -186,10 +186,10 @@ def _binaries(values: list[Any], kind: pa.DataType) -> pa.Array:
 def _decimals(values: list[Any], kind: pa.DataType) -> pa.Array:
     _only(values, Decimal, int, float, str, but=(bool,))
     try:
-        made = [Decimal(str(v)) if isinstance(v, float | str) else v for v in values]
+        decimals = [Decimal(str(v)) if isinstance(v, float | str) else v for v in values]
     except InvalidOperation:
         raise _Misfit("the text is no number") from None
-    return pa.array(made, type=kind)
+    return pa.array(decimals, type=kind)
 
 
 def _instants(values: list[Any], kind: pa.DataType) -> pa.Array:
@@ -230,8 +230,8 @@ def _structs(values: list[Any], kind: pa.DataType) -> pa.Array:
         name = str(min(unknown, key=str))
         raise _Misfit(f'there is no field "{name}". {did_you_mean(name, names)}'.strip())
     fields = [to_array([None if v is None else v.get(name) for v in values], kind.field(name).type) for name in names]
-    for field, made in zip(kind, fields, strict=True):
-        if not field.nullable and made.null_count > len(values) - len(given):
+    for field, column in zip(kind, fields, strict=True):
+        if not field.nullable and column.null_count > len(values) - len(given):
             raise _Misfit(f'the field "{field.name}" may not be null')
     return pa.StructArray.from_arrays(fields, fields=list(kind), mask=_mask(values))
 

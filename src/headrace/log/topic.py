@@ -346,8 +346,10 @@ class Topic:
 
         """
         meta, folder = self.opened.meta(), self.opened.folder
-        each = [found for number in range(meta.partitions) for found in verify(folder / str(number), number, meta)]
-        return [*verify_keys(folder, meta), *each]
+        findings = verify_keys(folder, meta)
+        for number in range(meta.partitions):
+            findings += verify(folder / str(number), number, meta)
+        return findings
 
     def _cleaned(self, do: Callable[[Cleaner], Cleaned]) -> Cleaned:
         return sum((do(self.opened.cleaner(number)) for number in range(self.partitions)), Cleaned())

@@ -59,13 +59,13 @@ def deliver(pending: PendingRows, numbering: Numbering | None, *, now: int) -> D
     """Append a piece and finish the futures of its records; only what befalls the whole topic is raised."""
     meta = pending.topic.meta()
     delivery = Delivery()
-    kept, table = _fitting(pending, meta, now, delivery)
-    if not len(kept):
+    positions, table = _fitting(pending, meta, now, delivery)
+    if not len(positions):
         return delivery
     table = pending.topic.privacy.seal(table, meta)
-    groups = records.grouped(_partitions(pending, kept, table, meta))
+    groups = records.grouped(_partitions(pending, positions, table, meta))
     parts = [
-        _PartitionRows(pending, kept[at], records.part_of(table, at), number=number, meta=meta, now=now)
+        _PartitionRows(pending, positions[at], records.part_of(table, at), number=number, meta=meta, now=now)
         for number, at in groups.items()
     ]
     run_all(lambda part: part.append(numbering), parts, parallel=True)
@@ -99,8 +99,8 @@ def _fitting(pending: PendingRows, meta: Meta, now: int, delivery: Delivery) -> 
     for at, why in wrong.items():
         fail([pending.futures[at]], why)
         delivery.failed.append(pending.futures[at])
-    kept = np.array([at for at in range(len(pending.rows)) if at not in wrong], dtype=np.int64)
-    return kept, records.as_records([pending.rows[at] for at in kept], meta, now=now)
+    positions = np.array([at for at in range(len(pending.rows)) if at not in wrong], dtype=np.int64)
+    return positions, records.as_records([pending.rows[at] for at in positions], meta, now=now)
 
 
 def _misfits(rows: list[dict[str, Any]], first: int, meta: Meta, now: int) -> Iterator[tuple[int, Exception]]:
@@ -124,17 +124,17 @@ def _of_one(error: Exception, meta: Meta) -> Exception:
     return InvalidRows(f'topic "{meta.name}": {what}', detail=error.detail, hint=error.hint)
 
 
-def _partitions(pending: PendingRows, kept: Places, table: pa.Table, meta: Meta) -> Places:
+def _partitions(pending: PendingRows, positions: Places, table: pa.Table, meta: Meta) -> Places:
     """Return each kept record's partition."""
     if meta.key:
         chosen = records.partitions_of(table, meta.key, meta.partitions)
     elif pending.sequences:  # a retry must meet the partition of the first attempt
-        chosen = np.array([pending.sequences[at] for at in kept], dtype=np.int64) % meta.partitions
+        chosen = np.array([pending.sequences[at] for at in positions], dtype=np.int64) % meta.partitions
     else:
         turn = pending.topic.next_turn(meta.partitions)
-        chosen = np.full(len(kept), turn, dtype=np.int64)
+        chosen = np.full(len(positions), turn, dtype=np.int64)
     if pending.partitions:
-        for index, at in enumerate(kept):
+        for index, at in enumerate(positions):
             chosen[index] = pending.partitions.get(int(at), chosen[index])
     return chosen
 
@@ -146,9 +146,9 @@ class _PartitionRows:
     """The records of a piece that go to one partition."""
 
     def __init__(self, pending: PendingRows, at: Places, table: pa.Table, *, number: int, meta: Meta, now: int) -> None:
-        whole = len(at) == len(pending.rows)
+        complete = len(at) == len(pending.rows)
         self.topic, self.number, self.table, self.meta, self.now = pending.topic, number, table, meta, now
-        self.futures = pending.futures if whole else [pending.futures[i] for i in at]
+        self.futures = pending.futures if complete else [pending.futures[i] for i in at]
         self.sequences = np.array([pending.sequences[i] for i in at] if pending.sequences else [], dtype=np.int64)
         self.bytes = 0
         self.repeated: list[Sent] = []  # those that an earlier attempt appended
@@ -175,22 +175,22 @@ class _PartitionRows:
         topic_partition = self.topic.name, self.number
         while True:
             last = numbering.reached.get(topic_partition, NEVER)
-            seen = int(np.searchsorted(self.sequences, last, side="right"))
-            self.repeated += self.futures[:seen]
+            appended = int(np.searchsorted(self.sequences, last, side="right"))
+            self.repeated += self.futures[:appended]
             self.futures, self.sequences, self.table = (
-                self.futures[seen:],
-                self.sequences[seen:],
-                self.table.slice(seen),
+                self.futures[appended:],
+                self.sequences[appended:],
+                self.table.slice(appended),
             )
             if not self.futures:
                 return range(0)
             try:
-                given = self._write(numbering.producer, after=last)
+                offsets = self._write(numbering.producer, after=last)
             except StaleSequence as stale:
                 numbering.reached[topic_partition] = stale.last
             else:
                 numbering.reached[topic_partition] = int(self.sequences[-1])
-                return given
+                return offsets
 
     def _write(self, producer: bytes = NO_PRODUCER, *, after: int | None = None) -> range:
         request = request_for(self.table, self.meta, self.now)

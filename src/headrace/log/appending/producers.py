@@ -58,13 +58,13 @@ def identity(producer: str) -> bytes:
 
 def first_of(partition: Partition, bounds: tuple[int, int], producers: Collection[str]) -> int | None:
     """Return the first offset inside the bounds that one of the producers appended with a number, from the index."""
-    wanted, state = {identity(name) for name in producers}, partition.state()
+    ids, state = {identity(name) for name in producers}, partition.state()
     start, end = max(bounds[0], state.start), min(bounds[1], state.end)
     for segment, index, _ in partition.indexed(start, end, state):
         numbered = (index["flags"] & PRODUCED == PRODUCED) & (index["next"] > start) & (index["base"] < end)
         for number in np.flatnonzero(numbered):
             frame = segment.frame(int(number))
-            if frame.producer in wanted:
+            if frame.producer in ids:
                 return max(frame.base, start)
     return None
 
@@ -96,8 +96,8 @@ class ProducerStates:
 
     def save(self, state: PartitionState) -> None:
         """Write a snapshot as of `state`, durably, and drop those that are no longer of use."""
-        known = {producer.hex(): last for producer, last in self.catch_up(state).items()}
-        body = json.dumps(known, separators=(",", ":")).encode()
+        last_appends = {producer.hex(): last for producer, last in self.catch_up(state).items()}
+        body = json.dumps(last_appends, separators=(",", ":")).encode()
         path = self._partition.folder / f"{state.end:020d}{SUFFIX}"
         draft = path.with_suffix(".draft")
         with draft.open("wb") as file:
@@ -125,6 +125,6 @@ def _load(folder: Path, end: int) -> tuple[int, dict[bytes, LastAppend]]:
     for path in _snapshots(folder):
         offset, raw = int(path.stem), path.read_bytes()
         if layout.upto <= offset <= end and raw[:8] == b"%08x" % crc32(raw[8:]):
-            known = json.loads(raw[8:])
-            return offset, {bytes.fromhex(producer): LastAppend(*last) for producer, last in known.items()}
+            last_appends = json.loads(raw[8:])
+            return offset, {bytes.fromhex(producer): LastAppend(*last) for producer, last in last_appends.items()}
     return layout.upto, {bytes.fromhex(producer): LastAppend(*last) for producer, *last in layout.producers}

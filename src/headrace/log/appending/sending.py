@@ -33,7 +33,7 @@ _REMEMBERED = 1000  # failures that nobody has looked at
 class _Batch:
     """What is sent and not yet on its way to the disk, by topic."""
 
-    pieces: dict[str, PendingRows] = field(default_factory=dict)
+    topics: dict[str, PendingRows] = field(default_factory=dict)
     rows: int = 0
     born: float = 0.0
 
@@ -113,7 +113,7 @@ class Producer:
         """
         if type(row) is not dict and not isinstance(row, Mapping):
             raise InvalidRows(f"a row is a dict, not {row!r}")
-        future, taken = Sent(), dict(row)
+        future, record = Sent(), dict(row)
         if os.getpid() != self._pid:
             raise self._refusal("belongs to the process that made it", "Make another one after the fork.")
         with self._lock:
@@ -122,14 +122,14 @@ class Producer:
             if self._closed:
                 raise self._refusal("is closed", "Send before it is closed.")
             batch = self._batch
-            pending = batch.pieces.get(topic)
+            pending = batch.topics.get(topic)
             if pending is None:
-                pending = batch.pieces[topic] = PendingRows(self._topic(topic))
+                pending = batch.topics[topic] = PendingRows(self._topic(topic))
             if sequence is not None or self._name is not None:
                 pending.sequences.append(self._checked_number(topic, sequence))
             if partition is not None:
                 pending.partitions[len(pending.rows)] = partition
-            pending.rows.append(taken)
+            pending.rows.append(record)
             pending.futures.append(future)
             self._sent += 1
             batch.rows += 1
@@ -184,7 +184,7 @@ class Producer:
             if batch is None:
                 return
             failed: list[Sent] = []
-            for name, pending in batch.pieces.items():
+            for name, pending in batch.topics.items():
                 failed += self._delivered(name, pending)
             with self._lock:
                 self._settled += batch.rows
@@ -260,12 +260,12 @@ class Producer:
         return sequence
 
     def _stop_error(self, topic: str) -> ProducerClosed:
-        made = self._refusal(
+        error = self._refusal(
             f'has stopped for the topic "{topic}": a row before this one was not appended',
             "Make a new one of the same name and send again, from the first row that failed.",
         )
-        made.__cause__ = self._stopped[topic]
-        return made
+        error.__cause__ = self._stopped[topic]
+        return error
 
     def _refusal(self, why: str, hint: str) -> ProducerClosed:
         name = f'the producer "{self._name}"' if self._name else "the producer"

@@ -35,12 +35,12 @@ class Sent(Future[int | None]):
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
         """The lock of whoever waits, made at the first look."""
-        known = self.__dict__
-        if "awaited" not in known:
-            known.setdefault("_waiters", [])
-            known.setdefault("_done_callbacks", [])
-            known.setdefault("awaited", threading.Condition())
-        return known["awaited"]  # type: ignore[no-any-return]
+        attributes = self.__dict__
+        if "awaited" not in attributes:
+            attributes.setdefault("_waiters", [])
+            attributes.setdefault("_done_callbacks", [])
+            attributes.setdefault("awaited", threading.Condition())
+        return attributes["awaited"]  # type: ignore[no-any-return]
 
     def cancel(self) -> bool:
         """Return False: what was sent cannot be called back."""

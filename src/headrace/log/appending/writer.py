@@ -207,19 +207,19 @@ class Writer:
     def _not_yet_appended(self, group: list[Request], state: PartitionState) -> list[Request]:
         """Answer the requests that were appended before; return the others."""
         numbered = any(request.producer != NO_PRODUCER for request in group)
-        known = dict(self._producers.catch_up(state)) if numbered else {}
+        last_appends = dict(self._producers.catch_up(state)) if numbered else {}
         fresh, offset, repeats = [], state.end, []
         for request in group:
-            last = known.get(request.producer) if request.producer != NO_PRODUCER else None
-            reached = NEVER if last is None else last.sequence
-            if request.after is not None and request.after != reached:
-                request.error = StaleSequence(reached)
+            last = last_appends.get(request.producer) if request.producer != NO_PRODUCER else None
+            last_sequence = NEVER if last is None else last.sequence
+            if request.after is not None and request.after != last_sequence:
+                request.error = StaleSequence(last_sequence)
                 continue
             if last is not None and request.sequence <= last.sequence:
                 repeats.append((request, last))
                 continue
             if request.producer != NO_PRODUCER:
-                known[request.producer] = LastAppend(request.sequence, offset, offset + request.rows)
+                last_appends[request.producer] = LastAppend(request.sequence, offset, offset + request.rows)
             offset += request.rows
             fresh.append(request)
         for request, last in repeats:
@@ -257,9 +257,9 @@ class Writer:
             raise self._partition.gone()
         self._lock_fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
-        found = os.fstat(self._lock_fd)
-        self._head_number = found.st_ino
-        if found.st_size < FILE_SIZE:
+        status = os.fstat(self._lock_fd)
+        self._head_number = status.st_ino
+        if status.st_size < FILE_SIZE:
             os.ftruncate(self._lock_fd, FILE_SIZE)
         self._head = PartitionHead(self._lock_fd, writable=True)
         self._checked = False

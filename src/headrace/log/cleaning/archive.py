@@ -74,15 +74,15 @@ def fill(folder: Path, target: Path, entries: Iterable[SegmentEntry], meta: Meta
 
 def clear(folders: Iterable[Path], layout: Layout) -> None:
     """Delete the files in a partition's archives that a layout does not name; an absent archive keeps what it has."""
-    kept = {entry.segment_path(Path()) for entry in layout.entries if entry.archive}
+    named = {entry.segment_path(Path()) for entry in layout.entries if entry.archive}
     for folder in folders:
         for path in list(folder.iterdir()) if folder.is_dir() else ():
-            if path not in kept:
+            if path not in named:
                 path.unlink(missing_ok=True)
 
 
 def remove(meta: Meta, layout: Layout) -> None:
     """Delete a topic's folders in its archives."""
-    found = {Path(entry.archive).parent for entry in layout.entries if entry.archive}
-    for root in found | ({root_of(meta)} if meta.archive else set()):
+    roots = {Path(entry.archive).parent for entry in layout.entries if entry.archive}
+    for root in roots | ({root_of(meta)} if meta.archive else set()):
         shutil.rmtree(root, ignore_errors=True)

@@ -40,24 +40,24 @@ class CompactionInput:
     entry: SegmentEntry
     segment: Segment
     index: NDArray[np.void]
-    kept: Mask
+    keep: Mask
 
     @property
-    def stays_as_it_is(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Tell whether it can stay as it is: every record stays, and no delete marker begins to wait."""
         waiting = (self.index["flags"] & DELETED != 0) & (self.index["due"] == 0)
-        return bool(self.kept.all()) and not waiting.any()
+        return bool(self.keep.all()) and not waiting.any()
 
     @property
     def expected(self) -> int:
         """Return about how many bytes will be left."""
-        return self.entry.size * int(self.kept.sum()) // max(len(self.kept), 1)
+        return self.entry.size * int(self.keep.sum()) // max(len(self.keep), 1)
 
     def frames(self) -> Iterator[tuple[int, Frame, Mask]]:
         """Yield (number, frame, which of its records stay) for each frame."""
         first = 0
         for number, rows in enumerate(self.index["rows"].tolist()):
-            yield number, self.segment.frame(number), self.kept[first : first + rows]
+            yield number, self.segment.frame(number), self.keep[first : first + rows]
             first += rows
 
 
@@ -69,13 +69,13 @@ def compact(closed: Sequence[tuple[SegmentEntry, Segment]], plan: CompactionPlan
 
     """
     inputs = _inputs(closed, plan)
-    made: list[SegmentEntry] = []
+    entries: list[SegmentEntry] = []
     for group in _grouped(inputs, plan.segment_bytes):
-        if len(group) == 1 and group[0].stays_as_it_is:
-            made.append(group[0].entry._replace(cleaned=True))
+        if len(group) == 1 and group[0].is_unchanged:
+            entries.append(group[0].entry._replace(cleaned=True))
         else:
-            made += _rewritten(group, plan)
-    return made
+            entries += _rewritten(group, plan)
+    return entries
 
 
 def decoded(segment: Segment, number: int, meta: Meta) -> pa.RecordBatch:
@@ -94,15 +94,15 @@ def _inputs(closed: Sequence[tuple[SegmentEntry, Segment]], plan: CompactionPlan
             raise segment.corrupt(segment.frame(int(holes[0])), "no valid batch starts here")
         indexes.append(index)
     bounds = np.cumsum([0, *(int(index["rows"].sum()) for index in indexes)])
-    kept = latest(lambda: key_batches(closed, indexes, plan.meta), int(bounds[-1]), plan.meta)
+    keep = latest(lambda: key_batches(closed, indexes, plan.meta), int(bounds[-1]), plan.meta)
     inputs = [
-        CompactionInput(entry, segment, index, kept[first:end])
+        CompactionInput(entry, segment, index, keep[first:end])
         for (entry, segment), index, first, end in zip(closed, indexes, bounds[:-1], bounds[1:], strict=True)
     ]
     for compacted in inputs:
         _drop_markers(compacted, plan)
-    if len(kept):
-        kept[-1] = True  # so that who reads on from any offset is given something before the end
+    if len(keep):
+        keep[-1] = True  # so that who reads on from any offset is given something before the end
     return inputs
 
 
@@ -119,10 +119,10 @@ def key_batches(
 
 def _drop_markers(compacted: CompactionInput, plan: CompactionPlan) -> None:
     """Take the delete markers whose time has come."""
-    for number, frame, kept in compacted.frames():
-        if frame.flags & DELETED and 0 < frame.due <= plan.now and kept.any():
+    for number, frame, keep in compacted.frames():
+        if frame.flags & DELETED and 0 < frame.due <= plan.now and keep.any():
             markers = decoded(compacted.segment, number, plan.meta).column("_deleted")
-            kept[markers.to_numpy(zero_copy_only=False)] = False
+            keep[markers.to_numpy(zero_copy_only=False)] = False
 
 
 def _grouped(inputs: Sequence[CompactionInput], limit: int) -> Iterator[list[CompactionInput]]:
@@ -142,16 +142,16 @@ def _grouped(inputs: Sequence[CompactionInput], limit: int) -> Iterator[list[Com
 def _rewritten(group: Sequence[CompactionInput], plan: CompactionPlan) -> list[SegmentEntry]:
     writer = Rewriter(plan, base=group[0].entry.base)
     for compacted in group:
-        for number, frame, kept in compacted.frames():
-            if not kept.any():
+        for number, frame, keep in compacted.frames():
+            if not keep.any():
                 writer.skip(frame)
                 continue
             batch = decoded(compacted.segment, number, plan.meta)
-            writer.add(batch if kept.all() else batch.filter(pa.array(kept)), frame, _offsets(batch, frame, kept))
+            writer.add(batch if keep.all() else batch.filter(pa.array(keep)), frame, _offsets(batch, frame, keep))
         compacted.segment.let_go()
     return writer.close()
 
 
-def _offsets(batch: pa.RecordBatch, frame: Frame, kept: Mask) -> pa.Array:
+def _offsets(batch: pa.RecordBatch, frame: Frame, keep: Mask) -> pa.Array:
     offsets = payloads.offsets(batch, frame)
-    return offsets if kept.all() else pc.array_filter(offsets, pa.array(kept))
+    return offsets if keep.all() else pc.array_filter(offsets, pa.array(keep))

@@ -40,24 +40,24 @@ def latest(batches: Batches, rows: int, meta: Meta) -> NDArray[np.bool_]:
     """
     shares = 1
     while True:
-        kept = np.zeros(rows, dtype=np.bool_)
+        keep = np.zeros(rows, dtype=np.bool_)
         try:
             for share in range(shares):
-                _Pass(meta, share, shares, kept).run(batches())
+                _Pass(meta, share, shares, keep).run(batches())
         except _TooManyKeys:
             shares *= 2
         else:
-            return kept
+            return keep
 
 
 class _Pass:
     """Finds the last rows of one share of the keys."""
 
-    def __init__(self, meta: Meta, share: int, shares: int, kept: NDArray[np.bool_]) -> None:
+    def __init__(self, meta: Meta, share: int, shares: int, keep: NDArray[np.bool_]) -> None:
         self._types = [meta.schema.field(name).type for name in meta.key]
         self._share = share
         self._shares = shares
-        self._kept = kept
+        self._keep = keep
         self._chunk: list[pa.Table] = []
         self._chunk_rows = self._chunk_bytes = 0
         self._groups: list[pa.Table] = []
@@ -75,13 +75,13 @@ class _Pass:
                 self._group_chunk()
         self._merge()
         for groups in self._groups:
-            self._kept[groups.column(_ROW).to_numpy()] = True
+            self._keep[groups.column(_ROW).to_numpy()] = True
 
     def _take(self, batch: pa.RecordBatch, row: int) -> None:
         if not batch.num_rows:
             return
         typed = zip(batch.columns, self._types, strict=True)
-        columns = [part for column, kind in typed for part in _flat(column, kind)]
+        columns = [flat for column, kind in typed for flat in _flat(column, kind)]
         rows = np.arange(row, row + batch.num_rows, dtype=np.int64)
         table = pa.table([*columns, pa.array(rows)], names=[*map(str, range(len(columns))), _ROW])
         if all(column.null_count for column in batch.columns):
@@ -98,7 +98,7 @@ class _Pass:
         absent = pc.is_null(batch.column(0))
         for column in batch.columns[1:]:
             absent = pc.and_(absent, pc.is_null(column))
-        self._kept[table.column(_ROW).filter(absent).to_numpy()] = True
+        self._keep[table.column(_ROW).filter(absent).to_numpy()] = True
         return table.filter(pc.invert(absent))
 
     def _group_chunk(self) -> None:
@@ -132,8 +132,8 @@ def _flat(column: pa.Array, kind: pa.DataType) -> list[pa.Array]:
     if column.type != kind:
         column = column.cast(kind)
     if pa.types.is_struct(kind):
-        parts = [part for field, inner in zip(column.flatten(), kind, strict=True) for part in _flat(field, inner.type)]
-        return [column.is_valid(), *parts]
+        fields = zip(column.flatten(), kind, strict=True)
+        return [column.is_valid(), *(flat for field, inner in fields for flat in _flat(field, inner.type))]
     if pa.types.is_floating(kind):
         column = pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), kind), pc.add(column, pa.scalar(0.0, kind)))
     return [column]

@@ -56,7 +56,7 @@ class Rewriter:
         self._plan = plan
         self._reached = base  # up to which offset frames were written
         self._covered = base  # up to which offset frames were taken
-        self._parts: list[_Remainder] = []
+        self._remainders: list[_Remainder] = []
         self._rows = self._bytes = 0
         self._skipped = 0  # when the newest record of the frames that were skipped was appended
         self._file: BinaryIO | None = None
@@ -73,10 +73,10 @@ class Rewriter:
         """Take what is left of a frame, with its offsets."""
         marked = bool(frame.flags & DELETED) and pc.any(batch.column("_deleted"), min_count=0).as_py()
         due = (frame.due or self._plan.now + self._plan.meta.delete_retention) if marked else 0
-        part = _Remainder(batch, offsets, frame._replace(due=due))
-        if self._parts and not self._fits(part):
+        remainder = _Remainder(batch, offsets, frame._replace(due=due))
+        if self._remainders and not self._fits(remainder):
             self._flush()
-        self._parts.append(part)
+        self._remainders.append(remainder)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
         self._covered = frame.next
@@ -89,10 +89,11 @@ class Rewriter:
             sync_folder(self._plan.folder)
         return self._entries
 
-    def _fits(self, part: _Remainder) -> bool:
-        first = self._parts[0].frame
-        alike = (first.schema, first.due) == (part.frame.schema, part.frame.due)
-        return alike and self._rows + part.batch.num_rows <= MAX_ROWS and self._bytes + part.batch.nbytes <= MAX_BYTES
+    def _fits(self, remainder: _Remainder) -> bool:
+        first = self._remainders[0].frame
+        alike = (first.schema, first.due) == (remainder.frame.schema, remainder.frame.due)
+        rows, size = self._rows + remainder.batch.num_rows, self._bytes + remainder.batch.nbytes
+        return alike and rows <= MAX_ROWS and size <= MAX_BYTES
 
     # ---- frames ----------------------------------------------------------------------------------------
 
@@ -100,21 +101,21 @@ class Rewriter:
         """Write the frames of the records at hand, or an empty one for offsets at which nothing is left."""
         if self._reached == self._covered:
             return
-        parts = self._parts or [self._nothing()]
-        newest = max(part.frame.append_time for part in parts)
-        table = self._table(parts)
+        remainders = self._remainders or [self._nothing()]
+        newest = max(remainder.frame.append_time for remainder in remainders)
+        table = self._table(remainders)
         offsets = table.column("_offset").to_numpy()
         encoded = list(payloads.encode(table, event_time=self._plan.meta.event_time, now=newest))
-        done = 0
+        rows_written = 0
         for at, payload in enumerate(encoded):
-            done += payload.rows
-            behind = self._covered if at == len(encoded) - 1 else int(offsets[done])
-            self._write(payload, parts[0].frame, behind, newest)
-        self._parts, self._rows, self._bytes, self._skipped = [], 0, 0, 0
+            rows_written += payload.rows
+            following = self._covered if at == len(encoded) - 1 else int(offsets[rows_written])
+            self._write(payload, remainders[0].frame, following, newest)
+        self._remainders, self._rows, self._bytes, self._skipped = [], 0, 0, 0
 
-    def _table(self, parts: list[_Remainder]) -> pa.Table:
+    def _table(self, remainders: list[_Remainder]) -> pa.Table:
         """Return the records with the system columns that they need."""
-        frames = [part.frame for part in parts]
+        frames = [remainder.frame for remainder in remainders]
         flags = int(np.bitwise_or.reduce([frame.flags for frame in frames]))
         timed = flags & TIMES
         if self._plan.meta.event_time is None and len({frame.append_time for frame in frames}) > 1:
@@ -125,10 +126,10 @@ class Rewriter:
         schema = self._plan.meta.schema_of(frames[0].schema)
         fields = [*schema, *(pa.field(name, SYSTEM_COLUMNS[name]) for name in names), pa.field("_offset", pa.int64())]
         batches = []
-        for batch, offsets, frame in parts:
-            left = frame._replace(rows=batch.num_rows)
-            made = [payloads.system_column(name, batch, left, self._plan.meta.event_time) for name in names]
-            columns = [*(batch.column(name) for name in schema.names), *made, offsets]
+        for batch, offsets, frame in remainders:
+            remaining = frame._replace(rows=batch.num_rows)
+            system = [payloads.system_column(name, batch, remaining, self._plan.meta.event_time) for name in names]
+            columns = [*(batch.column(name) for name in schema.names), *system, offsets]
             batches.append(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)))
         return pa.Table.from_batches(batches)
 
@@ -141,17 +142,17 @@ class Rewriter:
 
     # ---- files -----------------------------------------------------------------------------------------
 
-    def _write(self, payload: payloads.Payload, like: Frame, behind: int, newest: int) -> None:
+    def _write(self, payload: payloads.Payload, like: Frame, following: int, newest: int) -> None:
         if self._position and self._position + payload.length + HEADER_SIZE > self._plan.segment_bytes:
             self._finish()
         if self._file is None:
             self._file = (self._plan.folder / (self._name() + SEGMENT)).open("wb")
         frame = Frame(payload.flags | END, payload.checksum, payload.length, self._position, self._position,
-                      self._reached, behind, payload.rows, like.schema, newest, payload.min_time, payload.max_time,
+                      self._reached, following, payload.rows, like.schema, newest, payload.min_time, payload.max_time,
                       self._reached, NO_PRODUCER, 0, like.due)  # fmt: skip
-        for part in (framing.pack(frame), payload.buffer, payload.filling):
-            self._file.write(part)
-        self._position, self._reached = frame.end, behind
+        for buffer in (framing.pack(frame), payload.buffer, payload.filling):
+            self._file.write(buffer)
+        self._position, self._reached = frame.end, following
         self._count += payload.rows
         self._age = max(self._age, newest)
         self._due = min(filter(None, (self._due, like.due)), default=0)

@@ -81,10 +81,10 @@ class Cleaner:
             limits = [age for age in (self.meta.retention, self.meta.archive_after) if age is not None]
             if limits:
                 self.writer.roll(last_before=self.now - min(limits))
-            done = self._retain()
+            cleaned = self._retain()
             if self.meta.cleanup == "compact" and self._is_worth_compacting():
-                done += self._compact()
-            return done + self._archive()
+                cleaned += self._compact()
+            return cleaned + self._archive()
 
     def retain(self) -> Cleaned:
         """Drop closed segments that are due, if nobody else is cleaning."""
@@ -104,18 +104,18 @@ class Cleaner:
 
     def _retain(self) -> Cleaned:
         entries, state = self._closed()
-        kept = list(entries)
+        remaining = list(entries)
         if self.meta.retention is not None:
-            while kept and kept[0].newest < self.now - self.meta.retention:
-                del kept[0]
+            while remaining and remaining[0].newest < self.now - self.meta.retention:
+                del remaining[0]
         if self.meta.retention_bytes is not None:
-            size = sum(entry.size for entry in kept) + state.position
-            while kept and size - kept[0].size >= self.meta.retention_bytes:
-                size -= kept.pop(0).size
-        dropped = entries[: len(entries) - len(kept)]
+            size = sum(entry.size for entry in remaining) + state.position
+            while remaining and size - remaining[0].size >= self.meta.retention_bytes:
+                size -= remaining.pop(0).size
+        dropped = entries[: len(entries) - len(remaining)]
         if not dropped:
             return Cleaned()
-        self._put(kept, state, start=dropped[-1].end)
+        self._put(remaining, state, start=dropped[-1].end)
         return Cleaned(segments_dropped=len(dropped), bytes_dropped=sum(entry.size for entry in dropped))
 
     def _is_worth_compacting(self) -> bool:
@@ -126,7 +126,7 @@ class Cleaner:
 
     def _compact(self) -> Cleaned:
         entries, state = self._closed()
-        made = compaction.compact(
+        compacted = compaction.compact(
             [(entry, self.partition.opened(span)) for entry, span in zip(entries, self._spans(state), strict=True)],
             CompactionPlan(
                 folder=self.partition.folder,
@@ -137,12 +137,12 @@ class Cleaner:
                 now=self.now,
             ),
         )
-        if made != entries:
-            self._put(made, state)
+        if compacted != entries:
+            self._put(compacted, state)
         return Cleaned(
-            records_removed=sum(entry.rows for entry in entries) - sum(entry.rows for entry in made),
+            records_removed=sum(entry.rows for entry in entries) - sum(entry.rows for entry in compacted),
             bytes_before=sum(entry.size for entry in entries),
-            bytes_after=sum(entry.size for entry in made),
+            bytes_after=sum(entry.size for entry in compacted),
         )
 
     def _archive(self) -> Cleaned:
@@ -189,13 +189,13 @@ class Cleaner:
     def _put(self, entries: list[SegmentEntry], state: PartitionState, *, start: int | None = None) -> None:
         """Let the pieces be the closed segments from now on; this is the instant at which a cleaning happens."""
         upto = _upto(state)
-        known = ProducerStates(self.partition).catch_up(state._replace(end=upto))
+        last_appends = ProducerStates(self.partition).catch_up(state._replace(end=upto))
         layout = Layout(
             version=self.partition.layout(state).version + 1,
             start=state.start if start is None else start,
             upto=upto,
             entries=tuple(entries),
-            producers=tuple((producer.hex(), *last) for producer, last in known.items()),
+            producers=tuple((producer.hex(), *last) for producer, last in last_appends.items()),
         )
         before = self.partition.layout(state)
         self.writer.switch(layout)

@@ -63,9 +63,9 @@ class Finding:
 
 def verify_keys(folder: Path, meta: Meta) -> list[Finding]:
     """Return what is wrong with the key file of a topic that has private columns."""
-    found = keyfile.damage(folder, meta.id) if meta.private else ()
+    damage = keyfile.damage(folder, meta.id) if meta.private else ()
     path = str(folder / keyfile.FILE_NAME)
-    return [Finding(partition=None, file=path, position=position, what=what) for position, what in found]
+    return [Finding(partition=None, file=path, position=position, what=what) for position, what in damage]
 
 
 def verify(folder: Path, number: int, meta: Meta) -> list[Finding]:
@@ -77,12 +77,12 @@ def verify(folder: Path, number: int, meta: Meta) -> list[Finding]:
     """
     check = _PartitionCheck(folder, number, meta)
     try:
-        found = list(check.run())
-        disturbed = bool(found) and check.was_cleaned()
+        findings = list(check.run())
+        disturbed = bool(findings) and check.was_cleaned()
     except FileNotFoundError:
         disturbed = True
     if not disturbed:
-        return found
+        return findings
     check = _PartitionCheck(folder, number, meta)
     try:
         with cleaners_kept_out(folder):  # a cleaning took files away: look again while nobody cleans
@@ -165,16 +165,16 @@ class _PartitionCheck:
             yield self._finding(self._folder, "a segment is missing", lost=(reached, state.end))
 
     def _files(self, spans: list[Span]) -> Iterator[Finding]:
-        known = _OWN | layouts.read(self._folder).files()
-        known |= {path.name for path in layouts.leftovers(self._folder, layouts.read(self._folder))}
+        expected = _OWN | layouts.read(self._folder).files()
+        expected |= {path.name for path in layouts.leftovers(self._folder, layouts.read(self._folder))}
         for span in spans:
             segment = self._partition.opened(span)
-            known |= {segment.path.name, segment.index_path.name}
+            expected |= {segment.path.name, segment.index_path.name}
         for path in sorted(self._folder.iterdir()):
             if path.suffix == producers.SUFFIX:
                 if not producers.is_intact(path):
                     yield self._finding(path, "the snapshot of producers is damaged (an older one serves)")
-            elif path.name not in known and path.suffix != layouts.DRAFT and path.suffix not in (SEGMENT, INDEX):
+            elif path.name not in expected and path.suffix != layouts.DRAFT and path.suffix not in (SEGMENT, INDEX):
                 yield self._finding(path, "a file that is not the log's")
 
     # ---- segments --------------------------------------------------------------------------------------
@@ -271,19 +271,19 @@ class _PartitionCheck:
 
     def _keys(self, spans: list[Span]) -> Iterator[Finding]:
         """Yield the first record that compaction should have taken: segments that it left hold each key once."""
-        left = [(span.entry, self._partition.opened(span)) for span in spans if span.entry and span.entry.cleaned]
-        if not left or self._meta.cleanup != "compact":
+        compacted = [(span.entry, self._partition.opened(span)) for span in spans if span.entry and span.entry.cleaned]
+        if not compacted or self._meta.cleanup != "compact":
             return
-        for (entry, _), (after, _) in pairwise(left):
+        for (entry, _), (after, _) in pairwise(compacted):
             if entry.end != after.base:
                 yield self._finding(self._folder, "compacted segments do not follow each other")
-        indexes = [segment.frames(entry.size, entry.end) for entry, segment in left]
+        indexes = [segment.frames(entry.size, entry.end) for entry, segment in compacted]
         rows = sum(int(index["rows"].sum()) for index in indexes)
-        kept = latest(lambda: compaction.key_batches(left, indexes, self._meta), rows, self._meta)
-        if kept.all():
+        latest_of_key = latest(lambda: compaction.key_batches(compacted, indexes, self._meta), rows, self._meta)
+        if latest_of_key.all():
             return
-        wrong = int(np.flatnonzero(~kept)[0])
-        for (_, segment), index in zip(left, indexes, strict=True):
+        wrong = int(np.flatnonzero(~latest_of_key)[0])
+        for (_, segment), index in zip(compacted, indexes, strict=True):
             for number, count in enumerate(index["rows"].tolist()):
                 if wrong < count:
                     frame = segment.frame(number)

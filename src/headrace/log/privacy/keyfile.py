@@ -33,7 +33,7 @@ _HEADER = struct.Struct("<8s32s32sQ")  # magic, topic, secret of the hashes, how
 _ENTRY = struct.Struct(f"<B3x{_ID_BYTES}s32s{KEY_BYTES}s")  # kind, id, hash of the subject, key
 _CHECKSUM = struct.Struct("<I")
 _BODY = SLOT - _CHECKSUM.size
-_WHOLE = struct.Struct(f"{_ENTRY.format}{_BODY - _ENTRY.size}xI")
+_SLOT = struct.Struct(f"{_ENTRY.format}{_BODY - _ENTRY.size}xI")
 _MAGIC = b"HRKEYS1\n"
 _KEY, _FORGOTTEN = 1, 2
 _LATER = 1_000_000  # nanoseconds
@@ -66,33 +66,33 @@ class _KeyTable:
     """What the file said when it was last looked at."""
 
     def __init__(self) -> None:
-        self.seen: tuple[int, int, int] | None = None  # by which the file is known: inode, time, size
+        self.stamp: tuple[int, int, int] | None = None  # by which the file is known: inode, time, size
         self.header = _Header(b"", b"", -1)
         self.upto = SLOT  # how far its slots were read
         self.durable = 0  # how far they are known to be on disk
         self.secrets: dict[bytes, bytes | None] = {}  # by the key's id; None where it was destroyed
-        self.places: dict[bytes, tuple[bytes, int]] = {}  # by the subject's hash: the id of its key, and the slot
+        self.slots: dict[bytes, tuple[bytes, int]] = {}  # by the subject's hash: the id of its key, and the slot
         self.older: list[tuple[bytes, bytes, int]] = []  # the same of further keys, where power went at forgetting
         self.forgotten: set[bytes] = set()  # hashes of subjects that had a key once
 
-    def take(self, raw: bytes) -> None:
+    def read_slots(self, raw: bytes) -> None:
         """Learn slots that stand at `upto`."""
-        whole, view = len(raw) // SLOT * SLOT, memoryview(raw)
-        for at, (kind, key, subject, secret, checksum) in enumerate(_WHOLE.iter_unpack(view[:whole])):
+        length, view = len(raw) // SLOT * SLOT, memoryview(raw)
+        for at, (kind, key, subject, secret, checksum) in enumerate(_SLOT.iter_unpack(view[:length])):
             if crc32(view[at * SLOT : at * SLOT + _BODY]) != checksum:
                 continue
             self.secrets[key] = secret if kind == _KEY else None
             if kind != _KEY:
                 self.forgotten.add(subject)
                 continue
-            if subject in self.places:
-                self.older.append((subject, *self.places[subject]))
-            self.places[subject] = key, self.upto + at * SLOT
-        self.upto += whole
+            if subject in self.slots:
+                self.older.append((subject, *self.slots[subject]))
+            self.slots[subject] = key, self.upto + at * SLOT
+        self.upto += length
 
     def slots_of(self, subjects: Collection[bytes]) -> list[tuple[bytes, bytes, int]]:
         """Return the slots with keys of these subjects: hash, id and place of each."""
-        latest = [(subject, *self.places[subject]) for subject in subjects if subject in self.places]
+        latest = [(subject, *self.slots[subject]) for subject in subjects if subject in self.slots]
         return [*latest, *(slot for slot in self.older if slot[0] in subjects)]
 
 
@@ -163,11 +163,11 @@ class KeyFile:
         table = self._current()
         hashes = {subject: _hash(table, subject) for subject in subjects}
         while True:
-            found = {subject: _key(table, made) for subject, made in hashes.items()}
-            missing = {hashes[subject] for subject, key in found.items() if key is None}
+            keys = {subject: _key(table, digest) for subject, digest in hashes.items()}
+            missing = {hashes[subject] for subject, key in keys.items() if key is None}
             if not missing:
-                self._make_durable(table, max((table.places[made][1] for made in hashes.values()), default=0))
-                return {subject: key for subject, key in found.items() if key is not None}
+                self._make_durable(table, max((table.slots[digest][1] for digest in hashes.values()), default=0))
+                return {subject: key for subject, key in keys.items() if key is not None}
             table = self._add(missing)
 
     def forget(self, subjects: Iterable[Subject]) -> Forgotten:
@@ -183,15 +183,15 @@ class KeyFile:
                 table = self._current()
                 hashes = {_hash(table, subject) for subject in subjects}
                 slots = table.slots_of(hashes)
-                before = len((hashes & table.forgotten) - {made for made, _, _ in slots})
-                for made, key, place in slots:
-                    os.pwrite(fd, _sealed(_ENTRY.pack(_FORGOTTEN, key, made, bytes(KEY_BYTES))), place)
+                before = len((hashes & table.forgotten) - {digest for digest, _, _ in slots})
+                for digest, key, position in slots:
+                    os.pwrite(fd, _sealed(_ENTRY.pack(_FORGOTTEN, key, digest, bytes(KEY_BYTES))), position)
                 if slots or before:  # a crash may have come between the two of an earlier call
                     header = table.header._replace(generation=table.header.generation + 1)
                     os.pwrite(fd, _header(header), 0)
                     self._settle(fd)
                 self._current()
-                return Forgotten(len({made for made, _, _ in slots}), before)
+                return Forgotten(len({digest for digest, _, _ in slots}), before)
         except OSError as error:
             raise ChangeFailed(self._folder.name, str(self._folder), error) from error
 
@@ -201,9 +201,9 @@ class KeyFile:
         """Return what the file says now; reads what was added, or all of it where keys were destroyed."""
         try:
             table = self._table
-            if self._seen() != table.seen:
+            if self._stamp() != table.stamp:
                 with self._looking:
-                    self._read(self._seen())
+                    self._read(self._stamp())
                     table = self._table
         except FileNotFoundError:
             raise self._damaged("is missing") from None
@@ -215,19 +215,19 @@ class KeyFile:
             ) from None
         return table
 
-    def _seen(self) -> tuple[int, int, int]:
-        found = os.stat(self._path)  # noqa: PTH116 - at every append and read
-        return found.st_ino, found.st_mtime_ns, found.st_size
+    def _stamp(self) -> tuple[int, int, int]:
+        status = os.stat(self._path)  # noqa: PTH116 - at every append and read
+        return status.st_ino, status.st_mtime_ns, status.st_size
 
-    def _read(self, seen: tuple[int, int, int]) -> None:
+    def _read(self, stamp: tuple[int, int, int]) -> None:
         with _opened(self._path, os.O_RDONLY) as fd:
             header = self._header_of(fd)
             table = self._table
-            same = table.seen is not None and table.seen[0] == seen[0] and header == table.header
-            if not same or seen[2] < table.upto:
+            same = table.stamp is not None and table.stamp[0] == stamp[0] and header == table.header
+            if not same or stamp[2] < table.upto:
                 table = _KeyTable()
-            table.take(os.pread(fd, max(seen[2] - table.upto, 0), table.upto))
-        table.header, table.seen = header, seen
+            table.read_slots(os.pread(fd, max(stamp[2] - table.upto, 0), table.upto))
+        table.header, table.stamp = header, stamp
         self._table = table
 
     def _header_of(self, fd: int) -> _Header:
@@ -257,10 +257,10 @@ class KeyFile:
         try:
             with self._writing() as fd:
                 table = self._current()
-                fresh = sorted(missing - table.places.keys())
+                new = sorted(missing - table.slots.keys())
                 slots = [
-                    _ENTRY.pack(_KEY, secrets.token_bytes(_ID_BYTES), made, secrets.token_bytes(KEY_BYTES))
-                    for made in fresh
+                    _ENTRY.pack(_KEY, secrets.token_bytes(_ID_BYTES), digest, secrets.token_bytes(KEY_BYTES))
+                    for digest in new
                 ]
                 end = os.fstat(fd).st_size // SLOT * SLOT  # behind it is what a crash left of a slot
                 os.ftruncate(fd, end)
@@ -279,9 +279,9 @@ class KeyFile:
             hint="Make room or mend the disk, then append again.",
         )
 
-    def _make_durable(self, table: _KeyTable, place: int) -> None:
-        """Sync the file if it is not known that the slot at `place` is on disk: another process may be about to."""
-        if place < table.durable or not self._fsync:
+    def _make_durable(self, table: _KeyTable, position: int) -> None:
+        """Sync the file if it is not known that the slot at `position` is on disk: another process may be about to."""
+        if position < table.durable or not self._fsync:
             return
         upto = table.upto
         try:
@@ -304,7 +304,7 @@ class KeyFile:
         """Make what was written durable, and the file's time later than what anybody knows it by."""
         if self._fsync:
             os.fsync(fd)
-        before = self._table.seen[1] if self._table.seen is not None else 0
+        before = self._table.stamp[1] if self._table.stamp is not None else 0
         later = max(before, os.fstat(fd).st_mtime_ns) + _LATER
         os.utime(fd, ns=(later, later))
 
@@ -333,7 +333,7 @@ def _hash(table: _KeyTable, subject: Subject) -> bytes:
 
 
 def _key(table: _KeyTable, subject: bytes) -> Key | None:
-    key, _ = table.places.get(subject, (b"", 0))
+    key, _ = table.slots.get(subject, (b"", 0))
     secret = table.secrets.get(key)
     return Key(key, secret) if secret is not None else None
 
@@ -358,6 +358,6 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _write(fd: int, raw: bytes, at: int) -> None:
-    done = 0
-    while done < len(raw):
-        done += os.pwrite(fd, raw[done:], at + done)
+    written = 0
+    while written < len(raw):
+        written += os.pwrite(fd, raw[written:], at + written)

@@ -38,8 +38,8 @@ def texts(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
     """Return the subjects in a column as text."""
     if pa.types.is_binary(column.type):
         return [None if value is None else value.hex() for value in column.to_pylist()]
-    found: list[str | None] = column.cast(pa.string()).to_pylist()
-    return found
+    subjects: list[str | None] = column.cast(pa.string()).to_pylist()
+    return subjects
 
 
 def seal(table: pa.Table, private: Mapping[str, str], topic: str, keys: KeyFile) -> pa.Table:
@@ -55,13 +55,13 @@ def seal(table: pa.Table, private: Mapping[str, str], topic: str, keys: KeyFile)
         if table.column(name).null_count < table.num_rows
     }
     wanted = {(private[name], text) for name, some in pairs.items() for text, value in some if value is not None}
-    known = keys.keys_of([(subject, text) for subject, text in wanted if text is not None])
-    sealers = {subject: _Sealer(topic, key) for subject, key in known.items()}
+    keys_by_subject = keys.keys_of([(subject, text) for subject, text in wanted if text is not None])
+    sealers = {subject: _Sealer(topic, key) for subject, key in keys_by_subject.items()}
     for name, some in pairs.items():
         at = table.schema.get_field_index(name)
-        made = {pair: _token(sealers, private[name], *pair) for pair in set(some)}
+        tokens_by_pair = {pair: _token(sealers, private[name], *pair) for pair in set(some)}
         field = table.schema.field(at)
-        tokens = pa.array([made[pair] for pair in some], pa.string()).cast(field.type)
+        tokens = pa.array([tokens_by_pair[pair] for pair in some], pa.string()).cast(field.type)
         table = table.set_column(at, field, pa.chunked_array([tokens]))
     return table
 
@@ -107,8 +107,8 @@ def unsealed(column: pa.Array, opener: Callable[[str], bytes | None]) -> pa.Arra
             [[0], np.cumsum(pc.fill_null(column.value_lengths(), 0).to_numpy(zero_copy_only=False))]
         )
         values = unsealed(column.flatten(), opener)
-        made = pa.ListArray.from_arrays(pa.array(starts, pa.int32()), values, mask=column.is_null())
-        return made.cast(column.type)
+        lists = pa.ListArray.from_arrays(pa.array(starts, pa.int32()), values, mask=column.is_null())
+        return lists.cast(column.type)
     tokens = column.cast(pa.string()).dictionary_encode()
     opened = pa.array([opener(token) for token in tokens.dictionary.to_pylist()], pa.binary())
     return opened.cast(column.type).take(tokens.indices)
@@ -147,8 +147,8 @@ class _Opener:
         topic = head[_START:_TOPIC_END]
         if topic not in self._topics:
             self._topics[topic] = self._secrets(topic)
-        known = self._topics[topic]
-        secret = None if known is None else known[base64.urlsafe_b64decode(head[_TOPIC_END + 1 : _KEY_END])]
+        keys_by_id = self._topics[topic]
+        secret = None if keys_by_id is None else keys_by_id[base64.urlsafe_b64decode(head[_TOPIC_END + 1 : _KEY_END])]
         return None if secret is None else _cipher(secret)
 
 
@@ -165,8 +165,8 @@ def refuse_unsealed(table: pa.Table, columns: Iterable[str], topics: Iterable[st
         InvalidRows: there is one.
 
     """
-    known = "|".join(sorted(topics))
-    pattern = rf"^{_PREFIX}({known}):[\w-]{{{_KEY}}}:[\w=-]+$"
+    ids = "|".join(sorted(topics))
+    pattern = rf"^{_PREFIX}({ids}):[\w-]{{{_KEY}}}:[\w=-]+$"
     for name in columns:
         values = table.column(name).combine_chunks()
         values = (values.flatten() if pa.types.is_list(values.type) else values).cast(pa.string())

@@ -101,17 +101,17 @@ def _subjects(meta: Meta, subject: object, column: str | None) -> list[Subject]:
             detail=f"Subjects stand in: {', '.join(columns)}.",
             hint=did_you_mean(column, columns),
         )
-    made = []
+    subjects = []
     for name in columns if column is None else [column]:
         try:
             text = sealing.texts(to_array([subject], meta.schema.field(name).type))[0]
         except _MISFITS:
             continue
-        made += [] if text is None else [(name, text)]
-    if not made:
+        subjects += [] if text is None else [(name, text)]
+    if not subjects:
         kinds = ", ".join(f"{name} {type_name(meta.schema.field(name).type)}" for name in columns)
         raise InvalidRows(f"{subject!r} is no subject of the topic {meta.name}", detail=f"Subjects are: {kinds}.")
-    return made
+    return subjects
 
 
 # ---- whose keys ----------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def key_owners(meta: Meta) -> list[Origin]:
     return [*own, *(Origin(*origin) for origin in meta.origins)]
 
 
-def unseal_table(table: pa.Table, columns: Iterable[str], known: Mapping[str, Origin]) -> pa.Table:
+def unseal_table(table: pa.Table, columns: Iterable[str], origins: Mapping[str, Origin]) -> pa.Table:
     """Return rows with the values of their sealed columns, null where the subject was forgotten.
 
     Raises:
@@ -140,7 +140,7 @@ def unseal_table(table: pa.Table, columns: Iterable[str], known: Mapping[str, Or
     wanted = [name for name in columns if name in table.column_names]
     if not wanted or not table.num_rows:
         return table
-    batches = [sealing.unseal(batch, wanted, lambda key: secrets_of(known, key)) for batch in table.to_batches()]
+    batches = [sealing.unseal(batch, wanted, lambda key: secrets_of(origins, key)) for batch in table.to_batches()]
     return pa.Table.from_batches(batches, schema=table.schema)
 
 
@@ -189,7 +189,7 @@ def as_private(private: object, key: str | Sequence[str] | None, *, topic: str) 
     if private is None:
         return {}
     if isinstance(private, Mapping):
-        given = dict(private)
+        subject_of = dict(private)
     else:
         names = [private] if isinstance(private, str) else list(private) if isinstance(private, list | tuple) else [0]
         keys = [key] if isinstance(key, str) else list(key or ())
@@ -198,10 +198,10 @@ def as_private(private: object, key: str | Sequence[str] | None, *, topic: str) 
                 f'topic "{topic}": whose the private values are is not said, and the key is not one column',
                 hint='Say which column has the subject: private={"email": "user_id"}.',
             )
-        given = dict.fromkeys(names, keys[0] if keys else "")
-    if not all(isinstance(part, str) for pair in given.items() for part in pair):
+        subject_of = dict.fromkeys(names, keys[0] if keys else "")
+    if not all(isinstance(part, str) for pair in subject_of.items() for part in pair):
         raise InvalidTopic(f'topic "{topic}": private is {private!r}', hint='Say it like private={"email": "user_id"}.')
-    return given
+    return subject_of
 
 
 def refuse_without_subject(table: pa.Table, private: Mapping[str, str]) -> None:

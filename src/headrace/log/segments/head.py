@@ -146,9 +146,9 @@ class PartitionHead:
 
 
 def _snapshot_of(slots: tuple[PartitionState | None, PartitionState | None], *, busy: bool) -> HeadSnapshot:
-    known = [slot for slot in slots if slot is not None]
-    if not known:
+    valid = [slot for slot in slots if slot is not None]
+    if not valid:
         return HeadSnapshot(None, trusted=False, busy=busy)
-    newest = max(known)
-    paired = len(known) == len(slots) and abs(known[0].version - known[1].version) == 1
+    newest = max(valid)
+    paired = len(valid) == len(slots) and abs(valid[0].version - valid[1].version) == 1
     return HeadSnapshot(newest, trusted=paired and newest.boot == BOOT, busy=busy)

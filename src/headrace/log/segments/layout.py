@@ -117,12 +117,12 @@ def write(folder: Path, layout: Layout, *, fsync: bool) -> None:
 
 def leftovers(folder: Path, layout: Layout) -> Iterator[Path]:
     """Yield the files of segments that neither the layout names nor an append made since."""
-    kept = layout.files()
+    named = layout.files()
     for name in os.listdir(folder):  # noqa: PTH208 - names are all that is wanted
         stem, suffix = os.path.splitext(name)  # noqa: PTH122 - the same
         if suffix == DRAFT and (stem == FILE_NAME or "-" in stem):  # the others are an appender's
             yield folder / name
-        if suffix not in (SEGMENT, INDEX) or name in kept:
+        if suffix not in (SEGMENT, INDEX) or name in named:
             continue
         appended = len(stem) == 20 and stem.isdecimal()  # noqa: PLR2004 - the digits of an offset
         if not appended or int(stem) < layout.upto:

@@ -253,14 +253,14 @@ class Partition:
         """Return the state in which to read on after a segment went away; or raise what its absence means."""
         with self._lock:
             before = self._spans
-            fresh = self.state()
-            self._read_layout(fresh)
-            fresh = self._with_start(fresh)
-            if reached < fresh.start:
-                raise self._out_of_range(reached, end, fresh) from None
-            if self._spans == before and fresh.layout == state.layout:
+            current = self.state()
+            self._read_layout(current)
+            current = self._with_start(current)
+            if reached < current.start:
+                raise self._out_of_range(reached, end, current) from None
+            if self._spans == before and current.layout == state.layout:
                 raise self.gone(error) from None
-            return fresh
+            return current
 
     def _current_spans(self, state: PartitionState) -> list[Span]:
         """Return the segments, looked up anew when the set of them has changed."""

@@ -134,8 +134,8 @@ def cut(batch: pa.RecordBatch, frame: Frame, start: int, end: int) -> tuple[int,
     if not frame.flags & OFFSETS:
         first = max(start - frame.base, 0)
         return first, min(end, frame.next) - frame.base - first
-    given = batch.column("_offset").to_numpy()
-    first, last = (int(at) for at in np.searchsorted(given, [start, end]))
+    stored = batch.column("_offset").to_numpy()
+    first, last = (int(at) for at in np.searchsorted(stored, [start, end]))
     return first, last - first
 
 

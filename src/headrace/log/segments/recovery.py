@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 def survey(folder: Path, slot: PartitionState | None) -> PartitionState:
     """Return the state that the segments hold, `slot` being the newest that the head has; reads only."""
-    layout, known = layouts.listed(folder)
-    state = _starting_point(folder, slot, layout, known)
-    for base in known:
+    layout, bases = layouts.listed(folder)
+    state = _starting_point(folder, slot, layout, bases)
+    for base in bases:
         if base < (state.segment if state.segment != NO_SEGMENT else state.end):
             continue
         if base != state.segment:
@@ -44,26 +44,26 @@ def survey(folder: Path, slot: PartitionState | None) -> PartitionState:
 
 def is_complete(folder: Path, slot: PartitionState) -> bool:
     """Tell whether the files end where the slot says that they end."""
-    layout, known = layouts.listed(folder)
+    layout, bases = layouts.listed(folder)
     if slot.segment == NO_SEGMENT:
-        return not known and slot.end == layout.upto
-    if not known or known[-1] != slot.segment:
+        return not bases and slot.end == layout.upto
+    if not bases or bases[-1] != slot.segment:
         return False
     return segment_path(folder, slot.segment).stat().st_size == slot.position
 
 
-def _starting_point(folder: Path, slot: PartitionState | None, layout: Layout, known: list[int]) -> PartitionState:
+def _starting_point(folder: Path, slot: PartitionState | None, layout: Layout, bases: list[int]) -> PartitionState:
     """Return the last state that is beyond doubt."""
     if slot is None:
-        start = layout.start if layout.version else known[0] if known else 0
-        if not known:
+        start = layout.start if layout.version else bases[0] if bases else 0
+        if not bases:
             return PartitionState(end=layout.upto, start=start)
-        return PartitionState(end=known[-1], segment=known[-1], start=start)
+        return PartitionState(end=bases[-1], segment=bases[-1], start=start)
     if max(slot.segment, slot.end if slot.segment == NO_SEGMENT else 0) < layout.upto:  # older than the last cleaning
         return slot._replace(end=layout.upto, segment=NO_SEGMENT, position=0, frames=0, layout=slot.layout + 1)
     if slot.segment == NO_SEGMENT:
         return slot
-    if slot.segment not in known:  # lost with what was acknowledged in it: its offsets are not given again
+    if slot.segment not in bases:  # lost with what was acknowledged in it: its offsets are not given again
         return slot._replace(segment=NO_SEGMENT, position=0, frames=0, layout=slot.layout + 1)
     if segment_path(folder, slot.segment).stat().st_size < slot.position:
         return slot._replace(end=slot.segment, position=0, frames=0)
@@ -90,7 +90,7 @@ def _accept(data: mmap.mmap, state: PartitionState, size: int) -> tuple[Partitio
                 state = state._replace(position=position, end=offset, frames=count)
             continue
         later = list(framing.following(data, position, size))
-        if not any(known.synced > position for known in later):
+        if not any(frame.synced > position for frame in later):
             break
         position, offset, count = later[0].position, later[0].base, count + 1
     return state, state.position == size

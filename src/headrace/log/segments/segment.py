@@ -155,8 +155,8 @@ class Segment:
         except OSError:
             return None
         body = raw[len(_MAGIC) + 4 :]
-        whole = raw.startswith(_MAGIC) and crc32(body).to_bytes(4, "little") == raw[len(_MAGIC) : _PREFIX - 8]
-        return body[8:] if whole and int.from_bytes(body[:8], "little") == stop else None
+        intact = raw.startswith(_MAGIC) and crc32(body).to_bytes(4, "little") == raw[len(_MAGIC) : _PREFIX - 8]
+        return body[8:] if intact and int.from_bytes(body[:8], "little") == stop else None
 
     def _check(self, data: mmap.mmap, frame: Frame) -> None:
         if framing.parse(data, frame.position) != frame:

@@ -39,10 +39,10 @@ def extremes(
             low, high = payloads.extremes(_inside(segment, number, bounds, decode=decode, event_time=event_time)[2])
             lows.append(low)
             highs.append(high)
-        whole = index[first + (first in cut) : last - (last - 1 in cut)]
-        if whole.size:
-            lows.append(int(whole["min_time"].min()))
-            highs.append(int(whole["max_time"].max()))
+        contained = index[first + (first in cut) : last - (last - 1 in cut)]
+        if contained.size:
+            lows.append(int(contained["min_time"].min()))
+            highs.append(int(contained["max_time"].max()))
     low, high = min(lows), max(highs)
     return (None, None) if (low, high) == (NO_MIN, NO_MAX) else (low, high)
 
