@@ -1,13 +1,15 @@
 # Python and make are all that this needs; see scripts/setup.
 BIN := .venv/bin
 WORKERS ?= 2
+# tests start many processes: each would compile the sources anew where the environment forbids keeping bytecode
+FREE := env -u PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test prove clean
 
 help:
 	@echo "make demo    set up, and run the main job on real input: the history of this repository"
 	@echo "make test    set up, and check style, types and behaviour"
-	@echo "make prove   run the long cases too: matrices, random runs, kills (an hour or so)"
+	@echo "make prove   run what takes long (SEED=... repeats one): matrices, random runs, kills; see docs/PROOF.md"
 	@echo "make setup   prepare .venv alone (PYTHON=... names the Python to use)"
 	@echo "make clean   remove what these made"
 
@@ -24,10 +26,10 @@ test: setup
 	@echo "==> test: types (mypy)"
 	@$(BIN)/mypy
 	@echo "==> test: behaviour (pytest, $(WORKERS) workers; what needs Spark shares one session)"
-	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup
+	@$(FREE) $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup
 
 prove: setup
-	@$(BIN)/pytest --prove --numprocesses $(WORKERS) --dist loadgroup
+	@$(FREE) $(BIN)/python scripts/prove.py --workers $(WORKERS) $(if $(SEED),--seed $(SEED))
 
 clean:
 	rm -rf .venv .headrace .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist spark-warehouse
