@@ -49,7 +49,7 @@ def copied(log: Log) -> int:
 
 def run(folder: Path, log: Log, *, until: int | None) -> None:
     """Run the query to its end, or kill driver and JVM once the copy has so many records; workers follow."""
-    query = subprocess.Popen(  # noqa: S603 -- our own program
+    query = subprocess.Popen(
         [sys.executable, "-c", QUERY, str(folder), str(A_BATCH)],
         start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
