@@ -285,9 +285,9 @@ def _columns(node: Join, suffix: str, step: str) -> tuple[JoinColumn, ...]:
 
 def _condition(text: str, node: Join, step: str, functions: Mapping[str, UserFunction]) -> Scalar:
     both = pa.schema([(column.name, column.type) for column in node.columns])
-    places = {column.name: node.inside(column) for column in node.columns}
+    column_sql = {column.name: node.inside(column) for column in node.columns}
     sealed = node.left.sealed | node.right.sealed
-    made = condition(text, both, step=step, functions=functions, sealed=sealed, places=places)
+    made = condition(text, both, step=step, functions=functions, sealed=sealed, column_sql=column_sql)
     check.require_deterministic(made, step=step, withdrawn=True)
     if made.calls:
         raise InvalidPlan(

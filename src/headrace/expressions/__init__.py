@@ -75,11 +75,11 @@ def condition(
     step: str,
     functions: Mapping[str, UserFunction] = _NONE,
     sealed: Collection[str] = (),
-    places: Mapping[str, str] | None = None,
+    column_sql: Mapping[str, str] | None = None,
 ) -> Scalar:
     """Return a condition: a scalar that is boolean; a row where it is null does not meet it.
 
-    `places` is the SQL of columns that do not stand under their names where it is computed.
+    `column_sql` is the SQL of columns that do not stand under their names where it is computed.
 
     Raises:
         PlanError: as `scalar`, or the text is no boolean.
@@ -87,7 +87,7 @@ def condition(
     """
     tree = parse(text, step=step)
     refuse_computing(tree, schema.names, sealed, step=step)
-    compiler = Compiler(schema, step=step, functions=functions, places=places)
+    compiler = Compiler(schema, step=step, functions=functions, column_sql=column_sql)
     value = compiler.compile(tree)
     if value.type not in (k.BOOLEAN, k.NULL):
         raise WrongType(

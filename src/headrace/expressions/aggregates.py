@@ -17,16 +17,16 @@ from headrace.base.errors import (
 )
 from headrace.base.names import quote
 from headrace.expressions import kinds as k
+from headrace.expressions.aggregate_arguments import arguments_of, call_of
 from headrace.expressions.calls import scalar_of
 from headrace.expressions.compiler import Compiler, check
 from headrace.expressions.grammar import parse, shown
 from headrace.expressions.mismatch import Mismatch
-from headrace.expressions.places import call_of, places
-from headrace.expressions.ranked import ranked
 from headrace.expressions.resolve import arguments
 from headrace.expressions.scalars import AggregateCall, Aggregates, Scalar
 from headrace.expressions.sealed import gives_sealed, refuse_computing
 from headrace.expressions.sketches import SKETCHES, sketch_of
+from headrace.expressions.sort_keys import sort_key
 from headrace.expressions.table import AGGREGATES
 from headrace.expressions.user import aggregate_names
 from headrace.expressions.values import Value
@@ -80,10 +80,10 @@ class _Collector:
         self.calls: list[AggregateCall] = []
 
     def result(self, tree: exp.Expression, text: str) -> Scalar:
-        found: dict[int, Value] = {}
+        values: dict[int, Value] = {}
         for node in list(_outermost(tree, self.known)):
-            found[id(node)] = self._call(node)
-        outside = Compiler(self.keys, step=self.step, functions=self.functions, calls=found, missing=self._no_key)
+            values[id(node)] = self._call(node)
+        outside = Compiler(self.keys, step=self.step, functions=self.functions, calls=values, missing=self._no_key)
         return scalar_of(check(outside.compile(tree), step=self.step), outside.user_calls, text)
 
     def _call(self, node: exp.Expression) -> Value:
@@ -92,7 +92,7 @@ class _Collector:
             call = self._typed(node)
         except Mismatch as no:
             raise no.condition(f'step "{self.step}": in "{text}": {no.what}', detail=no.detail, hint=no.hint) from None
-        same = [i for i, known in enumerate(self.calls) if _identity(known) == _identity(call)]
+        same = [i for i, call_before in enumerate(self.calls) if _identity(call_before) == _identity(call)]
         if not same:
             self.calls.append(call)
         name = f"_a{same[0] if same else len(self.calls) - 1}"
@@ -103,8 +103,8 @@ class _Collector:
         if isinstance(node, exp.Filter):
             condition = self._condition(node.expression.this)
             node = node.this
-        name, asked = call_of(node).name.lower(), places(node)
-        trees = asked.values
+        name, taken = call_of(node).name.lower(), arguments_of(node)
+        trees = taken.values
         if name in SKETCHES:
             return self._sketch(name, trees, condition)
         if name not in AGGREGATES:
@@ -120,16 +120,16 @@ class _Collector:
         if len(trees) == 1 and isinstance(trees[0], exp.Star):
             return self._count_all(name, condition, distinct=distinct)
         values = arguments(name, aggregate.takes, self.inside.all(trees))
-        kind = pa.list_(aggregate.gives(values)) if asked.many else aggregate.gives(values)
+        kind = pa.list_(aggregate.returns(values)) if taken.many else aggregate.returns(values)
         values = _reduced(name, values, distinct=distinct)
-        named = f"{aggregate.name}_desc" if asked.descending else aggregate.name
-        if named in _EXTREMES and k.is_nested(values[-1].type):  # by a key that orders the nulls inside as Spark does
-            named, values = _EXTREMES[named], [values[0], ranked(values[-1])]
+        function = f"{aggregate.name}_desc" if taken.descending else aggregate.name
+        if function in _EXTREMES and k.is_nested(values[-1].type):  # the key orders nulls inside as Spark does
+            function, values = _EXTREMES[function], [values[0], sort_key(values[-1])]
         if condition is not None:
             values = [_chosen(condition, value) for value in values]
         scalars = tuple(self._argument(value) for value in values)
         matters = aggregate.name not in ("min", "max", "collect_set")
-        return AggregateCall(named, scalars, distinct and matters, kind, at=asked.at)
+        return AggregateCall(function, scalars, distinct and matters, kind, at=taken.at)
 
     def _sketch(self, name: str, trees: list[exp.Expression], condition: Value | None) -> AggregateCall:
         """Type a call that a sketch answers: an aggregate like the user's own, made for its constants."""
@@ -206,13 +206,13 @@ def _outermost(tree: exp.Expression, known: Collection[str]) -> Iterator[exp.Exp
 
 def _reduced(name: str, values: list[Value], *, distinct: bool) -> list[Value]:
     """Return the arguments of what an aggregate is computed by: count_if(c) counts ones, count(a, b) whole rows."""
-    one = Value("1", "1", k.INT)
+    count_one = Value("1", "1", k.INT)
     if name == "count_if":
-        return [_chosen(values[0], one)]
+        return [_chosen(values[0], count_one)]
     if name == "count" and len(values) > 1 and not distinct:
-        whole = " AND ".join(f"{value.sql} IS NOT NULL" for value in values)
+        no_nulls = " AND ".join(f"{value.sql} IS NOT NULL" for value in values)
         reads = frozenset[str]().union(*(value.columns for value in values))
-        return [_chosen(Value(", ".join(value.text for value in values), whole, k.BOOLEAN, reads), one)]
+        return [_chosen(Value(", ".join(value.text for value in values), no_nulls, k.BOOLEAN, reads), count_one)]
     return values
 
 

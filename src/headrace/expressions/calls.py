@@ -28,7 +28,7 @@ class Calls:
     """The calls that one expression makes, in the order in which they can be computed."""
 
     def __init__(self) -> None:
-        self._made: dict[str, FunctionCall] = {}
+        self._calls: dict[str, FunctionCall] = {}
         self._drawn = 0
 
     def add(self, function: UserFunction, values: Sequence[Value], text: str) -> Value:
@@ -44,22 +44,22 @@ class Calls:
                 hint="Aggregates stand in .group_by(…).agg(…) only.",
                 condition=InvalidExpression,
             )
-        made = function.arguments(values)
-        arguments = tuple(scalar_of(value, self) for value in made)
+        cast_values = function.arguments(values)
+        arguments = tuple(scalar_of(value, self) for value in cast_values)
         call = FunctionCall(column="", function=function, arguments=arguments)
         text_of_it = call.shown
         if not function.deterministic:  # each call that is written is a call of its own
             self._drawn += 1
             text_of_it += f" #{self._drawn}"
         column = f"{_PREFIX}{sha256(text_of_it.encode()).hexdigest()[:16]}"
-        self._made.setdefault(column, replace(call, column=column))
-        columns = frozenset[str]().union(*(value.columns for value in made))
+        self._calls.setdefault(column, replace(call, column=column))
+        columns = frozenset[str]().union(*(value.columns for value in cast_values))
         return Value(text, quote(column), function.returns, columns)
 
     def within(self, sql: str) -> tuple[FunctionCall, ...]:
         """Return the calls that SQL reads, those that their arguments read first."""
         needed: dict[str, FunctionCall] = {}
-        for column, call in self._made.items():
+        for column, call in self._calls.items():
             if quote(column) in sql:
                 needed |= {inner.column: inner for argument in call.arguments for inner in argument.calls}
                 needed[column] = call
@@ -68,14 +68,14 @@ class Calls:
 
 def scalar_of(value: Value, calls: Calls, text: str | None = None) -> Scalar:
     """Return a compiled value as an expression, with the calls that it reads."""
-    made = calls.within(value.sql)
+    user_calls = calls.within(value.sql)
     return Scalar(
         value.text if text is None else text,
         value.sql,
         value.type,
         value.columns,
-        deterministic=all(call.function.deterministic for call in made),
-        calls=made,
+        deterministic=all(call.function.deterministic for call in user_calls),
+        calls=user_calls,
     )
 
 
@@ -91,17 +91,19 @@ def drawn_apart(scalars: Sequence[Scalar]) -> list[Scalar]:
 
 
 def _renamed(scalar: Scalar, mark: str) -> Scalar:
-    moving = {call.column: f"{call.column}_{mark}" for call in scalar.calls if not call.deterministic}
-    if not moving:
+    new_names = {call.column: f"{call.column}_{mark}" for call in scalar.calls if not call.deterministic}
+    if not new_names:
         return scalar
 
-    def moved(one: Scalar) -> Scalar:
-        sql = one.sql
-        for old, new in moving.items():
+    def renamed_scalar(scalar: Scalar) -> Scalar:
+        sql = scalar.sql
+        for old, new in new_names.items():
             sql = sql.replace(quote(old), quote(new))
-        return replace(one, sql=sql, calls=tuple(map(again, one.calls)))
+        return replace(scalar, sql=sql, calls=tuple(map(renamed_call, scalar.calls)))
 
-    def again(call: FunctionCall) -> FunctionCall:
-        return replace(call, column=moving.get(call.column, call.column), arguments=tuple(map(moved, call.arguments)))
+    def renamed_call(call: FunctionCall) -> FunctionCall:
+        return replace(
+            call, column=new_names.get(call.column, call.column), arguments=tuple(map(renamed_scalar, call.arguments))
+        )
 
-    return moved(scalar)
+    return renamed_scalar(scalar)

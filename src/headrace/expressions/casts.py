@@ -53,9 +53,9 @@ def cast(value: Value, to: pa.DataType, *, lenient: bool = False) -> Value:
     if value.type == to:
         return value
     binding = Binding([value], outside=lenient)
-    made = _cast(binding.values[0].sql, value.type, to, lenient=lenient)
-    sql = binding.finish(f"TRY({made.sql})" if lenient and made.raises else made.sql)
-    raises = value.raises or (made.raises and not lenient)
+    result = _cast(binding.values[0].sql, value.type, to, lenient=lenient)
+    sql = binding.finish(f"TRY({result.sql})" if lenient and result.raises else result.sql)
+    raises = value.raises or (result.raises and not lenient)
     return replace(value, sql=sql, type=to, raises=raises, constant=_constant(value, to))
 
 
@@ -246,7 +246,7 @@ def _nested(ask: _Ask) -> Cast:
         fields = [
             _cast(f"{sql}.{quote(a.name)}", a.type, b.type, lenient=ask.lenient) for a, b in zip(kind, to, strict=True)
         ]
-        packed = ", ".join(f"{quote(b.name)} := {made.sql}" for b, made in zip(to, fields, strict=True))
+        packed = ", ".join(f"{quote(b.name)} := {result.sql}" for b, result in zip(to, fields, strict=True))
         return Cast(f"(CASE WHEN {sql} IS NOT NULL THEN struct_pack({packed}) END)", any(f.raises for f in fields))
     if k.is_map(kind) and k.is_map(to):
         parts = [_cast("x", kind.key_type, to.key_type, lenient=ask.lenient)]

@@ -19,43 +19,43 @@ if TYPE_CHECKING:
 _NUMBERS = (k.TINYINT, k.SMALLINT, k.INT, k.BIGINT, k.FLOAT, k.DOUBLE)
 
 
-def common(one: pa.DataType, other: pa.DataType, *, strings: bool = True) -> pa.DataType | None:
+def common_type(left: pa.DataType, right: pa.DataType, *, strings: bool = True) -> pa.DataType | None:
     """Return the type in which two meet, or None; `strings` lets text become the other's type."""
-    if k.NULL in (one, other) or one == other:
-        return other if one == k.NULL else one
-    if k.is_number(one) and k.is_number(other):
-        return _common_number(one, other)
-    if k.STRING in (one, other):
-        return _common_with_text(other if one == k.STRING else one) if strings else None
-    if k.is_timestamp(one) and k.is_timestamp(other):
+    if k.NULL in (left, right) or left == right:
+        return right if left == k.NULL else left
+    if k.is_number(left) and k.is_number(right):
+        return _common_number(left, right)
+    if k.STRING in (left, right):
+        return _common_with_text(right if left == k.STRING else left) if strings else None
+    if k.is_timestamp(left) and k.is_timestamp(right):
         return k.TIMESTAMP
-    if k.DATE in (one, other):
-        rest = other if one == k.DATE else one
+    if k.DATE in (left, right):
+        rest = right if left == k.DATE else left
         return rest if k.is_timestamp(rest) else None
-    if k.is_day_time(one) and k.is_day_time(other):
+    if k.is_day_time(left) and k.is_day_time(right):
         return k.INTERVAL
-    return _common_nested(one, other, strings=strings)
+    return _common_nested(left, right, strings=strings)
 
 
-def common_of(values: Sequence[Value], *, strings: bool = True, what: str) -> pa.DataType:
+def common_type_of(values: Sequence[Value], *, strings: bool = True, what: str) -> pa.DataType:
     """Return the type in which all meet.
 
     Raises:
         Mismatch: there is none; `what` says who needed it.
 
     """
-    found: pa.DataType | None = k.NULL
+    kind: pa.DataType | None = k.NULL
     for value in values:
-        found = common(found, value.type, strings=strings) if found is not None else None
-    if found is None:
+        kind = common_type(kind, value.type, strings=strings) if kind is not None else None
+    if kind is None:
         kinds = ", ".join(dict.fromkeys(k.shown(value.type) for value in values))
         raise Mismatch(f"{what} cannot bring {kinds} to one type", hint="Cast them to one type.")
-    return found
+    return kind
 
 
-def meet(values: Sequence[Value], *, strings: bool = True, what: str) -> list[Value]:
+def unify(values: Sequence[Value], *, strings: bool = True, what: str) -> list[Value]:
     """Return all values cast to their common type."""
-    kind = common_of(values, strings=strings, what=what)
+    kind = common_type_of(values, strings=strings, what=what)
     return [cast(value, kind) for value in values]
 
 
@@ -73,36 +73,36 @@ def implicit(value: Value, to: pa.DataType) -> Value | None:
     return cast(value, to) if allowed else None
 
 
-def _common_number(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    if k.is_decimal(one) or k.is_decimal(other):
-        if k.is_fraction(one) or k.is_fraction(other):
+def _common_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    if k.is_decimal(left) or k.is_decimal(right):
+        if k.is_fraction(left) or k.is_fraction(right):
             return k.DOUBLE
-        return k.wider_decimal(k.as_decimal(one), k.as_decimal(other))
-    wider = _NUMBERS[max(_NUMBERS.index(one), _NUMBERS.index(other))]
+        return k.wider_decimal(k.as_decimal(left), k.as_decimal(right))
+    wider = _NUMBERS[max(_NUMBERS.index(left), _NUMBERS.index(right))]
     return k.DOUBLE if wider == k.FLOAT else wider  # an int and a float meet in double: nothing is lost
 
 
-def _common_with_text(other: pa.DataType) -> pa.DataType | None:
-    if k.is_integral(other):
+def _common_with_text(kind: pa.DataType) -> pa.DataType | None:
+    if k.is_integral(kind):
         return k.BIGINT
-    if k.is_number(other):
+    if k.is_number(kind):
         return k.DOUBLE
-    return other if k.is_atomic(other) else None
+    return kind if k.is_atomic(kind) else None
 
 
-def _common_nested(one: pa.DataType, other: pa.DataType, *, strings: bool) -> pa.DataType | None:
-    if k.is_array(one) and k.is_array(other):
-        inner = common(one.value_type, other.value_type, strings=strings)
+def _common_nested(left: pa.DataType, right: pa.DataType, *, strings: bool) -> pa.DataType | None:
+    if k.is_array(left) and k.is_array(right):
+        inner = common_type(left.value_type, right.value_type, strings=strings)
         return pa.list_(inner) if inner is not None else None
-    if k.is_map(one) and k.is_map(other):
-        key = common(one.key_type, other.key_type, strings=strings)
-        item = common(one.item_type, other.item_type, strings=strings)
+    if k.is_map(left) and k.is_map(right):
+        key = common_type(left.key_type, right.key_type, strings=strings)
+        item = common_type(left.item_type, right.item_type, strings=strings)
         return pa.map_(key, item) if key is not None and item is not None else None
-    same = k.is_struct(one) and k.is_struct(other) and one.num_fields == other.num_fields
-    if same and all(a.name.lower() == b.name.lower() for a, b in zip(one, other, strict=True)):
-        inner = [common(a.type, b.type, strings=strings) for a, b in zip(one, other, strict=True)]
+    same = k.is_struct(left) and k.is_struct(right) and left.num_fields == right.num_fields
+    if same and all(a.name.lower() == b.name.lower() for a, b in zip(left, right, strict=True)):
+        inner = [common_type(a.type, b.type, strings=strings) for a, b in zip(left, right, strict=True)]
         if all(kind is not None for kind in inner):
-            return pa.struct([pa.field(a.name, kind) for a, kind in zip(one, inner, strict=True)])
+            return pa.struct([pa.field(a.name, kind) for a, kind in zip(left, inner, strict=True)])
     return None
 
 

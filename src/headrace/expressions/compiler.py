@@ -31,7 +31,7 @@ class Compiler:
 
     A column is found by its exact name, else by its name in any case if only one fits, as in Spark. `calls` are parts
     that are already computed: aggregates inside a larger expression. `user_calls` collects the calls of the user's
-    functions. `places` is the SQL of columns that are called otherwise where the expression is computed.
+    functions. `column_sql` is the SQL of columns that are called otherwise where the expression is computed.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Compiler:
         functions: Mapping[str, UserFunction],
         calls: Mapping[int, Value] | None = None,
         missing: Callable[[str], PlanError] | None = None,
-        places: Mapping[str, str] | None = None,
+        column_sql: Mapping[str, str] | None = None,
     ) -> None:
         self.schema = schema
         self.step = step
@@ -50,7 +50,7 @@ class Compiler:
         self.calls = calls or {}
         self.user_calls = Calls()
         self.missing = missing
-        self.places = places or {}
+        self.column_sql = column_sql or {}
         self._scopes: list[dict[str, Value]] = []
 
     @property
@@ -136,9 +136,9 @@ class Compiler:
 
     def _find(self, name: str) -> Value:
         names = self.schema.names
-        found = [name] if name in names else [known for known in names if known.lower() == name.lower()]
+        found = [name] if name in names else [column for column in names if column.lower() == name.lower()]
         if len(found) == 1:
-            sql = self.places.get(found[0]) or quote(found[0])
+            sql = self.column_sql.get(found[0]) or quote(found[0])
             return Value(found[0], sql, self.schema.field(found[0]).type, frozenset(found))
         if found:
             raise InvalidExpression(
@@ -157,7 +157,9 @@ class Compiler:
         if not k.is_struct(value.type):
             raise Mismatch(f'{k.shown(value.type)} has no field "{name}"', hint="Only a struct has fields.")
         fields = [field.name for field in value.type]
-        found = [name] if name in fields else [known for known in fields if known.lower() == name.lower()]
+        found = (
+            [name] if name in fields else [known_field for known_field in fields if known_field.lower() == name.lower()]
+        )
         if len(found) != 1:
             raise UnknownColumn(f"{value.text}.{name}", step=self.step, columns=[f"{value.text}.{f}" for f in fields])
         kind = value.type.field(found[0]).type
@@ -194,8 +196,8 @@ def _cast(compiler: Compiler, tree: exp.Expression) -> Value:
     literal = literals.typed(value, kind, shown(tree)) if not lenient else None
     if literal is not None:
         return literal
-    made = cast(value, kind, lenient=lenient)
-    return Value(shown(tree), made.sql, made.type, made.columns, made.raises)
+    result = cast(value, kind, lenient=lenient)
+    return Value(shown(tree), result.sql, result.type, result.columns, result.raises)
 
 
 def _as_call(name: str, *parts: str) -> Callable[[Compiler, exp.Expression], Value]:

@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from headrace.expressions import kinds as k
 from headrace.expressions.casts import cast
-from headrace.expressions.coercion import common_of
+from headrace.expressions.coercion import common_type_of
 from headrace.expressions.grammar import shown
 from headrace.expressions.mismatch import Mismatch
 from headrace.expressions.resolve import call
@@ -32,13 +32,15 @@ def _case(compiler: Compiling, tree: exp.Expression) -> Value:
     results = compiler.all([branch.args["true"] for branch in branches])
     if tree.args.get("default") is not None:
         results.append(compiler.compile(tree.args["default"]))
-    kind = common_of(results, what="case")
-    made = [cast(result, kind) for result in results]
-    sql = " ".join(f"WHEN {cast(c, k.BOOLEAN).sql} THEN {r.sql}" for c, r in zip(conditions, made, strict=False))
-    rest = f" ELSE {made[-1].sql}" if len(made) > len(conditions) else ""
-    parts = [*conditions, *made]
+    kind = common_type_of(results, what="case")
+    branch_values = [cast(result, kind) for result in results]
+    sql = " ".join(
+        f"WHEN {cast(c, k.BOOLEAN).sql} THEN {r.sql}" for c, r in zip(conditions, branch_values, strict=False)
+    )
+    otherwise = f" ELSE {branch_values[-1].sql}" if len(branch_values) > len(conditions) else ""
+    parts = [*conditions, *branch_values]
     columns = frozenset[str]().union(*(part.columns for part in parts))
-    return Value(shown(tree), f"(CASE {sql}{rest} END)", kind, columns, any(part.raises for part in parts))
+    return Value(shown(tree), f"(CASE {sql}{otherwise} END)", kind, columns, any(part.raises for part in parts))
 
 
 def _if(compiler: Compiling, tree: exp.Expression) -> Value:

@@ -27,17 +27,17 @@ _READ = {
 
 def _tokens(pattern: str) -> list[tuple[str, bool]]:
     """Return the pattern's parts, and whether each is letters with a meaning."""
-    made, at = [], 0
+    parts, at = [], 0
     while at < len(pattern):
         found = _TOKEN.match(pattern, at)
         if not found:
             raise Mismatch(f"the format {pattern!r} has a quote that is never closed")
         if found[1] is not None:
-            made.append((found[1].replace("''", "'") or "'", False))
+            parts.append((found[1].replace("''", "'") or "'", False))
         else:
-            made.append((found[0], bool(found[2])))
+            parts.append((found[0], bool(found[2])))
         at = found.end()
-    return made
+    return parts
 
 
 def _refused(pattern: str, letters: str, known: list[str]) -> Mismatch:
@@ -91,13 +91,13 @@ def parsed(value: Value, pattern: str, *, lenient: bool = False) -> Value:
         digits = f"rpad(regexp_extract({value.sql}, {literal(regex)}, {groups[7]}), 6, '0')"
         micros = f"CAST({digits} AS BIGINT)"
     whole = f"make_timestamp({', '.join(field[i] for i in range(1, 6))}, {field[6]}::DOUBLE)"
-    made = f"make_timestamp(epoch_us({whole}) + {micros})"
+    parts = f"make_timestamp(epoch_us({whole}) + {micros})"
     fail = raising(
         "CANNOT_PARSE_TIMESTAMP", f"this text does not fit the format {pattern}: ", value.sql, lenient=lenient
     )
     clock = f"{field[4]} < 24 AND {field[5]} < 60 AND {field[6]} < 60"
     sql = (
-        f"(CASE WHEN regexp_full_match({value.sql}, {literal(regex)}) AND {clock} THEN {made}"
+        f"(CASE WHEN regexp_full_match({value.sql}, {literal(regex)}) AND {clock} THEN {parts}"
         f" WHEN {value.sql} IS NOT NULL THEN {fail} END)"
     )
     sql = f"TRY({sql})" if lenient else sql

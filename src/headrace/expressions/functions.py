@@ -23,9 +23,9 @@ class Function:
     """One way to call one function of the table.
 
     `takes` names the arguments' classes; the last may end in `...` (one or more), those in brackets may be left out.
-    `gives` is a type, `$1` for the type of the first argument, or a rule. `sql` is text with `$1`, `$2`, `$*` (all,
+    `returns` is a type, `$1` for the type of the first argument, or a rule. `sql` is text with `$1`, `$2`, `$*` (all,
     with commas) and `$T` (the result's DuckDB type), or a rule. `raises`: some values make Spark, and us, raise.
-    `build` replaces `gives` and `sql` where they are one decision. An argument that `sql` uses twice may be computed
+    `build` replaces `returns` and `sql` where they are one decision. An argument that `sql` uses twice may be computed
     even where the other arguments would make Spark skip it; one that it uses once is not. `order`: Spark computes
     arguments from the "left" (or "right") and stops at a null, so that a later one cannot raise; "all" says that it
     computes them all, or that `sql` takes care. `ulp`: how many units in the last place the result may differ from
@@ -34,7 +34,7 @@ class Function:
 
     names: tuple[str, ...]
     takes: tuple[str, ...]
-    gives: str | Callable[[Sequence[Value]], pa.DataType] = ""
+    returns: str | Callable[[Sequence[Value]], pa.DataType] = ""
     sql: str | Callable[[Sequence[Value], pa.DataType], str] = ""
     examples: tuple[str, ...] = ()
     notes: str = ""
@@ -44,7 +44,7 @@ class Function:
     prepare: Callable[[list[Value]], list[Value]] | None = None
     build: Callable[[list[Value]], Value] | None = None
 
-    def made(self, arguments: Sequence[Value]) -> Value:
+    def apply(self, arguments: Sequence[Value]) -> Value:
         """Return the call over arguments that have their final types."""
         values = list(arguments)
         if self.prepare is not None:
@@ -59,16 +59,16 @@ class Function:
         binding = Binding(values)
         values = binding.values
         if self.build is not None:
-            made = self.build(values)
+            result = self.build(values)
         else:
             kind = self._type(values)
             sql = self.sql(values, kind) if callable(self.sql) else expand(self.sql, values, kind)
-            made = Value("", sql, kind, raises=self.raises or any(value.raises for value in values))
-        columns = made.columns.union(*(value.columns for value in arguments))
-        sql = binding.finish(made.sql)
+            result = Value("", sql, kind, raises=self.raises or any(value.raises for value in values))
+        columns = result.columns.union(*(value.columns for value in arguments))
+        sql = binding.finish(result.sql)
         for value, guard in reversed(guards):
             sql = guard.finish(f"(CASE WHEN {value.sql} IS NOT NULL THEN {sql} END)")
-        return Value("", sql, made.type, columns, made.raises, made.constant)
+        return Value("", sql, result.type, columns, result.raises, result.constant)
 
     def _guards(self, values: Sequence[Value]) -> list[int]:
         """Return which arguments, in the order of computing, must not be null for a later one to be computed."""
@@ -85,25 +85,25 @@ class Function:
         return self.build is not None and text and any(value.type not in (k.STRING, k.NULL) for value in values)
 
     def _type(self, values: Sequence[Value]) -> pa.DataType:
-        if callable(self.gives):
-            return self.gives(values)
-        if self.gives.startswith("$"):
-            return values[int(self.gives[1:]) - 1].type
-        if self.gives.startswith("array<$"):
-            return pa.list_(values[int(self.gives[7]) - 1].type)
-        return k.parse_type(self.gives)
+        if callable(self.returns):
+            return self.returns(values)
+        if self.returns.startswith("$"):
+            return values[int(self.returns[1:]) - 1].type
+        if self.returns.startswith("array<$"):
+            return pa.list_(values[int(self.returns[7]) - 1].type)
+        return k.parse_type(self.returns)
 
 
 def entry(
     names: str,
     takes: str,
-    gives: str | Callable[[Sequence[Value]], pa.DataType],
+    returns: str | Callable[[Sequence[Value]], pa.DataType],
     sql: str | Callable[[Sequence[Value], pa.DataType], str],
     *examples: str,
     **more: object,
 ) -> Function:
     """Return an entry; `names` are separated by blanks, `takes` by commas."""
-    return Function(tuple(names.split()), _split(takes), gives, sql, examples, **more)  # type: ignore[arg-type]
+    return Function(tuple(names.split()), _split(takes), returns, sql, examples, **more)  # type: ignore[arg-type]
 
 
 def built(names: str, takes: str, build: Callable[[list[Value]], Value], *examples: str, **more: object) -> Function:
@@ -114,10 +114,10 @@ def built(names: str, takes: str, build: Callable[[list[Value]], Value], *exampl
 def expand(template: str, values: Sequence[Value], kind: pa.DataType) -> str:
     """Return a template with its places filled."""
 
-    def fill(place: re.Match[str]) -> str:
-        if place[1] == "*":
+    def fill(match: re.Match[str]) -> str:
+        if match[1] == "*":
             return ", ".join(value.sql for value in values)
-        return k.sql_type(kind) if place[1] == "T" else values[int(place[1]) - 1].sql
+        return k.sql_type(kind) if match[1] == "T" else values[int(match[1]) - 1].sql
 
     return _PLACE.sub(fill, template)
 

@@ -145,10 +145,10 @@ def as_decimal(kind: pa.DataType) -> pa.DataType:
     return pa.decimal128(_DIGITS[kind], 0) if kind in _DIGITS else kind
 
 
-def wider_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+def wider_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     """Return the decimal that holds both; beyond 38 digits, those behind the point are given up."""
-    scale = max(one.scale, other.scale)
-    whole = max(one.precision - one.scale, other.precision - other.scale)
+    scale = max(left.scale, right.scale)
+    whole = max(left.precision - left.scale, right.precision - right.scale)
     if whole + scale > MAX_PRECISION:
         scale = max(0, MAX_PRECISION - whole)
     return decimal(whole + scale, scale)

@@ -10,7 +10,7 @@ from sqlglot import exp
 from headrace.expressions import kinds as k
 from headrace.expressions import literals
 from headrace.expressions.casts import raising
-from headrace.expressions.coercion import comparable, meet
+from headrace.expressions.coercion import comparable, unify
 from headrace.expressions.functions import Function
 from headrace.expressions.grammar import shown
 from headrace.expressions.mismatch import Mismatch
@@ -100,30 +100,32 @@ def _in(compiler: Compiling, tree: exp.Expression) -> Value:
     if tree.args.get("query") or tree.args.get("unnest") or not tree.expressions:
         raise compiler.unsupported(tree.args.get("query") or exp.Subquery(this=tree.copy()))
     values = compiler.all([tree.this, *tree.expressions])
-    met = meet(values, what="in")
-    comparable(met[0], "in")
-    choices = ", ".join(value.sql for value in met[1:])
+    unified = unify(values, what="in")
+    comparable(unified[0], "in")
+    choices = ", ".join(value.sql for value in unified[1:])
     columns = frozenset[str]().union(*(value.columns for value in values))
-    return Value(shown(tree), f"({met[0].sql} IN ({choices}))", k.BOOLEAN, columns, any(value.raises for value in met))
+    return Value(
+        shown(tree), f"({unified[0].sql} IN ({choices}))", k.BOOLEAN, columns, any(value.raises for value in unified)
+    )
 
 
 def _like(compiler: Compiling, tree: exp.Expression) -> Value:
     name = "ilike" if isinstance(tree, exp.ILike) else "like"
     if isinstance(tree.expression, exp.Any | exp.All):
         raise compiler.unsupported(tree)
-    made = call(compiler, name, [tree.this, tree.expression], shown(tree))
+    result = call(compiler, name, [tree.this, tree.expression], shown(tree))
     if tree.args.get("negate"):
-        return made.to(f"(NOT {made.sql})", k.BOOLEAN)
-    return made
+        return result.to(f"(NOT {result.sql})", k.BOOLEAN)
+    return result
 
 
 def _escape(compiler: Compiling, tree: exp.Expression) -> Value:
     like = tree.this
     name = "ilike" if isinstance(like, exp.ILike) else "like"
-    made = call(compiler, name, [like.this, like.expression, tree.expression], shown(tree))
+    result = call(compiler, name, [like.this, like.expression, tree.expression], shown(tree))
     if like.args.get("negate"):
-        return made.to(f"(NOT {made.sql})", k.BOOLEAN)
-    return made
+        return result.to(f"(NOT {result.sql})", k.BOOLEAN)
+    return result
 
 
 def element(container: Value, key: Value, text: str) -> Value:
@@ -133,7 +135,7 @@ def element(container: Value, key: Value, text: str) -> Value:
         Mismatch: it has no elements, or the key has the wrong type.
 
     """
-    return replace(_ELEMENT.made([container, key]), text=text)
+    return replace(_ELEMENT.apply([container, key]), text=text)
 
 
 def _element(values: list[Value]) -> Value:
@@ -148,11 +150,11 @@ def _element(values: list[Value]) -> Value:
         )
         return Value("", sql, container.type.value_type, raises=True)
     if k.is_map(container.type):
-        met = meet([key, Value("key", "NULL", container.type.key_type)], what="a map's key")
-        if met[0].type != container.type.key_type:
+        unified = unify([key, Value("key", "NULL", container.type.key_type)], what="a map's key")
+        if unified[0].type != container.type.key_type:
             raise Mismatch(f"the map's keys are {k.shown(container.type.key_type)}, not {k.shown(key.type)}")
-        sql = f"map_extract_value({container.sql}, {met[0].sql})"
-        return Value("", sql, container.type.item_type, raises=container.raises or met[0].raises)
+        sql = f"map_extract_value({container.sql}, {unified[0].sql})"
+        return Value("", sql, container.type.item_type, raises=container.raises or unified[0].raises)
     raise Mismatch(f"{k.shown(container.type)} has no elements", hint="Only arrays and maps have them.")
 
 

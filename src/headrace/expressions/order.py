@@ -60,15 +60,15 @@ def order(
     """
     if not isinstance(text, str) or not text.strip():
         raise InvalidExpression(f'step "{step}": {text!r} is no order', hint=_EXAMPLE)
-    made = []
+    terms = []
     for small, last in zip(_terms(text, Grammar, step), _terms(text, _NullsLast, step), strict=True):
         compiler = Compiler(schema, step=step, functions=functions)
         value = scalar_of(check(compiler.compile(small.this), step=step), compiler.user_calls, shown(small.this))
         _comparable(value, step)
         up = small.args.get("desc") is False  # None where nothing is said
         nulls_first = bool((small if up else last).args.get("nulls_first"))
-        made.append(Term(value, descending=not up, nulls_first=nulls_first))
-    return tuple(made)
+        terms.append(Term(value, descending=not up, nulls_first=nulls_first))
+    return tuple(terms)
 
 
 def _terms(text: str, dialect: type[Grammar], step: str) -> list[exp.Ordered]:
@@ -77,8 +77,8 @@ def _terms(text: str, dialect: type[Grammar], step: str) -> list[exp.Ordered]:
     except (SqlglotError, RecursionError):
         trees = []
     tree = trees[0] if len(trees) == 1 else None
-    said = {name for name, part in tree.args.items() if part} if isinstance(tree, exp.Select) else set()
-    if tree is None or not said <= {"expressions", "order"} or "order" not in said:
+    parts = {name for name, part in tree.args.items() if part} if isinstance(tree, exp.Select) else set()
+    if tree is None or not parts <= {"expressions", "order"} or "order" not in parts:
         raise InvalidExpression(f'step "{step}": cannot read the order {text!r}', hint=_EXAMPLE)
     terms: list[exp.Ordered] = tree.args["order"].expressions
     if not all(isinstance(term, exp.Ordered) for term in terms) or any(term.args.get("with_fill") for term in terms):

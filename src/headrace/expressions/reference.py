@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.expressions.table import FAMILIES
 from headrace.expressions.table.aggregates import ALL
-from headrace.expressions.table.known import NONDETERMINISTIC, REFUSED
+from headrace.expressions.table.spark_names import NONDETERMINISTIC, REFUSED
 
 if TYPE_CHECKING:
     from headrace.expressions.functions import Function
@@ -98,9 +98,9 @@ def _aggregates() -> str:
         "| name | takes | distinct | notes |\n|---|---|---|---|\n"
     )
     rows = (
-        f"| {', '.join(f'`{name}`' for name in made.names)} | {', '.join(made.takes)} | {'yes' * made.distinct} |"
-        f" {made.notes} |\n"
-        for made in ALL
+        f"| {', '.join(f'`{name}`' for name in entry.names)} | {', '.join(entry.takes)} | {'yes' * entry.distinct} |"
+        f" {entry.notes} |\n"
+        for entry in ALL
     )
     return head + "".join(rows)
 

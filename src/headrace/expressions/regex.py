@@ -75,13 +75,13 @@ class _Reader:
             self.take()
 
     def sequence(self) -> tuple[str, bool]:
-        made, nullable = "", True
+        translated, nullable = "", True
         while self.peek() and self.peek() not in "|)":
             text, empty = self.atom()
             text, empty = self.quantified(text, nullable=empty)
-            made += text
+            translated += text
             nullable = nullable and empty
-        return made, nullable
+        return translated, nullable
 
     def atom(self) -> tuple[str, bool]:
         here = self.take()
@@ -230,10 +230,10 @@ class _Reader:
         return self.ranges(here, last)
 
     def ranges(self, first: str, last: str) -> str:
-        made = f"\\x{{{ord(first):x}}}" + (f"-\\x{{{ord(last):x}}}" if last != first else "")
+        members = f"\\x{{{ord(first):x}}}" + (f"-\\x{{{ord(last):x}}}" if last != first else "")
         if self.any_case:
             for low, high, shift in (("a", "z", -32), ("A", "Z", 32)):
                 start, stop = max(first, low), min(last, high)
                 if start <= stop:
-                    made += f"\\x{{{ord(start) + shift:x}}}-\\x{{{ord(stop) + shift:x}}}"
-        return made
+                    members += f"\\x{{{ord(start) + shift:x}}}-\\x{{{ord(stop) + shift:x}}}"
+        return members

@@ -16,11 +16,11 @@ from headrace.base.errors import (
 )
 from headrace.expressions import kinds as k
 from headrace.expressions.casts import cast
-from headrace.expressions.coercion import implicit, meet
+from headrace.expressions.coercion import implicit, unify
 from headrace.expressions.functions import Function
 from headrace.expressions.grammar import parse
 from headrace.expressions.mismatch import Mismatch
-from headrace.expressions.table import AGGREGATES, TABLE, known
+from headrace.expressions.table import AGGREGATES, TABLE, spark_names
 from headrace.expressions.values import Closure, Value
 
 if TYPE_CHECKING:
@@ -74,14 +74,16 @@ def refusal(name: str, *, step: str, declared: Iterable[str] = ()) -> Exception:
         return InvalidExpression(
             f"{where}: {lower} is an aggregate", hint="Aggregates stand in .group_by(…).agg(…) only."
         )
-    if lower in known.NONDETERMINISTIC:
-        return Nondeterministic(f"{where}: {lower}() {known.NONDETERMINISTIC[lower]}", hint=known.NONDETERMINISTIC_HINT)
-    if lower in known.REFUSED:
-        return UnsupportedFunction(f"{where}: {lower}() is not supported: {known.REFUSED[lower]}", hint=WAYS_ON)
-    if lower in known.SPARK:
+    if lower in spark_names.NONDETERMINISTIC:
+        return Nondeterministic(
+            f"{where}: {lower}() {spark_names.NONDETERMINISTIC[lower]}", hint=spark_names.NONDETERMINISTIC_HINT
+        )
+    if lower in spark_names.REFUSED:
+        return UnsupportedFunction(f"{where}: {lower}() is not supported: {spark_names.REFUSED[lower]}", hint=WAYS_ON)
+    if lower in spark_names.SPARK:
         return UnsupportedFunction(f"{where}: {lower}() is a function of Spark's that is not supported", hint=WAYS_ON)
-    near = did_you_mean(lower, [*TABLE, *AGGREGATES, *declared])
-    return UnknownFunction(f'{where}: there is no function "{name}"', hint=f"{near} {WAYS_ON}".strip())
+    suggestion = did_you_mean(lower, [*TABLE, *AGGREGATES, *declared])
+    return UnknownFunction(f'{where}: there is no function "{name}"', hint=f"{suggestion} {WAYS_ON}".strip())
 
 
 def refused_name(name: str) -> str:
@@ -89,7 +91,7 @@ def refused_name(name: str) -> str:
     lower = name.lower()
     if lower in TABLE or lower in AGGREGATES:
         return "Expressions have a function of this name."
-    if lower in known.SPARK or lower in known.REFUSED or lower in known.NONDETERMINISTIC:
+    if lower in spark_names.SPARK or lower in spark_names.REFUSED or lower in spark_names.NONDETERMINISTIC:
         return "Spark has a function of this name: what reads it would expect Spark's, and a later release may have it."
     try:
         tree = parse(f"{name}(x)", step="")
@@ -113,7 +115,7 @@ def _choose(name: str, forms: Sequence[Function], values: list[Value]) -> Value:
     for form in fitting:
         arguments = _arguments(form, values, name)
         if arguments is not None:
-            return form.made(arguments)
+            return form.apply(arguments)
     raise Mismatch(f"{name} does not take ({_shown(values)})", hint=_usage(name, forms))
 
 
@@ -147,11 +149,11 @@ def _count_fits(form: Function, count: int) -> bool:
 
 
 def _counts(forms: Sequence[Function]) -> str:
-    said = []
+    counts = []
     for form in forms:
         least, most = _bounds(form)
-        said.append(f"{least} or more" if most is None else str(least) if least == most else f"{least} to {most}")
-    return " or ".join(dict.fromkeys(said))
+        counts.append(f"{least} or more" if most is None else str(least) if least == most else f"{least} to {most}")
+    return " or ".join(dict.fromkeys(counts))
 
 
 def arguments(name: str, takes: tuple[str, ...], values: list[Value]) -> list[Value]:
@@ -173,18 +175,18 @@ def arguments(name: str, takes: tuple[str, ...], values: list[Value]) -> list[Va
 def _arguments(form: Function, values: list[Value], name: str) -> list[Value] | None:
     """Return the values as the form wants them, or None if one does not fit."""
     classes = _classes(form, len(values))
-    made: list[Value] = []
+    fitted_values: list[Value] = []
     for value, wanted in zip(values, classes, strict=True):
         fitted = _argument(value, wanted)
         if fitted is None:
             return None
-        made.append(fitted)
+        fitted_values.append(fitted)
     same = [i for i, wanted in enumerate(classes) if wanted in ("same", "alike")]
     if same:
         strings = classes[same[0]] == "same"
-        for i, value in zip(same, meet([made[i] for i in same], strings=strings, what=name), strict=True):
-            made[i] = value
-    return made
+        for i, value in zip(same, unify([fitted_values[i] for i in same], strings=strings, what=name), strict=True):
+            fitted_values[i] = value
+    return fitted_values
 
 
 def _argument(value: Value, wanted: str) -> Value | None:
@@ -201,8 +203,8 @@ def _argument(value: Value, wanted: str) -> Value | None:
     if wanted == "days":  # a text is cast, a bigint is not
         wanted = "int" if value.type == k.STRING else "=int"
         return _argument(value, wanted)
-    if wanted in _KEPT:
-        return _kept(value, *_KEPT[wanted])
+    if wanted in _CAST_IF_TEXT:
+        return _cast_if_text(value, *_CAST_IF_TEXT[wanted])
     return implicit(value, k.parse_type(wanted))
 
 
@@ -213,7 +215,7 @@ _KINDS: dict[str, Callable[[pa.DataType], bool]] = {
     "interval": k.is_interval,
     "text": k.STRING.equals,  # text as it is, no cast
 }
-_KEPT = {"integral": (k.is_integral, k.BIGINT, k.INT), "number": (k.is_number, k.DOUBLE, k.DOUBLE)}
+_CAST_IF_TEXT = {"integral": (k.is_integral, k.BIGINT, k.INT), "number": (k.is_number, k.DOUBLE, k.DOUBLE)}
 
 
 def _exactly(value: Value, wanted: str) -> Value | None:
@@ -234,11 +236,13 @@ def _constant(value: Value, wanted: str) -> Value | None:
         raise Mismatch(f"{value.text or 'this argument'} must be a constant here")
     if wanted == "word":
         return value if isinstance(value.constant, str) else None
-    whole = isinstance(value.constant, int) and not isinstance(value.constant, bool)
-    return value if whole else None
+    is_whole = isinstance(value.constant, int) and not isinstance(value.constant, bool)
+    return value if is_whole else None
 
 
-def _kept(value: Value, fits: Callable[[pa.DataType], bool], text: pa.DataType, null: pa.DataType) -> Value | None:
+def _cast_if_text(
+    value: Value, fits: Callable[[pa.DataType], bool], text: pa.DataType, null: pa.DataType
+) -> Value | None:
     if fits(value.type):
         return value
     if value.type == k.STRING:

@@ -62,9 +62,9 @@ def sketch_of(name: str, values: Sequence[Value], constants: Sequence[exp.Expres
             hint="pip install datasketches; it has wheels for Python 3.11 to 3.13.",
             condition=UnsupportedFunction,
         )
-    made, takes, returns = _MAKERS[_NAMES[name]](name, values[0], constants)
-    function: Any = made  # an aggregate is an object, and this one becomes it where tasks run
-    parameters = ", ".join(f"{each:g}" for each in made.parameters)
+    sketch, takes, returns = _MAKERS[_NAMES[name]](name, values[0], constants)
+    function: Any = sketch  # an aggregate is an object, and this one becomes it where tasks run
+    parameters = ", ".join(f"{parameter:g}" for parameter in sketch.parameters)
     return UserFunction(
         name=f"{name}[{parameters}]",
         function=function,
@@ -96,7 +96,7 @@ def _percentile(
         raise Mismatch(f"{name} takes a number, not {k.shown(value.type)}")
     many = isinstance(constants[0], exp.Anonymous) and constants[0].name.lower() == "array"
     fractions = constants[0].expressions if many else [constants[0]]
-    at = tuple(_number(name, "fraction", each, 0, 1) for each in fractions)
+    at = tuple(_number(name, "fraction", fraction, 0, 1) for fraction in fractions)
     accuracy = _number(name, "accuracy", constants[1], 1, _MOST_ACCURACY) if len(constants) > 1 else 10_000
     exact = f"percentile({value.text}, …) or median({value.text})"
     returns = pa.list_(value.type) if many else value.type

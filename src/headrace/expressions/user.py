@@ -60,11 +60,11 @@ class UserFunction:
             for value in values:
                 self._known(value)
             return list(values)
-        made = [implicit(value, kind) for value, kind in zip(values, self.takes, strict=True)]
-        if None in made:
+        cast_values = [implicit(value, kind) for value, kind in zip(values, self.takes, strict=True)]
+        if None in cast_values:
             given = ", ".join(k.shown(value.type) for value in values)
             raise Mismatch(f"{self.name} does not take ({given})", hint=self._usage())
-        return [value for value in made if value is not None]
+        return [value for value in cast_values if value is not None]
 
     def _known(self, value: Value) -> None:
         if k.contains(value.type, lambda kind: kind == k.NULL or k.is_interval(kind)):
@@ -87,8 +87,8 @@ class UserFunction:
     def identity(self) -> str:
         """Return what must stay equal for kept results to be right, as far as it can be known."""
         version = f" version {self.version}" if self.version is not None else ""
-        kept = f" keeps ({to_ddl(self.state)})" if self.state is not None else ""
-        return f"{self.name}{version}{kept}"
+        state = f" keeps ({to_ddl(self.state)})" if self.state is not None else ""
+        return f"{self.name}{version}{state}"
 
 
 def aggregate_names(functions: Mapping[str, UserFunction]) -> frozenset[str]:

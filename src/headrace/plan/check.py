@@ -190,7 +190,7 @@ def no_repeats(names: Sequence[str], *, step: str) -> None:
         if names.count(name) == 1 and lower.count(name.lower()) > 1:
             raise InvalidPlan(
                 f'step "{step}" makes columns that differ in case alone: '
-                + ", ".join(f'"{each}"' for each in names if each.lower() == name.lower()),
+                + ", ".join(f'"{other}"' for other in names if other.lower() == name.lower()),
                 hint="Give one of them another name.",
             )
         if names.count(name) > 1:
@@ -202,16 +202,17 @@ def no_repeats(names: Sequence[str], *, step: str) -> None:
             raise InvalidPlan(f'step "{step}" makes a column "{name}", a name that Headrace uses itself')
 
 
-def require_deterministic(made: Scalar, *, step: str, withdrawn: bool) -> None:
+def require_deterministic(expression: Scalar, *, step: str, withdrawn: bool) -> None:
     """Refuse a function that is not deterministic where a row may be withdrawn: it must go as it came.
 
     Raises:
-        Nondeterministic: `made` calls one, and rows of its input may be withdrawn.
+        Nondeterministic: `expression` calls one, and rows of its input may be withdrawn.
 
     """
-    if withdrawn and not made.deterministic:
+    if withdrawn and not expression.deterministic:
+        calls = _nondeterministic(expression)
         raise Nondeterministic(
-            f'step "{step}": {_drawn(made)} is not deterministic, and rows of this step are withdrawn and corrected',
+            f'step "{step}": {calls} is not deterministic, and rows of this step are withdrawn and corrected',
             detail="A row is withdrawn by computing it again, so it must come out as it did the first time.",
             hint="Call it on the stream before the table, or on results that are final.",
         )
@@ -226,13 +227,14 @@ def same_each_time(tests: Iterable[Scalar], *, step: str) -> None:
     """
     for test in tests:
         if not test.deterministic:
+            calls = _nondeterministic(test)
             raise Nondeterministic(
-                f'step "{step}": {_drawn(test)} is not deterministic, and each branch asks the conditions again',
+                f'step "{step}": {calls} is not deterministic, and each branch computes the conditions again',
                 hint="Make it a column first: .with_columns(drawn=…), and branch on that.",
             )
 
 
-def aggregation(made: Aggregates, *, step: str, withdrawn: bool, corrected: bool) -> None:
+def aggregation(aggregates: Aggregates, *, step: str, withdrawn: bool, corrected: bool) -> None:
     """Refuse calls of the user's functions that could not be withdrawn or corrected.
 
     Raises:
@@ -240,7 +242,7 @@ def aggregation(made: Aggregates, *, step: str, withdrawn: bool, corrected: bool
         Nondeterministic: a function that is not deterministic is given them, or makes results that are corrected.
 
     """
-    for call in made.calls:
+    for call in aggregates.calls:
         for argument in (*call.arguments, *((call.where,) if call.where else ())):
             require_deterministic(argument, step=step, withdrawn=withdrawn)
         if withdrawn and call.user is not None and isinstance(call.user.function, Sketch):
@@ -256,7 +258,7 @@ def aggregation(made: Aggregates, *, step: str, withdrawn: bool, corrected: bool
                 hint=f"Give {call.function} a method remove(left, right), what merge(left, right) does taken back; "
                 "or aggregate results that are final.",
             )
-    for _, result in made.results:
+    for _, result in aggregates.results:
         require_deterministic(result, step=step, withdrawn=corrected)
 
 
@@ -309,14 +311,14 @@ def ranked_window(window: Window | None, *, step: str) -> AlignedWindow | None:
     )
 
 
-def bounds(made: Aggregates, keys: Collection[str], *, step: str) -> None:
+def bounds(aggregates: Aggregates, keys: Collection[str], *, step: str) -> None:
     """Refuse results that are computed of their window's bounds, which stand beside them.
 
     Raises:
         InvalidPlan: one is.
 
     """
-    for name, result in made.results:
+    for name, result in aggregates.results:
         used = sorted((result.columns & {"window_start", "window_end"}) - set(keys))
         if used:
             raise InvalidPlan(
@@ -325,5 +327,5 @@ def bounds(made: Aggregates, keys: Collection[str], *, step: str) -> None:
             )
 
 
-def _drawn(made: Scalar) -> str:
-    return ", ".join(dict.fromkeys(call.function.name for call in made.calls if not call.function.deterministic))
+def _nondeterministic(expression: Scalar) -> str:
+    return ", ".join(dict.fromkeys(call.function.name for call in expression.calls if not call.function.deterministic))

@@ -39,16 +39,16 @@ def names(nodes: Iterable[Node]) -> dict[int, str]:
         DuplicateStep: two stateful steps have one name.
 
     """
-    made: dict[int, str] = {}
+    names_by_id: dict[int, str] = {}
     taken: set[str] = set()
     listed = list(nodes)
-    for node in sorted(listed, key=lambda each: not each.stateful):
+    for node in sorted(listed, key=lambda node: not node.stateful):
         name = step_name(node)
         if name in taken and node.stateful:
             raise DuplicateStep(name)
-        made[id(node)] = _free(name, taken)
-        taken.add(made[id(node)])
-    return {id(node): made[id(node)] for node in listed}
+        names_by_id[id(node)] = _free(name, taken)
+        taken.add(names_by_id[id(node)])
+    return {id(node): names_by_id[id(node)] for node in listed}
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -67,7 +67,7 @@ def _anchor(node: Node) -> str:
 
 
 def _sources(node: Node) -> list[str]:
-    found = [step_name(each) for each in node.walk() if not each.ups]
+    found = [step_name(source) for source in node.walk() if not source.ups]
     return list(dict.fromkeys(found))
 
 

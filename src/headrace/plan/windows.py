@@ -46,7 +46,7 @@ class AlignedWindow(Window):
     """Windows `[start, start + size)` that start every `every`, aligned to 1970-01-01 UTC plus `offset`.
 
     Cumulating ones start every `size`, and one ends at every `every`. A window is open until the watermark reaches
-    `end + grace`. With a `calendar`, `size`, `every` and `offset` count its periods; `said` is how long they are.
+    `end + grace`. With a `calendar`, `size`, `every` and `offset` count its periods; `shown_lengths` are their texts.
     """
 
     kind: Kind
@@ -54,7 +54,7 @@ class AlignedWindow(Window):
     every: int
     offset: int
     calendar: Calendar | None = None
-    said: tuple[str, str, str] = ("", "", "")
+    shown_lengths: tuple[str, str, str] = ("", "", "")
 
     @property
     def pane(self) -> int:
@@ -76,7 +76,7 @@ class AlignedWindow(Window):
         between = {"tumbling": "", "hopping": " every ", "cumulating": " by "}[self.kind]
         size, every, offset = show_duration(self.size), show_duration(self.every), show_duration(self.offset)
         if self.calendar is not None:
-            size, every, offset = self.said
+            size, every, offset = self.shown_lengths
         every = between and between + every
         zone = f" in {self.calendar.zone}" if self.calendar is not None else ""
         moved = f", offset {offset}" if offset != show_duration(0) else ""
@@ -174,14 +174,14 @@ def cumulating(size: str, step: str, *, grace: str, offset: str = "0 seconds", t
             the grace is below zero.
 
     """
-    made = _window("cumulating", (size, step, offset), grace, timezone)
-    if made.size % made.every:
+    window = _window("cumulating", (size, step, offset), grace, timezone)
+    if window.size % window.every:
         raise InvalidWindow(
             f"a window of {show_length(length(size))} cannot grow by {show_length(length(step))}",
             detail="The last step would end after the window.",
             hint='The size is a whole number of steps: hr.cumulating("1 hour", "10 minutes", grace=…).',
         )
-    return made
+    return window
 
 
 def sliding(size: str, *, grace: str) -> Window:
@@ -228,11 +228,11 @@ def session(gap: str, *, grace: str) -> Window:
     return SessionWindow(gap=width, grace=_grace(grace))
 
 
-def _window(kind: Kind, said: tuple[str, str, str], grace: str, timezone: str | None) -> AlignedWindow:
+def _window(kind: Kind, texts: tuple[str, str, str], grace: str, timezone: str | None) -> AlignedWindow:
     """Return windows of a size, a hop or step, and an offset, as they were said."""
     allowed = _grace(grace)
-    size, every = length(said[0], what="window size"), length(said[1], what="step" if kind == "cumulating" else "hop")
-    offset = length(said[2], what="offset")
+    size, every = length(texts[0], what="window size"), length(texts[1], what="step" if kind == "cumulating" else "hop")
+    offset = length(texts[2], what="offset")
     if min(size.months, size.micros, every.months, every.micros) < 0 or Length(0, 0) in (size, every):
         between = "step" if kind == "cumulating" else "hop"
         raise InvalidWindow(f"a window needs a size and a {between} above zero", hint='For example "10 minutes".')
@@ -245,30 +245,38 @@ def _window(kind: Kind, said: tuple[str, str, str], grace: str, timezone: str | 
 def _of_calendar(kind: Kind, lengths: tuple[Length, Length, Length], grace: int, timezone: str | None) -> AlignedWindow:
     """Return windows made of the periods of a zone's calendar: the longest that size, hop and offset are made of."""
     size, every, offset = lengths
-    said = show_length(size), show_length(every), show_length(offset)
+    shown_lengths = show_length(size), show_length(every), show_length(offset)
     months = Length(offset.months, 0)
     unit = common((size, every, months))
     if unit is None:
         raise InvalidWindow(
-            f"{said[0]}, {said[1]} and an offset of {said[2]} do not go together",
+            f"{shown_lengths[0]}, {shown_lengths[1]} and an offset of {shown_lengths[2]} do not go together",
             detail="Months have no fixed number of days.",
             hint="Give size, hop and offset in months, or all in weeks, days or hours.",
         )
     if not unit.months and unit.micros % DAY and (unit.micros % HOUR or DAY % unit.micros):
         raise InvalidWindow(
-            f"{said[0]} is no period of a calendar"
+            f"{shown_lengths[0]} is no period of a calendar"
             if size == every
-            else f"{said[0]} and {said[1]} are no periods of a calendar",
+            else f"{shown_lengths[0]} and {shown_lengths[1]} are no periods of a calendar",
             detail="These are whole months, weeks, days, and hours that divide a day.",
             hint="Leave timezone out: windows of a fixed length need none.",
         )
-    parts = unit.months or unit.micros
-    made, hop, moved = (each.months // parts if unit.months else each.micros // parts for each in (size, every, months))
-    whole, weekly = (made, size.weekly) if kind == "cumulating" else (hop, every.weekly)
+    unit_length = unit.months or unit.micros
+    periods, hop, offset_periods = (
+        part.months // unit_length if unit.months else part.micros // unit_length for part in (size, every, months)
+    )
+    cycle, weekly = (periods, size.weekly) if kind == "cumulating" else (hop, every.weekly)
     anchor = offset.micros + (MONDAY if weekly else 0)
     calendar = Calendar(check_zone(timezone or "UTC"), unit.months, unit.micros, anchor)
     return AlignedWindow(
-        kind=kind, size=made, every=hop, grace=grace, offset=moved % whole, calendar=calendar, said=said
+        kind=kind,
+        size=periods,
+        every=hop,
+        grace=grace,
+        offset=offset_periods % cycle,
+        calendar=calendar,
+        shown_lengths=shown_lengths,
     )
 
 

@@ -19,15 +19,15 @@ from headrace.expressions.table import (
     encodings,
     hashes,
     json,
-    known,
     lambdas,
     logic,
     maps,
     moments,
     patterns,
-    pieces,
     rounding,
+    spark_names,
     strings,
+    text_parts,
     texts,
     times,
     trigonometry,
@@ -39,13 +39,13 @@ from headrace.expressions.table.aggregates import AGGREGATES
 if TYPE_CHECKING:
     from headrace.expressions.functions import Function
 
-__all__ = ["AGGREGATES", "FAMILIES", "TABLE", "known"]
+__all__ = ["AGGREGATES", "FAMILIES", "TABLE", "spark_names"]
 
 FAMILIES: dict[str, tuple[Function, ...]] = {
     "Arithmetic": (*arithmetic.ENTRIES, *rounding.ENTRIES, *trigonometry.ENTRIES, *bits.ENTRIES),
     "Comparison and logic": (*comparison.ENTRIES, *logic.ENTRIES),
     "Conditionals, nulls, types": (*conditionals.ENTRIES, *types.ENTRIES),
-    "Text": (*strings.ENTRIES, *texts.ENTRIES, *pieces.ENTRIES),
+    "Text": (*strings.ENTRIES, *texts.ENTRIES, *text_parts.ENTRIES),
     "Patterns": patterns.ENTRIES,
     "Dates": dates.ENTRIES,
     "Timestamps": (*times.ENTRIES, *moments.ENTRIES, *zones.ENTRIES),

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One aggregate: `takes` as in the table of functions, `gives` its result type, `distinct` if that is allowed.
+    """One aggregate: `takes` as in the table of functions, `returns` its result type, `distinct` if that is allowed.
 
     `becomes` is another aggregate that computes it: `condition` keeps the rows where the argument is true.
     """
 
     names: tuple[str, ...]
     takes: tuple[str, ...]
-    gives: Callable[[list[Value]], pa.DataType]
+    returns: Callable[[list[Value]], pa.DataType]
     distinct: bool = False
     becomes: str = ""
     notes: str = ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.expressions import kinds as k
 from headrace.expressions.binding import Binding
 from headrace.expressions.casts import cast, raising
-from headrace.expressions.coercion import common
+from headrace.expressions.coercion import common_type
 from headrace.expressions.functions import Function, built, entry
 from headrace.expressions.mismatch import Mismatch
 from headrace.expressions.table import calendar, decimals
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 BY_ZERO = raising("DIVIDE_BY_ZERO", "division by zero; use try_divide, or nullif(divisor, 0), to get null instead")
 
 
-def _numbers(one: Value, other: Value, sign: str) -> tuple[Value, Value]:
+def _numbers(left: Value, right: Value, sign: str) -> tuple[Value, Value]:
     """Return both operands as numbers of one sort: the same type, or two decimals."""
-    if one.type == k.STRING == other.type or not all(_numeric(value) for value in (one, other)):
-        raise Mismatch(f"{k.shown(one.type)} {sign} {k.shown(other.type)} is not possible", hint=_hint(one, other))
-    if k.is_decimal(one.type) or k.is_decimal(other.type):
-        kind = common(one.type, other.type)
+    if left.type == k.STRING == right.type or not all(_numeric(value) for value in (left, right)):
+        raise Mismatch(f"{k.shown(left.type)} {sign} {k.shown(right.type)} is not possible", hint=_hint(left, right))
+    if k.is_decimal(left.type) or k.is_decimal(right.type):
+        kind = common_type(left.type, right.type)
         if kind == k.DOUBLE:
-            return cast(one, k.DOUBLE), cast(other, k.DOUBLE)
-        return decimals.exact(one, other.type), decimals.exact(other, one.type)
-    kind = common(one.type, other.type)
+            return cast(left, k.DOUBLE), cast(right, k.DOUBLE)
+        return decimals.exact(left, right.type), decimals.exact(right, left.type)
+    kind = common_type(left.type, right.type)
     if kind in (None, k.NULL):
         kind = k.DOUBLE
-    return cast(one, kind), cast(other, kind)
+    return cast(left, kind), cast(right, kind)
 
 
 def _numeric(value: Value) -> bool:
     return k.is_number(value.type) or value.type in (k.STRING, k.NULL)
 
 
-def _hint(one: Value, other: Value) -> str:
-    if one.type == k.STRING == other.type:
+def _hint(left: Value, right: Value) -> str:
+    if left.type == k.STRING == right.type:
         return "Cast the texts to numbers, or put them together with ||."
-    return "Cast one of them." if k.is_atomic(one.type) and k.is_atomic(other.type) else ""
+    return "Cast one of them." if k.is_atomic(left.type) and k.is_atomic(right.type) else ""
 
 
 def _made(values: tuple[Value, ...], sql: str, kind: object, *, raises: bool) -> Value:
@@ -53,11 +53,11 @@ def _sum(sign: str) -> Callable[[list[Value]], Value]:
         moved = calendar.moved(values[0], values[1], sign)
         if moved is not None:
             return moved
-        one, other = _numbers(values[0], values[1], sign)
-        if k.is_decimal(one.type):
-            return decimals.sum_of(one, other, sign)
+        left, right = _numbers(values[0], values[1], sign)
+        if k.is_decimal(left.type):
+            return decimals.sum_of(left, right, sign)
         # DuckDB widens a negation but checks sums of integers as the JVM does
-        return _made((one, other), f"({one.sql} {sign} {other.sql})", one.type, raises=k.is_integral(one.type))
+        return _made((left, right), f"({left.sql} {sign} {right.sql})", left.type, raises=k.is_integral(left.type))
 
     return build
 
@@ -66,18 +66,18 @@ def _times(values: list[Value]) -> Value:
     scaled = calendar.scaled(values[0], values[1])
     if scaled is not None:
         return scaled
-    one, other = _numbers(values[0], values[1], "*")
-    if k.is_decimal(one.type):
-        return decimals.product(one, other)
-    return _made((one, other), f"({one.sql} * {other.sql})", one.type, raises=k.is_integral(one.type))
+    left, right = _numbers(values[0], values[1], "*")
+    if k.is_decimal(left.type):
+        return decimals.product(left, right)
+    return _made((left, right), f"({left.sql} * {right.sql})", left.type, raises=k.is_integral(left.type))
 
 
-def _checked(one: Value, other: Value, sql: str, *, strict: bool = True) -> str:
+def _checked(left: Value, right: Value, sql: str, *, strict: bool = True) -> str:
     """Return SQL that raises where the divisor is zero and the dividend is not null."""
-    if other.is_constant and other.constant is not None and other.constant != 0:
+    if right.is_constant and right.constant is not None and right.constant != 0:
         return sql
     fail = BY_ZERO if strict else "NULL"
-    return f"(CASE WHEN {other.sql} = 0 AND {one.sql} IS NOT NULL THEN {fail} ELSE {sql} END)"
+    return f"(CASE WHEN {right.sql} = 0 AND {left.sql} IS NOT NULL THEN {fail} ELSE {sql} END)"
 
 
 def _nonzero(value: Value) -> bool:
@@ -89,51 +89,51 @@ def _positive(value: Value) -> bool:
 
 
 def _divide(values: list[Value]) -> Value:
-    one, other = _numbers(values[0], values[1], "/")
+    left, right = _numbers(values[0], values[1], "/")
     safe = _nonzero(values[1])
-    if k.is_decimal(one.type):
-        return decimals.quotient(one, other, safe=safe)
-    dividend, divisor = cast(one, k.DOUBLE), cast(other, k.DOUBLE)
+    if k.is_decimal(left.type):
+        return decimals.quotient(left, right, safe=safe)
+    dividend, divisor = cast(left, k.DOUBLE), cast(right, k.DOUBLE)
     sql = _checked(dividend, divisor, f"({dividend.sql} / {divisor.sql})")
     return _made((dividend, divisor), sql, k.DOUBLE, raises=not safe)
 
 
 def _whole_division(values: list[Value]) -> Value:
-    one, other = _numbers(values[0], values[1], "div")
-    if k.is_fraction(one.type):
+    left, right = _numbers(values[0], values[1], "div")
+    if k.is_fraction(left.type):
         raise Mismatch("div wants whole numbers or decimals", hint="Use cast(a / b as bigint).")
-    if k.is_decimal(one.type):
-        return decimals.whole_quotient(one, other)
-    dividend, divisor = cast(one, k.BIGINT), cast(other, k.BIGINT)
+    if k.is_decimal(left.type):
+        return decimals.whole_quotient(left, right)
+    dividend, divisor = cast(left, k.BIGINT), cast(right, k.BIGINT)
     sql = _checked(dividend, divisor, f"({dividend.sql} // {divisor.sql})")
     return _made((dividend, divisor), sql, k.BIGINT, raises=True)
 
 
 def _remainder(values: list[Value]) -> Value:
-    one, other = _numbers(values[0], values[1], "%")
-    if k.is_decimal(one.type):
-        return decimals.remainder(one, other)
+    left, right = _numbers(values[0], values[1], "%")
+    if k.is_decimal(left.type):
+        return decimals.remainder(left, right)
     # the least number of a type has no remainder by -1 in C; it is 0 in the JVM
-    divisor = f"CASE WHEN {other.sql} = -1 THEN 1 ELSE {other.sql} END"
-    whole = k.is_integral(one.type) and not (_nonzero(other) and other.constant != -1)
-    sql = f"({one.sql} % CAST({divisor} AS {k.sql_type(one.type)}))" if whole else f"({one.sql} % {other.sql})"
-    return _made((one, other), _checked(one, other, sql), one.type, raises=not _nonzero(other))
+    divisor = f"CASE WHEN {right.sql} = -1 THEN 1 ELSE {right.sql} END"
+    whole = k.is_integral(left.type) and not (_nonzero(right) and right.constant != -1)
+    sql = f"({left.sql} % CAST({divisor} AS {k.sql_type(left.type)}))" if whole else f"({left.sql} % {right.sql})"
+    return _made((left, right), _checked(left, right, sql), left.type, raises=not _nonzero(right))
 
 
 def _positive_remainder(values: list[Value]) -> Value:
-    one, other = _numbers(values[0], values[1], "pmod")
-    if k.is_decimal(one.type):
-        return decimals.positive_remainder(one, other)
-    r = f"({one.sql} % {other.sql})"
-    sql = f"(CASE WHEN {r} < 0 THEN ({r} + {other.sql}) % {other.sql} ELSE {r} END)"
-    if k.is_integral(one.type) and not _positive(other):
+    left, right = _numbers(values[0], values[1], "pmod")
+    if k.is_decimal(left.type):
+        return decimals.positive_remainder(left, right)
+    r = f"({left.sql} % {right.sql})"
+    sql = f"(CASE WHEN {r} < 0 THEN ({r} + {right.sql}) % {right.sql} ELSE {r} END)"
+    if k.is_integral(left.type) and not _positive(right):
         # where both are negative, r + n may pass the type's limits, and wraps around as in the JVM
-        a, n, span = f"CAST({one.sql} AS HUGEINT)", f"CAST({other.sql} AS HUGEINT)", 2**one.type.bit_width
+        a, n, span = f"CAST({left.sql} AS HUGEINT)", f"CAST({right.sql} AS HUGEINT)", 2**left.type.bit_width
         wrapped = (
             f"(CASE WHEN {a} % {n} + {n} < {-span // 2}::HUGEINT THEN {span}::HUGEINT ELSE 0 END + {a} % {n} + {n})"
         )
-        sql = f"CAST((CASE WHEN {a} % {n} < 0 THEN {wrapped} % {n} ELSE {a} % {n} END) AS {k.sql_type(one.type)})"
-    return _made((one, other), _checked(one, other, sql), one.type, raises=not _nonzero(other))
+        sql = f"CAST((CASE WHEN {a} % {n} < 0 THEN {wrapped} % {n} ELSE {a} % {n} END) AS {k.sql_type(left.type)})"
+    return _made((left, right), _checked(left, right, sql), left.type, raises=not _nonzero(right))
 
 
 def _negative(values: list[Value]) -> Value:
@@ -152,13 +152,13 @@ def _absolute(values: list[Value]) -> Value:
 
 def _bits(sign: str) -> Callable[[list[Value]], Value]:
     def build(values: list[Value]) -> Value:
-        kind = common(values[0].type, values[1].type)
+        kind = common_type(values[0].type, values[1].type)
         kind = k.INT if kind == k.NULL else kind
         if kind is None or not k.is_integral(kind):
             raise Mismatch(f"{sign} wants whole numbers")
-        one, other = cast(values[0], kind), cast(values[1], kind)
-        sql = f"xor({one.sql}, {other.sql})" if sign == "^" else f"({one.sql} {sign} {other.sql})"
-        return _made((one, other), sql, kind, raises=False)
+        left, right = cast(values[0], kind), cast(values[1], kind)
+        sql = f"xor({left.sql}, {right.sql})" if sign == "^" else f"({left.sql} {sign} {right.sql})"
+        return _made((left, right), sql, kind, raises=False)
 
     return build
 
@@ -175,13 +175,13 @@ def _tried(build: Callable[[list[Value]], Value], *, divides: bool = False) -> C
         if any(value.raises for value in values) and not all(k.is_number(v.type) or v.type == k.NULL for v in values):
             raise Mismatch("times and intervals that may raise are not taken here", hint="Use try_cast inside.")
         outside = Binding(values, "\x04", outside=True)
-        made = build(outside.values)
-        sql = made.sql.replace(BY_ZERO, "NULL")
-        sql = outside.finish(f"TRY({sql})" if made.raises else sql)
+        result = build(outside.values)
+        sql = result.sql.replace(BY_ZERO, "NULL")
+        sql = outside.finish(f"TRY({sql})" if result.raises else sql)
         if divides and values[0].raises:
             divisor = _numbers(values[0], values[1], "/")[1]
             sql = f"(CASE WHEN {divisor.sql} = 0 THEN NULL ELSE {sql} END)"
-        return Value("", sql, made.type, raises=any(v.raises for v in values))
+        return Value("", sql, result.type, raises=any(v.raises for v in values))
 
     return lenient
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from headrace.base.names import quote
 from headrace.expressions import kinds as k
 from headrace.expressions.casts import cast, raising
-from headrace.expressions.coercion import common, comparable, meet
+from headrace.expressions.coercion import common_type, comparable, unify
 from headrace.expressions.functions import Function, built, entry
 from headrace.expressions.mismatch import Mismatch
 from headrace.expressions.values import Value
@@ -30,8 +30,8 @@ def _raises(values: list[Value]) -> bool:
 
 def _with_element(array: Value, element: Value, what: str) -> tuple[Value, Value]:
     """Return both in the type in which the elements meet; what has no such type is refused."""
-    met = meet([Value("", "NULL", array.type.value_type), element], strings=False, what=what)
-    return cast(array, pa.list_(met[0].type)), met[1]
+    unified = unify([Value("", "NULL", array.type.value_type), element], strings=False, what=what)
+    return cast(array, pa.list_(unified[0].type)), unified[1]
 
 
 def _joined(what: str, template: str) -> Callable[[list[Value]], Value]:
@@ -47,22 +47,22 @@ def _joined(what: str, template: str) -> Callable[[list[Value]], Value]:
 def _remove(values: list[Value]) -> Value:
     array, element = _with_element(values[0], values[1], "array_remove")
     comparable(element, "array_remove")
-    kept = f"list_filter({array.sql}, lambda __x: __x IS DISTINCT FROM {element.sql})"
-    sql = f"(CASE WHEN {element.sql} IS NOT NULL THEN {kept} END)"
+    others = f"list_filter({array.sql}, lambda __x: __x IS DISTINCT FROM {element.sql})"
+    sql = f"(CASE WHEN {element.sql} IS NOT NULL THEN {others} END)"
     return Value("", sql, array.type, raises=_raises([array, element]))
 
 
 def _insert(values: list[Value]) -> Value:
     array, element = _with_element(values[0], values[2], "array_insert")
-    a, place = array.sql, f"CAST({values[1].sql} AS BIGINT)"
-    one, none = f"[{element.sql}]", f"repeat([CAST(NULL AS {k.sql_type(array.type.value_type)})], {{}})"
-    after = f"list_concat({a}, {none.format(f'greatest({place} - 1 - len({a}), 0)')}, {one})"
-    before = f"list_concat({one}, {none.format(f'greatest(-{place} - 1 - len({a}), 0)')}, {a})"
-    cut = f"CASE WHEN {place} > 0 THEN {place} - 1 ELSE len({a}) + 1 + {place} END"
-    inside = f"list_concat(list_slice({a}, 1, {cut}), {one}, list_slice({a}, {cut} + 1, len({a})))"
+    a, index = array.sql, f"CAST({values[1].sql} AS BIGINT)"
+    inserted, nulls = f"[{element.sql}]", f"repeat([CAST(NULL AS {k.sql_type(array.type.value_type)})], {{}})"
+    after = f"list_concat({a}, {nulls.format(f'greatest({index} - 1 - len({a}), 0)')}, {inserted})"
+    before = f"list_concat({inserted}, {nulls.format(f'greatest(-{index} - 1 - len({a}), 0)')}, {a})"
+    cut = f"CASE WHEN {index} > 0 THEN {index} - 1 ELSE len({a}) + 1 + {index} END"
+    inside = f"list_concat(list_slice({a}, 1, {cut}), {inserted}, list_slice({a}, {cut} + 1, len({a})))"
     sql = (
-        f"(CASE WHEN {a} IS NULL OR {place} IS NULL THEN NULL WHEN {place} = 0 THEN {_NO_ZERO}"
-        f" WHEN {place} > len({a}) THEN {after} WHEN -{place} > len({a}) THEN {before} ELSE {inside} END)"
+        f"(CASE WHEN {a} IS NULL OR {index} IS NULL THEN NULL WHEN {index} = 0 THEN {_NO_ZERO}"
+        f" WHEN {index} > len({a}) THEN {after} WHEN -{index} > len({a}) THEN {before} ELSE {inside} END)"
     )
     return Value("", sql, array.type, raises=True)
 
@@ -75,15 +75,15 @@ def _repeat(values: list[Value]) -> Value:
 
 
 def _both(values: list[Value], what: str) -> tuple[Value, Value]:
-    one, other = meet(values, strings=False, what=what)
-    if not k.is_array(one.type):
+    left, right = unify(values, strings=False, what=what)
+    if not k.is_array(left.type):
         raise Mismatch(f"{what} takes two arrays")
-    comparable(one, what)
-    return one, other
+    comparable(left, what)
+    return left, right
 
 
-def _known(one: Value, other: Value, sql: str) -> str:
-    return f"(CASE WHEN {one.sql} IS NOT NULL AND {other.sql} IS NOT NULL THEN {sql} END)"
+def _if_both(left: Value, right: Value, sql: str) -> str:
+    return f"(CASE WHEN {left.sql} IS NOT NULL AND {right.sql} IS NOT NULL THEN {sql} END)"
 
 
 def once(sql: str, kind: pa.DataType, more: str = "") -> str:
@@ -97,32 +97,32 @@ def once(sql: str, kind: pa.DataType, more: str = "") -> str:
         sql = f"list_transform({sql}, lambda __x: __x + 0)"
     elif k.contains(kind, k.is_fraction):
         raise Mismatch("elements with fractions inside cannot be compared here", hint="Compare one field of them.")
-    kept = f"list_filter(__l, lambda __x, __i: list_position(__l, __x) = __i{more})"
-    return f"list_transform([{sql}], lambda __l: {kept})[1]"
+    firsts = f"list_filter(__l, lambda __x, __i: list_position(__l, __x) = __i{more})"
+    return f"list_transform([{sql}], lambda __l: {firsts})[1]"
 
 
 def _union(values: list[Value]) -> Value:
-    one, other = _both(values, "array_union")
-    sql = _known(one, other, once(f"list_concat({one.sql}, {other.sql})", one.type))
-    return Value("", sql, one.type, raises=_raises([one, other]))
+    left, right = _both(values, "array_union")
+    sql = _if_both(left, right, once(f"list_concat({left.sql}, {right.sql})", left.type))
+    return Value("", sql, left.type, raises=_raises([left, right]))
 
 
 def _common(what: str, test: str) -> Callable[[list[Value]], Value]:
     def build(values: list[Value]) -> Value:
-        one, other = _both(values, what)
-        sql = _known(one, other, once(one.sql, one.type, f" AND list_position({other.sql}, __x) {test}"))
-        return Value("", sql, one.type, raises=_raises([one, other]))
+        left, right = _both(values, what)
+        sql = _if_both(left, right, once(left.sql, left.type, f" AND list_position({right.sql}, __x) {test}"))
+        return Value("", sql, left.type, raises=_raises([left, right]))
 
     return build
 
 
 def _overlap(values: list[Value]) -> Value:
-    one, other = _both(values, "arrays_overlap")
-    a, b = one.sql, other.sql
+    left, right = _both(values, "arrays_overlap")
+    a, b = left.sql, right.sql
     null = f"len({a}) > 0 AND len({b}) > 0 AND (len({a}) > list_count({a}) OR len({b}) > list_count({b}))"
     shared = f"list_filter({a}, lambda __x: __x IS NOT NULL AND list_contains({b}, __x))"
     sql = f"CASE WHEN len({shared}) > 0 THEN true WHEN {null} THEN NULL ELSE false END"
-    return Value("", _known(one, other, sql), k.BOOLEAN, raises=_raises([one, other]))
+    return Value("", _if_both(left, right, sql), k.BOOLEAN, raises=_raises([left, right]))
 
 
 def _zipped(values: list[Value]) -> Value:
@@ -173,7 +173,7 @@ def _sequence(values: list[Value]) -> Value:
         return _sequence_in_time(start, stop, given[0])
     kind: pa.DataType | None = k.NULL
     for value in values:
-        kind = common(kind, value.type) if kind is not None else None
+        kind = common_type(kind, value.type) if kind is not None else None
     if kind is None or not k.is_integral(kind):
         raise Mismatch("sequence takes whole numbers, or dates and timestamps and an interval")
     a, b = (f"CAST({value.sql} AS HUGEINT)" for value in (start, stop))
@@ -211,8 +211,8 @@ def _sequence_in_time(start: Value, stop: Value, step: Value) -> Value:
         raise Mismatch("the start and the end of a sequence have the same type")
     a, b = (f"CAST(epoch_us(CAST({value.sql} AS TIMESTAMP)) AS HUGEINT)" for value in (start, stop))
     size = f"{step.constant}::HUGEINT"
-    made = f"make_timestamp(CAST({a} + __i * {size} AS BIGINT))"
-    element = f"CAST({made} AS DATE)" if dates else made
+    moment = f"make_timestamp(CAST({a} + __i * {size} AS BIGINT))"
+    element = f"CAST({moment} AS DATE)" if dates else moment
     sql = _steps(a, b, size, f"list_transform({{}}, lambda __i: {element})")
     return Value("", sql, pa.list_(start.type if not dates else kind), raises=True)
 

@@ -33,10 +33,10 @@ def _shift(way: str) -> Callable[[list[Value]], Value]:
             wide = f"({wide} & {2**bits - 1}::HUGEINT)"
         unit = f"(1::HUGEINT << CAST({count.sql} & {bits - 1} AS INTEGER))"
         if way == "left":
-            made = f"({wide} * {unit})"
+            rounded = f"({wide} * {unit})"
         else:  # rounds down, as the bits do
-            made = f"(({wide} - (({wide} % {unit}) + {unit}) % {unit}) // {unit})"
-        sql = f"CAST({_wrapped(made, bits)} AS {k.sql_type(value.type)})"
+            rounded = f"(({wide} - (({wide} % {unit}) + {unit}) % {unit}) // {unit})"
+        sql = f"CAST({_wrapped(rounded, bits)} AS {k.sql_type(value.type)})"
         return Value("", sql, value.type, raises=value.raises or count.raises)
 
     return build

@@ -15,76 +15,76 @@ if TYPE_CHECKING:
 _DAY = 86_400_000_000
 
 
-def moved(one: Value, other: Value, sign: str) -> Value | None:
+def moved(left: Value, right: Value, sign: str) -> Value | None:
     """Return a date or timestamp moved by an interval, a difference, or a sum of intervals; None if it is neither."""
-    if k.is_interval(one.type) and sign == "+" and not k.is_interval(other.type):
-        one, other = other, one
-    if k.is_integral(one.type) and other.type == k.DATE and sign == "+":
-        one, other = other, one
-    if k.is_interval(one.type) and k.is_interval(other.type):
-        return _sum(one, other, sign)
-    if k.is_interval(other.type):
-        return _moved(one, other, sign)
-    if one.type == k.DATE and k.is_integral(other.type):
-        if other.type == k.BIGINT:
+    if k.is_interval(left.type) and sign == "+" and not k.is_interval(right.type):
+        left, right = right, left
+    if k.is_integral(left.type) and right.type == k.DATE and sign == "+":
+        left, right = right, left
+    if k.is_interval(left.type) and k.is_interval(right.type):
+        return _sum(left, right, sign)
+    if k.is_interval(right.type):
+        return _moved(left, right, sign)
+    if left.type == k.DATE and k.is_integral(right.type):
+        if right.type == k.BIGINT:
             raise Mismatch("a date takes days as an int, not as a bigint", hint="Use cast(days as int).")
-        return _made(one, other, f"({one.sql} {sign} CAST({other.sql} AS INTEGER))", k.DATE)
-    if sign == "-" and all(k.is_timestamp(v.type) or v.type == k.DATE for v in (one, other)):
-        return _difference(one, other)
+        return _computed(left, right, f"({left.sql} {sign} CAST({right.sql} AS INTEGER))", k.DATE)
+    if sign == "-" and all(k.is_timestamp(v.type) or v.type == k.DATE for v in (left, right)):
+        return _difference(left, right)
     return None
 
 
-def scaled(one: Value, other: Value) -> Value | None:
+def scaled(left: Value, right: Value) -> Value | None:
     """Return an interval times a whole number; None if it is neither."""
-    if k.is_interval(other.type):
-        one, other = other, one
-    if not k.is_interval(one.type):
+    if k.is_interval(right.type):
+        left, right = right, left
+    if not k.is_interval(left.type):
         return None
-    if not k.is_integral(other.type):
+    if not k.is_integral(right.type):
         raise Mismatch("an interval can be multiplied by a whole number only")
-    kind = k.INTERVAL if one.type == k.DAYS else one.type
-    wide = k.sql_type(one.type)
-    return _made(one, other, f"({one.sql} * CAST({other.sql} AS {wide}))", kind)
+    kind = k.INTERVAL if left.type == k.DAYS else left.type
+    wide = k.sql_type(left.type)
+    return _computed(left, right, f"({left.sql} * CAST({right.sql} AS {wide}))", kind)
 
 
-def _made(one: Value, other: Value, sql: str, kind: pa.DataType, *, raises: bool = True) -> Value:
-    return Value("", sql, kind, raises=raises or one.raises or other.raises)
+def _computed(left: Value, right: Value, sql: str, kind: pa.DataType, *, raises: bool = True) -> Value:
+    return Value("", sql, kind, raises=raises or left.raises or right.raises)
 
 
-def _sum(one: Value, other: Value, sign: str) -> Value:
-    if k.is_day_time(one.type) != k.is_day_time(other.type):
+def _sum(left: Value, right: Value, sign: str) -> Value:
+    if k.is_day_time(left.type) != k.is_day_time(right.type):
         raise Mismatch("months and days cannot be added up")
-    kind = one.type if one.type == other.type else k.INTERVAL
-    constant = one.is_constant and other.is_constant
-    if constant and isinstance(one.constant, int) and isinstance(other.constant, int):
-        total = one.constant + other.constant if sign == "+" else one.constant - other.constant
+    kind = left.type if left.type == right.type else k.INTERVAL
+    constant = left.is_constant and right.is_constant
+    if constant and isinstance(left.constant, int) and isinstance(right.constant, int):
+        total = left.constant + right.constant if sign == "+" else left.constant - right.constant
         return Value("", f"CAST({total} AS {k.sql_type(kind)})", kind, constant=total)
-    return _made(one, other, f"({one.sql} {sign} {other.sql})", kind)
+    return _computed(left, right, f"({left.sql} {sign} {right.sql})", kind)
 
 
-def _moved(one: Value, other: Value, sign: str) -> Value | None:
-    if one.type == k.STRING and other.type == k.MONTHS:
+def _moved(left: Value, right: Value, sign: str) -> Value | None:
+    if left.type == k.STRING and right.type == k.MONTHS:
         raise Mismatch("a text cannot be moved by months", hint="Cast it: cast(x as timestamp).")
-    if one.type == k.STRING:  # Spark gives text back
-        moved = _moved(cast(one, k.TIMESTAMP), other, sign)
+    if left.type == k.STRING:  # Spark gives text back
+        moved = _moved(cast(left, k.TIMESTAMP), right, sign)
         return cast(moved, k.STRING) if moved is not None else None
-    if one.type == k.NULL:
-        one = cast(one, k.TIMESTAMP)
-    if one.type == k.DATE and other.type == k.DAYS:
-        return _made(one, other, f"({one.sql} {sign} CAST({other.sql} // {_DAY} AS INTEGER))", k.DATE)
-    if one.type == k.DATE and other.type == k.MONTHS:
-        return _made(one, other, f"CAST(({one.sql} {sign} to_months({other.sql})) AS DATE)", k.DATE)
-    if one.type == k.DATE:
-        one = cast(one, k.TIMESTAMP)
-    if not k.is_timestamp(one.type):
+    if left.type == k.NULL:
+        left = cast(left, k.TIMESTAMP)
+    if left.type == k.DATE and right.type == k.DAYS:
+        return _computed(left, right, f"({left.sql} {sign} CAST({right.sql} // {_DAY} AS INTEGER))", k.DATE)
+    if left.type == k.DATE and right.type == k.MONTHS:
+        return _computed(left, right, f"CAST(({left.sql} {sign} to_months({right.sql})) AS DATE)", k.DATE)
+    if left.type == k.DATE:
+        left = cast(left, k.TIMESTAMP)
+    if not k.is_timestamp(left.type):
         return None
-    step = f"to_months({other.sql})" if other.type == k.MONTHS else f"to_microseconds({other.sql})"
-    return _made(one, other, f"({one.sql} {sign} {step})", one.type)
+    step = f"to_months({right.sql})" if right.type == k.MONTHS else f"to_microseconds({right.sql})"
+    return _computed(left, right, f"({left.sql} {sign} {step})", left.type)
 
 
-def _difference(one: Value, other: Value) -> Value:
-    if one.type == other.type == k.DATE:
-        sql = f"(CAST(date_diff('day', {other.sql}, {one.sql}) AS BIGINT) * {_DAY})"
-        return _made(one, other, sql, k.DAYS, raises=False)
-    a, b = cast(one, k.TIMESTAMP), cast(other, k.TIMESTAMP)
-    return _made(one, other, f"(epoch_us({a.sql}) - epoch_us({b.sql}))", k.INTERVAL, raises=False)
+def _difference(left: Value, right: Value) -> Value:
+    if left.type == right.type == k.DATE:
+        sql = f"(CAST(date_diff('day', {right.sql}, {left.sql}) AS BIGINT) * {_DAY})"
+        return _computed(left, right, sql, k.DAYS, raises=False)
+    a, b = cast(left, k.TIMESTAMP), cast(right, k.TIMESTAMP)
+    return _computed(left, right, f"(epoch_us({a.sql}) - epoch_us({b.sql}))", k.INTERVAL, raises=False)

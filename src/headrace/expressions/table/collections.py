@@ -9,7 +9,7 @@ import pyarrow as pa
 from headrace.base.names import quote
 from headrace.expressions import kinds as k
 from headrace.expressions.casts import cast, raising
-from headrace.expressions.coercion import comparable, meet
+from headrace.expressions.coercion import comparable, unify
 from headrace.expressions.functions import Function, built, entry
 from headrace.expressions.mismatch import Mismatch
 from headrace.expressions.table.arrays import once, ordered
@@ -24,18 +24,18 @@ def _raises(values: Sequence[Value]) -> bool:
 
 
 def _array(values: list[Value]) -> Value:
-    met = meet(values, what="array")
-    inner = met[0].type if met else k.NULL
+    unified = unify(values, what="array")
+    inner = unified[0].type if unified else k.NULL
     kind = pa.list_(inner)
-    sql = f"[{', '.join(value.sql for value in met)}]"
-    return Value("", f"CAST({sql} AS {k.sql_type(kind)})", kind, raises=_raises(met))
+    sql = f"[{', '.join(value.sql for value in unified)}]"
+    return Value("", f"CAST({sql} AS {k.sql_type(kind)})", kind, raises=_raises(unified))
 
 
 def _element_fits(array: Value, element: Value, what: str) -> tuple[Value, Value]:
     inner = Value("", "NULL", array.type.value_type)
-    met = meet([inner, element], strings=False, what=what)
-    comparable(met[0], what)
-    return cast(array, pa.list_(met[0].type)), met[1]
+    unified = unify([inner, element], strings=False, what=what)
+    comparable(unified[0], what)
+    return cast(array, pa.list_(unified[0].type)), unified[1]
 
 
 def _array_contains(values: list[Value]) -> Value:
@@ -61,11 +61,11 @@ def _array_position(values: list[Value]) -> Value:
 def _element_at(values: list[Value]) -> Value:
     container, key = values
     if k.is_map(container.type):
-        met = meet([key, Value("", "NULL", container.type.key_type)], what="element_at")[0]
-        if met.type != container.type.key_type:
+        unified = unify([key, Value("", "NULL", container.type.key_type)], what="element_at")[0]
+        if unified.type != container.type.key_type:
             raise Mismatch(f"the map's keys are {k.shown(container.type.key_type)}, not {k.shown(key.type)}")
         return Value(
-            "", f"map_extract_value({container.sql}, {met.sql})", container.type.item_type, raises=_raises(values)
+            "", f"map_extract_value({container.sql}, {unified.sql})", container.type.item_type, raises=_raises(values)
         )
     if not k.is_array(container.type) or key.type not in (k.INT, k.SMALLINT, k.TINYINT):
         raise Mismatch(f"element_at takes an array and an int, or a map and a key, not {k.shown(key.type)}")
@@ -135,7 +135,7 @@ def _extreme(name: str) -> Function:
 def _map(values: list[Value]) -> Value:
     if len(values) % 2:
         raise Mismatch("map takes pairs of a key and a value")
-    keys, items = meet(values[::2], what="map"), meet(values[1::2], what="map")
+    keys, items = unify(values[::2], what="map"), unify(values[1::2], what="map")
     if not keys:
         raise Mismatch("map takes at least one pair")
     comparable(keys[0], "map")
@@ -148,12 +148,12 @@ def _map(values: list[Value]) -> Value:
     if len(keys) > 1:
         checks.append(f"WHEN len(list_distinct([{names}])) < {len(keys)} THEN {twice}")
     kind = pa.map_(keys[0].type, items[0].type)
-    made = (
+    built_map = (
         f"CAST(map([{names}], [{things}]) AS {k.sql_type(kind)})"
         if items[0].type != k.NULL
         else f"map([{names}], [{things}])"
     )
-    sql = f"(CASE {' '.join(checks)} ELSE {made} END)" if checks else made
+    sql = f"(CASE {' '.join(checks)} ELSE {built_map} END)" if checks else built_map
     return Value("", sql, kind, raises=bool(checks) or _raises(values))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.expressions import kinds as k
-from headrace.expressions.coercion import comparable, meet
+from headrace.expressions.coercion import comparable, unify
 from headrace.expressions.functions import Function, built
 from headrace.expressions.mismatch import Mismatch
 from headrace.expressions.values import Value
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
 
 def _compared(sign: str, template: str = "") -> Callable[[list[Value]], Value]:
     def build(values: list[Value]) -> Value:
-        one, other = meet(values, what=sign)
-        comparable(one, sign)
-        if k.contains(one.type, k.is_struct):
+        left, right = unify(values, what=sign)
+        comparable(left, sign)
+        if k.contains(left.type, k.is_struct):
             raise Mismatch(f"{sign} of structs is not supported", hint="Compare their fields.")
-        left, right = _kept(one, other), _kept(other, one)
-        sql = (template or f"($1 {sign} $2)").replace("$1", left).replace("$2", right)
-        return Value("", sql, k.BOOLEAN, raises=one.raises or other.raises)
+        left_sql, right_sql = _protected(left, right), _protected(right, left)
+        sql = (template or f"($1 {sign} $2)").replace("$1", left_sql).replace("$2", right_sql)
+        return Value("", sql, k.BOOLEAN, raises=left.raises or right.raises)
 
     return build
 
 
-def _kept(value: Value, other: Value) -> str:
+def _protected(side: Value, beside: Value) -> str:
     """Return SQL for one side; beside a constant, DuckDB would turn `i + 1 > 5` into `i > 4`, which never overflows."""
-    return f"greatest({value.sql})" if value.raises and k.is_integral(value.type) and not other.columns else value.sql
+    return f"greatest({side.sql})" if side.raises and k.is_integral(side.type) and not beside.columns else side.sql
 
 
 def _extreme(name: str) -> Callable[[list[Value]], Value]:
     def build(values: list[Value]) -> Value:
-        met = meet(values, strings=False, what=name)
-        if len(met) == 1 or k.is_nested(met[0].type):
+        unified = unify(values, strings=False, what=name)
+        if len(unified) == 1 or k.is_nested(unified[0].type):
             raise Mismatch(f"{name} takes two or more simple values")
-        sql = f"{name}({', '.join(value.sql for value in met)})"
-        return Value("", sql, met[0].type, raises=any(value.raises for value in met))
+        sql = f"{name}({', '.join(value.sql for value in unified)})"
+        return Value("", sql, unified[0].type, raises=any(value.raises for value in unified))
 
     return build
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.expressions import kinds as k
 from headrace.expressions.casts import cast
-from headrace.expressions.coercion import comparable, meet
+from headrace.expressions.coercion import comparable, unify
 from headrace.expressions.functions import Function, built, entry
 from headrace.expressions.mismatch import Mismatch
 from headrace.expressions.values import Value
@@ -14,34 +14,34 @@ def _if(values: list[Value]) -> Value:
     condition, *rest = values
     if condition.type not in (k.BOOLEAN, k.NULL):
         raise Mismatch(f"if wants a boolean, not {k.shown(condition.type)}")
-    yes, no = meet(rest, what="if")
+    yes, no = unify(rest, what="if")
     sql = f"(CASE WHEN {cast(condition, k.BOOLEAN).sql} THEN {yes.sql} ELSE {no.sql} END)"
     return Value("", sql, yes.type, raises=condition.raises or yes.raises or no.raises)
 
 
 def _nullif(values: list[Value]) -> Value:
-    one, other = meet(values, what="nullif")
-    comparable(one, "nullif")
-    sql = f"(CASE WHEN {one.sql} = {other.sql} THEN NULL ELSE {values[0].sql} END)"
-    return Value("", sql, values[0].type, raises=one.raises or other.raises)
+    left, right = unify(values, what="nullif")
+    comparable(left, "nullif")
+    sql = f"(CASE WHEN {left.sql} = {right.sql} THEN NULL ELSE {values[0].sql} END)"
+    return Value("", sql, values[0].type, raises=left.raises or right.raises)
 
 
 def _coalesce(values: list[Value]) -> Value:
-    met = meet(values, what="coalesce")
-    sql = f"coalesce({', '.join(value.sql for value in met)})"
-    if any(value.raises for value in met[1:]):  # DuckDB computes what stands twice in a coalesce before it chooses
-        sql = met[-1].sql
-        for value in reversed(met[:-1]):
+    unified = unify(values, what="coalesce")
+    sql = f"coalesce({', '.join(value.sql for value in unified)})"
+    if any(value.raises for value in unified[1:]):  # DuckDB computes what stands twice in a coalesce before it chooses
+        sql = unified[-1].sql
+        for value in reversed(unified[:-1]):
             chosen = f"lambda __c: CASE WHEN __c IS NOT NULL THEN __c ELSE {sql} END"
             sql = f"list_transform([{value.sql}], {chosen})[1]"
-    return Value("", sql, met[0].type, raises=any(value.raises for value in met))
+    return Value("", sql, unified[0].type, raises=any(value.raises for value in unified))
 
 
 def _nanvl(values: list[Value]) -> Value:
     kind = k.FLOAT if all(value.type == k.FLOAT for value in values) else k.DOUBLE
-    one, other = (cast(value, kind) for value in values)
-    sql = f"(CASE WHEN isnan({one.sql}) THEN {other.sql} ELSE {one.sql} END)"
-    return Value("", sql, kind, raises=one.raises or other.raises)
+    left, right = (cast(value, kind) for value in values)
+    sql = f"(CASE WHEN isnan({left.sql}) THEN {right.sql} ELSE {left.sql} END)"
+    return Value("", sql, kind, raises=left.raises or right.raises)
 
 
 def _number(value: Value, what: str) -> Value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.expressions import kinds as k
 from headrace.expressions.casts import cast, raising
-from headrace.expressions.coercion import comparable, meet
+from headrace.expressions.coercion import comparable, unify
 from headrace.expressions.functions import Function, built, entry
 from headrace.expressions.mismatch import Mismatch
 from headrace.expressions.values import Value
@@ -62,13 +62,13 @@ def _decode(values: list[Value]) -> Value:
         raw = cast(values[0], k.BINARY)
         return Value("", f"decode({raw.sql})", k.STRING, raises=True)
     subject, pairs = values[0], values[1:]
-    results = meet([*pairs[1::2], *(pairs[-1:] if len(pairs) % 2 else [])], what="decode")
+    results = unify([*pairs[1::2], *(pairs[-1:] if len(pairs) % 2 else [])], what="decode")
     branches, raises = [], False
     for given, result in zip(pairs[: len(pairs) // 2 * 2 : 2], results, strict=False):
-        one, other = meet([subject, given], what="decode")
-        comparable(one, "decode")
-        raises = raises or one.raises or other.raises
-        branches.append(f"WHEN {one.sql} IS NOT DISTINCT FROM {other.sql} THEN {result.sql}")
+        left, right = unify([subject, given], what="decode")
+        comparable(left, "decode")
+        raises = raises or left.raises or right.raises
+        branches.append(f"WHEN {left.sql} IS NOT DISTINCT FROM {right.sql} THEN {result.sql}")
     rest = f"ELSE {results[-1].sql} " if len(pairs) % 2 else ""
     sql = f"(CASE {' '.join(branches)} {rest}END)"
     return Value("", sql, results[0].type, raises=raises or any(value.raises for value in [*values, *results]))

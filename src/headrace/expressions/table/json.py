@@ -26,7 +26,7 @@ def _path(text: str) -> str:
         Mismatch: it is wrong, or has a wildcard.
 
     """
-    made, at = "$", 1
+    path, at = "$", 1
     while text.startswith("$") and at < len(text):
         found = _STEP.match(text, at)
         if not found:
@@ -34,13 +34,13 @@ def _path(text: str) -> str:
         name = found[1] if found[1] is not None else found[3]
         if name is not None and '"' in name:
             break
-        made += f"[{found[2]}]" if name is None else f'."{name}"'
+        path += f"[{found[2]}]" if name is None else f'."{name}"'
         at = found.end()
     if not text.startswith("$") or at < len(text):
         raise Mismatch(
             f"the path {text!r} is not supported", hint="Supported are $, .name, ['name'] and [0], without wildcards."
         )
-    return made
+    return path
 
 
 def _valid(sql: str) -> str:
@@ -48,8 +48,8 @@ def _valid(sql: str) -> str:
     return f"json_valid({sql}) AND NOT {loose}"
 
 
-def _guarded(text: Value, made: str, kind: pa.DataType) -> Value:
-    return Value("", f"(CASE WHEN {_valid(text.sql)} THEN {made} END)", kind, raises=text.raises)
+def _guarded(text: Value, sql: str, kind: pa.DataType) -> Value:
+    return Value("", f"(CASE WHEN {_valid(text.sql)} THEN {sql} END)", kind, raises=text.raises)
 
 
 def _read(text: Value, call: str) -> str:
@@ -73,15 +73,15 @@ def _object(values: list[Value]) -> Value:
 def _length(values: list[Value]) -> Value:
     text = values[0].sql
     kind, size = (_read(values[0], f"{name}({text})") for name in ("json_type", "json_array_length"))
-    made = f"CASE WHEN {kind} = 'ARRAY' THEN CAST({size} AS INTEGER) END"
-    return _guarded(values[0], made, k.INT)
+    size_or_null = f"CASE WHEN {kind} = 'ARRAY' THEN CAST({size} AS INTEGER) END"
+    return _guarded(values[0], size_or_null, k.INT)
 
 
 def _keys(values: list[Value]) -> Value:
     text = values[0].sql
     kind, keys = (_read(values[0], f"{name}({text})") for name in ("json_type", "json_keys"))
-    made = f"CASE WHEN {kind} = 'OBJECT' THEN {keys} END"
-    return _guarded(values[0], made, pa.list_(k.STRING))
+    keys_or_null = f"CASE WHEN {kind} = 'OBJECT' THEN {keys} END"
+    return _guarded(values[0], keys_or_null, pa.list_(k.STRING))
 
 
 _CALL = "get_json_object(json, '{}')"

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headrace.expressions import kinds as k
 from headrace.expressions.casts import cast
-from headrace.expressions.coercion import meet
+from headrace.expressions.coercion import unify
 from headrace.expressions.functions import Function, built
 from headrace.expressions.mismatch import Mismatch
 from headrace.expressions.table.maps import checked
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def _closure(value: Value, name: str, *counts: int) -> Closure:
-    made = value.constant
-    assert isinstance(made, Closure)  # noqa: S101 -- the class "function" takes nothing else
-    if len(made.names) not in counts:
+    closure = value.constant
+    assert isinstance(closure, Closure)  # noqa: S101 -- the class "function" takes nothing else
+    if len(closure.names) not in counts:
         wanted = " or ".join(map(str, counts))
-        raise Mismatch(f"the function in {name} takes {wanted} parameters, not {len(made.names)}")
-    return made
+        raise Mismatch(f"the function in {name} takes {wanted} parameters, not {len(closure.names)}")
+    return closure
 
 
 def _over(function: Closure, array: Value) -> tuple[str, Value]:
@@ -61,7 +61,7 @@ def _filter(values: list[Value]) -> Value:
     return _all(values, body, sql, array.type)
 
 
-def _some(name: str, wanted: str, other: str) -> Callable[[list[Value]], Value]:
+def _some(name: str, deciding: str, undecided: str) -> Callable[[list[Value]], Value]:
     """Return the rule of exists and forall: the first element that decides ends the search."""
 
     def build(values: list[Value]) -> Value:
@@ -72,15 +72,15 @@ def _some(name: str, wanted: str, other: str) -> Callable[[list[Value]], Value]:
         if body.raises:  # later elements are not computed
             folded = _folded(array, f"{function.names[0]}f", (k.INT, "0"), lambda a, x: (
                 f"CASE WHEN {a} = 2 THEN 2 ELSE (CASE ({_with(function, array, x, name)})"
-                f" WHEN {wanted} THEN 2 WHEN {other} THEN {a} ELSE 1 END) END"))  # fmt: skip
-            sql = f"(CASE {folded} WHEN 2 THEN {wanted} WHEN 0 THEN {other} ELSE NULL END)"
+                f" WHEN {deciding} THEN 2 WHEN {undecided} THEN {a} ELSE 1 END) END"))  # fmt: skip
+            sql = f"(CASE {folded} WHEN 2 THEN {deciding} WHEN 0 THEN {undecided} ELSE NULL END)"
             return _all(values, body, sql, k.BOOLEAN)
-        found = f"list_transform({array.sql}, lambda {names}: {answer})"
-        judged = (
-            f"CASE WHEN __f IS NULL THEN NULL WHEN list_contains(__f, {wanted}) THEN {wanted}"
-            f" WHEN len(__f) > list_count(__f) THEN NULL ELSE {other} END"
+        answers = f"list_transform({array.sql}, lambda {names}: {answer})"
+        verdict = (
+            f"CASE WHEN __f IS NULL THEN NULL WHEN list_contains(__f, {deciding}) THEN {deciding}"
+            f" WHEN len(__f) > list_count(__f) THEN NULL ELSE {undecided} END"
         )
-        return _all(values, body, f"list_transform([{found}], lambda __f: {judged})[1]", k.BOOLEAN)
+        return _all(values, body, f"list_transform([{answers}], lambda __f: {verdict})[1]", k.BOOLEAN)
 
     return build
 
@@ -117,26 +117,26 @@ def _aggregate(values: list[Value]) -> Value:
     if k.is_nested(start.type) and k.contains(start.type, lambda kind: kind == k.NULL):
         raise Mismatch("the start of aggregate has an unknown type", hint="Cast it: cast(array() as array<int>).")
     sql = _folded(array, merge.names[0], (start.type, start.sql), step)
-    made = _all(values, bodies[0], sql, start.type)
+    folded = _all(values, bodies[0], sql, start.type)
     if len(values) > 3:  # noqa: PLR2004
         finish = _closure(values[3], "aggregate", 1)
         name = finish.names[0]
         last = finish.body([Value("", name, start.type)])
         null = f"CASE WHEN {array.sql} IS NULL THEN NULL ELSE {last.sql} END"
         sql = f"list_transform([{sql}], lambda {name}: {null})[1]"
-        return Value("", sql, last.type, made.columns | last.columns, made.raises or last.raises)
-    return made
+        return Value("", sql, last.type, folded.columns | last.columns, folded.raises or last.raises)
+    return folded
 
 
 def _zip_with(values: list[Value]) -> Value:
-    one, other = values[:2]
+    left, right = values[:2]
     function = _closure(values[2], "zip_with", 2)
-    place = function.names[0]
-    given = [Value("", f"{array.sql}[{place}]", array.type.value_type) for array in (one, other)]
+    index = function.names[0]
+    given = [Value("", f"{array.sql}[{index}]", array.type.value_type) for array in (left, right)]
     body = function.body(given)
-    places = f"range(1, greatest(len({one.sql}), len({other.sql})) + 1)"
-    made = f"list_transform({places}, lambda {place}: {body.sql})"
-    sql = f"(CASE WHEN {one.sql} IS NOT NULL AND {other.sql} IS NOT NULL THEN {made} END)"
+    indexes = f"range(1, greatest(len({left.sql}), len({right.sql})) + 1)"
+    zipped = f"list_transform({indexes}, lambda {index}: {body.sql})"
+    sql = f"(CASE WHEN {left.sql} IS NOT NULL AND {right.sql} IS NOT NULL THEN {zipped} END)"
     return _all(values, body, sql, pa.list_(body.type))
 
 
@@ -158,8 +158,8 @@ def _transform_values(values: list[Value]) -> Value:
     function = _closure(values[1], "transform_values", 2)
     name, given = _entry(function, values[0].type)
     body = function.body(given)
-    made = f"struct_pack(key := {name}.key, value := {body.sql})"
-    sql = f"map_from_entries(list_transform(map_entries({values[0].sql}), lambda {name}: {made}))"
+    entry = f"struct_pack(key := {name}.key, value := {body.sql})"
+    sql = f"map_from_entries(list_transform(map_entries({values[0].sql}), lambda {name}: {entry}))"
     return _all(values, body, sql, pa.map_(values[0].type.key_type, body.type))
 
 
@@ -167,27 +167,27 @@ def _transform_keys(values: list[Value]) -> Value:
     function = _closure(values[1], "transform_keys", 2)
     name, given = _entry(function, values[0].type)
     body = function.body(given)
-    made = f"struct_pack(key := {body.sql}, value := {name}.value)"
-    sql = checked(f"list_transform(map_entries({values[0].sql}), lambda {name}: {made})")
+    entry = f"struct_pack(key := {body.sql}, value := {name}.value)"
+    sql = checked(f"list_transform(map_entries({values[0].sql}), lambda {name}: {entry})")
     result = _all(values, body, sql, pa.map_(body.type, values[0].type.item_type))
     return result.to(sql, result.type, raises=True)
 
 
 def _map_zip_with(values: list[Value]) -> Value:
-    one, other = values[:2]
+    left, right = values[:2]
     function = _closure(values[2], "map_zip_with", 3)
-    keys = meet([Value("", "NULL", one.type.key_type), Value("", "NULL", other.type.key_type)], what="map_zip_with")
-    if keys[0].type != one.type.key_type or keys[0].type != other.type.key_type:
+    keys = unify([Value("", "NULL", left.type.key_type), Value("", "NULL", right.type.key_type)], what="map_zip_with")
+    if keys[0].type != left.type.key_type or keys[0].type != right.type.key_type:
         raise Mismatch("the keys of both maps must have the same type", hint="Cast one of the maps.")
     name = function.names[0]
-    given = [Value("", name, one.type.key_type)]
-    given += [Value("", f"map_extract_value({m.sql}, {name})", m.type.item_type) for m in (one, other)]
+    given = [Value("", name, left.type.key_type)]
+    given += [Value("", f"map_extract_value({m.sql}, {name})", m.type.item_type) for m in (left, right)]
     body = function.body(given)
-    more = f"list_filter(map_keys({other.sql}), lambda __k: NOT map_contains({one.sql}, __k))"
-    made = f"struct_pack(key := {name}, value := {body.sql})"
-    entries = f"list_transform(list_concat(map_keys({one.sql}), {more}), lambda {name}: {made})"
-    sql = f"(CASE WHEN {one.sql} IS NOT NULL AND {other.sql} IS NOT NULL THEN map_from_entries({entries}) END)"
-    return _all(values, body, sql, pa.map_(one.type.key_type, body.type))
+    more = f"list_filter(map_keys({right.sql}), lambda __k: NOT map_contains({left.sql}, __k))"
+    entry = f"struct_pack(key := {name}, value := {body.sql})"
+    entries = f"list_transform(list_concat(map_keys({left.sql}), {more}), lambda {name}: {entry})"
+    sql = f"(CASE WHEN {left.sql} IS NOT NULL AND {right.sql} IS NOT NULL THEN map_from_entries({entries}) END)"
+    return _all(values, body, sql, pa.map_(left.type.key_type, body.type))
 
 
 ENTRIES: tuple[Function, ...] = (

@@ -8,19 +8,19 @@ from headrace.expressions.values import Value
 
 
 def _and(values: list[Value]) -> Value:
-    one, other = values
-    sql = f"({one.sql} AND {other.sql})"
-    if other.raises:  # DuckDB computes both sides for all rows of a batch
-        sql = f"(CASE WHEN NOT {one.sql} THEN false ELSE ({one.sql} AND {other.sql}) END)"
-    return Value("", sql, k.BOOLEAN, raises=one.raises or other.raises)
+    left, right = values
+    sql = f"({left.sql} AND {right.sql})"
+    if right.raises:  # DuckDB computes both sides for all rows of a batch
+        sql = f"(CASE WHEN NOT {left.sql} THEN false ELSE ({left.sql} AND {right.sql}) END)"
+    return Value("", sql, k.BOOLEAN, raises=left.raises or right.raises)
 
 
 def _or(values: list[Value]) -> Value:
-    one, other = values
-    sql = f"({one.sql} OR {other.sql})"
-    if other.raises:
-        sql = f"(CASE WHEN {one.sql} THEN true ELSE ({one.sql} OR {other.sql}) END)"
-    return Value("", sql, k.BOOLEAN, raises=one.raises or other.raises)
+    left, right = values
+    sql = f"({left.sql} OR {right.sql})"
+    if right.raises:
+        sql = f"(CASE WHEN {left.sql} THEN true ELSE ({left.sql} OR {right.sql}) END)"
+    return Value("", sql, k.BOOLEAN, raises=left.raises or right.raises)
 
 
 ENTRIES: tuple[Function, ...] = (

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headrace.expressions import kinds as k
 from headrace.expressions.casts import cast, raising
-from headrace.expressions.coercion import comparable, meet
+from headrace.expressions.coercion import comparable, unify
 from headrace.expressions.functions import Function, built
 from headrace.expressions.mismatch import Mismatch
 from headrace.expressions.values import Value
@@ -20,11 +20,11 @@ _TWICE = raising("DUPLICATED_MAP_KEY", "a key stands twice in a map")
 def checked(entries: str) -> str:
     """Return SQL for a map of the entries, which are structs of `key` and `value`; wrong keys raise."""
     keys = "list_transform(__e, lambda __k: __k.key)"
-    made = (
+    checked_map = (
         f"CASE WHEN __e IS NULL THEN NULL WHEN list_count({keys}) < len(__e) THEN {_NO_NULL}"
         f" WHEN len(list_distinct({keys})) < len(__e) THEN {_TWICE} ELSE map_from_entries(__e) END"
     )
-    return f"list_transform([{entries}], lambda __e: {made})[1]"
+    return f"list_transform([{entries}], lambda __e: {checked_map})[1]"
 
 
 def entries_of(value: Value) -> str:
@@ -37,28 +37,31 @@ def _raises(values: list[Value]) -> bool:
 
 
 def _concat(values: list[Value]) -> Value:
-    met = meet(values, what="map_concat")
-    if not met or not k.is_map(met[0].type):
+    maps = unify(values, what="map_concat")
+    if not maps or not k.is_map(maps[0].type):
         raise Mismatch("map_concat takes maps")
     # as in Spark, all are computed before one is found to be null
-    known = f"NOT list_contains([{', '.join(f'{value.sql} IS NULL' for value in met)}], true)"
-    joined = f"list_concat({', '.join(map(entries_of, met))})" if len(met) > 1 else entries_of(met[0])
-    return Value("", f"(CASE WHEN {known} THEN {checked(joined)} END)", met[0].type, raises=True)
+    none_null = f"NOT list_contains([{', '.join(f'{value.sql} IS NULL' for value in maps)}], true)"
+    joined = f"list_concat({', '.join(map(entries_of, maps))})" if len(maps) > 1 else entries_of(maps[0])
+    return Value("", f"(CASE WHEN {none_null} THEN {checked(joined)} END)", maps[0].type, raises=True)
 
 
 def _contains(values: list[Value]) -> Value:
-    made, key = values
-    met = meet([key, Value("", "NULL", made.type.key_type)], strings=False, what="map_contains_key")[0]
-    if met.type != made.type.key_type:
-        raise Mismatch(f"the map's keys are {k.shown(made.type.key_type)}, not {k.shown(key.type)}")
-    sql = f"(CASE WHEN {made.sql} IS NOT NULL AND {met.sql} IS NOT NULL THEN map_contains({made.sql}, {met.sql}) END)"
+    container, key = values
+    wanted = unify([key, Value("", "NULL", container.type.key_type)], strings=False, what="map_contains_key")[0]
+    if wanted.type != container.type.key_type:
+        raise Mismatch(f"the map's keys are {k.shown(container.type.key_type)}, not {k.shown(key.type)}")
+    contains = f"map_contains({container.sql}, {wanted.sql})"
+    sql = f"(CASE WHEN {container.sql} IS NOT NULL AND {wanted.sql} IS NOT NULL THEN {contains} END)"
     return Value("", sql, k.BOOLEAN, raises=_raises(values))
 
 
 def _entries(values: list[Value]) -> Value:
     kind = values[0].type
-    made = pa.list_(pa.struct([pa.field("key", kind.key_type), pa.field("value", kind.item_type)]))
-    return Value("", f"CAST({entries_of(values[0])} AS {k.sql_type(made)})", made, raises=values[0].raises)
+    entries_type = pa.list_(pa.struct([pa.field("key", kind.key_type), pa.field("value", kind.item_type)]))
+    return Value(
+        "", f"CAST({entries_of(values[0])} AS {k.sql_type(entries_type)})", entries_type, raises=values[0].raises
+    )
 
 
 def _from_arrays(values: list[Value]) -> Value:

@@ -50,11 +50,11 @@ def _made_timestamp(kind: object, *, lenient: bool) -> Callable[[list[Value]], V
         )  # fmt: skip
         last = f"date_part('day', last_day(make_date({year}, {month}, 1)))"
         midnight = f"epoch_us(CAST(make_date({year}, {month}, {day}) AS TIMESTAMP))"
-        made = f"make_timestamp({midnight} + ({hour} * 60 + {minute}) * 60000000 + {micros})"
+        timestamp = f"make_timestamp({midnight} + ({hour} * 60 + {minute}) * 60000000 + {micros})"
         known = " AND ".join(f"{value.sql} IS NOT NULL" for value in values)
         sql = (
             f"(CASE WHEN NOT ({known}) THEN NULL WHEN NOT ({good}) THEN {fail}"
-            f" WHEN {day} NOT BETWEEN 1 AND {last} THEN {fail} ELSE {made} END)"
+            f" WHEN {day} NOT BETWEEN 1 AND {last} THEN {fail} ELSE {timestamp} END)"
         )
         value = Value("", sql, kind, raises=not lenient or any(v.raises for v in values))
         return zones.instant(value, values[6]) if len(values) > 6 else value  # noqa: PLR2004
@@ -69,9 +69,9 @@ def _read(kind: object, *, lenient: bool) -> Callable[[list[Value]], Value]:
         if len(values) > 1 and values[0].type == k.STRING:
             if not isinstance(values[1].constant, str):
                 raise Mismatch("the format must be a constant text")
-            made = parsed(values[0], values[1].constant, lenient=lenient)
-            made = cast(made, k.DATE) if kind == k.DATE else made
-            return Value("", made.sql, kind, raises=made.raises)
+            timestamp = parsed(values[0], values[1].constant, lenient=lenient)
+            timestamp = cast(timestamp, k.DATE) if kind == k.DATE else timestamp
+            return Value("", timestamp.sql, kind, raises=timestamp.raises)
         if lenient and k.is_number(values[0].type):
             raise Mismatch("a number is not taken here", hint="Use timestamp_seconds(x), or date_from_unix_date(x).")
         return cast(values[0], kind, lenient=lenient)

@@ -152,24 +152,24 @@ def _keep_end(text: str, groups: int) -> str:
 
 def _replacement(text: str, groups: int) -> str:
     """Return Java's replacement text, with its `$1`, in RE2's words."""
-    made, at = "", 0
+    rewritten, at = "", 0
     while at < len(text):
         here = text[at]
         if here == "\\" and at + 1 < len(text):
             at += 1
-            made += "\\\\" if text[at] == "\\" else text[at]
+            rewritten += "\\\\" if text[at] == "\\" else text[at]
         elif here == "$":
             found = re.match(r"\$(\d)(?!\d)", text[at:])
             if not found or int(found[1]) > groups:
                 raise Mismatch(f"the replacement {text!r} refers to a group that the pattern does not have")
-            made += f"\\{found[1]}"
+            rewritten += f"\\{found[1]}"
             at += 1
         elif here == "\\":
             raise Mismatch(f"the replacement {text!r} ends in a \\")
         else:
-            made += here
+            rewritten += here
         at += 1
-    return made
+    return rewritten
 
 
 def _split(values: list[Value]) -> Value:

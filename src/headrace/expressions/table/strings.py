@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.expressions import kinds as k
 from headrace.expressions import letters
-from headrace.expressions.coercion import implicit, meet
+from headrace.expressions.coercion import implicit, unify
 from headrace.expressions.functions import Function, built, entry, expand
 from headrace.expressions.mismatch import Mismatch
 from headrace.expressions.values import Value
@@ -23,28 +23,33 @@ def _concat(values: list[Value]) -> Value:
     if all(k.is_array(value.type) or value.type == k.NULL for value in values) and any(
         k.is_array(v.type) for v in values
     ):
-        met = meet(values, what="concat")
+        operands = unify(values, what="concat")
         # list_concat takes a null for an empty list, || does not
-        missing = " OR ".join(f"{value.sql} IS NULL" for value in met)
-        joined = f"list_concat({', '.join(value.sql for value in met)})" if len(met) > 1 else met[0].sql
+        missing = " OR ".join(f"{value.sql} IS NULL" for value in operands)
+        joined = f"list_concat({', '.join(value.sql for value in operands)})" if len(operands) > 1 else operands[0].sql
         return Value(
-            "", f"(CASE WHEN NOT ({missing}) THEN {joined} END)", met[0].type, raises=any(v.raises for v in met)
+            "",
+            f"(CASE WHEN NOT ({missing}) THEN {joined} END)",
+            operands[0].type,
+            raises=any(v.raises for v in operands),
         )
     if all(value.type == k.BINARY for value in values):
-        met, kind = values, k.BINARY
+        operands, kind = values, k.BINARY
     else:
-        met, kind = [_text(value) for value in values], k.STRING
-    return Value("", f"({' || '.join(value.sql for value in met)})", kind, raises=any(value.raises for value in met))
+        operands, kind = [_text(value) for value in values], k.STRING
+    return Value(
+        "", f"({' || '.join(value.sql for value in operands)})", kind, raises=any(value.raises for value in operands)
+    )
 
 
 def _text(value: Value) -> Value:
-    made = implicit(value, k.STRING)
-    if made is None:
+    text = implicit(value, k.STRING)
+    if text is None:
         raise Mismatch(f"concat cannot take {k.shown(value.type)}")
-    return made
+    return text
 
 
-def _chars(template: str, gives: pa.DataType = k.STRING) -> Callable[[list[Value]], Value]:
+def _chars(template: str, returns: pa.DataType = k.STRING) -> Callable[[list[Value]], Value]:
     """Return the rule of a function that Spark has for binary too, and we for text only."""
 
     def build(values: list[Value]) -> Value:
@@ -53,8 +58,8 @@ def _chars(template: str, gives: pa.DataType = k.STRING) -> Callable[[list[Value
         text = implicit(values[0], k.STRING)
         if text is None:
             raise Mismatch(f"text is wanted, not {k.shown(values[0].type)}")
-        made = [text, *values[1:]]
-        return Value("", expand(template, made, gives), gives, raises=any(value.raises for value in made))
+        arguments = [text, *values[1:]]
+        return Value("", expand(template, arguments, returns), returns, raises=any(value.raises for value in arguments))
 
     return build
 

@@ -55,10 +55,10 @@ def moment(value: Value, what: str) -> Value:
         Mismatch: it is something else.
 
     """
-    made = implicit(value, k.TIMESTAMP)
-    if made is None:
+    timestamp = implicit(value, k.TIMESTAMP)
+    if timestamp is None:
         raise Mismatch(f"{what} wants a timestamp, not {k.shown(value.type)}")
-    return made
+    return timestamp
 
 
 def _whole_months(start: str, end: str) -> str:
@@ -106,8 +106,8 @@ def _to(kind_name: str) -> Callable[[list[Value]], Value]:
         kind = k.parse_type(kind_name)
         if len(values) == 1 or values[0].type != k.STRING:
             return cast(values[0], kind)
-        made = parsed(values[0], _format(values[1]))
-        return cast(made, kind)
+        parsed_value = parsed(values[0], _format(values[1]))
+        return cast(parsed_value, kind)
 
     return build
 

@@ -71,8 +71,8 @@ def _to_utc(values: list[Value]) -> Value:
 
 def _converted(values: list[Value]) -> Value:
     *source, target, at = values
-    made = wall_clock(instant(at, source[0]) if source else at, target)
-    return Value("", made.sql, k.TIMESTAMP_NTZ, raises=True)
+    local = wall_clock(instant(at, source[0]) if source else at, target)
+    return Value("", local.sql, k.TIMESTAMP_NTZ, raises=True)
 
 
 _NOTE = (

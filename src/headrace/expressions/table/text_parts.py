@@ -24,23 +24,23 @@ _MOST_DIGITS = 15  # of a number whose digits a double holds
 
 
 def _elt(values: list[Value]) -> Value:
-    index, rest = values[0], values[1:]
-    if all(value.type == k.BINARY for value in rest):
-        kind, made = k.BINARY, rest
+    index, given = values[0], values[1:]
+    if all(value.type == k.BINARY for value in given):
+        kind, choices = k.BINARY, given
     else:
-        kind, made = k.STRING, [_text(value, "elt") for value in rest]
+        kind, choices = k.STRING, [_text(value, "elt") for value in given]
     fail = raising("INVALID_ARRAY_INDEX", "the index is out of bounds: ", f"CAST({index.sql} AS VARCHAR)")
-    branches = " ".join(f"WHEN {i} THEN {value.sql}" for i, value in enumerate(made, 1))
+    branches = " ".join(f"WHEN {i} THEN {value.sql}" for i, value in enumerate(choices, 1))
     null = f"CAST(NULL AS {k.sql_type(kind)})"
     sql = f"(CASE WHEN {index.sql} IS NULL THEN {null} ELSE CASE {index.sql} {branches} ELSE {fail} END END)"
     return Value("", sql, kind, raises=True)
 
 
 def _text(value: Value, what: str) -> Value:
-    made = implicit(value, k.STRING)
-    if made is None:
+    text = implicit(value, k.STRING)
+    if text is None:
         raise Mismatch(f"{what} cannot take {k.shown(value.type)}")
-    return made
+    return text
 
 
 def _substring_index(values: list[Value]) -> Value:
@@ -99,13 +99,13 @@ _LEVENSHTEIN = (
 
 
 def _bounded(values: Sequence[Value], _: pa.DataType) -> str:
-    one, other = values[0].sql, values[1].sql
-    distance = _LEVENSHTEIN.replace("$1", one).replace("$2", other)
+    left, right = values[0].sql, values[1].sql
+    distance = _LEVENSHTEIN.replace("$1", left).replace("$2", right)
     if len(values) == 2:  # noqa: PLR2004
         return distance
     most = values[2].sql
     return (
-        f"(CASE WHEN {one} IS NULL OR {other} IS NULL OR {most} IS NULL THEN NULL"
+        f"(CASE WHEN {left} IS NULL OR {right} IS NULL OR {most} IS NULL THEN NULL"
         f" WHEN {distance} <= {most} THEN {distance} ELSE -1 END)"
     )
 
@@ -147,23 +147,23 @@ def _format_string(values: list[Value]) -> Value:
     pattern = values[0].constant
     if not isinstance(pattern, str):
         raise Mismatch("the format must be a constant text")
-    made, at, taken = [], 0, 0
-    for found in _DIRECTIVE.finditer(pattern):
-        made.append(_verbatim(pattern[at : found.start()], pattern))
-        at = found.end()
-        number, flags, width, letter = found.groups()
+    parts, at, arguments_used = [], 0, 0
+    for directive in _DIRECTIVE.finditer(pattern):
+        parts.append(_verbatim(pattern[at : directive.start()], pattern))
+        at = directive.end()
+        number, flags, width, letter = directive.groups()
         if letter in "%n":
             if flags or width or number:
-                raise _no_directive(found[0])
-            made.append(literal("%" if letter == "%" else "\n"))
+                raise _no_directive(directive[0])
+            parts.append(literal("%" if letter == "%" else "\n"))
             continue
-        taken += not number
-        place = int(number) if number else taken
-        if not 1 <= place < len(values):
-            raise Mismatch(f"{found[0]} of the format has no argument")
-        made.append(_directive(found[0], flags, width, letter, values[place]))
-    made.append(_verbatim(pattern[at:], pattern))
-    sql = " || ".join(part for part in made if part != "''") or "''"
+        arguments_used += not number
+        index = int(number) if number else arguments_used
+        if not 1 <= index < len(values):
+            raise Mismatch(f"{directive[0]} of the format has no argument")
+        parts.append(_directive(directive[0], flags, width, letter, values[index]))
+    parts.append(_verbatim(pattern[at:], pattern))
+    sql = " || ".join(part for part in parts if part != "''") or "''"
     return Value("", f"({sql})", k.STRING, raises=any(value.raises for value in values))
 
 

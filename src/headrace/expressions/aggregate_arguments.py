@@ -15,7 +15,7 @@ _FRACTIONS = {"percentile": 2, "percentile_cont": 1, "percentile_disc": 1}
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class AggregateArguments:
     """What such a call asks for: the values, the fractions (several: `many`), and whether places count from the top."""
 
     values: list[exp.Expression]
@@ -29,7 +29,7 @@ def call_of(node: exp.Expression) -> exp.Expression:
     return node.this if isinstance(node, exp.WithinGroup) else node
 
 
-def places(node: exp.Expression) -> Places:
+def arguments_of(node: exp.Expression) -> AggregateArguments:
     """Return what a call of an aggregate asks for, as all aggregates take it: its values alone are arguments.
 
     Raises:
@@ -43,15 +43,15 @@ def places(node: exp.Expression) -> Places:
     if name in ("percentile_cont", "percentile_disc"):
         raise Mismatch(f"{name} wants the order of its values", hint=f"{name}(0.5) within group (order by price)")
     if name == "median":
-        return Places(trees, at=(0.5,))
+        return AggregateArguments(trees, at=(0.5,))
     if name == "mode":
-        return Places(trees[:1] if len(trees) > 1 and isinstance(trees[1], exp.Boolean) else trees)
+        return AggregateArguments(trees[:1] if len(trees) > 1 and isinstance(trees[1], exp.Boolean) else trees)
     if name in _FRACTIONS:
         return _with_fractions(name, trees)
-    return Places(trees)
+    return AggregateArguments(trees)
 
 
-def _ordered(name: str, trees: list[exp.Expression], order: exp.Expression) -> Places:
+def _ordered(name: str, trees: list[exp.Expression], order: exp.Expression) -> AggregateArguments:
     if name not in _ORDERED:
         raise Mismatch(f"{name} does not take within group", condition=InvalidExpression)
     terms = order.expressions if isinstance(order, exp.Order) else []
@@ -61,20 +61,20 @@ def _ordered(name: str, trees: list[exp.Expression], order: exp.Expression) -> P
     if name == "mode":
         if trees:
             raise Mismatch("mode() within group takes no arguments", condition=InvalidExpression)
-        return Places(value, descending=descending)
-    asked = _with_fractions(name, trees)
-    return Places(value, at=asked.at, many=asked.many, descending=descending)
+        return AggregateArguments(value, descending=descending)
+    fractions = _with_fractions(name, trees)
+    return AggregateArguments(value, at=fractions.at, many=fractions.many, descending=descending)
 
 
-def _with_fractions(name: str, trees: list[exp.Expression]) -> Places:
+def _with_fractions(name: str, trees: list[exp.Expression]) -> AggregateArguments:
     count = _FRACTIONS[name]
     if len(trees) != count:
         hint = "Rows that count several times are several rows." if len(trees) > count else ""
         raise Mismatch(f"{name} takes {count}, not {len(trees)} arguments", hint=hint)
     fractions = trees[-1]
     many = isinstance(fractions, exp.Anonymous) and fractions.name.lower() == "array"
-    at = tuple(_fraction(each, name) for each in (fractions.expressions if many else [fractions]))
-    return Places(trees[:-1], at=at, many=many)
+    at = tuple(_fraction(tree, name) for tree in (fractions.expressions if many else [fractions]))
+    return AggregateArguments(trees[:-1], at=at, many=many)
 
 
 def _fraction(tree: exp.Expression, name: str) -> float:
