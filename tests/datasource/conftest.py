@@ -8,8 +8,8 @@ from headrace.log import Log
 
 @pytest.fixture
 def log(tmp_path):
-    with Log(tmp_path / "log", fsync=False) as made:
-        yield made
+    with Log(tmp_path / "log", fsync=False) as log:
+        yield log
 
 
 @pytest.fixture
@@ -36,9 +36,9 @@ def run(spark, log, tmp_path):
     """Run a streaming query until it has read what there is: source topic to sink topic, over one checkpoint."""
 
     def once(topic, to, checkpoint="checkpoint", change=lambda frame: frame, mode="append", **options):
-        told = {"path": str(log.path), "subscribe": topic, "startingOffsets": "earliest"} | options
-        told = {name: value for name, value in told.items() if value is not None}
-        frame = change(spark.readStream.format("headrace").options(**told).load())
+        options = {"path": str(log.path), "subscribe": topic, "startingOffsets": "earliest"} | options
+        options = {name: value for name, value in options.items() if value is not None}
+        frame = change(spark.readStream.format("headrace").options(**options).load())
         writer = frame.writeStream.outputMode(mode).format("headrace").option("path", str(log.path)).option("topic", to)
         query = writer.option("checkpointLocation", str(tmp_path / checkpoint)).trigger(availableNow=True).start()
         query.awaitTermination()

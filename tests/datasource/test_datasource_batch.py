@@ -50,10 +50,13 @@ def test_columns_are_chosen_by_name_or_by_a_schema(read, spark, log):
     assert read(subscribe="searches", columns="user, _offset").columns == ["user", "_offset"]
     given = spark.read.format("headrace").option("path", str(log.path)).option("subscribe", "searches")
     assert given.schema("user string").load().where("user = 'u1'").count() == 3
-    for schema, said in (("usr string", 'Did you mean "user"?'), ("id string", 'the column "id" is of type bigint')):
+    for schema, expected in (
+        ("usr string", 'Did you mean "user"?'),
+        ("id string", 'the column "id" is of type bigint'),
+    ):
         with pytest.raises(Exception, match="PYTHON_DATA_SOURCE_ERROR") as error:
             given.schema(schema).load().collect()
-        assert said in str(error.value)
+        assert expected in str(error.value)
 
 
 @pytest.mark.usefixtures("searches")
@@ -62,13 +65,13 @@ def test_an_error_of_ours_arrives_with_its_hint(read):
         read(subscribe="serches")
     assert "[UNKNOWN_TOPIC] the log" in str(error.value)
     assert 'Hint: Did you mean "searches"?' in str(error.value)
-    for options, said in (
+    for options, expected in (
         ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger is for streams"),
         ({"endingOffsets": '{"searches": {"0": 1, "1": 0}}', "startingOffsets": "latest"}, "before it begins at 5"),
     ):
         with pytest.raises(Exception, match="PYTHON_DATA_SOURCE_ERROR") as error:
             read(subscribe="searches", **options).collect()
-        assert said in str(error.value)
+        assert expected in str(error.value)
 
 
 def test_topics_of_one_pattern_are_united_by_column(read, log):
@@ -119,7 +122,7 @@ def test_a_frame_is_appended_and_what_does_not_fit_is_refused_before_any_task_ru
     assert all_ids(to) == list(range(10))
     assert list((log.path / "spark" / "copy").iterdir()) == []
     frame = read(subscribe="searches")
-    for changed, options, said in (
+    for changed, options, expected in (
         (frame, {"mode": "overwrite"}, "a topic only grows"),
         (frame, {"topic": "cpy"}, 'Did you mean "copy"?'),
         (frame.withColumnRenamed("user", "usr"), {}, 'there is no column "usr"'),
@@ -129,7 +132,7 @@ def test_a_frame_is_appended_and_what_does_not_fit_is_refused_before_any_task_ru
     ):
         with pytest.raises(Exception, match=r"\[[A-Z_]+\]") as error:
             write(changed, **options)
-        assert said in str(error.value)
+        assert expected in str(error.value)
     assert sum(to.end_offsets().values()) == 10
     assert searches.end_offsets() == {0: 5, 1: 5}
     assert spark.range(1).count() == 1

@@ -8,7 +8,7 @@ from pyspark.sql import datasource as spark
 
 from headrace.base.schema import TIMESTAMP
 from headrace.connect.embedded import OffsetRange
-from headrace.engine.spark.datasource import filters, pieces
+from headrace.engine.spark.datasource import filters, read_tasks
 
 ROWS = pa.record_batch(
     {
@@ -57,26 +57,26 @@ LEFT_TO_SPARK = [
 
 @pytest.mark.parametrize(("given", "rows"), PASSES, ids=[str(each[0]) for each in PASSES])
 def test_rows_that_pass_are_kept(given, rows):
-    wanted = filters.tests([given], ROWS.schema)
-    assert len(wanted) == 1
-    assert filters.kept(ROWS, wanted).column("row").to_pylist() == rows
+    tests = filters.column_tests([given], ROWS.schema)
+    assert len(tests) == 1
+    assert filters.passing(ROWS, tests).column("row").to_pylist() == rows
 
 
 @pytest.mark.parametrize("given", LEFT_TO_SPARK, ids=str)
 def test_what_arrow_might_see_otherwise_is_left_to_spark(given):
-    assert filters.tests([given], ROWS.schema) == ()
+    assert filters.column_tests([given], ROWS.schema) == ()
 
 
 def test_a_batch_that_passes_whole_is_not_copied():
-    wanted = filters.tests([spark.GreaterThan(N, 0), spark.IsNotNull(N)], ROWS.schema)
-    whole = ROWS.slice(0, 2)
-    assert filters.kept(whole, wanted) is whole
-    assert filters.kept(whole, ()) is whole
+    tests = filters.column_tests([spark.GreaterThan(N, 0), spark.IsNotNull(N)], ROWS.schema)
+    batch = ROWS.slice(0, 2)
+    assert filters.passing(batch, tests) is batch
+    assert filters.passing(batch, ()) is batch
 
 
 def test_bounds_narrow_each_other():
     def span(*given):
-        return filters.span(filters.tests(given, ROWS.schema), "n")
+        return filters.span(filters.column_tests(given, ROWS.schema), "n")
 
     assert span(spark.GreaterThan(N, 1), spark.LessThanOrEqual(N, 7), spark.IsNotNull(N)) == (1, 7)
     assert span(spark.In(N, (3, 5))) == (3, 5)
@@ -87,18 +87,18 @@ def test_bounds_narrow_each_other():
 def test_the_index_prunes_partitions_offsets_and_times(searches):
     schema = pa.schema([*searches.schema, ("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64())])
 
-    def left(*given):
-        wanted = filters.tests(given, schema)
-        piece = OffsetRange(source="searches", topic="searches", partition=1, first=0, last=5)
-        return [(each.first, each.last) for each in pieces.pruned(searches, piece, wanted)]
+    def ranges(*given):
+        tests = filters.column_tests(given, schema)
+        range_ = OffsetRange(source="searches", topic="searches", partition=1, first=0, last=5)
+        return [(each.first, each.last) for each in read_tasks.pruned(searches, range_, tests)]
 
     minute = [datetime(1970, 1, 1, 0, n, tzinfo=UTC) for n in range(10)]
-    assert left() == [(0, 5)]
-    assert left(spark.EqualTo(("_partition",), 0)) == []
-    assert left(spark.StringStartsWith(("_topic",), "click")) == []
-    assert left(spark.GreaterThan(("_offset",), 2), spark.LessThan(("_offset",), 4)) == [(2, 5)]
-    assert left(spark.EqualTo(("_offset",), 9)) == []
-    assert left(spark.GreaterThanOrEqual(AT, minute[5])) == [(2, 5)]
-    assert left(spark.In(AT, (minute[1], minute[3]))) == [(0, 2)]
-    assert left(spark.LessThan(AT, minute[1])) == [(0, 1)]
-    assert left(spark.GreaterThan(AT, minute[9]), spark.LessThan(AT, minute[1])) == []
+    assert ranges() == [(0, 5)]
+    assert ranges(spark.EqualTo(("_partition",), 0)) == []
+    assert ranges(spark.StringStartsWith(("_topic",), "click")) == []
+    assert ranges(spark.GreaterThan(("_offset",), 2), spark.LessThan(("_offset",), 4)) == [(2, 5)]
+    assert ranges(spark.EqualTo(("_offset",), 9)) == []
+    assert ranges(spark.GreaterThanOrEqual(AT, minute[5])) == [(2, 5)]
+    assert ranges(spark.In(AT, (minute[1], minute[3]))) == [(0, 2)]
+    assert ranges(spark.LessThan(AT, minute[1])) == [(0, 1)]
+    assert ranges(spark.GreaterThan(AT, minute[9]), spark.LessThan(AT, minute[1])) == []

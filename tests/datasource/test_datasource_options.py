@@ -9,7 +9,7 @@ from headrace.engine.spark.datasource.options import EARLIEST, LATEST, read_opti
 MISUSE = [
     ({"subcribe": "a"}, 'reading a topic has no option "subcribe"', 'Did you mean "subscribe"?'),
     ({"kafka.bootstrap.servers": "x"}, 'has no option "kafka.bootstrap.servers"', 'belong to format("kafka")'),
-    ({"path": ""}, "the log's folder is not named", '.option("path"'),
+    ({"path": ""}, "the log's folder is not given", '.option("path"'),
     ({"path": "missing"}, 'there is no log at "missing"', "Give the folder of an hr.Log"),
     ({"subscribe": None}, "exactly one of subscribe, subscribePattern, assign", "not none"),
     ({"assign": '{"a": [0]}'}, "exactly one of", "not subscribe and assign"),
@@ -42,15 +42,15 @@ MISUSE = [
 ]
 NO_WRITES = [
     ({"topik": "a"}, 'writing a topic has no option "topik"', 'Did you mean "topic"?'),
-    ({"topic": " "}, "no topic to write to is named", '.option("topic", "searches")'),
+    ({"topic": " "}, "no topic to write to is given", '.option("topic", "searches")'),
     ({"topic": "a", "producer": "p"}, "producer and sequence belong together", "both or neither"),
     ({"topic": "a", "producer": "p", "sequence": "x"}, 'sequence cannot be "x"', "whole number from 0 on"),
 ]
 
 
 def given(folder, options):
-    made = {"path": str(folder), "subscribe": "a"} | options
-    return {name: value for name, value in made.items() if value is not None}
+    parsed = {"path": str(folder), "subscribe": "a"} | options
+    return {name: value for name, value in parsed.items() if value is not None}
 
 
 @pytest.mark.parametrize(("options", "what", "hint"), MISUSE)
@@ -71,22 +71,22 @@ def test_what_cannot_be_written_is_said(tmp_path, options, what, hint):
 
 
 def test_options_of_spark_itself_pass_and_names_have_no_case(tmp_path):
-    made = write_options({"path": str(tmp_path), "TOPIC": "a", "queryname": "q", "checkpointlocation": "x"})
-    assert made.topic == "a"
+    parsed = write_options({"path": str(tmp_path), "TOPIC": "a", "queryname": "q", "checkpointlocation": "x"})
+    assert parsed.topic == "a"
     assert read_options({"path": f"file:{tmp_path}", "SUBSCRIBE": "b, a,b"}).names == ("b", "a")
 
 
 def spans(log, **options):
-    made = read_options({"path": str(log.path), "subscribe": "searches"} | options)
-    topics = subscription.subscribed(log, made)
-    return subscription.starts(topics, made, default=EARLIEST), subscription.ends(topics, made)
+    parsed = read_options({"path": str(log.path), "subscribe": "searches"} | options)
+    topics = subscription.subscribed(log, parsed)
+    return subscription.starts(topics, parsed, default=EARLIEST), subscription.ends(topics, parsed)
 
 
 @pytest.mark.usefixtures("searches")
 def test_offsets_are_taken_as_kafka_takes_them(log):
-    whole = {"searches": {0: 0, 1: 0}}, {"searches": {0: 5, 1: 5}}
-    assert spans(log) == whole
-    assert spans(log, startingOffsets="LATEST")[0] == whole[1]
+    everything = {"searches": {0: 0, 1: 0}}, {"searches": {0: 5, 1: 5}}
+    assert spans(log) == everything
+    assert spans(log, startingOffsets="LATEST")[0] == everything[1]
     assert spans(log, startingOffsets='{"searches": {"0": -2, "1": 3}}')[0] == {"searches": {0: 0, 1: 3}}
     assert spans(log, endingOffsets='{"searches": {"0": -1, "1": 3}}')[1] == {"searches": {0: 5, 1: 3}}
     assert spans(log, startingTimestamp="300000", endingTimestamp="420000") == (
@@ -104,28 +104,32 @@ def test_which_topics_is_said_by_names_a_pattern_or_partitions(log):
     log.create_topic("clicks", "id bigint")
 
     def topics(**options):
-        made = read_options({"path": str(log.path)} | options)
-        found = subscription.subscribed(log, made)
-        return {topic.name: list(subscription.numbers(topic, made)) for topic in found}
+        parsed = read_options({"path": str(log.path)} | options)
+        found = subscription.subscribed(log, parsed)
+        return {topic.name: list(subscription.partitions_read(topic, parsed)) for topic in found}
 
     assert topics(subscribe="searches") == {"searches": [0, 1]}
     assert topics(subscribePattern=".*s") == {"clicks": [0], "searches": [0, 1]}
     assert topics(assign='{"searches": [1]}') == {"searches": [1]}
-    for options, kind, said in (
+    for options, kind, expected in (
         ({"subscribe": "serches"}, UnknownTopic, 'Did you mean "searches"?'),
         ({"subscribePattern": "search"}, InvalidOption, "The topics of .* are: clicks, searches"),
         ({"assign": '{"searches": [2]}'}, InvalidTopic, "Its partitions are 0 to 1"),
     ):
-        with pytest.raises(kind, match=said):
+        with pytest.raises(kind, match=expected):
             topics(**options)
 
 
 @pytest.mark.usefixtures("searches")
 @pytest.mark.parametrize(
-    ("options", "kind", "said"),
+    ("options", "kind", "expected"),
     [
-        ({"startingOffsets": '{"searches": {"0": 1}}'}, InvalidOption, 'says nothing of topic "searches", partition 1'),
-        ({"endingOffsets": '{"other": {"0": 1}}'}, InvalidOption, "endingOffsets says nothing"),
+        (
+            {"startingOffsets": '{"searches": {"0": 1}}'},
+            InvalidOption,
+            'has no offset for topic "searches", partition 1',
+        ),
+        ({"endingOffsets": '{"other": {"0": 1}}'}, InvalidOption, "endingOffsets has no offset"),
         (
             {"startingOffsets": '{"searches": {"0": 1, "1": 1}, "clicks": {"0": 1}}'},
             InvalidOption,
@@ -134,18 +138,18 @@ def test_which_topics_is_said_by_names_a_pattern_or_partitions(log):
         ({"startingOffsets": '{"searches": {"0": 6, "1": 0}}'}, DataLoss, "to be read at offset 6, which it does not"),
     ],
 )
-def test_offsets_that_cannot_be_are_named(log, options, kind, said):
+def test_offsets_that_cannot_be_are_named(log, options, kind, expected):
     with pytest.raises(kind) as error:
         spans(log, **options)
-    assert said in str(error.value)
+    assert expected in str(error.value)
     assert isinstance(error.value, HeadraceError)
     assert error.value.hint
 
 
 @pytest.mark.usefixtures("searches")
 def test_lost_offsets_are_passed_over_where_that_is_asked_for(log):
-    said = '{"searches": {"0": 99, "1": 1}}'
-    assert spans(log, startingOffsets=said, failOnDataLoss="false")[0] == {"searches": {0: 5, 1: 1}}
+    expected = '{"searches": {"0": 99, "1": 1}}'
+    assert spans(log, startingOffsets=expected, failOnDataLoss="false")[0] == {"searches": {0: 5, 1: 1}}
 
 
 def test_the_words_for_first_and_last_are_kafkas():

@@ -6,8 +6,8 @@ from searching import SCHEMA, all_ids, ids, search
 
 from headrace.base.errors import InvalidRows
 from headrace.engine.spark.datasource import staging
-from headrace.engine.spark.datasource.staging import Write
-from headrace.log import Topic
+from headrace.engine.spark.datasource.staging import StagedWrite
+from headrace.log.open_topic import OpenTopic
 from headrace.log.rows import rows_to_table
 
 
@@ -19,7 +19,7 @@ def topic(log):
 @pytest.fixture
 def write(log):
     def numbered(commit, name="query"):
-        return Write(log.path / "spark" / name, name, commit, sync=False)
+        return StagedWrite(log.path / "spark" / name, name, commit, sync=False)
 
     return numbered
 
@@ -51,20 +51,20 @@ def test_a_commit_that_is_repeated_appends_nothing(topic, write):
 
 def test_a_crash_between_partitions_is_mended_with_the_rows_of_the_first_commit(topic, write, monkeypatch):
     """The second attempt computed other rows: what counts is what was committed."""
-    whole, first = Topic._writer, []
+    writer, first = OpenTopic.writer, []
 
     def dies_at_the_second(self, number):
         if first and first[0] != number:
             raise Crash
         first.append(number)
-        return whole(self, number)
+        return writer(self, number)
 
     rows = [search(n) for n in range(20)]
-    left = [staged(write(7), topic, rows)]
+    staged_file = [staged(write(7), topic, rows)]
     with monkeypatch.context() as patch:
-        patch.setattr(Topic, "_writer", dies_at_the_second)
+        patch.setattr(OpenTopic, "writer", dies_at_the_second)
         with pytest.raises(Crash):
-            write(7).append(topic, left)
+            write(7).append(topic, staged_file)
     assert [bool(each) for each in ids(topic)].count(True) == 1
     write(7).append(topic, [staged(write(7), topic, [search(n + 100) for n in range(50)])])
     assert all_ids(topic) == list(range(20))
@@ -72,9 +72,9 @@ def test_a_crash_between_partitions_is_mended_with_the_rows_of_the_first_commit(
 
 
 def test_a_crash_before_the_commit_leaves_nothing_to_see(topic, write):
-    left = staged(write(0), topic, [search(1)])
+    staged_file = staged(write(0), topic, [search(1)])
     assert ids(topic) == [[], []]
-    write(0).abandon([left])
+    write(0).abandon([staged_file])
     write(0).append(topic, [staged(write(0), topic, [search(2)])])
     assert all_ids(topic) == [2]
 
@@ -92,11 +92,11 @@ def test_a_large_commit_is_appended_in_parts_that_are_repeated_alike(topic, writ
         appended(*arguments, **named)
 
     rows = [search(n) for n in range(30)]
-    left = [staged(write(1), topic, rows)]
+    staged_file = [staged(write(1), topic, rows)]
     with monkeypatch.context() as patch:
         patch.setattr(staging, "_append", dies_later)
         with pytest.raises(Crash):
-            write(1).append(topic, left)
+            write(1).append(topic, staged_file)
     assert 0 < len(all_ids(topic)) < 30
     write(1).append(topic, [])
     assert all_ids(topic) == list(range(30))
@@ -124,11 +124,11 @@ def test_a_task_without_rows_leaves_no_file(topic, write):
 def test_staged_rows_hold_no_private_value(log, write):
     topic = log.create_topic("mail", "id bigint, email string", private={"email": "id"})
     rows = rows_to_table([{"id": n, "email": f"{n}@secret.example"} for n in range(3)], topic.schema)
-    left = write(0).stage(iter(rows.to_batches()), topic.schema, 0, seal=topic.seal)
+    staged_file = write(0).stage(iter(rows.to_batches()), topic.schema, 0, seal=topic.seal)
     files = [path for path in log.path.rglob("*") if path.is_file()]
     assert any(b"sealed:v1:" in path.read_bytes() for path in files)
     assert not any(b"secret.example" in path.read_bytes() for path in files)
-    write(0).append(topic, [left])
+    write(0).append(topic, [staged_file])
     assert topic.read(0, 0, 9)["email"].to_pylist() == [f"{n}@secret.example" for n in range(3)]
     topic.forget(1)
     assert topic.read(0, 0, 9)["email"].to_pylist() == ["0@secret.example", None, "2@secret.example"]

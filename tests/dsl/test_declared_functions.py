@@ -51,7 +51,7 @@ def rows_of(app):
     return app.stream("orders", ROWS, event_time="at")
 
 
-def said(error):
+def message(error):
     return str(error.value)
 
 
@@ -60,8 +60,8 @@ def said(error):
 
 def test_a_function_has_the_type_that_was_declared():
     app = app_with("parts", pc.utf8_split_whitespace, "array<string>", takes="string")
-    made = rows_of(app).select(p="parts(k)", first="parts(k)[0]", q="PARTS(v)")
-    assert [str(kind) for kind in made.schema.types] == ["list<item: string>", "string", "list<item: string>"]
+    result = rows_of(app).select(p="parts(k)", first="parts(k)[0]", q="PARTS(v)")
+    assert [str(kind) for kind in result.schema.types] == ["list<item: string>", "string", "list<item: string>"]
 
 
 @pytest.mark.parametrize("fn", [pc.negate, partial(pc.add, 1), operator.neg, lambda x, _=None: x, print])
@@ -70,9 +70,9 @@ def test_anything_that_can_be_called_with_arrays_will_do(fn):
 
 
 def test_arguments_are_cast_to_what_a_function_takes():
-    made = rows_of(app_with(fn=pc.add, returns="double", takes="double, decimal(12, 2)"))
-    assert made.select(x="mine(v, '1.5')").columns == ["x"]
-    assert made.select(x="mine(null, d)").columns == ["x"]
+    result = rows_of(app_with(fn=pc.add, returns="double", takes="double, decimal(12, 2)"))
+    assert result.select(x="mine(v, '1.5')").columns == ["x"]
+    assert result.select(x="mine(null, d)").columns == ["x"]
 
 
 TAKEN = {
@@ -90,9 +90,9 @@ TAKEN = {
 def test_a_name_hides_nothing(name, why, hint):
     with pytest.raises(InvalidFunction) as error:
         app_with(name)
-    assert said(error).startswith(f'[INVALID_FUNCTION] "{name}" cannot be the name of a function of yours')
-    assert why in said(error)
-    assert hint in said(error)
+    assert message(error).startswith(f'[INVALID_FUNCTION] "{name}" cannot be the name of a function of yours')
+    assert why in message(error)
+    assert hint in message(error)
 
 
 def test_a_name_is_declared_once():
@@ -139,8 +139,8 @@ WRONG = {
 def test_what_cannot_be_a_function_is_refused(given, what, more):
     with pytest.raises(HeadraceError) as error:
         app_with(**given)
-    assert what in said(error)
-    assert more in said(error)
+    assert what in message(error)
+    assert more in message(error)
 
 
 # ---- what is called ----
@@ -165,8 +165,8 @@ def test_a_call_that_cannot_be_is_refused_where_it_stands(text, options, what):
     rows = rows_of(app_with(**options))
     with pytest.raises(HeadraceError) as error:
         rows.select(x=text)
-    assert 'step "orders_select"' in said(error)
-    assert what in said(error)
+    assert 'step "orders_select"' in message(error)
+    assert what in message(error)
 
 
 GROUPED = {
@@ -184,7 +184,7 @@ def test_an_aggregate_that_cannot_be_is_refused(text, what):
     rows = rows_of(app_with(fn=_Total, returns="bigint"))
     with pytest.raises(HeadraceError) as error:
         rows.group_by("k").agg(x=text)
-    assert what in said(error)
+    assert what in message(error)
 
 
 def test_rows_that_are_withdrawn_need_remove():
@@ -192,8 +192,8 @@ def test_rows_that_are_withdrawn_need_remove():
     table = rows_of(app).group_by("k").agg(n="count(*)", v="sum(v)")
     with pytest.raises(HeadraceError) as error:
         table.group_by("n").agg(x="mine(v)")
-    assert "mine cannot take rows away, and rows of its input are withdrawn" in said(error)
-    assert "Give mine a method remove(left, right)" in said(error)
+    assert "mine cannot take rows away, and rows of its input are withdrawn" in message(error)
+    assert "Give mine a method remove(left, right)" in message(error)
     final = rows_of(app).group_by("k").window(hr.tumbling("1 s", grace="0 s"), emit="final").agg(v="sum(v)")
     assert final.group_by("k").agg(x="mine(v)").named("whole").columns == ["k", "x"]
     app.function("balance", _Balance(), returns="bigint")
@@ -211,9 +211,9 @@ def test_what_is_not_the_same_each_time_stays_where_nothing_is_withdrawn():
         lambda: table.group_by("v").agg(n="count(draw(v))"),
         lambda: rows.group_by("k").agg(x="draw(max(v))"),
     ]
-    for ask in asked:
+    for verb in asked:
         with pytest.raises(HeadraceError, match="draw is not deterministic, and rows of this step are withdrawn"):
-            ask()
+            verb()
     with pytest.raises(HeadraceError, match="each branch asks the conditions again"):
         rows.branch(some="draw(v) > 0")
     final = rows.group_by("k").window(hr.tumbling("1 s", grace="0 s"), emit="final")

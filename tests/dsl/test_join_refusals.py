@@ -123,12 +123,12 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("ask", "what", "then"), REFUSED.values(), ids=list(REFUSED))
-def test_what_a_join_cannot_be_is_refused_where_it_is_said(ask, what, then):
+@pytest.mark.parametrize(("verb", "what", "hint"), REFUSED.values(), ids=list(REFUSED))
+def test_what_a_join_cannot_be_is_refused_where_it_is_said(verb, what, hint):
     with pytest.raises(HeadraceError) as error:
-        ask(Sides())
+        verb(Sides())
     assert what in str(error.value)
-    assert then in str(error.value)
+    assert hint in str(error.value)
 
 
 def test_columns_of_one_name_get_a_suffix_and_a_shared_key_the_wider_type():

@@ -26,7 +26,7 @@ def counted(rows, *keys):
 def test_every_verb_makes_a_new_handle_and_leaves_the_old_one():
     rows = orders()
     before = (rows.name, rows.columns, repr(rows))
-    made = [
+    result = [
         rows.where("price > 1"),
         rows.select("user"),
         rows.with_columns(x="price + 1"),
@@ -40,7 +40,7 @@ def test_every_verb_makes_a_new_handle_and_leaves_the_old_one():
         *rows.branch(cheap="price < 1").values(),
     ]
     assert (rows.name, rows.columns, repr(rows)) == before
-    assert len({id(each.node) for each in [rows, *made]}) == len(made) + 1
+    assert len({id(each.node) for each in [rows, *result]}) == len(result) + 1
 
 
 def test_a_node_cannot_be_changed():
@@ -88,13 +88,13 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize("ask", LINES.values(), ids=list(LINES))
-def test_a_verb_is_judged_at_the_line_that_says_it(ask):
+@pytest.mark.parametrize("verb", LINES.values(), ids=list(LINES))
+def test_a_verb_is_judged_at_the_line_that_says_it(verb):
     """Nothing waits for the start: the trace ends in the line of the program."""
     with pytest.raises(HeadraceError) as error:
-        ask(orders())
+        verb(orders())
     ours = [entry for entry in error.traceback if str(entry.path) == __file__]
-    assert ours[-1].lineno + 1 == ask.__code__.co_firstlineno
+    assert ours[-1].lineno + 1 == verb.__code__.co_firstlineno
     assert error.value.what
 
 
@@ -103,16 +103,16 @@ def test_a_refused_sink_is_not_kept():
     rows = orders(app=app)
     rows.to_view("v")
     counted(rows, "user").to_view("a")
-    for ask in (lambda: rows.to_view("v"), lambda: counted(rows.where("price > 1"), "user").to_view("b")):
+    for verb in (lambda: rows.to_view("v"), lambda: counted(rows.where("price > 1"), "user").to_view("b")):
         with pytest.raises(HeadraceError):
-            ask()
+            verb()
     assert [sink.name for sink in app.plan().sinks] == ["view:v", "view:a"]
 
 
 def test_columns_are_those_before_the_step():
     rows = orders()
-    made = rows.with_columns(price="price * 2", twice="price + price")
-    assert made.columns == ["user", "price", "tags", "at", "twice"]
+    result = rows.with_columns(price="price * 2", twice="price + price")
+    assert result.columns == ["user", "price", "tags", "at", "twice"]
     with pytest.raises(UnknownColumn):
         rows.with_columns(a="price", b="a")
     assert rows.rename(user="price", price="user").columns == ["price", "user", "tags", "at"]
@@ -126,8 +126,8 @@ def test_any_column_name_works_as_a_keyword():
     assert rows.with_columns(**names).columns[-6:] == list(names)
     assert rows.rename(self="user").columns[0] == "self"
     assert rows.branch(self="price > 1")["self"].columns == rows.columns
-    made = rows.group_by(name="user", emit="price").agg(window="count(*)", on="max(price)", self="min(at)")
-    assert made.columns == ["name", "emit", "window", "on", "self"]
+    result = rows.group_by(name="user", emit="price").agg(window="count(*)", on="max(price)", self="min(at)")
+    assert result.columns == ["name", "emit", "window", "on", "self"]
 
 
 # ---- names ----

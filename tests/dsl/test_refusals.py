@@ -10,7 +10,7 @@ from headrace.base.errors import HeadraceError
 SHOP = "user string, price double, qty int, tags array<string>, prices map<string,int>, at timestamp"
 
 
-def said(error):
+def message(error):
     """Return an error's lines: `[CONDITION] what`, then detail and hint."""
     return str(error.value if hasattr(error, "value") else error)
 
@@ -42,14 +42,14 @@ UNKNOWN = {
 }
 
 
-@pytest.mark.parametrize(("ask", "column", "near"), UNKNOWN.values(), ids=list(UNKNOWN))
-def test_an_unknown_column_is_named_with_the_nearest(ask, column, near):
+@pytest.mark.parametrize(("verb", "column", "nearest"), UNKNOWN.values(), ids=list(UNKNOWN))
+def test_an_unknown_column_is_named_with_the_nearest(verb, column, nearest):
     with pytest.raises(HeadraceError) as error:
-        ask(shop())
-    assert f'has no column "{column}"' in said(error)
-    assert said(error).startswith("[UNKNOWN_COLUMN] step ")
-    assert "Its columns are: user, price, qty, tags, prices, at." in said(error)
-    assert f'Did you mean "{near}"?' in said(error)
+        verb(shop())
+    assert f'has no column "{column}"' in message(error)
+    assert message(error).startswith("[UNKNOWN_COLUMN] step ")
+    assert "Its columns are: user, price, qty, tags, prices, at." in message(error)
+    assert f'Did you mean "{nearest}"?' in message(error)
 
 
 WINDOW = hr.tumbling("1 s", grace="0 s")
@@ -239,9 +239,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("ask", "what", "then"), REFUSED.values(), ids=list(REFUSED))
-def test_what_cannot_be_is_refused_where_it_is_said(ask, what, then):
+@pytest.mark.parametrize(("verb", "what", "hint"), REFUSED.values(), ids=list(REFUSED))
+def test_what_cannot_be_is_refused_where_it_is_said(verb, what, hint):
     with pytest.raises(HeadraceError) as error:
-        ask(shop())
-    assert what in said(error)
-    assert then in said(error)
+        verb(shop())
+    assert what in message(error)
+    assert hint in message(error)

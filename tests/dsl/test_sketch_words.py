@@ -40,7 +40,7 @@ def test_where_rows_are_withdrawn_the_exact_function_is_named(text, exact):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("approx_count_distinct()", "takes a value first"),
         ("approx_count_distinct(*)", "neither distinct nor *"),
@@ -64,18 +64,18 @@ def test_where_rows_are_withdrawn_the_exact_function_is_named(text, exact):
         ("approx_count_distinct(nobody)", 'no column "nobody"'),
     ],
 )
-def test_what_no_sketch_can_be_made_of_is_refused_where_it_stands(text, said):
+def test_what_no_sketch_can_be_made_of_is_refused_where_it_stands(text, message):
     with pytest.raises(PlanError) as refused:
         rows_of().group_by("k").agg(n=text)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_results_have_the_types_that_spark_gives_them():
-    made = rows_of().group_by("k").agg(
+    result = rows_of().group_by("k").agg(
         n="approx_count_distinct(tags[0])", p="approx_percentile(ms, 0.5)", q="approx_percentile(ms, array(0.5))",
         t="approx_top_k(ms)", half="approx_count_distinct(user) / 2",
     )  # fmt: skip
-    assert [str(field.type) for field in made.node.schema][1:] == [
+    assert [str(field.type) for field in result.node.schema][1:] == [
         "int64", "int32", "list<item: int32>", "list<item: struct<item: int32, count: int64>>", "double",
     ]  # fmt: skip
 

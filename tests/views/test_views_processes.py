@@ -78,7 +78,7 @@ def test_a_reader_sees_sums_that_match_while_another_process_writes_and_is_kille
     reader, seen = SqliteViews(accounts.path), set()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
-        last_said = int(writer.stdout.readline())
+        last_printed = int(writer.stdout.readline())
         while len(seen) < 30:
             with reader.snapshot() as now:
                 first, last = now.read("first"), now.read("last")
@@ -86,7 +86,7 @@ def test_a_reader_sees_sums_that_match_while_another_process_writes_and_is_kille
                 assert sum(first["balance"].to_pylist()) == 100 * MANY
                 seen.add(now.applied())
         writer.kill()
-        said = writer.stdout.read().split()
-        last_said = int(said[-1]) if said else last_said
-    assert last_said <= reader.applied() <= last_said + 1
+        printed = writer.stdout.read().split()
+        last_printed = int(printed[-1]) if printed else last_printed
+    assert last_printed <= reader.applied() <= last_printed + 1
     assert sum(reader.read("first")["balance"].to_pylist()) == 100 * MANY

@@ -64,9 +64,9 @@ def bits(value):
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else struct.pack(">d", value)
     if isinstance(value, dict):
-        return {name: bits(held) for name, held in value.items()}
+        return {name: bits(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [bits(held) for held in value]
+        return [bits(part) for part in value]
     return value
 
 

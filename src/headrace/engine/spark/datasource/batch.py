@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceReader
 
 from headrace.base.errors import InvalidOption
 from headrace.connect.embedded import OffsetRange
-from headrace.engine.spark.datasource import columns, filters, pieces, subscription
+from headrace.engine.spark.datasource import columns, filters, read_tasks, subscription
 from headrace.engine.spark.datasource.options import EARLIEST
 from headrace.log import Log
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter, InputPartition
     from pyspark.sql.types import StructType
 
-    from headrace.engine.spark.datasource.filters import Test
+    from headrace.engine.spark.datasource.filters import ColumnTest
     from headrace.engine.spark.datasource.options import ReadOptions
 
 
 class PushFilters:
-    """Takes filters where Spark offers them, and says to be Spark's own empty method where it does not.
+    """Takes filters where Spark offers them, and looks like Spark's own empty method where it does not.
 
     Spark refuses a reader that has a `pushFilters` of its own while `spark.sql.python.filterPushdown.enabled` is
     off, as it is by default: it looks at the method's `__func__`.
@@ -37,7 +37,7 @@ class PushFilters:
 
     def __call__(self, given: list[Filter]) -> list[Filter]:
         """Keep the filters that can be tested in the reader; Spark tests all of them again."""
-        self.reader.tests = filters.tests(given, self.reader.schema)
+        self.reader.tests = filters.column_tests(given, self.reader.schema)
         return given
 
 
@@ -48,12 +48,12 @@ class BatchReader(DataSourceReader):
         if options.most is not None:
             raise InvalidOption(
                 "maxOffsetsPerTrigger is for streams: a batch has no triggers",
-                hint="Say endingOffsets, or leave it out.",
+                hint="Give endingOffsets, or leave it out.",
             )
         self.options = options
         with Log(options.path) as log:
             self.schema = columns.arrow_schema(subscription.subscribed(log, options), schema)
-        self.tests: tuple[Test, ...] = ()
+        self.tests: tuple[ColumnTest, ...] = ()
         self.pushFilters: Any = PushFilters(self)
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -62,21 +62,21 @@ class BatchReader(DataSourceReader):
             topics = subscription.subscribed(log, self.options)
             first = subscription.starts(topics, self.options, default=EARLIEST)
             last = subscription.ends(topics, self.options)
-            slices = []
+            ranges = []
             for topic in topics:
                 for number, start in first[topic.name].items():
-                    piece = _slice(topic.name, number, start, last[topic.name][number])
-                    slices += pieces.pruned(topic, piece, self.tests)
-        return pieces.cut(slices, least=self.options.tasks) or [pieces.Piece([])]
+                    range_ = _range(topic.name, number, start, last[topic.name][number])
+                    ranges += read_tasks.pruned(topic, range_, self.tests)
+        return read_tasks.plan_tasks(ranges, least=self.options.tasks) or [read_tasks.ReadTask([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""
-        assert isinstance(partition, pieces.Piece)  # noqa: S101 -- what `partitions` made
-        what = pieces.What(self.options.path, self.schema, self.tests, self.options.fail_on_data_loss)
-        return pieces.batches(what, partition.slices)
+        assert isinstance(partition, read_tasks.ReadTask)  # noqa: S101 -- `partitions` returned it
+        plan = read_tasks.ReadPlan(self.options.path, self.schema, self.tests, self.options.fail_on_data_loss)
+        return read_tasks.batches(plan, partition.ranges)
 
 
-def _slice(topic: str, number: int, start: int, end: int) -> OffsetRange:
+def _range(topic: str, number: int, start: int, end: int) -> OffsetRange:
     if end < start:
         raise InvalidOption(
             f'topic "{topic}", partition {number}: reading ends at offset {end}, before it begins at {start}',

@@ -1,4 +1,4 @@
-"""The columns of a subscription: those of its topics, united by name, and what the log knows of each record."""
+"""The columns of a subscription: those of its topics, united by name, and the metadata of each record."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ METADATA = {
 _FORMAT = 'format("headrace")'
 
 
-def offered(topics: Sequence[Topic]) -> pa.Schema:
+def all_columns(topics: Sequence[Topic]) -> pa.Schema:
     """Return all columns that a subscription has, metadata last; every one may be null, since tombstones are records.
 
     Raises:
@@ -40,11 +40,11 @@ def offered(topics: Sequence[Topic]) -> pa.Schema:
     owner: dict[str, str] = {}
     for topic in topics:
         for field in topic.schema:
-            kept = found.setdefault(field.name, pa.field(field.name, field.type))
-            if kept.type != field.type:
+            first = found.setdefault(field.name, pa.field(field.name, field.type))
+            if first.type != field.type:
                 raise TopicDiffers(
                     f'the topics "{owner[field.name]}" and "{topic.name}" cannot be read as one: the column '
-                    f'"{field.name}" is {type_name(kept.type)} in the first and {type_name(field.type)} in the second',
+                    f'"{field.name}" is {type_name(first.type)} in the first and {type_name(field.type)} in the second',
                     hint="Read them one by one, cast the column, and unite the frames: one.unionByName(other).",
                 )
             owner.setdefault(field.name, topic.name)
@@ -52,17 +52,17 @@ def offered(topics: Sequence[Topic]) -> pa.Schema:
     return pa.schema([*found.values(), *metadata])
 
 
-def chosen(topics: Sequence[Topic], options: ReadOptions) -> pa.Schema:
+def selected_columns(topics: Sequence[Topic], options: ReadOptions) -> pa.Schema:
     """Return the columns that are read unless the user gives a schema.
 
     Raises:
         UnknownColumn: the option `columns` names one that no topic has.
 
     """
-    known = offered(topics)
+    columns = all_columns(topics)
     if options.columns:
-        return pa.schema([_known(name, known) for name in options.columns])
-    return known if options.metadata else pa.schema([field for field in known if field.name not in METADATA])
+        return pa.schema([_field(name, columns) for name in options.columns])
+    return columns if options.metadata else pa.schema([field for field in columns if field.name not in METADATA])
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -78,9 +78,9 @@ def arrow_schema(topics: Sequence[Topic], schema: StructType) -> pa.Schema:
         WrongColumnType: it has another type there.
 
     """
-    known, asked = offered(topics), to_arrow_schema(schema, timezone="UTC")
-    for field in asked:
-        has = _known(field.name, known)
+    columns, wanted = all_columns(topics), to_arrow_schema(schema, timezone="UTC")
+    for field in wanted:
+        has = _field(field.name, columns)
         if has.type != field.type:
             raise WrongColumnType(
                 field.name,
@@ -89,10 +89,10 @@ def arrow_schema(topics: Sequence[Topic], schema: StructType) -> pa.Schema:
                 needs=type_name(has.type),
                 role=f"read as {type_name(field.type)}: cast it in the query",
             )
-    return asked
+    return wanted
 
 
-def _known(name: str, known: pa.Schema) -> pa.Field:
-    if name not in known.names:
-        raise UnknownColumn(name, step=_FORMAT, columns=known.names)
-    return known.field(name)
+def _field(name: str, schema: pa.Schema) -> pa.Field:
+    if name not in schema.names:
+        raise UnknownColumn(name, step=_FORMAT, columns=schema.names)
+    return schema.field(name)

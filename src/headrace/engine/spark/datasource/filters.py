@@ -34,7 +34,7 @@ _FROM, _UNTIL = (spark.GreaterThan, spark.GreaterThanOrEqual), (spark.LessThan, 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 
 
-class Test(NamedTuple):
+class ColumnTest(NamedTuple):
     """A filter on one column, with its literal as a scalar of that column's type, or an array of them."""
 
     column: str
@@ -44,8 +44,8 @@ class Test(NamedTuple):
 
     def passes(self, values: pa.Array) -> pa.Array:
         """Return for each value whether it may pass; null is no."""
-        made = self._plain(values)
-        return pc.invert(made) if self.negated else made
+        passed = self._plain(values)
+        return pc.invert(passed) if self.negated else passed
 
     def _plain(self, values: pa.Array) -> pa.Array:
         if self.kind is spark.IsNull:
@@ -59,12 +59,12 @@ class Test(NamedTuple):
         return _COMPARE[self.kind](values, self.value)
 
 
-def tests(filters: Sequence[spark.Filter], schema: pa.Schema) -> tuple[Test, ...]:
-    """Return those filters that can be tested here exactly as Spark does; the others are left to Spark alone."""
+def column_tests(filters: Sequence[spark.Filter], schema: pa.Schema) -> tuple[ColumnTest, ...]:
+    """Return those filters that can be tested here exactly as Spark does; the others are Spark's."""
     return tuple(test for each in filters if (test := _test(each, schema)) is not None)
 
 
-def _test(given: spark.Filter, schema: pa.Schema) -> Test | None:
+def _test(given: spark.Filter, schema: pa.Schema) -> ColumnTest | None:
     negated = isinstance(given, spark.Not)
     plain: Any = given.child if negated else given
     if len(plain.attribute) != 1 or plain.attribute[0] not in schema.names:
@@ -72,15 +72,15 @@ def _test(given: spark.Filter, schema: pa.Schema) -> Test | None:
     name, kind = plain.attribute[0], type(plain)
     of_type = schema.field(name).type
     if kind in (spark.IsNull, spark.IsNotNull):
-        return Test(name, kind, None, negated)
+        return ColumnTest(name, kind, None, negated)
     if kind in _TEXT:
-        return Test(name, kind, plain.value, negated) if pa.types.is_string(of_type) else None
+        return ColumnTest(name, kind, plain.value, negated) if pa.types.is_string(of_type) else None
     if not _compares_alike(of_type) or (kind not in _COMPARE and kind is not spark.In):
         return None
     try:
         if kind is spark.In:
-            return Test(name, kind, pa.array([_literal(v, of_type) for v in plain.value], of_type), negated)
-        return Test(name, kind, pa.scalar(_literal(plain.value, of_type), of_type), negated)
+            return ColumnTest(name, kind, pa.array([_literal(v, of_type) for v in plain.value], of_type), negated)
+        return ColumnTest(name, kind, pa.scalar(_literal(plain.value, of_type), of_type), negated)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         return None
 
@@ -93,16 +93,16 @@ def _compares_alike(kind: pa.DataType) -> bool:
 
 def _literal(value: object, kind: pa.DataType) -> object:
     if value is None or isinstance(value, bool):
-        raise TypeError("a comparison with null or a truth value is left to Spark")
+        raise TypeError("a comparison with null or a truth value is Spark's")
     if isinstance(value, datetime) and (value.tzinfo is not None) != (kind == TIMESTAMP):
-        raise TypeError("an instant and a reading of a clock are compared by Spark alone")
+        raise TypeError("only Spark compares an instant with a local time")
     return value
 
 
-def kept(batch: pa.RecordBatch, wanted: Sequence[Test]) -> pa.RecordBatch:
+def passing(batch: pa.RecordBatch, tests: Sequence[ColumnTest]) -> pa.RecordBatch:
     """Return the rows that may pass all tests; the batch itself where that is all of them."""
     mask = None
-    for test in wanted:
+    for test in tests:
         passed = test.passes(batch.column(test.column))
         mask = passed if mask is None else pc.and_(mask, passed)
     if mask is None or (not mask.null_count and pc.all(mask).as_py()):
@@ -110,16 +110,16 @@ def kept(batch: pa.RecordBatch, wanted: Sequence[Test]) -> pa.RecordBatch:
     return batch.filter(mask)
 
 
-def may_hold(wanted: Sequence[Test], column: str, value: object, kind: pa.DataType) -> bool:
+def may_hold(tests: Sequence[ColumnTest], column: str, value: object, kind: pa.DataType) -> bool:
     """Tell whether records that all have one value in a column may pass."""
-    of_all = pa.array([value], kind)
-    return all(test.passes(of_all)[0].as_py() for test in wanted if test.column == column)
+    one_value = pa.array([value], kind)
+    return all(test.passes(one_value)[0].as_py() for test in tests if test.column == column)
 
 
-def span(wanted: Sequence[Test], column: str) -> tuple[int, int]:
+def span(tests: Sequence[ColumnTest], column: str) -> tuple[int, int]:
     """Return the least and the greatest value of an integer or time column that may pass, both inside."""
     least, greatest = _LEAST, _GREATEST
-    for test in wanted:
+    for test in tests:
         if test.column != column or test.negated or test.kind in (spark.IsNull, spark.IsNotNull):
             continue
         values = _numbers(test.value)
@@ -133,5 +133,5 @@ def span(wanted: Sequence[Test], column: str) -> tuple[int, int]:
 
 
 def _numbers(value: Any) -> list[int]:
-    made = value if isinstance(value, pa.Array) else pa.array([value.as_py()], value.type)
-    return [number for number in made.cast(pa.int64()).to_pylist() if number is not None]
+    values = value if isinstance(value, pa.Array) else pa.array([value.as_py()], value.type)
+    return [number for number in values.cast(pa.int64()).to_pylist() if number is not None]

@@ -1,4 +1,4 @@
-"""What a user may say to the format, in Kafka's words: read once, checked, and refused with the nearest word."""
+"""The options of the format, in Kafka's words: parsed once, checked, and refused with the nearest name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Offsets: TypeAlias = "Mapping[str, Mapping[int, int]]"
 
 
 @dataclass(frozen=True)
-class Bound:
+class OffsetBound:
     """Where reading begins or ends: everywhere at EARLIEST or LATEST, at given offsets, or at an event time in ms."""
 
     everywhere: int | None = None
@@ -38,14 +38,14 @@ class Bound:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """What is read; `start` and `end` are None where nothing was said, since batch and stream begin differently."""
+    """What is read; `start` and `end` are None where the user gave none: batch and stream have different defaults."""
 
     path: Path
     names: tuple[str, ...] = ()
     pattern: str | None = None
     assigned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    start: Bound | None = None
-    end: Bound | None = None
+    start: OffsetBound | None = None
+    end: OffsetBound | None = None
     unmatched: str = "error"
     most: int | None = None
     tasks: int = 1
@@ -65,83 +65,85 @@ class WriteOptions:
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """Return what the options of a reader mean.
+    """Parse the options of a reader.
 
     Raises:
         InvalidOption: an option is unknown, malformed, missing, or excludes another one.
 
     """
-    told = _told(given, _READ, "reading")
-    chosen = [name for name in _CHOICES if name in told]
+    options = _exact_names(given, _READ, "reading")
+    chosen = [name for name in _CHOICES if name in options]
     if len(chosen) != 1:
         raise InvalidOption(
             f"exactly one of {', '.join(_CHOICES)} says which topics are read, not {' and '.join(chosen) or 'none'}",
             hint='For example .option("subscribe", "searches,clicks").',
         )
     for clock, offsets in (("startingTimestamp", "startingOffsets"), ("endingTimestamp", "endingOffsets")):
-        if clock in told and offsets in told:
+        if clock in options and offsets in options:
             raise InvalidOption(f"{clock} and {offsets} exclude each other", hint="Give one of them.")
-    unmatched = told.get("startingOffsetsByTimestampStrategy", "error")
+    unmatched = options.get("startingOffsetsByTimestampStrategy", "error")
     if unmatched not in ("error", "latest"):
         raise _wrong("startingOffsetsByTimestampStrategy", unmatched, 'Say "error" or "latest".')
     return ReadOptions(
-        path=_path(told),
-        names=_list(told, "subscribe"),
-        pattern=_pattern(told),
-        assigned=_assigned(told),
-        start=_bound(told, "startingOffsets", "startingTimestamp", lowest=EARLIEST),
-        end=_bound(told, "endingOffsets", "endingTimestamp", lowest=LATEST),
+        path=_path(options),
+        names=_list(options, "subscribe"),
+        pattern=_pattern(options),
+        assigned=_assigned(options),
+        start=_bound(options, "startingOffsets", "startingTimestamp", lowest=EARLIEST),
+        end=_bound(options, "endingOffsets", "endingTimestamp", lowest=LATEST),
         unmatched=unmatched,
-        most=_number(told, "maxOffsetsPerTrigger") if "maxOffsetsPerTrigger" in told else None,
-        tasks=_number(told, "minPartitions") if "minPartitions" in told else 1,
-        fail_on_data_loss=_flag(told, "failOnDataLoss", default=True),
-        metadata=_flag(told, "includeMetadata", default=False),
-        columns=_list(told, "columns"),
+        most=_number(options, "maxOffsetsPerTrigger") if "maxOffsetsPerTrigger" in options else None,
+        tasks=_number(options, "minPartitions") if "minPartitions" in options else 1,
+        fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
+        metadata=_flag(options, "includeMetadata", default=False),
+        columns=_list(options, "columns"),
     )
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
-    """Return what the options of a writer mean.
+    """Parse the options of a writer.
 
     Raises:
         InvalidOption: an option is unknown, malformed or missing.
 
     """
-    told = _told(given, _WRITE, "writing", but=_OF_SPARK)
-    if not told.get("topic", "").strip():
-        raise InvalidOption("no topic to write to is named", hint='Say .option("topic", "searches").')
-    if ("producer" in told) != ("sequence" in told):
+    options = _exact_names(given, _WRITE, "writing", but=_OF_SPARK)
+    if not options.get("topic", "").strip():
+        raise InvalidOption("no topic to write to is given", hint='Say .option("topic", "searches").')
+    if ("producer" in options) != ("sequence" in options):
         raise InvalidOption("producer and sequence belong together", hint="Give both or neither.")
     return WriteOptions(
-        path=_path(told),
-        topic=told["topic"].strip(),
-        producer=told.get("producer"),
-        sequence=_number(told, "sequence", least=0) if "sequence" in told else None,
+        path=_path(options),
+        topic=options["topic"].strip(),
+        producer=options.get("producer"),
+        sequence=_number(options, "sequence", least=0) if "sequence" in options else None,
     )
 
 
-def _told(given: Mapping[str, str], known: Iterable[str], doing: str, *, but: Iterable[str] = ()) -> dict[str, str]:
-    """Return the options under the names that they are written with here."""
-    spelled = {name.lower(): name for name in (*known, *but)}
-    told = {}
+def _exact_names(
+    given: Mapping[str, str], names: Iterable[str], doing: str, *, but: Iterable[str] = ()
+) -> dict[str, str]:
+    """Return the options under their exact names: Spark hands them over in any case."""
+    spelled = {name.lower(): name for name in (*names, *but)}
+    options = {}
     for name, value in given.items():
         if name.lower() not in spelled:
-            hint = did_you_mean(name, known)
+            hint = did_you_mean(name, names)
             if name.lower().startswith("kafka."):
                 hint = 'Options of brokers belong to format("kafka"); this format reads a folder: .option("path", …).'
             raise InvalidOption(
                 f'{doing} a topic has no option "{name}"',
-                detail=f"The options are: {', '.join(known)}.",
+                detail=f"The options are: {', '.join(names)}.",
                 hint=hint,
             )
-        told[spelled[name.lower()]] = value
-    return told
+        options[spelled[name.lower()]] = value
+    return options
 
 
-def _path(told: Mapping[str, str]) -> Path:
-    text = told.get("path", "").strip()
+def _path(options: Mapping[str, str]) -> Path:
+    text = options.get("path", "").strip()
     if not text:
-        raise InvalidOption("the log's folder is not named", hint='Say .option("path", ".headrace/log").')
+        raise InvalidOption("the log's folder is not given", hint='Say .option("path", ".headrace/log").')
     path = Path(text.removeprefix("file://").removeprefix("file:"))
     if not path.is_dir():
         raise InvalidOption(
@@ -152,75 +154,75 @@ def _path(told: Mapping[str, str]) -> Path:
     return path.absolute()
 
 
-def _list(told: Mapping[str, str], name: str) -> tuple[str, ...]:
-    if name not in told:
+def _list(options: Mapping[str, str], name: str) -> tuple[str, ...]:
+    if name not in options:
         return ()
-    found = tuple(dict.fromkeys(part.strip() for part in told[name].split(",") if part.strip()))
+    found = tuple(dict.fromkeys(part.strip() for part in options[name].split(",") if part.strip()))
     if not found:
-        raise _wrong(name, told[name], "Names are separated by commas.")
+        raise _wrong(name, options[name], "Names are separated by commas.")
     return found
 
 
-def _pattern(told: Mapping[str, str]) -> str | None:
-    text = told.get("subscribePattern")
+def _pattern(options: Mapping[str, str]) -> str | None:
+    text = options.get("subscribePattern")
     try:
         return None if text is None else re.compile(text).pattern
     except re.error as error:
         raise _wrong("subscribePattern", str(text), f"It is no regular expression: {error}.") from None
 
 
-def _assigned(told: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
-    if "assign" not in told:
+def _assigned(options: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
+    if "assign" not in options:
         return {}
     hint = 'Say the partitions of each topic: {"searches": [0, 1]}.'
     found: dict[str, tuple[int, ...]] = {}
-    for topic, numbers in _json(told, "assign", hint).items():
+    for topic, numbers in _json(options, "assign", hint).items():
         if not isinstance(numbers, list) or not numbers or not all(_is_count(number) for number in numbers):
-            raise _wrong("assign", told["assign"], hint)
+            raise _wrong("assign", options["assign"], hint)
         found[topic] = tuple(sorted(set(numbers)))
     return found
 
 
-def _bound(told: Mapping[str, str], offsets: str, clock: str, *, lowest: int) -> Bound | None:
-    if clock in told:
-        return Bound(time_ms=_number(told, clock, least=0))
-    if offsets not in told:
+def _bound(options: Mapping[str, str], offsets: str, clock: str, *, lowest: int) -> OffsetBound | None:
+    if clock in options:
+        return OffsetBound(time_ms=_number(options, clock, least=0))
+    if offsets not in options:
         return None
-    text = told[offsets].strip()
+    text = options[offsets].strip()
     words = [word for word, at in _WORDS.items() if at >= lowest]
     if text.lower() in words:
-        return Bound(_WORDS[text.lower()])
-    said = " or ".join(f'"{word}"' for word in words)
-    hint = f'Say {said}, or an offset for each partition: {{"searches": {{"0": 23, "1": {lowest}}}}}.'
+        return OffsetBound(_WORDS[text.lower()])
+    choices = " or ".join(f'"{word}"' for word in words)
+    hint = f'Say {choices}, or an offset for each partition: {{"searches": {{"0": 23, "1": {lowest}}}}}.'
     found: dict[str, dict[int, int]] = {}
-    for topic, each in _json(told, offsets, hint).items():
+    for topic, each in _json(options, offsets, hint).items():
         if not isinstance(each, dict) or not all(number.isdecimal() for number in each):
             raise _wrong(offsets, text, hint)
         if not all(isinstance(at, int) and not isinstance(at, bool) and at >= lowest for at in each.values()):
             raise _wrong(offsets, text, hint)
         found[topic] = {int(number): at for number, at in each.items()}
-    return Bound(offsets=found)
+    return OffsetBound(offsets=found)
 
 
-def _json(told: Mapping[str, str], name: str, hint: str) -> dict[str, object]:
+def _json(options: Mapping[str, str], name: str, hint: str) -> dict[str, object]:
     try:
-        found = json.loads(told[name])
+        found = json.loads(options[name])
     except ValueError:
-        raise _wrong(name, told[name], hint) from None
+        raise _wrong(name, options[name], hint) from None
     if not isinstance(found, dict) or not found:
-        raise _wrong(name, told[name], hint)
+        raise _wrong(name, options[name], hint)
     return found
 
 
-def _number(told: Mapping[str, str], name: str, *, least: int = 1) -> int:
-    text = told[name].strip()
+def _number(options: Mapping[str, str], name: str, *, least: int = 1) -> int:
+    text = options[name].strip()
     if not text.isdecimal() or int(text) < least:
         raise _wrong(name, text, f"It is a whole number from {least} on.")
     return int(text)
 
 
-def _flag(told: Mapping[str, str], name: str, *, default: bool) -> bool:
-    text = told.get(name, str(default)).strip().lower()
+def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = options.get(name, str(default)).strip().lower()
     if text not in ("true", "false"):
         raise _wrong(name, text, 'Say "true" or "false".')
     return text == "true"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Headrace(DataSource):
-    """The format "headrace". Records are columns of the topics; no row of them is ever a Python object."""
+    """The format "headrace". Records are columns of the topics; no row is ever a Python object."""
 
     @classmethod
     def name(cls) -> str:
@@ -29,10 +29,10 @@ class Headrace(DataSource):
         return "headrace"
 
     def schema(self) -> StructType:
-        """Return the columns that are read: those of the topics, or those that the options choose."""
+        """Return the columns that are read: those of the topics, or those that the options name."""
         options = read_options(self.options)
         with Log(options.path) as log:
-            return columns.spark_schema(columns.chosen(subscription.subscribed(log, options), options))
+            return columns.spark_schema(columns.selected_columns(subscription.subscribed(log, options), options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads a batch."""

@@ -1,9 +1,9 @@
 """Rows on their way into a topic: staged by tasks where nobody reads them, then appended once, by the driver.
 
-Under `<log>/spark/<topic>/<writer>/` each task leaves one file; the driver names the files in `commit.json`, put there
+Under `<log>/spark/<topic>/<writer>/` each task writes one file; the driver names the files in `commit.json`, replaced
 atomically, appends them, and marks the commit as done. A commit that is repeated under its number appends the files
-of the first one: what a query computes the second time does not count. Each append is numbered for the log as well, so
-that one that a crash interrupted goes on where it stopped.
+of the first one: what a query computes the second time is ignored. Each append is numbered for the log as well, so
+that one that a crash interrupted continues where it stopped.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     Seal = Callable[[pa.Table], pa.Table]
 
 APPEND_BYTES = 256 << 20
-"""A write of more bytes is appended in several parts, so that the driver never holds all of it."""
-_PARTS = 1 << 20
-"""The log counts appends, a query counts commits: so many appends a commit has numbers for."""
+"""More bytes are appended in several chunks, so that the driver never holds all of them."""
+_MOST_CHUNKS = 1 << 20
+"""The log numbers appends, a query numbers commits: so many appends fit into one commit."""
 
 
 @dataclass(frozen=True)
-class Staged:
-    """A file that a task left: its name in the folder of its commit, the task's number, and its rows."""
+class StagedFile:
+    """A file that a task staged: its name in the folder of its commit, the task's number, and its number of rows."""
 
     file: str
     task: int
@@ -45,8 +45,8 @@ class Staged:
 
 
 @dataclass(frozen=True)
-class Write:
-    """Who writes where: `name` is the writer's identity for ever, `commit` the number of what it writes now."""
+class StagedWrite:
+    """One commit of a writer: `name` is the writer's identity for ever, `commit` the number of the commit."""
 
     folder: Path
     name: str
@@ -55,7 +55,7 @@ class Write:
 
     def stage(
         self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, task: int, *, seal: Seal | None = None
-    ) -> Staged | None:
+    ) -> StagedFile | None:
         """Write a task's rows to a file of their own, as the topic takes them: private columns sealed by `seal`.
 
         Raises:
@@ -67,9 +67,9 @@ class Write:
         def fitted() -> Iterator[pa.RecordBatch]:
             nonlocal count
             for batch in batches:
-                made = rows_to_table(batch, schema)
-                count += made.num_rows
-                yield from (made if seal is None else seal(made)).to_batches()
+                table = rows_to_table(batch, schema)
+                count += table.num_rows
+                yield from (table if seal is None else seal(table)).to_batches()
 
         rows = fitted()
         first = next(rows, None)
@@ -78,34 +78,34 @@ class Write:
         file = f"{task:06d}-{uuid.uuid4().hex[:12]}"
         reader = pa.RecordBatchReader.from_batches(first.schema, _chained(first, rows))
         write_tables(self._staged() / file, {"rows": reader}, {}, sync=self.sync)
-        return Staged(file, task, count)
+        return StagedFile(file, task, count)
 
-    def append(self, topic: Topic, staged: Sequence[Staged]) -> None:
-        """Commit the files and append them; again, it appends what the first commit of this number named.
+    def append(self, topic: Topic, staged: Sequence[StagedFile]) -> None:
+        """Commit the files and append them; a repeated commit appends the files that the first one of its number named.
 
         Raises:
-            AppendFailed: the disk refused; the same commit may be tried again.
+            AppendFailed: the disk failed; the same commit may be tried again.
 
         """
-        known = self._read()
-        if known.get("commit", -1) > self.commit:
+        state = self._read()
+        if state.get("commit", -1) > self.commit:
             return
-        if known.get("commit") != self.commit:
-            known = {"commit": self.commit, "files": [part.file for part in sorted(staged, key=lambda each: each.task)]}
-            self._write(known)
-        if not known.get("done"):
-            for number, rows in enumerate(self._parts(known["files"])):
-                _append(topic, rows, producer=f"spark/{self.name}", sequence=self.commit * _PARTS + number)
+        if state.get("commit") != self.commit:
+            state = {"commit": self.commit, "files": [part.file for part in sorted(staged, key=lambda each: each.task)]}
+            self._write(state)
+        if not state.get("done"):
+            for number, rows in enumerate(self._chunks(state["files"])):
+                _append(topic, rows, producer=f"spark/{self.name}", sequence=self.commit * _MOST_CHUNKS + number)
             self._write({"commit": self.commit, "done": True})
         shutil.rmtree(self._staged(), ignore_errors=True)
 
-    def abandon(self, staged: Sequence[Staged]) -> None:
+    def abandon(self, staged: Sequence[StagedFile]) -> None:
         """Remove files that will not be committed."""
         for part in staged:
             (self._staged() / part.file).unlink(missing_ok=True)
 
     def forget(self) -> None:
-        """Remove all that is left of a writer that will not come again."""
+        """Remove the folder of a writer that will not write again."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # ---- inside ----
@@ -113,8 +113,8 @@ class Write:
     def _staged(self) -> Path:
         return self.folder / str(self.commit)
 
-    def _parts(self, files: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield the rows in parts that follow from the files alone."""
+    def _chunks(self, files: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield the rows in chunks; the same files give the same chunks."""
         waiting: list[pa.Table] = []
         size = 0
         for name in files:
@@ -134,11 +134,11 @@ class Write:
             return {}
         return found
 
-    def _write(self, known: dict[str, Any]) -> None:
+    def _write(self, state: dict[str, Any]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         draft = self.folder / "commit.draft"
         with draft.open("w", encoding="utf-8") as file:
-            json.dump(known, file)
+            json.dump(state, file)
             file.flush()
             if self.sync:
                 os.fsync(file.fileno())
@@ -148,12 +148,12 @@ class Write:
 
 
 def _append(topic: Topic, rows: pa.Table, *, producer: str, sequence: int) -> None:
-    """Append, to the partitions that keys choose; rows without a key go round the partitions, a part at a time."""
+    """Append, to the partitions that keys choose; rows without a key go to the partitions in turn, by chunks."""
     if topic.key or topic.partitions == 1:
         topic.append(rows, producer=producer, sequence=sequence, sealed=True)
         return
-    commit, part = divmod(sequence, _PARTS)
-    place = (commit + part) % topic.partitions
+    commit, chunk = divmod(sequence, _MOST_CHUNKS)
+    place = (commit + chunk) % topic.partitions
     topic.append(rows, partition=place, producer=producer, sequence=sequence, sealed=True)
 
 

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import (
 from headrace.base.errors import InvalidOption, UnknownTopic
 from headrace.connect.embedded import OffsetRange
 from headrace.engine.pace import share
-from headrace.engine.spark.datasource import columns, pieces, subscription
+from headrace.engine.spark.datasource import columns, read_tasks, subscription
 from headrace.engine.spark.datasource.options import LATEST
 from headrace.log import Log
 
@@ -51,10 +51,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return where a new query begins: at the end, unless the options say otherwise."""
         with Log(self.options.path) as log:
             topics = subscription.subscribed(log, self.options)
-            return _told(subscription.starts(topics, self.options, default=LATEST))
+            return _spark_offset(subscription.starts(topics, self.options, default=LATEST))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 -- Spark's name
-        """Return how much a micro-batch takes at most."""
+        """Return how many rows a micro-batch takes at most."""
         return ReadAllAvailable() if self.options.most is None else ReadMaxRows(self.options.most)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 -- Spark's name
@@ -62,37 +62,39 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = self.target if self.target is not None else self._ends(start)
         if not isinstance(limit, ReadMaxRows):
             return ends
-        slices = self._slices(start, ends)
-        taken = share([piece.rows for piece in slices], limit.max_rows)
-        cut = {(piece.topic, piece.partition): piece.first + rows for piece, rows in zip(slices, taken, strict=True)}
+        ranges = self._ranges(start, ends)
+        taken = share([range_.rows for range_ in ranges], limit.max_rows)
+        limited = {
+            (range_.topic, range_.partition): range_.first + rows for range_, rows in zip(ranges, taken, strict=True)
+        }
         return {
-            topic: {number: cut.get((topic, int(number)), end) for number, end in each.items()}
+            topic: {number: limited.get((topic, int(number)), end) for number, end in each.items()}
             for topic, each in ends.items()
         }
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 -- Spark's name
         """Return where the topics end, for the query's progress."""
         with Log(self.options.path) as log:
-            return _told({topic.name: topic.end_offsets() for topic in self._topics(log)})
+            return _spark_offset({topic.name: topic.end_offsets() for topic in self._topics(log)})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 -- Spark's name
-        """Fix the end of the query: what comes later is for its next run."""
+        """Fix the end of the query: later records are for its next run."""
         self.target = self._ends({})
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Return the tasks of a micro-batch."""
-        return pieces.cut(self._slices(start, end), least=self.options.tasks)
+        return read_tasks.plan_tasks(self._ranges(start, end), least=self.options.tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""
-        assert isinstance(partition, pieces.Piece)  # noqa: S101 -- what `partitions` made
-        what = pieces.What(self.options.path, self.schema, (), self.options.fail_on_data_loss)
-        return pieces.batches(what, partition.slices)
+        assert isinstance(partition, read_tasks.ReadTask)  # noqa: S101 -- `partitions` returned it
+        plan = read_tasks.ReadPlan(self.options.path, self.schema, (), self.options.fail_on_data_loss)
+        return read_tasks.batches(plan, partition.ranges)
 
     # ---- inside ----
 
     def _topics(self, log: Log) -> list[Topic]:
-        """Return the topics of now; of named ones that are gone nothing, where that is no failure."""
+        """Return the current topics; named ones that are gone are left out, unless that is an error."""
         options = self.options
         if not options.fail_on_data_loss:
             options = replace(
@@ -105,24 +107,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return subscription.subscribed(log, options)
 
     def _ends(self, start: Mapping[str, Mapping[str, int]]) -> Offset:
-        """Return where the partitions end now; what was read of a topic that is gone stays as it was."""
+        """Return where the partitions end now; a topic that is gone stays where it was read to."""
         with Log(self.options.path) as log:
             found = {
                 topic.name: {
-                    number: topic.end_offsets()[number] for number in subscription.numbers(topic, self.options)
+                    number: topic.end_offsets()[number] for number in subscription.partitions_read(topic, self.options)
                 }
                 for topic in self._topics(log)
             }
             gone = [name for name in start if name not in found]
             if gone and self.options.fail_on_data_loss:
                 raise UnknownTopic(gone[0], log=str(log.path), topics=log.topics())
-        return {name: dict(start[name]) for name in gone} | _told(found)
+        return {name: dict(start[name]) for name in gone} | _spark_offset(found)
 
-    def _slices(
+    def _ranges(
         self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
     ) -> list[OffsetRange]:
         fail = self.options.fail_on_data_loss
-        made = []
+        ranges = []
         with Log(self.options.path) as log:
             for name, each in end.items():
                 if not fail and not log.has_topic(name):
@@ -131,15 +133,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 first, last = topic.start_offsets(), topic.end_offsets()
                 for text, until in each.items():
                     number = int(text)
-                    known = start.get(name, {}).get(text)
+                    read_to = start.get(name, {}).get(text)
                     here = (first[number], last[number])
-                    at = first[number] if known is None else subscription.held(topic, number, known, here, fail=fail)
-                    if known is not None and known > last[number]:
-                        at = first[number]  # another topic stands in its place, and is read from its start
+                    at = (
+                        first[number]
+                        if read_to is None
+                        else subscription.clamped(topic, number, read_to, here, fail=fail)
+                    )
+                    if read_to is not None and read_to > last[number]:
+                        at = first[number]  # another topic of the same name, which is read from its start
                     if until > at:
-                        made.append(OffsetRange(source=name, topic=name, partition=number, first=at, last=until))
-        return made
+                        ranges.append(OffsetRange(source=name, topic=name, partition=number, first=at, last=until))
+        return ranges
 
 
-def _told(ends: Mapping[str, Mapping[int, int]]) -> Offset:
+def _spark_offset(ends: Mapping[str, Mapping[int, int]]) -> Offset:
     return {topic: {str(number): at for number, at in sorted(each.items())} for topic, each in ends.items()}

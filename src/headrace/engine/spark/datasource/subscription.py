@@ -1,4 +1,4 @@
-"""Which topics are read, and from which offset to which: the options, held against the log as it is now."""
+"""Which topics are read, and from which offset to which: the options, compared with the log as it is now."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import DataLoss, InvalidOption, InvalidTopic
-from headrace.engine.spark.datasource.options import EARLIEST, LATEST, Bound
+from headrace.engine.spark.datasource.options import EARLIEST, LATEST, OffsetBound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,16 +23,16 @@ def subscribed(log: Log, options: ReadOptions) -> list[Topic]:
 
     Raises:
         UnknownTopic: one that is named does not exist.
-        InvalidOption: the pattern meets none.
+        InvalidOption: the pattern matches none.
         InvalidTopic: a partition that is assigned does not exist.
 
     """
     if options.pattern is not None:
-        wanted = re.compile(options.pattern)
-        names = [name for name in log.topics() if wanted.fullmatch(name)]
+        pattern = re.compile(options.pattern)
+        names = [name for name in log.topics() if pattern.fullmatch(name)]
         if not names:
             raise InvalidOption(
-                f'no topic meets the subscribePattern "{options.pattern}"',
+                f'no topic matches the subscribePattern "{options.pattern}"',
                 detail=f"The topics of {log.path} are: {', '.join(log.topics()) or 'none'}.",
                 hint="The pattern is a regular expression for the whole name.",
             )
@@ -49,7 +49,7 @@ def subscribed(log: Log, options: ReadOptions) -> list[Topic]:
     return topics
 
 
-def numbers(topic: Topic, options: ReadOptions) -> Sequence[int]:
+def partitions_read(topic: Topic, options: ReadOptions) -> Sequence[int]:
     """Return the partitions of a topic that are read."""
     return options.assigned.get(topic.name) or range(topic.partitions)
 
@@ -58,63 +58,63 @@ def starts(topics: Sequence[Topic], options: ReadOptions, *, default: int) -> En
     """Return where reading begins.
 
     Raises:
-        InvalidOption: offsets are given, but not for every partition; or no record is as late as the time given.
-        DataLoss: a given offset is not in the log, and data loss is to fail.
+        InvalidOption: offsets are given, but not for every partition; or no record has the given time or a later one.
+        DataLoss: a given offset is not in the log, and data loss is an error.
 
     """
-    bound = options.start or Bound(default)
+    bound = options.start or OffsetBound(default)
     found = {topic.name: _resolved(topic, options, bound, "startingOffsets") for topic in topics}
-    _all_known(bound, found, "startingOffsets")
+    _check_all_read(bound, found, "startingOffsets")
     if bound.time_ms is not None and options.unmatched == "error":
         for topic in topics:
-            _some_as_late(topic, found[topic.name], bound.time_ms)
+            _check_time_found(topic, found[topic.name], bound.time_ms)
     return found
 
 
 def ends(topics: Sequence[Topic], options: ReadOptions) -> Ends:
-    """Return where a batch ends: by default at the end of the moment.
+    """Return where a batch ends: by default at the current end.
 
     Raises:
         InvalidOption: offsets are given, but not for every partition.
-        DataLoss: a given offset is not in the log, and data loss is to fail.
+        DataLoss: a given offset is not in the log, and data loss is an error.
 
     """
-    bound = options.end or Bound(LATEST)
+    bound = options.end or OffsetBound(LATEST)
     found = {topic.name: _resolved(topic, options, bound, "endingOffsets") for topic in topics}
-    _all_known(bound, found, "endingOffsets")
+    _check_all_read(bound, found, "endingOffsets")
     return found
 
 
-def _resolved(topic: Topic, options: ReadOptions, bound: Bound, option: str) -> dict[int, int]:
-    first, last, wanted = topic.start_offsets(), topic.end_offsets(), numbers(topic, options)
+def _resolved(topic: Topic, options: ReadOptions, bound: OffsetBound, option: str) -> dict[int, int]:
+    first, last, partitions = topic.start_offsets(), topic.end_offsets(), partitions_read(topic, options)
     if bound.time_ms is not None:
         at = topic.offsets_at(bound.time_ms)
-        return {number: at[number] for number in wanted}
+        return {number: at[number] for number in partitions}
     if bound.everywhere is not None:
-        return {number: (first if bound.everywhere == EARLIEST else last)[number] for number in wanted}
+        return {number: (first if bound.everywhere == EARLIEST else last)[number] for number in partitions}
     given = bound.offsets.get(topic.name, {})
-    missing = [number for number in wanted if number not in given]
+    missing = [number for number in partitions if number not in given]
     if missing:
         raise InvalidOption(
-            f'{option} says nothing of topic "{topic.name}", partition {missing[0]}',
-            detail="Where offsets are given, they are given for every partition that is read.",
-            hint=f"Say {'-2 for its start or ' if option == 'startingOffsets' else ''}-1 for its end: "
+            f'{option} has no offset for topic "{topic.name}", partition {missing[0]}',
+            detail="If offsets are given, every partition that is read needs one.",
+            hint=f"Give {'-2 for its start or ' if option == 'startingOffsets' else ''}-1 for its end: "
             f'{{"{topic.name}": {{"{missing[0]}": -1}}}}.',
         )
     return {
-        number: _said(topic, number, given[number], (first[number], last[number]), fail=options.fail_on_data_loss)
-        for number in wanted
+        number: _offset(topic, number, given[number], (first[number], last[number]), fail=options.fail_on_data_loss)
+        for number in partitions
     }
 
 
-def _said(topic: Topic, number: int, at: int, span: tuple[int, int], *, fail: bool) -> int:
+def _offset(topic: Topic, number: int, at: int, span: tuple[int, int], *, fail: bool) -> int:
     if at in (EARLIEST, LATEST):
         return span[0] if at == EARLIEST else span[1]
-    return held(topic, number, at, span, fail=fail)
+    return clamped(topic, number, at, span, fail=fail)
 
 
-def held(topic: Topic, number: int, at: int, span: tuple[int, int], *, fail: bool) -> int:
-    """Return an offset brought into what a partition holds, [first, last].
+def clamped(topic: Topic, number: int, at: int, span: tuple[int, int], *, fail: bool) -> int:
+    """Return an offset moved into the range that a partition holds, [first, last].
 
     Raises:
         DataLoss: it is outside, and `fail`.
@@ -131,7 +131,7 @@ def held(topic: Topic, number: int, at: int, span: tuple[int, int], *, fail: boo
     return min(max(at, first), last)
 
 
-def _all_known(bound: Bound, found: Mapping[str, Mapping[int, int]], option: str) -> None:
+def _check_all_read(bound: OffsetBound, found: Mapping[str, Mapping[int, int]], option: str) -> None:
     for topic, each in bound.offsets.items():
         for number in each:
             if number not in found.get(topic, {}):
@@ -142,7 +142,7 @@ def _all_known(bound: Bound, found: Mapping[str, Mapping[int, int]], option: str
                 )
 
 
-def _some_as_late(topic: Topic, found: Mapping[int, int], time_ms: int) -> None:
+def _check_time_found(topic: Topic, found: Mapping[int, int], time_ms: int) -> None:
     last = topic.end_offsets()
     for number, at in found.items():
         if at >= last[number]:

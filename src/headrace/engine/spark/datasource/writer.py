@@ -1,6 +1,6 @@
 """`df.write.format("headrace")` and `df.writeStream.format("headrace")`: appends, the stream's exactly once.
 
-Who writes is known without being told: Spark gives every task the identity of its query, which lives in the
+The writer's identity needs no option: Spark gives every task the identity of its query, which lives in the
 checkpoint, and the number of the micro-batch.
 """
 
@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.base.errors import InvalidOption, OutsideError
-from headrace.engine.spark.datasource.staging import Staged, Write
+from headrace.engine.spark.datasource.staging import StagedFile, StagedWrite
 from headrace.log import Log
 from headrace.log.rows import rows_to_table
 
@@ -36,53 +36,53 @@ _FOREACH = (
 
 
 @dataclass
-class Left(WriterCommitMessage):
-    """What a task tells the driver: the file that it left, if it had rows, and for which query."""
+class TaskResult(WriterCommitMessage):
+    """What a task tells the driver: the file that it staged, if it had rows, and for which query."""
 
     query: str
-    staged: Staged | None
+    staged: StagedFile | None
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Appends a batch: nothing of it before every task is done, then all that goes to a partition at once."""
+    """Appends a batch: nothing before every task is done, then all rows of a partition at once."""
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         _check(options, schema, overwrite=overwrite, instead='Say .mode("append").')
         self.options = options
         if options.producer is None:
-            self.named = f"batch-{uuid.uuid4().hex}"
+            self.name = f"batch-{uuid.uuid4().hex}"
         else:
-            self.named = "producer-" + blake2b(options.producer.encode(), digest_size=16).hexdigest()
+            self.name = "producer-" + blake2b(options.producer.encode(), digest_size=16).hexdigest()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage a task's rows."""
         with Log(self.options.path) as log:
             topic = log.topic(self.options.topic)
-            staged = self._to().stage(iterator, topic.schema, _task(), seal=topic.seal)
-        return Left(self.named, staged)
+            staged = self._staged_write().stage(iterator, topic.schema, _task(), seal=topic.seal)
+        return TaskResult(self.name, staged)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Append what the tasks staged."""
         with Log(self.options.path) as log:
-            self._to().append(log.topic(self.options.topic), _files(messages))
+            self._staged_write().append(log.topic(self.options.topic), _files(messages))
         if self.options.producer is None:
-            self._to().forget()
+            self._staged_write().forget()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Remove what the tasks staged."""
-        self._to().abandon(_files(messages))
+        self._staged_write().abandon(_files(messages))
         if self.options.producer is None:
-            self._to().forget()
+            self._staged_write().forget()
 
-    def _to(self) -> Write:
-        return _write(self.options, self.named, self.options.sequence or 0)
+    def _staged_write(self) -> StagedWrite:
+        return _staged_write_of(self.options, self.name, self.options.sequence or 0)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
     """Appends micro-batches exactly once: a micro-batch that Spark runs again appends nothing.
 
     The identity is the query's, which Spark keeps in the checkpoint: a query with a new checkpoint is another one, and
-    appends what it reads, whoever read it before.
+    appends what it reads, even if an earlier query did already.
     """
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
@@ -100,34 +100,34 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query, batch = _property(_QUERY), int(_property(_BATCH))
         with Log(self.options.path) as log:
             topic = log.topic(self.options.topic)
-            staged = self._to(query, batch).stage(iterator, topic.schema, _task(), seal=topic.seal)
-        return Left(query, staged)
+            staged = self._staged_write(query, batch).stage(iterator, topic.schema, _task(), seal=topic.seal)
+        return TaskResult(query, staged)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name
         """Append what the tasks staged, unless this micro-batch was appended before."""
-        for query in {message.query for message in messages if isinstance(message, Left)}:
+        for query in {message.query for message in messages if isinstance(message, TaskResult)}:
             with Log(self.options.path) as log:
-                self._to(query, batchId).append(log.topic(self.options.topic), _files(messages))
+                self._staged_write(query, batchId).append(log.topic(self.options.topic), _files(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 -- Spark's name
         """Remove what the tasks staged."""
-        for query in {message.query for message in messages if isinstance(message, Left)}:
-            self._to(query, batchId).abandon(_files(messages))
+        for query in {message.query for message in messages if isinstance(message, TaskResult)}:
+            self._staged_write(query, batchId).abandon(_files(messages))
 
-    def _to(self, query: str, batch: int) -> Write:
-        return _write(self.options, query, batch)
+    def _staged_write(self, query: str, batch: int) -> StagedWrite:
+        return _staged_write_of(self.options, query, batch)
 
 
-def _write(options: WriteOptions, name: str, commit: int) -> Write:
+def _staged_write_of(options: WriteOptions, name: str, commit: int) -> StagedWrite:
     identity = f"{name}/{options.topic}"
-    return Write(options.path / "spark" / options.topic / name, identity, commit)
+    return StagedWrite(options.path / "spark" / options.topic / name, identity, commit)
 
 
 def _check(options: WriteOptions, schema: StructType, *, overwrite: bool, instead: str) -> None:
-    """Refuse what no row could be appended from, before any task runs.
+    """Refuse rows that the topic cannot take, before any task runs.
 
     Raises:
-        InvalidOption: rows are to be replaced.
+        InvalidOption: the mode is overwrite.
         UnknownTopic: there is no such topic.
         InvalidRows: a column is unknown to the topic, or of another type.
 
@@ -135,15 +135,15 @@ def _check(options: WriteOptions, schema: StructType, *, overwrite: bool, instea
     if overwrite:
         raise InvalidOption(
             f'the topic "{options.topic}" cannot be overwritten: a topic only grows',
-            hint=f'{instead} To begin anew, delete it: headrace topics delete {options.topic} --log "{options.path}".',
+            hint=f'{instead} To start over, delete it: headrace topics delete {options.topic} --log "{options.path}".',
         )
     with Log(options.path) as log:
         topic = log.topic(options.topic)
         rows_to_table(to_arrow_schema(schema, timezone="UTC").empty_table(), topic.schema)
 
 
-def _files(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    return [message.staged for message in messages if isinstance(message, Left) and message.staged is not None]
+def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
+    return [message.staged for message in messages if isinstance(message, TaskResult) and message.staged is not None]
 
 
 def _task() -> int:
