@@ -112,7 +112,7 @@ def test_what_is_small(tmp_path):
     from headrace.connect.embedded import OffsetRange
     from headrace.engine.spark.tasks import SMALL_BYTES, Job
     from headrace.engine.storage import Commit
-    from headrace.kernels.state.state import Head
+    from headrace.kernels.state.state import StateHead
 
     plan = made(tmp_path)[0].plan()
     job = Job(
@@ -140,10 +140,10 @@ def test_what_is_small(tmp_path):
     assert whole.is_small(job, before(seconds=5.0, rows=4_000_000), rows(10)), "many rows took long before"
     many = dataclasses.replace(job, program=lower(plan, 64))
     assert not whole.is_small(many, before(), rows(10)), "too many shards"
-    steps = {op.step: whole.looked_up(op) for level in job.program.levels for op in level.stateful}
+    steps = {op.step: op.looks_up for level in job.program.levels for op in level.stateful}
     assert set(steps.values()) == {True, False}
     for step, looked_up in steps.items():
-        large = {step: {"1": Head(file="x", chain=1, full_bytes=SMALL_BYTES, chain_bytes=1)}}
+        large = {step: {"1": StateHead(file="x", chain=1, full_bytes=SMALL_BYTES, chain_bytes=1)}}
         assert whole.is_small(job, before(heads=large), rows(10)) == looked_up, f"{step} keeps much"
 
 
@@ -153,7 +153,7 @@ def test_an_epoch_in_which_much_may_come_out_is_not_small(tmp_path, how):
     whole = pytest.importorskip("headrace.engine.spark.single_task")
     from headrace.engine.spark.tasks import SMALL_BYTES, Job
     from headrace.engine.storage import Commit
-    from headrace.kernels.state.state import Head
+    from headrace.kernels.state.state import StateHead
 
     app = hr.App("waits", storage=tmp_path, shards=2)
     left, right = (app.stream(name, TICKS, event_time="at") for name in ("left", "right"))
@@ -165,7 +165,7 @@ def test_an_epoch_in_which_much_may_come_out_is_not_small(tmp_path, how):
         app_id="x", program=program, storage=tmp_path, topics=None, sync=False, sources=sources, fault=print, base=0,
         small=100,
     )  # fmt: skip
-    large = {"both": {"1": Head(file="x", chain=1, full_bytes=SMALL_BYTES, chain_bytes=1)}}
+    large = {"both": {"1": StateHead(file="x", chain=1, full_bytes=SMALL_BYTES, chain_bytes=1)}}
     assert whole.is_small(job, Commit(epoch=3, rows=10, seconds=0.1), [])
     assert whole.is_small(job, Commit(epoch=3, rows=10, seconds=0.1, heads=large), []) == (how == "inner")
 

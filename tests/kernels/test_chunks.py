@@ -14,7 +14,7 @@ from headrace.base.names import quote
 from headrace.kernels.duck import Duck
 from headrace.kernels.groups.chunks import chunked, islands
 from headrace.kernels.groups.gaps import CHUNK, SessionSql
-from headrace.kernels.spec import Session
+from headrace.kernels.groups.windows import Session
 
 KEYS = {
     "number": (pa.int64(), [None, 0, -1, 2**62]),

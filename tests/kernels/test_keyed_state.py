@@ -15,7 +15,7 @@ from headrace.engine.storage import Storage
 from headrace.kernels.duck import Duck
 from headrace.kernels.state import keyed
 from headrace.kernels.state.keyed import TIER, KeyedState
-from headrace.kernels.state.state import TableSpec
+from headrace.kernels.state.tables import TableSpec
 
 if TYPE_CHECKING:
     from pathlib import Path

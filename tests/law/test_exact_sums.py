@@ -15,12 +15,12 @@ import headrace as hr
 from budget import examples
 from headrace.engine.lowering import lower
 from headrace.kernels.aggregates import exact, superaccumulator
+from headrace.kernels.delta import Delta
 from headrace.kernels.duck import Duck
-from headrace.kernels.groups.aggregate import Merging
-from headrace.kernels.groups.grouped import tables
-from headrace.kernels.groups.partial import partial
-from headrace.kernels.spec import Merge
-from headrace.kernels.state.state import StepState
+from headrace.kernels.groups.merge import Merge
+from headrace.kernels.groups.partial import Partial
+from headrace.kernels.op import Context
+from headrace.kernels.state.scanned import ScannedState
 from headrace.testing import Driver
 
 doubles = st.one_of(
@@ -38,19 +38,23 @@ class Groups:
         app = hr.App("sums")
         app.table("t", "id bigint, k string, x double", key="id").group_by("k").agg(**results).to_view("out")
         levels = lower(app.plan(), 1).levels
-        self.grouping = next(op.grouping for level in levels for op in level.ops if isinstance(op, Merge))
+        ops = [op for level in levels for op in level.ops]
+        (self.partial,) = (op for op in ops if isinstance(op, Partial))
+        (self.merge,) = (op for op in ops if isinstance(op, Merge))
         self.duck = Duck()
         superaccumulator.define(self.duck)
-        self.state = StepState(self.duck, "sums", tables(self.grouping), None)
+        self.state = ScannedState(self.duck, "sums", self.merge.tables(), None)
         self.state.create()
         self.now = {}
 
     def epoch(self, *tasks):
         """Run an epoch of rows that several tasks have; keep the results, of which none goes that is not there."""
-        made = [partial(self.duck, self.grouping, self.duck.register(rows), None, want_late=False) for rows in tasks]
-        parts = [list(each) for each in zip(*(judged.tables for judged in made), strict=True)]
-        delta = Merging(self.duck, self.grouping, self.state, None, None).run(parts)[0]
-        for row in sorted(delta.to_pylist(), key=lambda row: row["_weight"]) if delta else []:
+        context = Context(duck=self.duck, opened=self.state)
+        results = [self.partial.run([Delta(self.duck, [rows])], context) for rows in tasks]
+        parts = zip(*([result.delta, *result.more] for result in results), strict=True)
+        inputs = [Delta(self.duck, [table for tables in part for table in tables]) for part in parts]
+        rows = [row for table in self.merge.run(inputs, context).delta for row in table.to_pylist()]
+        for row in sorted(rows, key=lambda row: row["_weight"]):
             weight, _ = row.pop("_weight"), row.pop("_time")
             if weight < 0:
                 assert repr(self.now.pop(row["k"])) == repr(row)
@@ -224,7 +228,7 @@ def test_parts_hold_what_they_say():
     duck = Duck()
     superaccumulator.define(duck)
     made = exact.columns("c", "x", "1")
-    shown = ", ".join(piece.partial for piece in exact.pieces(made))
+    shown = ", ".join(kept.partial for kept in exact.accumulators(made))
     for x, common in ((1.5, True), (1e13, True), (5e-9, True), (2.0**-81, True), (1e14, False), (1e-9, False)):
         source = exact.layered(f"(SELECT {x!r}::DOUBLE AS x)", made.layers)
         ((hi, lo, rest),) = duck.rows(f"SELECT {shown} FROM {source}")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from headrace.base.time import Clock
     from headrace.connect.embedded import OffsetRange
-    from headrace.kernels.state.state import Head
+    from headrace.kernels.state.state import StateHead
     from headrace.plan.nodes import Node
     from headrace.plan.plan import Plan
 
@@ -316,7 +316,7 @@ def _saw(progress: SourceProgress, partition: str, time: int | None, now: int) -
         progress.times[partition] = max(time, progress.times.get(partition, time))
 
 
-def _waiting(heads: Mapping[str, Mapping[str, Head]]) -> dict[str, int]:
+def _waiting(heads: Mapping[str, Mapping[str, StateHead]]) -> dict[str, int]:
     """Return the least event time of the rows that wait in each step where some do."""
     times = {
         step: [head.oldest for head in by_shard.values() if head.oldest is not None] for step, by_shard in heads.items()
@@ -334,7 +334,7 @@ def _counts(reports: Sequence[Report]) -> dict[str, dict[str, int]]:
     return made
 
 
-def _heads(before: Mapping[str, Mapping[str, Head]], reports: Sequence[Report]) -> dict[str, dict[str, Head]]:
+def _heads(before: Mapping[str, Mapping[str, StateHead]], reports: Sequence[Report]) -> dict[str, dict[str, StateHead]]:
     made = {step: dict(heads) for step, heads in before.items()}
     for report in reports:
         if len(report.heads) and report.shard is None:

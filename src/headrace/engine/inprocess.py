@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.engine.engine import Engine, Work
     from headrace.engine.levels import Received
     from headrace.engine.storage import Commit
-    from headrace.kernels.spec import Level
+    from headrace.kernels.program import Level
     from headrace.kernels.task import Outcome, Report, Task
 
 CARRIER = "in process"

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.engine.publish import DEAD_SINK
-from headrace.kernels.groups.grouped import Counts
+from headrace.kernels.counts import Counts
 from headrace.kernels.level import LevelRun
 from headrace.kernels.task import stage
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.connect.embedded import OffsetRange
     from headrace.engine.inputs import Inputs
     from headrace.kernels.duck import Duck
-    from headrace.kernels.spec import Program
+    from headrace.kernels.program import Program
     from headrace.kernels.task import Outcome, Report, Task
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.kernels.spec import Level, Program
+    from headrace.kernels.program import Level, Program
     from headrace.kernels.task import Outcome, Report
 
     Received = dict[int, list[pa.Table]]

@@ -23,7 +23,7 @@ from typing import IO, TYPE_CHECKING, Any
 from headrace.base.disk import sync_folder
 from headrace.base.errors import DamagedFile, StorageBusy, StorageOfAnother
 from headrace.kernels.files import read_metadata
-from headrace.kernels.state.state import Head
+from headrace.kernels.state.state import StateHead
 from headrace.kernels.task import StagedFile
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Commit:
     idle: dict[str, bool] = field(default_factory=dict)
     waiting: bool = False  # steps keep what time alone may close
     due: bool = False  # an epoch without input would change what comes out
-    heads: dict[str, dict[str, Head]] = field(default_factory=dict)
+    heads: dict[str, dict[str, StateHead]] = field(default_factory=dict)
     staged: list[StagedFile] = field(default_factory=list)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     totals: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Commit:
         data = {name: value for name, value in data.items() if name in known}
         data["sources"] = {name: SourceProgress(**value) for name, value in data["sources"].items()}
         data["heads"] = {
-            step: {shard: Head(**head) for shard, head in heads.items()} for step, heads in data["heads"].items()
+            step: {shard: StateHead(**head) for shard, head in heads.items()} for step, heads in data["heads"].items()
         }
         data["staged"] = [StagedFile(**each) for each in data["staged"]]
         return Commit(**data)
@@ -260,13 +260,13 @@ class Storage:
             if entry.name.startswith(".") or (number.isdigit() and int(number) > (-1 if last is None else last)):
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)
 
-    def forget_state(self, heads: dict[str, dict[str, Head]]) -> None:
+    def forget_state(self, heads: dict[str, dict[str, StateHead]]) -> None:
         """Remove state files that no chain from a head needs: older than its full file, or of no commit."""
         for step in self._entries("state"):
             for shard in self._entries(f"state/{step.name}"):
                 self.forget_files(step.name, shard.name, heads.get(step.name, {}).get(shard.name))
 
-    def forget_files(self, step: str, shard: str, head: Head | None, *, before: int | None = None) -> None:
+    def forget_files(self, step: str, shard: str, head: StateHead | None, *, before: int | None = None) -> None:
         """Remove a shard's state files that the chain from its head does not need, of epochs `before` one or all."""
         folder = self.path / "state" / step / shard
         needed: set[str] = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -9,14 +10,39 @@ import pyarrow as pa
 from headrace.base.errors import FunctionError
 from headrace.base.schema import TIMESTAMP, to_ddl
 from headrace.kernels import blame
+from headrace.kernels.counts import Counts
 from headrace.kernels.duck import typed, without_zones
+from headrace.kernels.op import Operator, StepResult
 
 if TYPE_CHECKING:
-    from headrace.kernels.spec import Apply
+    from collections.abc import Callable, Sequence
+
+    from headrace.kernels.delta import Delta
+    from headrace.kernels.op import Context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apply(Operator):
+    """A user's function over Arrow tables; `takes` and `returns` are the columns of its argument and its result."""
+
+    takes: pa.Schema
+    returns: pa.Schema
+    function: Callable[[pa.Table], pa.Table]
+
+    @property
+    def calls_users(self) -> bool:
+        """It does."""
+        return True
+
+    def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
+        """Call the function for each table of the delta."""
+        del context
+        tables = [applied(self, part) for part in inputs[0].tables]
+        return StepResult(tables, counts=Counts(rows_out=sum(part.num_rows for part in tables)))
 
 
 def applied(op: Apply, rows: pa.Table) -> pa.Table:
-    """Return the delta that the function makes of one; `rows` has the step's columns, `_weight` and `_time`.
+    """Return the delta that the function computes from one; `rows` has the step's columns, `_weight` and `_time`.
 
     Raises:
         FunctionError: it raised, or gave back what it had not promised.
@@ -26,33 +52,33 @@ def applied(op: Apply, rows: pa.Table) -> pa.Table:
         pa.field("_time", TIMESTAMP), rows.column("_time").cast(pa.int64()).cast(TIMESTAMP)
     )
     try:
-        made = op.function(given)
+        result = op.function(given)
     except Exception as error:
         raise FunctionError(
             f'step "{op.step}": {blame.place(op.function, error)} raised {blame.said(error)}',
             detail=blame.NOT_COMMITTED,
         ) from error
-    if not isinstance(made, pa.Table):
+    if not isinstance(result, pa.Table):
         raise FunctionError(
-            f'step "{op.step}": {blame.place(op.function)} gave {type(made).__name__}, not a pyarrow.Table'
+            f'step "{op.step}": {blame.place(op.function)} gave {type(result).__name__}, not a pyarrow.Table'
         )
-    times = _times(op, given, made)
+    times = _times(op, given, result)
     try:
-        columns = [made.column(field.name).cast(field.type) for field in op.gives]
+        columns = [result.column(field.name).cast(field.type) for field in op.returns]
     except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise FunctionError(
             f'step "{op.step}": {blame.place(op.function)} gave rows that do not fit the schema: {error}',
-            detail=f"Promised: {to_ddl(op.gives)}.",
+            detail=f"Promised: {to_ddl(op.returns)}.",
         ) from error
-    table = pa.table(columns, schema=pa.schema([(field.name, field.type) for field in op.gives]))
-    weights = pa.array([1], pa.int32()).take(pa.nulls(made.num_rows, pa.int64()).fill_null(0))
+    table = pa.table(columns, schema=pa.schema([(field.name, field.type) for field in op.returns]))
+    weights = pa.array([1], pa.int32()).take(pa.nulls(result.num_rows, pa.int64()).fill_null(0))
     return without_zones(table).append_column("_weight", weights).append_column("_time", times)
 
 
-def _times(op: Apply, given: pa.Table, made: pa.Table) -> pa.ChunkedArray:
-    if "_time" in made.column_names:
+def _times(op: Apply, given: pa.Table, result: pa.Table) -> pa.ChunkedArray:
+    if "_time" in result.column_names:
         try:
-            times = made.column("_time").cast(TIMESTAMP)
+            times = result.column("_time").cast(TIMESTAMP)
         except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise FunctionError(
                 f'step "{op.step}": {blame.place(op.function)} gave a column _time that is no event time: {error}'
@@ -64,10 +90,10 @@ def _times(op: Apply, given: pa.Table, made: pa.Table) -> pa.ChunkedArray:
                 hint="Fill it, or leave such rows out.",
             )
         return times.cast(pa.int64())
-    if made.num_rows == given.num_rows:
+    if result.num_rows == given.num_rows:
         return given.column("_time").cast(pa.int64())
     place = blame.place(op.function)
     raise FunctionError(
-        f'step "{op.step}": {place} gave {made.num_rows} rows for {given.num_rows}, without their times',
+        f'step "{op.step}": {place} gave {result.num_rows} rows for {given.num_rows}, without their times',
         hint="Let it give back the column _time too: each row's event time.",
     )

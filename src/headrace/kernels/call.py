@@ -1,11 +1,12 @@
 """Calls of the user's scalar functions: whole columns in, a whole column out, before the SQL that reads it.
 
-DuckDB could call them from inside a query, but in pieces of 2048 rows, and twice where a filter reads what a select
-makes: so a column is made here, once, whatever reads it.
+DuckDB could call them from inside a query, but for 2048 rows at a time, and twice where a filter reads a column of a
+select: so a column is computed here, once, whatever reads it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,12 +16,14 @@ from headrace.base.names import quote
 from headrace.base.schema import type_name
 from headrace.kernels import blame
 from headrace.kernels.duck import typed, without_zones
+from headrace.kernels.op import Operator, StepResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from headrace.kernels.delta import Delta
     from headrace.kernels.duck import Duck
-    from headrace.kernels.spec import Call, FunctionCall
+    from headrace.kernels.op import Context
 
 _FAMILIES: tuple[Callable[[pa.DataType], bool], ...] = (
     lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind),
@@ -40,6 +43,33 @@ _FAMILIES: tuple[Callable[[pa.DataType], bool], ...] = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionCall:
+    """A call of a user's scalar function: the column of its results, and its arguments, each SQL and its type."""
+
+    column: str
+    name: str
+    function: Callable[..., pa.Array]
+    arguments: tuple[tuple[str, pa.DataType], ...]
+    returns: pa.DataType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Operator):
+    """Rows with the results of a user's functions as further columns; later calls may read earlier columns."""
+
+    calls: tuple[FunctionCall, ...]
+
+    @property
+    def calls_users(self) -> bool:
+        """It does."""
+        return True
+
+    def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
+        """Make the calls for each table of the delta."""
+        return StepResult([called(context.duck, self, part) for part in inputs[0].tables])
+
+
 def called(duck: Duck, op: Call, rows: pa.Table) -> pa.Table:
     """Return rows with a column for each call, in the order of the calls: a later one may read an earlier column.
 
@@ -48,8 +78,8 @@ def called(duck: Duck, op: Call, rows: pa.Table) -> pa.Table:
 
     """
     for call in op.calls:
-        made = _Calling(op.step, call).column(_arguments(duck, call, rows))
-        rows = rows.append_column(call.column, without_zones(pa.table({"": made})).column(0))
+        results = _CallRun(op.step, call).column(_arguments(duck, call, rows))
+        rows = rows.append_column(call.column, without_zones(pa.table({"": results})).column(0))
     return rows
 
 
@@ -65,15 +95,15 @@ def _arguments(duck: Duck, call: FunctionCall, rows: pa.Table) -> list[pa.Array]
             source = source.append_column(name, computed.column(name))
     schema = pa.schema([(f"_{i}", kind) for i, (_, kind) in enumerate(call.arguments)])
     given = pa.table([source.column(name) for name in names], names=schema.names)
-    return [whole(column) for column in typed(given, schema).columns]
+    return [one_array(column) for column in typed(given, schema).columns]
 
 
-def whole(column: pa.ChunkedArray) -> pa.Array:
+def one_array(column: pa.ChunkedArray) -> pa.Array:
     """Return a column as one array where it fits into one, else (text of 2 GB) as it is."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-class _Calling:
+class _CallRun:
     """One call over one batch, and the search for who is to blame when it fails."""
 
     def __init__(self, step: str, call: FunctionCall) -> None:
@@ -82,21 +112,21 @@ class _Calling:
 
     def column(self, arguments: list[pa.Array]) -> pa.Array:
         try:
-            return self._made(arguments)
+            return self._results(arguments)
         except Wrong as wrong:
             raise self._error(wrong, arguments) from wrong.__cause__
 
-    def _made(self, arguments: list[pa.Array]) -> pa.Array:
+    def _results(self, arguments: list[pa.Array]) -> pa.Array:
         function, count = self.call.function, len(arguments[0])
         try:
-            made = function(*arguments)
+            results = function(*arguments)
         except Exception as error:
             raise Wrong(f"raised {blame.said(error)}", error, of_rows=True) from error
-        if not isinstance(made, pa.Array | pa.ChunkedArray):
-            raise Wrong(f"gave {type(made).__name__}, not a pyarrow.Array")
-        if len(made) != count:
-            raise Wrong(f"gave {len(made)} values for {count} rows")
-        return fitted(made, self.call.returns)
+        if not isinstance(results, pa.Array | pa.ChunkedArray):
+            raise Wrong(f"gave {type(results).__name__}, not a pyarrow.Array")
+        if len(results) != count:
+            raise Wrong(f"gave {len(results)} values for {count} rows")
+        return fitted(results, self.call.returns)
 
     def _error(self, wrong: Wrong, arguments: list[pa.Array]) -> FunctionError:
         where = blame.place(self.call.function, wrong.error)
@@ -112,7 +142,7 @@ class _Calling:
 
     def _works(self, arguments: list[pa.Array], start: int, length: int) -> bool:
         try:
-            self._made([argument.slice(start, length) for argument in arguments])
+            self._results([argument.slice(start, length) for argument in arguments])
         except Wrong:
             return False
         return True
@@ -128,22 +158,22 @@ class Wrong(Exception):
         self.of_rows = of_rows
 
 
-def fitted(made: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return what a function gave in the type that was declared, where no value changes by that.
+def fitted(results: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the results of a function in the declared type, where no value changes by that.
 
     Raises:
         Wrong: the type is another, or a value does not fit.
 
     """
-    if made.type == kind:
-        return made
-    if not _alike(made.type, kind):
-        raise Wrong(f"gave {_shown(made.type)}, not the {type_name(kind)} that returns= says")
+    if results.type == kind:
+        return results
+    if not _alike(results.type, kind):
+        raise Wrong(f"gave {_shown(results.type)}, not the {type_name(kind)} that returns= says")
     try:
-        return made.cast(kind)
+        return results.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         text = " ".join(str(error).split())
-        raise Wrong(f"gave {_shown(made.type)} that does not fit {type_name(kind)}: {text}", of_rows=True) from None
+        raise Wrong(f"gave {_shown(results.type)} that does not fit {type_name(kind)}: {text}", of_rows=True) from None
 
 
 def _alike(one: pa.DataType, other: pa.DataType) -> bool:

@@ -1,4 +1,4 @@
-"""Numbers for keys: the same for equal ones, as SQL sees them, so that rows can be sorted and told apart by numpy."""
+"""Numbers for keys: the same for equal ones, as SQL sees them, so that numpy can sort rows and tell them apart."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.kernels.call import whole
+from headrace.kernels.call import one_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 MOST = 1 << 62
-"""Numbers that are made of two stay below this."""
+"""A number that combines two stays below this."""
 _DENSE = 1 << 31
 
 
@@ -29,7 +29,7 @@ def coded(columns: Sequence[pa.ChunkedArray], rows: int, *, most: int = _DENSE) 
         return plain
     codes, count = np.zeros(rows, np.int64), 1
     for column in columns:
-        kind, values = column.type, whole(column)
+        kind, values = column.type, one_array(column)
         if pa.types.is_floating(kind) or kind.num_fields or isinstance(values, pa.ChunkedArray):
             return None
         try:

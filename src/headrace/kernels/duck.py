@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 
-from headrace.base.names import literal, quote
+from headrace.base.names import literal
 from headrace.base.schema import TIMESTAMP_NTZ
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Duck:
         self.connection.execute(sql).fetchall()
 
     def change(self, sql: str) -> int:
-        """Execute an INSERT or DELETE and return how many rows it met."""
+        """Execute an INSERT or DELETE and return how many rows it changed."""
         return int(self.connection.execute(sql).fetchall()[0][0])
 
     def arrow(self, sql: str) -> pa.Table:
@@ -94,18 +94,18 @@ class Duck:
         self._registered.append(name)
         return name
 
-    def define(self, name: str, function: Callable[..., pa.Array], takes: list[str], gives: str) -> None:
+    def define(self, name: str, function: Callable[..., pa.Array], takes: list[str], returns: str) -> None:
         """Make a function of one or two Arrow arrays callable in SQL, or another one under the same name and types.
 
-        Trap: a function that is new must not be made inside a transaction, or its end may take it away.
+        Trap: a new function must not be defined inside a transaction, or its end may take it away.
         """
         with _defining:  # connections to one database share what is defined, and may be of several threads
-            known = name in self.defined
+            is_new = name not in self.defined
             self.defined[name] = function
-            if not known:
-                self._create(name, takes, gives)
+            if is_new:
+                self._create(name, takes, returns)
 
-    def _create(self, name: str, takes: list[str], gives: str) -> None:
+    def _create(self, name: str, takes: list[str], returns: str) -> None:
         def one(given: pa.Array) -> pa.Array:
             return self.defined[name](given)
 
@@ -116,7 +116,7 @@ class Duck:
             name,
             one if len(takes) == 1 else two,  # DuckDB counts the parameters
             [duckdb.sqltype(kind) for kind in takes],
-            duckdb.sqltype(gives),
+            duckdb.sqltype(returns),
             type="arrow",
             null_handling="special",
         )
@@ -170,22 +170,22 @@ def without_zones(table: pa.Table) -> pa.Table:
             column = table.column(at)
             plain = _plain(field.type)
             if pa.types.is_timestamp(field.type):
-                made = pa.chunked_array([chunk.view(plain) for chunk in column.chunks], plain)
+                readings = pa.chunked_array([chunk.view(plain) for chunk in column.chunks], plain)
             else:
-                made = column.cast(plain)
-            table = table.set_column(at, pa.field(field.name, plain), made)
+                readings = column.cast(plain)
+            table = table.set_column(at, pa.field(field.name, plain), readings)
     return table
 
 
 def typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return DuckDB's rows under the columns and types of `schema`; extra columns fall away."""
-    made = []
+    columns = []
     for field in schema:
         column = table.column(field.name)
         if column.type != field.type:
             column = _instants(column, field.type)
-        made.append(column)
-    return pa.table(made, schema=pa.schema([(field.name, field.type) for field in schema]))
+        columns.append(column)
+    return pa.table(columns, schema=pa.schema([(field.name, field.type) for field in schema]))
 
 
 def _instants(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
@@ -220,8 +220,3 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([(field.name, _plain(field.type)) for field in kind])
     return kind
-
-
-def select(columns: list[str], source: str, more: str = "") -> str:
-    """Return a SELECT of plain columns."""
-    return f"SELECT {', '.join(quote(column) for column in columns)} FROM {source} {more}"

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.base.hashing import hash_columns
+from headrace.kernels.op import Op
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 MAX_BLOB_ROWS = 1 << 20
 """A blob is at most some tens of MB: rows beyond this go into the next one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send(Op):
+    """Rows into an exchange: to level `level`, to the shard that the columns `keys` hash to.
+
+    `keys` None: any shard will do.
+    """
+
+    edge: int
+    level: int
+    keys: tuple[str, ...] | None
 
 
 def split(table: pa.Table, keys: Sequence[str], shards: int) -> dict[int, pa.Table]:
@@ -43,6 +57,6 @@ def _parted(batch: pa.RecordBatch, keys: Sequence[str], shards: int) -> Iterator
         yield number, batch.take(pa.array(order[ends[number] - counts[number] : ends[number]]))
 
 
-def pieces(table: pa.Table) -> list[pa.Table]:
+def in_blobs(table: pa.Table) -> list[pa.Table]:
     """Cut a table into parts that fit a blob."""
     return [table.slice(at, MAX_BLOB_ROWS) for at in range(0, table.num_rows, MAX_BLOB_ROWS)]

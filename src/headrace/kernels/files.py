@@ -2,7 +2,7 @@
 
 A file is its sections, each an Arrow IPC stream, then a line of JSON (the sections with their lengths and CRC-32, and
 free metadata), then a fixed tail that finds and checks the line. It is written under a name of its own, synced, and
-never changed: who needs it is told its name.
+never changed: a commit says its name.
 """
 
 from __future__ import annotations

@@ -1,82 +1,150 @@
-"""The current rows of a table: upserts and deletes by key into state, what they changed out.
+"""The current rows of a table: upserts and deletes by key into state, and the changes that they cause.
 
-State is one row a key: the other columns and the event time of the record that made it. Each record that changes
-something gives its own delta, the old row withdrawn and the new one inserted, with the record's time; one that changes
-nothing gives none.
+State is one row a key: the other columns and the event time of its record. Each record that changes something has its
+own delta, the old row withdrawn and the new one inserted, with the record's time; one that changes nothing has none.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.names import quote
-from headrace.kernels.order import PLACE, placed
+from headrace.kernels.counts import Counts
+from headrace.kernels.op import Operator, StatefulOp, StepResult
+from headrace.kernels.order import ORDER, numbered
+from headrace.kernels.sql import with_nulls
 from headrace.kernels.state.runs import wanted
-from headrace.kernels.state.state import COUNT, TableSpec, with_nulls
+from headrace.kernels.state.tables import COUNT, TableSpec
 
 if TYPE_CHECKING:
-    from headrace.kernels.duck import Duck
-    from headrace.kernels.spec import Keeping
-    from headrace.kernels.state.state import State
+    from collections.abc import Sequence
+
+    from headrace.kernels.delta import Delta
+    from headrace.kernels.op import Context
+    from headrace.kernels.state.tables import Column
 
 ROWS = "rows"
 
 
-def kept_rows(keeping: Keeping) -> tuple[TableSpec]:
-    """Return the table that is kept."""
-    keys = tuple((name, kind) for name, _, kind in keeping.inside_keys)
-    values = tuple((name, kind) for name, _, kind in keeping.inside_values)
-    by = (tuple(name for name, _ in keys),)
-    return (TableSpec(name=ROWS, keys=keys, values=(*values, ("_time", "BIGINT")), by=by),)
+@dataclass(frozen=True, slots=True)
+class TableColumns:
+    """A table's key and its other columns; inside, keys are `k0…` and values `v0…`.
+
+    Each is its name inside, its own name, and its type.
+    """
+
+    keys: tuple[tuple[str, str, str], ...]
+    values: tuple[tuple[str, str, str], ...]
+
+    @staticmethod
+    def of(columns: Sequence[Column], keys: Sequence[str]) -> TableColumns:
+        """Return the columns of a table by its key."""
+        kinds = dict(columns)
+        others = [name for name, _ in columns if name not in keys]
+        return TableColumns(
+            keys=tuple((f"k{i}", name, kinds[name]) for i, name in enumerate(keys)),
+            values=tuple((f"v{i}", name, kinds[name]) for i, name in enumerate(others)),
+        )
 
 
-def arrived(duck: Duck, keeping: Keeping, rows: str, *, task: int) -> pa.Table:
-    """Return relation `rows` under the names inside, with their places."""
-    columns = [f"{quote(name)} AS {inside}" for inside, name, _ in (*keeping.inside_keys, *keeping.inside_values)]
-    table = duck.arrow(f"SELECT {', '.join(columns)}, _weight::INTEGER AS _weight, _time FROM {rows}")
-    return placed([table], task=task)[0]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival(Operator):
+    """Rows under the names inside, each with `_order`: how they arrived, whatever an exchange does to them."""
+
+    columns: TableColumns
+
+    def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
+        """Return the rows, renamed and numbered."""
+        rows, duck = inputs[0].relation, context.duck
+        if rows is None:
+            return StepResult()
+        columns = [f"{quote(name)} AS {inside}" for inside, name, _ in (*self.columns.keys, *self.columns.values)]
+        table = duck.arrow(f"SELECT {', '.join(columns)}, _weight::INTEGER AS _weight, _time FROM {rows}")
+        return StepResult(numbered([table], task=context.task), counts=Counts(rows_in=table.num_rows))
 
 
-@dataclass
-class Upserting:
-    """One epoch of one table in one shard."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upsert(StatefulOp):
+    """Upserts (`_weight` 1) and deletes (-1) by key into the state; the result is the table's delta, change by change.
 
-    duck: Duck
-    keeping: Keeping
-    state: State
+    `by_time`: of two rows of a key the one of the greater event time stays.
+    """
 
-    def run(self, parts: list[pa.Table]) -> pa.Table:
+    timed: ClassVar[bool] = False
+
+    columns: tuple[Column, ...]
+    keys: tuple[str, ...]
+    by_time: bool
+
+    @property
+    def named(self) -> TableColumns:
+        """The columns under their names inside."""
+        return TableColumns.of(self.columns, self.keys)
+
+    def tables(self) -> tuple[TableSpec]:
+        """Return the table of the current rows."""
+        keys = tuple((name, kind) for name, _, kind in self.named.keys)
+        values = tuple((name, kind) for name, _, kind in self.named.values)
+        by = (tuple(name for name, _ in keys),)
+        return (TableSpec(name=ROWS, keys=keys, values=(*values, ("_time", "BIGINT")), by=by),)
+
+    def before_exchange(self, side: int, rows: int, *, output: int, late: int | None) -> Operator:
+        """Number the rows as they arrive."""
+        del side, late
+        return Arrival(step=self.step, inputs=(rows,), output=output, columns=self.named)
+
+    def exchange_keys(self, keys: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the keys under their names inside."""
+        del keys
+        return tuple(inside for inside, _, _ in self.named.keys)
+
+    def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
+        """Put changes by key into the state and return the table's delta."""
+        parts = inputs[0].tables
+        return StepResult([UpsertRun(self, context).delta(parts)]) if parts else StepResult()
+
+
+class UpsertRun:
+    """One epoch of one table in one shard, that has rows."""
+
+    def __init__(self, op: Upsert, context: Context) -> None:
+        self.duck = context.duck
+        self.state = context.state
+        self.columns = op.named
+        self.by_time = op.by_time
+
+    def delta(self, parts: list[pa.Table]) -> pa.Table:
         """Put changes by key into the state and return the table's delta."""
         rows = " UNION ALL ".join(f"SELECT * FROM {self.duck.register(part)}" for part in parts)
-        beside = self._beside(f"({rows})", with_nulls(parts))
-        made = self.duck.arrow(self._judged(self._each_once(beside) if self._once(parts) else self._in_turn(beside)))
-        last = made.filter(made.column("keeps"))
-        kept = [*self.state.tables[ROWS].columns, "o_row"]
-        self.state.replace(ROWS, last.select(kept), at="o_row")
-        return self._delta(made)
+        records = self._with_kept(f"({rows})", with_nulls(parts))
+        with_previous = self._each_once(records) if self._once(parts) else self._in_turn(records)
+        changes = self.duck.arrow(self._changes(with_previous))
+        last = changes.filter(changes.column("is_kept"))
+        self.state.replace(ROWS, last.select([*self.state.tables[ROWS].columns, "o_row"]), at="o_row")
+        return self._delta(changes)
 
-    # -- what the records are, in SQL
+    # -- what the records do, in SQL
 
     @property
     def _keys(self) -> list[str]:
-        return [inside for inside, _, _ in self.keeping.inside_keys]
+        return [inside for inside, _, _ in self.columns.keys]
 
     @property
     def _values(self) -> list[str]:
-        return [inside for inside, _, _ in self.keeping.inside_values]
+        return [inside for inside, _, _ in self.columns.values]
 
-    def _beside(self, rows: str, nulls: frozenset[str]) -> str:
-        """Return SQL for the records and, beside each, the kept row of its key as `o_…`."""
+    def _with_kept(self, rows: str, nulls: frozenset[str]) -> str:
+        """Return SQL for the records, each with the kept row of its key as `o_…`."""
         olds = [f"s.{name} AS o_{name}" for name in (*self._values, "_time")]
         same = self.state.matching(ROWS, "d", "s", nulls=nulls)
-        near = self.state.lookup(ROWS, self._keys, rows)
-        behind = "WHERE s._time IS NULL OR d._time >= s._time" if self.keeping.by_time else ""
+        kept = self.state.lookup(ROWS, self._keys, rows)
+        newer = "WHERE s._time IS NULL OR d._time >= s._time" if self.by_time else ""
         return (
-            f"SELECT d.*, {', '.join([*olds, 's.rowid AS o_row'])} FROM {rows} d LEFT JOIN {near} s ON {same} {behind}"
+            f"SELECT d.*, {', '.join([*olds, 's.rowid AS o_row'])} FROM {rows} d LEFT JOIN {kept} s ON {same} {newer}"
         )
 
     def _once(self, parts: list[pa.Table]) -> bool:
@@ -84,15 +152,15 @@ class Upserting:
         keys = pa.concat_tables([part.select(self._keys) for part in parts])
         return bool(len(wanted(keys.columns, keys.num_rows)) == keys.num_rows)
 
-    def _each_once(self, beside: str) -> str:
+    def _each_once(self, records: str) -> str:
         """Return SQL for records, each the only one of its key, with the row before it as `b_…`."""
         before = [f"o_{name} AS b_{name}" for name in (*self._values, "_time")]
         columns = ["*", "1::BIGINT AS nth", "true AS final", *before, "o_row IS NOT NULL AS had"]
-        return f"SELECT {', '.join(columns)} FROM ({beside})"
+        return f"SELECT {', '.join(columns)} FROM ({records})"
 
-    def _in_turn(self, beside: str) -> str:
+    def _in_turn(self, records: str) -> str:
         """Return SQL for each record with its number among those of its key, and the row before it as `b_…`."""
-        order = ["_time", PLACE] if self.keeping.by_time else [PLACE]
+        order = ["_time", ORDER] if self.by_time else [ORDER]
         before = [
             f"CASE WHEN nth = 1 THEN o_{name} ELSE lag({name}) OVER w END AS b_{name}"
             for name in (*self._values, "_time")
@@ -100,19 +168,19 @@ class Upserting:
         columns = ["*", *before, "CASE WHEN nth = 1 THEN o_row IS NOT NULL ELSE lag(_weight) OVER w > 0 END AS had"]
         over = f"PARTITION BY {', '.join(self._keys)} ORDER BY {', '.join(order)}"
         numbers = "row_number() OVER w AS nth, lead(1) OVER w IS NULL AS final"
-        numbered = f"SELECT *, {numbers} FROM ({beside}) WINDOW w AS ({over})"
+        numbered = f"SELECT *, {numbers} FROM ({records}) WINDOW w AS ({over})"
         return f"SELECT {', '.join(columns)} FROM ({numbered}) WINDOW w AS ({over})"
 
-    def _judged(self, judged: str) -> str:
+    def _changes(self, records: str) -> str:
         """Return SQL for what records do to the rows before them.
 
-        `went`, `came`: it withdraws that row, inserts its own. `keeps`: it is the last of its key, and the state is
-        not as it says.
+        `withdraws`, `inserts`: a record withdraws that row, inserts its own. `is_kept`: it is the last of its key, and
+        the state has to change.
         """
         names, has = [*self._values, "_time"], "_weight > 0"
         differs = " OR ".join(f"{name} IS DISTINCT FROM b_{name}" for name in self._values) or "false"
         stale = " OR ".join(f"{name} IS DISTINCT FROM o_{name}" for name in names)
-        made = [
+        columns = [
             *self._keys,
             *self._values,
             *(f"b_{name}" for name in self._values),
@@ -120,27 +188,30 @@ class Upserting:
             "coalesce(_time, b__time) AS _time",
             "o_row",
             "nth",
-            f"{has} AND NOT (had AND NOT ({differs})) AS came",
-            f"had AND (NOT {has} OR {differs}) AS went",
-            f"final AND ({has} OR o_row IS NOT NULL) AND (NOT {has} OR o_row IS NULL OR {stale}) AS keeps",
+            f"{has} AND NOT (had AND NOT ({differs})) AS inserts",
+            f"had AND (NOT {has} OR {differs}) AS withdraws",
+            f"final AND ({has} OR o_row IS NOT NULL) AND (NOT {has} OR o_row IS NULL OR {stale}) AS is_kept",
         ]
-        return f"SELECT {', '.join(made)} FROM ({judged})"
+        return f"SELECT {', '.join(columns)} FROM ({records})"
 
-    # -- what they changed
+    # -- the delta
 
-    def _delta(self, made: pa.Table) -> pa.Table:
-        """Return the delta; where a key changed more than once, its changes stand in their order."""
+    def _delta(self, changes: pa.Table) -> pa.Table:
+        """Return the delta; where a key changed more than once, its changes are in their order."""
         delta = pa.concat_tables(
-            [self._side(made, "went", prefix="b_", weight=-1), self._side(made, "came", prefix="", weight=1)]
+            [
+                self._rows(changes, "withdraws", prefix="b_", weight=-1),
+                self._rows(changes, "inserts", prefix="", weight=1),
+            ]
         )
         if delta.num_rows and pc.max(delta.column("nth")).as_py() > 1:
             delta = delta.sort_by([("nth", "ascending"), ("_weight", "ascending")])
         return delta.drop_columns(["nth"])
 
-    def _side(self, made: pa.Table, which: str, *, prefix: str, weight: int) -> pa.Table:
-        rows = made.filter(made.column(which))
-        columns = {name: rows.column(inside) for inside, name, _ in self.keeping.inside_keys}
-        columns |= {name: rows.column(prefix + inside) for inside, name, _ in self.keeping.inside_values}
+    def _rows(self, changes: pa.Table, which: str, *, prefix: str, weight: int) -> pa.Table:
+        rows = changes.filter(changes.column(which))
+        columns = {name: rows.column(inside) for inside, name, _ in self.columns.keys}
+        columns |= {name: rows.column(prefix + inside) for inside, name, _ in self.columns.values}
         columns["_weight"] = pa.repeat(pa.scalar(weight, pa.int32()), rows.num_rows)
         columns["_time"], columns["nth"] = rows.column("_time"), rows.column("nth")
         return pa.table(list(columns.values()), names=list(columns))

@@ -11,22 +11,26 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from headrace.base.errors import HeadraceError, InternalError, StepFailed
-from headrace.kernels.aggregates import superaccumulator
-from headrace.kernels.aggregates.users import define
-from headrace.kernels.groups.grouped import Counts
-from headrace.kernels.operations import do, kept, looked_up
-from headrace.kernels.spec import Merge, Partial, Query
+from headrace.kernels.counts import Counts
+from headrace.kernels.delta import Delta
+from headrace.kernels.duck import typed
+from headrace.kernels.exchange import Send, split
+from headrace.kernels.op import Context, Operator, StatefulOp
+from headrace.kernels.query import Query
+from headrace.kernels.staging import Stage, staged, staged_schema, takes_delta_as_is
 from headrace.kernels.state.keyed import KeyedState
-from headrace.kernels.state.state import StepState
-from headrace.kernels.task import Outcome, Report
+from headrace.kernels.state.scanned import ScannedState
+from headrace.kernels.task import Outcome, Report, stage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     import pyarrow as pa
 
+    from headrace.kernels.delta import Rows
     from headrace.kernels.duck import Duck
-    from headrace.kernels.spec import Level, Op
+    from headrace.kernels.op import Op, StepResult
+    from headrace.kernels.program import Level
     from headrace.kernels.state.state import State
     from headrace.kernels.task import Task
 
@@ -42,26 +46,26 @@ class LevelRun:
         self.level = level
         self.task = task
         self.states: dict[str, State] = {}
-        self.relations: dict[int, str] = {}
-        self.tables: dict[int, list[pa.Table]] = {}
+        self.deltas: dict[int, Delta] = {}
         self.outcome = Outcome(report=Report(shard=task.shard))
 
     def run(self, inputs: Mapping[int, list[pa.Table]]) -> Outcome:
-        """Run the level on what came to it, by delta number.
+        """Run the level on the rows that it received, by delta number.
 
         Raises:
             StepFailed: an expression failed on a row.
             FunctionError: a user's function raised.
 
         """
-        if not any(part.num_rows for parts in inputs.values() for part in parts) and not self._time_has_work():
+        if not any(part.num_rows for parts in inputs.values() for part in parts) and not self._watermark_moved():
             return self.outcome
         try:
-            self.define(self.level.ops)
+            for op in self.level.ops:  # before the transaction: what is defined inside it may end with it
+                op.define(self.duck)
             if self.level.stateful:
                 self._open()
             for number, parts in inputs.items():
-                self.came(number, [part for part in parts if part.num_rows])
+                self._put(number, parts)
             self._run_all()
             if self.outcome.report.staged:
                 self.task.fault("after_staging")
@@ -73,44 +77,104 @@ class LevelRun:
             self.duck.forget()
         return self.outcome
 
-    def _time_has_work(self) -> bool:
-        """Whether a step has met a new watermark, so that windows may close without any row."""
+    def _watermark_moved(self) -> bool:
+        """Whether an operator has a new watermark to work with, so that windows may close without any row."""
         steps = [op.step for op in self.level.stateful if op.timed]
         return any(self.task.watermarks.get(step) != self.task.previous.get(step) for step in steps)
 
     def _run_all(self) -> None:
         for op in self.level.ops:
             try:
-                do(op, self)
+                self._run(op)
             except HeadraceError:
                 raise
             except duckdb.Error as error:
                 failure = self._failure(op, error)
                 raise failure from failure.__cause__ or error
 
+    # ---- operations ----
+
+    def _run(self, op: Op) -> None:
+        inputs = [self._delta(number) for number in op.inputs]
+        if isinstance(op, Operator):
+            op.define(self.duck)
+            self._take(op, op.run(inputs, self._context(op)))
+        elif isinstance(op, Send):
+            self._send(op, inputs[0])
+        elif isinstance(op, Stage):
+            self._stage(op, inputs[0])
+        else:
+            raise TypeError(op)
+
+    def _context(self, op: Op) -> Context:
+        return Context(
+            duck=self.duck,
+            epoch=self.task.epoch,
+            task=self.task.shard,
+            watermark=self.task.watermarks.get(op.step),
+            previous=self.task.previous.get(op.step),
+            opened=self.states.get(op.step),
+        )
+
+    def _take(self, op: Operator, result: StepResult) -> None:
+        """Put an operator's rows where the next ones find them, and its counts into the report."""
+        self._put(op.output, result.delta)
+        for number, rows in zip(op.more, result.more, strict=bool(result.more)):
+            self._put(number, rows)
+        if op.late is not None:
+            self._put(op.late, result.late)
+        if isinstance(op, StatefulOp):
+            result.counts.rows_out = sum(part.num_rows for part in result.delta if not isinstance(part, str))
+        self._count(op.step, result.counts)
+
+    def _send(self, op: Send, delta: Delta) -> None:
+        for part in delta.tables:
+            shards = self.task.shards
+            here = {self.task.shard % shards: part}
+            parts = here if op.keys is None else split(part, op.keys, shards)
+            self.outcome.sent += [(op.edge, op.level, shard, rows) for shard, rows in parts.items()]
+
+    def _stage(self, op: Stage, delta: Delta) -> None:
+        if takes_delta_as_is(op) and delta.computed is not None and len(delta.computed) == 1:
+            table = typed(delta.computed[0], staged_schema(op))
+        elif delta.relation is None:
+            return
+        else:
+            table = staged(self.duck, op, delta.relation)
+        if table.num_rows:
+            self.task.fault("before_staging")
+            self.outcome.report.staged.append(stage(self.task, self.level.number, op.sink, table))
+            self._count(op.sink, Counts(rows_in=table.num_rows))
+
+    def _delta(self, number: int) -> Delta:
+        return self.deltas.get(number) or Delta(self.duck)
+
+    def _put(self, number: int, rows: Rows) -> None:
+        if rows:
+            self.deltas[number] = Delta(self.duck, rows)
+
+    def _count(self, step: str, counts: Counts) -> None:
+        """Add to what the report says of a step."""
+        total = self.outcome.report.counts.setdefault(step, Counts())
+        total += counts
+
+    # ---- failures ----
+
     def _failure(self, op: Op, error: duckdb.Error) -> HeadraceError:
         if self.duck.blamed is not None:
             blamed, self.duck.blamed = self.duck.blamed, None
             return blamed
         if isinstance(error, _OURS):
-            return InternalError(f'step "{op.step}" made SQL that DuckDB cannot read: {_said(error)}')
-        return StepFailed(self._culprit(op), _said(error))
-
-    def define(self, ops: Iterable[Op]) -> None:
-        """Make callable what aggregates call; when the last op defined a user's one, failures are of its step."""
-        for op in ops:
-            if isinstance(op, Partial | Merge):
-                define(self.duck, op.step, op.grouping.users)
-                if op.grouping.exact:
-                    superaccumulator.define(self.duck)
+            return InternalError(f'step "{op.step}" has SQL that DuckDB cannot read: {_text(error)}')
+        return StepFailed(self._culprit(op), _text(error))
 
     def _culprit(self, failed: Op) -> str:
         """Return the step whose expression failed: stateless steps are computed only where their rows are used."""
         self.duck.rollback()
         for op in self.level.ops[: self.level.ops.index(failed)]:
-            if isinstance(op, Query) and op.output in self.relations:
+            if isinstance(op, Query) and (relation := self._delta(op.output).relation) is not None:
                 try:
-                    self.duck.arrow(f"SELECT * FROM {self.relations[op.output]}")
+                    self.duck.arrow(f"SELECT * FROM {relation}")
                 except duckdb.Error:
                     return op.step
         return failed.step
@@ -120,18 +184,12 @@ class LevelRun:
     def _open(self) -> None:
         self.duck.begin()
         for op in self.level.stateful:
-            tables, head, folder = kept(op), self.task.heads.get(op.step), self.task.state_folder(op.step)
-            if looked_up(op):
+            tables, head, folder = op.tables(), self.task.heads.get(op.step), self.task.state_folder(op.step)
+            if op.looks_up:
                 self.states[op.step] = KeyedState(self.duck, tables, head, folder)
             else:
-                self.states[op.step] = scanned = StepState(self.duck, op.step, tables, head)
+                self.states[op.step] = scanned = ScannedState(self.duck, op.step, tables, head)
                 scanned.restore(folder)
-
-    def keyed(self, step: str) -> KeyedState:
-        """Return the state of a step whose rows are looked up."""
-        state = self.states[step]
-        assert isinstance(state, KeyedState)  # noqa: S101 -- its operation keeps no other
-        return state
 
     def _save(self) -> None:
         for step, state in self.states.items():
@@ -144,34 +202,7 @@ class LevelRun:
         if self.states:
             self.duck.commit()
 
-    # ---- deltas ----
 
-    def came(self, number: int, parts: list[pa.Table]) -> None:
-        """Keep rows as a delta; a delta without rows is absent, and so is what is made of it alone."""
-        if parts:
-            self.tables[number] = parts
-
-    def relation(self, number: int) -> str | None:
-        """Return a delta as SQL to select from, or None if it has no rows."""
-        if number not in self.relations and number in self.tables:
-            names = [self.duck.register(part) for part in self.tables[number]]
-            union = " UNION ALL ".join(f"SELECT * FROM {name}" for name in names)
-            self.relations[number] = names[0] if len(names) == 1 else f"({union})"
-        return self.relations.get(number)
-
-    def materialized(self, number: int) -> list[pa.Table]:
-        """Return a delta's rows as tables, none of them empty."""
-        if number not in self.tables and number in self.relations:
-            self.tables[number] = [self.duck.arrow(f"SELECT * FROM {self.relations[number]}")]
-            self.relations.pop(number)
-        return [part for part in self.tables.get(number, []) if part.num_rows]
-
-    def count(self, step: str, counts: Counts) -> None:
-        """Add to what the report says of a step."""
-        known = self.outcome.report.counts.setdefault(step, Counts())
-        known += counts
-
-
-def _said(error: duckdb.Error) -> str:
-    """Return what DuckDB said, in one line and without its class."""
+def _text(error: duckdb.Error) -> str:
+    """Return DuckDB's message, in one line and without its class."""
     return str(error).strip().splitlines()[0].removeprefix("Invalid Input Error: ")

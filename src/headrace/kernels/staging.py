@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
 from headrace.base.names import quote
 from headrace.kernels.duck import typed
+from headrace.kernels.op import Op
 
 if TYPE_CHECKING:
     from headrace.kernels.duck import Duck
-    from headrace.kernels.spec import Stage
 
 TIME = pa.field("_time", pa.int64())
 WEIGHT = pa.field("_weight", pa.int32())
 DELETED = pa.field("_deleted", pa.bool_())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage(Op):
+    """Rows to a sink, as files that nobody sees before the commit.
+
+    `key` of a changelog: one upsert or tombstone for each key; `form` says what the sink takes. `net`: rows may cancel
+    out within the epoch.
+    """
+
+    sink: str
+    schema: pa.Schema
+    form: Literal["rows", "changelog", "delta"]
+    key: tuple[str, ...] | None
+    net: bool
 
 
 def staged(duck: Duck, op: Stage, rows: str) -> pa.Table:
@@ -26,16 +42,16 @@ def staged(duck: Duck, op: Stage, rows: str) -> pa.Table:
     """
     columns = [quote(name) for name in op.schema.names]
     if op.form == "rows":
-        made = duck.arrow(f"SELECT {', '.join(columns)}, _time FROM {rows} WHERE _weight > 0")
-        return typed(made, staged_schema(op))
+        inserted = duck.arrow(f"SELECT {', '.join(columns)}, _time FROM {rows} WHERE _weight > 0")
+        return typed(inserted, staged_schema(op))
     source = _netted(columns, rows) if op.net else rows
     if op.form == "delta":
-        made = duck.arrow(f"SELECT {', '.join(columns)}, _weight::INTEGER AS _weight, _time FROM {source}")
-        return typed(made, staged_schema(op))
+        delta = duck.arrow(f"SELECT {', '.join(columns)}, _weight::INTEGER AS _weight, _time FROM {source}")
+        return typed(delta, staged_schema(op))
     return typed(duck.arrow(_changelog(op, source)), staged_schema(op))
 
 
-def as_they_are(op: Stage) -> bool:
+def takes_delta_as_is(op: Stage) -> bool:
     """Whether a sink takes a delta's rows without looking at them."""
     return op.form == "delta" and not op.net
 
@@ -47,7 +63,7 @@ def staged_schema(op: Stage) -> pa.Schema:
 
 
 def _netted(columns: list[str], rows: str) -> str:
-    """Let rows that came and went within the epoch cancel out."""
+    """Let rows that were inserted and withdrawn within the epoch cancel out."""
     by = ", ".join(columns)
     return (
         f"(SELECT {by}, sum(_weight) AS _weight, max(_time) AS _time FROM {rows} "

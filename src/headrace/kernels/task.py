@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.kernels.groups.grouped import Counts
-    from headrace.kernels.state.state import Head
+    from headrace.kernels.counts import Counts
+    from headrace.kernels.state.state import StateHead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Task:
     sync: bool
     watermarks: Mapping[str, int | None]
     previous: Mapping[str, int | None]
-    heads: Mapping[str, Head]
+    heads: Mapping[str, StateHead]
     fault: Callable[[str], None]
 
     def state_folder(self, step: str) -> Path:
@@ -62,13 +62,13 @@ class Report:
     shard: int | None = None
     times: dict[str, dict[str, int]] = field(default_factory=dict)
     staged: list[StagedFile] = field(default_factory=list)
-    heads: dict[str, Head] = field(default_factory=dict)
+    heads: dict[str, StateHead] = field(default_factory=dict)
     counts: dict[str, Counts] = field(default_factory=dict)
 
 
 @dataclass
 class Outcome:
-    """What a level gives: rows for later levels by (edge, level, shard), and the report."""
+    """The output of a level: rows for later levels by (edge, level, shard), and the report."""
 
     sent: list[tuple[int, int, int, pa.Table]] = field(default_factory=list)
     report: Report = field(default_factory=Report)
@@ -83,6 +83,6 @@ def stage(task: Task, level: int, sink: str, table: pa.Table) -> StagedFile:
     return StagedFile(sink=sink, file=name, rows=table.num_rows)
 
 
-def at_shard(task: Task, shard: int, heads: Mapping[str, Head]) -> Task:
+def at_shard(task: Task, shard: int, heads: Mapping[str, StateHead]) -> Task:
     """Return the same epoch for another shard."""
     return replace(task, shard=shard, heads=heads)

@@ -1,237 +1,63 @@
-"""The n first rows of each group, in a stated order: the best of a part, and what changes of the whole.
-
-State is `best`, the rows that are given out, and, where rows can be withdrawn, all `rows`, so that the next one can
-take the place of one that goes. Both are multisets. A group is ranked anew from its best rows and those that came; from
-all its rows only when one of the best was withdrawn. Groups without a change are not read.
-
-Inside, columns are called `c0…` whatever the user calls them, and `o0…` are what order terms computed.
-"""
+"""The n first rows of each group, or of each window of a group, as operators: before the exchange, and after it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.base.names import quote
-from headrace.kernels.groups.grouped import Counts, by_position
-from headrace.kernels.state.state import COUNT, TableSpec, alike, with_nulls
+from headrace.kernels.counts import Counts
+from headrace.kernels.groups.window_top import WindowRankingRun
+from headrace.kernels.op import Operator, StatefulOp, StepResult
+from headrace.kernels.ranking import RankingRun, first_of_part, tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
-    import pyarrow as pa
-
-    from headrace.kernels.duck import Duck
-    from headrace.kernels.spec import Ranking
-    from headrace.kernels.state.state import State
-
-BEST, ROWS = "best", "rows"
+    from headrace.kernels.delta import Delta
+    from headrace.kernels.op import Context
+    from headrace.kernels.ranking import Ranking
+    from headrace.kernels.state.tables import TableSpec
 
 
-def tables(ranking: Ranking) -> tuple[TableSpec, ...]:
-    """Return the tables that are kept."""
-    keys = tuple((f"c{i}", kind) for i, (_, kind) in enumerate(ranking.columns))
-    values = tuple((f"o{i}", kind) for i, kind in enumerate(ranking.made))
-    by: dict[str, tuple[tuple[str, ...], ...]] = {BEST: (), ROWS: ()}
-    if ranking.panes is None:  # windows that close are found by scanning
-        group = tuple(group_of(ranking))
-        by = {BEST: (group,), ROWS: tuple(dict.fromkeys((tuple(columns_of(ranking)), group)))}
-    names = (BEST,) if ranking.insert_only else (BEST, ROWS)
-    return tuple(TableSpec(name=name, keys=keys, values=values, by=by[name]) for name in names)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialTop(Operator):
+    """Before the exchange, of rows that are only added: the first of each group in this part."""
 
-
-def best(duck: Duck, ranking: Ranking, parts: list[pa.Table]) -> pa.Table:
-    """Return the n first of each group among rows that only come: no other row of theirs can matter."""
-    columns = [*columns_of(ranking), *made_of(ranking)]
-    rows = " UNION ALL ".join(f"SELECT * FROM {duck.register(part)}" for part in parts)
-    nth = f"row_number() OVER ({_window(ranking)})"
-    return duck.arrow(f"SELECT {', '.join(columns)}, {COUNT}, _time FROM ({rows}) QUALIFY {nth} <= {ranking.n}")
-
-
-@dataclass
-class Topping:
-    """One epoch of one ranking in one shard."""
-
-    duck: Duck
     ranking: Ranking
-    state: State
-    _nulls: frozenset[str] = field(default=frozenset(), init=False)
-    """The columns in which the changed rows have nulls."""
 
-    def run(self, parts: list[pa.Table]) -> pa.Table | None:
-        """Take in rows (columns, order terms, `_n` and `_time`) and return the delta of the first n of each group."""
-        delta = self._netted(parts) if parts else None
-        if delta is None or not delta.num_rows:
-            return None
-        self._nulls = with_nulls([delta])
-        changed = self.duck.register(delta)
-        self._before(changed)
-        if not self.ranking.insert_only:
-            self._keep(changed)
-            self._shrunk(changed)
-        self._compare(changed)
-        self._keep_best()
-        return self._given(changed)
+    def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
+        """Return the first rows of each group; rows with panes were counted before."""
+        parts = inputs[0].tables
+        counts = Counts(rows_in=sum(part.num_rows for part in parts) if self.ranking.panes is None else 0)
+        return StepResult(delta=[first_of_part(context.duck, self.ranking, parts)] if parts else [], counts=counts)
 
-    def _netted(self, parts: list[pa.Table]) -> pa.Table:
-        """Return each row that came or went once, with its count; what cancels out is gone."""
-        rows = " UNION ALL ".join(f"SELECT * FROM {self.duck.register(part)}" for part in parts)
-        columns = columns_of(self.ranking)
-        made = [f"any_value({name}) AS {name}" for name in made_of(self.ranking)]
-        net = f"sum({COUNT})::BIGINT AS {COUNT}, max(_time) AS _time"
-        return self.duck.arrow(
-            f"SELECT {', '.join([*columns, *made, net])} FROM ({rows}) {by_position(columns)} HAVING sum({COUNT}) <> 0"
-        )
 
-    def _keep(self, changed: str) -> None:
-        """Bring the multiset of all rows up to date."""
-        columns = [f"d.{name}" for name in [*columns_of(self.ranking), *made_of(self.ranking)]]
-        count = f"(coalesce(s.{COUNT}, 0) + d.{COUNT})::BIGINT AS {COUNT}"
-        near = self.state.lookup(ROWS, columns_of(self.ranking), changed)
-        same = self.state.matching(ROWS, "d", "s", nulls=self._nulls)
-        rows = self.duck.arrow(
-            f"SELECT {', '.join([*columns, count, 's.rowid AS o_row'])} FROM {changed} d LEFT JOIN {near} s ON {same}"
-        )
-        self.state.replace(ROWS, rows, at="o_row")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Top(StatefulOp):
+    """Rows into the ranking that is kept. The result is the delta of the first rows of each group.
 
-    def _before(self, changed: str) -> None:
-        """Make `top_before`: what was given out of the touched groups.
+    `counts`: its rows have not been counted before.
+    """
 
-        Each row with how many stand before it, where positions are given out.
-        """
-        names = [*columns_of(self.ranking), COUNT, *made_of(self.ranking)]
-        columns = [*(f"s.{name}" for name in names), "s.rowid AS o_row"]
-        touched = f"(SELECT DISTINCT {', '.join(group_of(self.ranking)) or '1'} FROM {changed})"
-        kept = (
-            f"SELECT {', '.join(columns)} FROM {self.state.lookup(BEST, group_of(self.ranking), touched)} s "
-            f"SEMI JOIN {touched} t ON {alike('s', 't', group_of(self.ranking))}"
-        )
-        ahead = "NULL::BIGINT" if self.ranking.rank is None else self._ahead()
-        self._make("top_before", f"SELECT *, {ahead} AS _ahead FROM ({kept})")
+    ranking: Ranking
+    counts: bool
 
-    def _shrunk(self, changed: str) -> None:
-        """Make `top_shrunk`: the groups of which a row that was given out is withdrawn."""
-        group = [f"b.{name}" for name in group_of(self.ranking)]
-        went = f"SELECT * FROM {changed} WHERE {COUNT} < 0"
-        same = alike("b", "d", columns_of(self.ranking))
-        self._make(
-            "top_shrunk", f"SELECT DISTINCT {', '.join(group) or '1'} FROM top_before b JOIN ({went}) d ON {same}"
-        )
+    def tables(self) -> tuple[TableSpec, ...]:
+        """Return the best rows and, where rows can be withdrawn, all."""
+        return tables(self.ranking)
 
-    def _candidates(self, changed: str) -> str:
-        """Return SQL for rows among which are the first n of the touched groups."""
-        names = [*columns_of(self.ranking), *made_of(self.ranking)]
-        near = f"SELECT * FROM (SELECT {', '.join([*names, COUNT])} FROM top_before UNION ALL "
-        near += f"SELECT {', '.join([*names, COUNT])} FROM {changed} WHERE {COUNT} > 0) x"
-        if not self.ranking.insert_only:
-            near += f" ANTI JOIN top_shrunk t ON {alike('x', 't', group_of(self.ranking))}"
-        made = [f"any_value({name}) AS {name}" for name in made_of(self.ranking)]
-        columns = columns_of(self.ranking)
-        once = f"SELECT {', '.join([*columns, *made, f'sum({COUNT})::BIGINT AS {COUNT}'])} FROM ({near}) "
-        once += by_position(columns)
-        if self.ranking.insert_only:
-            return once
-        every = (
-            f"SELECT {', '.join(f's.{name}' for name in [*names, COUNT])} "
-            f"FROM {self.state.lookup(ROWS, group_of(self.ranking), 'top_shrunk')} s "
-            f"SEMI JOIN top_shrunk t ON {alike('s', 't', group_of(self.ranking))} "
-            f"WHERE s.{COUNT} > 0"  # after a reset rows may go that were never seen to come
-        )
-        return f"{once} UNION ALL {every}"
-
-    def _compare(self, changed: str) -> None:
-        """Make `top_changes`: rows that enter, leave or, where positions are given out, move."""
-        n, names = self.ranking.n, [*columns_of(self.ranking), *made_of(self.ranking)]
-        ranked = f"SELECT *, {self._ahead()} AS _ahead FROM ({self._candidates(changed)})"
-        after = (
-            f"SELECT {', '.join(names)}, _ahead, least({COUNT}, {n} - _ahead) AS {COUNT} FROM ({ranked}) "
-            f"WHERE _ahead < {n}"
-        )
-        either = [f"CASE WHEN a.{COUNT} IS NULL THEN b.{name} ELSE a.{name} END AS {name}" for name in names]
-        counts = f"coalesce(a.{COUNT}, 0) AS {COUNT}, coalesce(b.{COUNT}, 0) AS b_n"
-        differs = f"a.{COUNT} IS DISTINCT FROM b.{COUNT}"
-        if self.ranking.rank is not None:
-            differs += " OR a._ahead IS DISTINCT FROM b._ahead"
-        self._make(
-            "top_changes",
-            f"SELECT {', '.join([*either, counts])}, a._ahead, b._ahead AS b_ahead, b.o_row FROM top_before b "
-            f"FULL JOIN ({after}) a ON {alike('a', 'b', columns_of(self.ranking))} WHERE {differs}",
-        )
-
-    def _keep_best(self) -> None:
-        names = ", ".join([*columns_of(self.ranking), COUNT, *made_of(self.ranking), "o_row"])
-        rows = self.duck.arrow(f"SELECT {names} FROM top_changes WHERE {COUNT} <> b_n")
-        self.state.replace(BEST, rows, at="o_row")
-
-    def _named(self) -> list[str]:
-        """Return the step's columns, of rows `x`."""
-        columns = zip(columns_of(self.ranking), self.ranking.columns, strict=True)
-        return [f"x.{inner} AS {quote(name)}" for inner, (name, _) in columns]
-
-    def _given(self, changed: str) -> pa.Table | None:
-        """Return the step's delta: what went, then what came, each at the time of the rows that made the change."""
-        columns = self._named()
-        went, came = self._positions("b_ahead", "b_n"), self._positions("_ahead", COUNT)
-        if self.ranking.rank is None:
-            went = f"SELECT *, unnest(range(b_n - {COUNT})) AS _position FROM top_changes WHERE b_n > {COUNT}"
-            came = f"SELECT *, unnest(range({COUNT} - b_n)) AS _position FROM top_changes WHERE {COUNT} > b_n"
+    def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
+        """Rank what changed."""
+        parts = inputs[0].tables
+        if self.ranking.panes is None:
+            run = RankingRun(context.duck, self.ranking, context.state)
         else:
-            columns.append(f"x._position::INTEGER AS {quote(self.ranking.rank)}")
-            went += f" WHERE ({COUNT} > 0 AND _position > _ahead AND _position <= _ahead + {COUNT}) IS NOT TRUE"
-            came += " WHERE (b_n > 0 AND _position > b_ahead AND _position <= b_ahead + b_n) IS NOT TRUE"
-        rows = f"SELECT *, -1::INTEGER AS _weight FROM ({went}) UNION ALL SELECT *, 1::INTEGER AS _weight FROM ({came})"
-        order = ", ".join(["x._weight", *(f"x.{name}" for name in group_of(self.ranking)), "x._ahead", "x._position"])
-        return self.duck.arrow(
-            f"SELECT {', '.join(columns)}, x._weight, t._time FROM ({rows}) x JOIN ({self._times(changed)}) t "
-            f"ON {alike('x', 't', group_of(self.ranking))} ORDER BY {order}"
-        )
+            run = WindowRankingRun(context.duck, self.ranking, context.state, context.watermark, context.previous)
+        delta = run.run(parts)
+        counts = Counts(rows_in=sum(part.num_rows for part in parts) if self.counts else 0)
+        return StepResult(delta=[] if delta is None else [delta], counts=counts)
 
-    @staticmethod
-    def _positions(ahead: str, count: str) -> str:
-        """Return SQL for one row a position."""
-        each = f"unnest(range({ahead} + 1, {ahead} + {count} + 1))"
-        return f"SELECT * FROM (SELECT *, {each} AS _position FROM top_changes WHERE {count} > 0)"
-
-    def _times(self, changed: str) -> str:
-        """Return SQL for the event time of each group's change: the greatest of the rows that made it."""
-        group = [f"d.{name}" for name in group_of(self.ranking)]
-        made_it = f"(d.{COUNT} > 0 AND x.{COUNT} > x.b_n) OR (d.{COUNT} < 0 AND x.{COUNT} < x.b_n)"
-        time = f"coalesce(max(d._time) FILTER ({made_it}), max(d._time)) AS _time"
-        return (
-            f"SELECT {', '.join([*group, time])} FROM {changed} d LEFT JOIN top_changes x "
-            f"ON {alike('d', 'x', columns_of(self.ranking))} {by_position(group)}"
-        )
-
-    def _ahead(self) -> str:
-        """Return SQL for how many rows of its group stand before a row."""
-        return f"(sum({COUNT}) OVER ({_window(self.ranking)} ROWS UNBOUNDED PRECEDING) - {COUNT})::BIGINT"
-
-    def _make(self, name: str, sql: str) -> None:
-        self.duck.run(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
-
-
-def counted(parts: Iterable[pa.Table]) -> Counts:
-    """Return the count of rows that came to a ranking."""
-    return Counts(rows_in=sum(part.num_rows for part in parts))
-
-
-def columns_of(ranking: Ranking) -> list[str]:
-    """Return the names inside of a ranking's columns."""
-    return [f"c{i}" for i in range(len(ranking.columns))]
-
-
-def made_of(ranking: Ranking) -> list[str]:
-    """Return the names inside of what order terms computed."""
-    return [f"o{i}" for i in range(len(ranking.made))]
-
-
-def group_of(ranking: Ranking) -> list[str]:
-    """Return the names inside of the columns that make a group."""
-    return [f"c{i}" for i in ranking.group]
-
-
-def _window(ranking: Ranking) -> str:
-    """Return the inside of OVER (…): the order of the user's, then the whole row, ascending, so that it is one."""
-    group = ", ".join(group_of(ranking))
-    order = [*ranking.order, *(f"{name} ASC NULLS FIRST" for name in columns_of(ranking))]
-    return f"{f'PARTITION BY {group} ' if group else ''}ORDER BY {', '.join(order)}"
+    @property
+    def emits_on_watermark(self) -> bool:
+        """Where results come when a window closes."""
+        return self.ranking.panes is not None and self.ranking.final

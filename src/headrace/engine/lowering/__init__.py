@@ -1,4 +1,4 @@
-"""From what was asked to what is run: each node of the plan becomes operations of its level."""
+"""From the plan to the program: each node becomes operations of its level."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headrace.engine.lowering import joins, stateful, stateless
 from headrace.engine.lowering.walk import Lowering
 
 if TYPE_CHECKING:
-    from headrace.kernels.spec import Program
+    from headrace.kernels.program import Program
     from headrace.plan.plan import Plan
 
 __all__ = ["joins", "lower", "stateful", "stateless"]

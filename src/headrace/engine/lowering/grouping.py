@@ -1,4 +1,4 @@
-"""What a grouped aggregate keeps, and how its results are made of it."""
+"""What a grouped aggregate keeps, and how its results are computed from it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from headrace.expressions import calls_of, drawn_apart
 from headrace.expressions.sketches import Sketch
 from headrace.kernels.aggregates import sketches
 from headrace.kernels.aggregates.accumulators import Accumulators
-from headrace.kernels.aggregates.aggregate_spec import AggregateSpec
-from headrace.kernels.spec import Grouping, Panes, Session, Sliding, UserAggregate
+from headrace.kernels.aggregates.aggregate_spec import AggregateSpec, UserAggregate
+from headrace.kernels.groups.grouping import Grouping
+from headrace.kernels.groups.windows import Panes, Session, Sliding
 from headrace.plan.windows import AlignedWindow, SessionWindow, SlidingWindow
 
 if TYPE_CHECKING:
@@ -21,16 +22,16 @@ if TYPE_CHECKING:
 
 def grouping_of(node: Aggregate) -> Grouping:
     """Return what a grouped aggregate is to the kernels."""
-    kept = Accumulators(insert_only=node.up.append_only)
+    state = Accumulators(insert_only=node.up.append_only)
     read = iter(read_by(node))
     arguments = [[next(read) for _ in call.arguments] for call in node.aggregates.calls]
-    for call, given in zip(node.aggregates.calls, arguments, strict=True):
+    for call, scalars in zip(node.aggregates.calls, arguments, strict=True):
         where = next(read).sql if call.where else None
-        kept.add(
+        state.add(
             AggregateSpec(
                 function=call.function,
-                arguments=tuple(made.sql for made in given),
-                argument_types=tuple(duckdb_type(made.type) for made in given),
+                arguments=tuple(scalar.sql for scalar in scalars),
+                argument_types=tuple(duckdb_type(scalar.type) for scalar in scalars),
                 distinct=call.distinct,
                 type=duckdb_type(call.type),
                 at=call.at,
@@ -47,15 +48,15 @@ def grouping_of(node: Aggregate) -> Grouping:
         sliding=Sliding(size=w.size, grace=w.grace) if isinstance(w, SlidingWindow) else None,
         final=node.emit == "final",
         insert_only=node.up.append_only,
-        pieces=tuple(kept.pieces),
-        values=tuple(kept.values),
-        calls=tuple(kept.calls),
-        from_values=tuple(kept.from_values),
+        accumulators=tuple(state.accumulators),
+        multisets=tuple(state.multisets),
+        calls=tuple(state.calls),
+        from_multiset=tuple(state.from_multiset),
         results=_results(node),
-        users=tuple(kept.users),
-        layers=kept.layers,
-        exact=kept.exact,
-        placed=frozenset(kept.placed),
+        users=tuple(state.users),
+        layers=state.layers,
+        exact=state.exact,
+        ranked=frozenset(state.ranked),
     )
 
 
@@ -67,13 +68,13 @@ def read_by(node: Aggregate) -> list[Scalar]:
 
 def called_by(node: Aggregate) -> bool:
     """Whether the results call functions of the user's, so that they cannot be SQL alone."""
-    return bool(calls_of(made for _, made in node.aggregates.results))
+    return bool(calls_of(result for _, result in node.aggregates.results))
 
 
 def _results(node: Aggregate) -> tuple[tuple[str, str, str], ...]:
     if called_by(node):
         return tuple((f"_a{i}", f"_a{i}", duckdb_type(call.type)) for i, call in enumerate(node.aggregates.calls))
-    return tuple((name, made.sql, duckdb_type(made.type)) for name, made in node.aggregates.results)
+    return tuple((name, result.sql, duckdb_type(result.type)) for name, result in node.aggregates.results)
 
 
 def panes_of(w: AlignedWindow) -> Panes:
@@ -95,7 +96,9 @@ def _user(call: AggregateCall) -> UserAggregate:
     function, takes = call.user.function, tuple(argument.type for argument in call.arguments)
     if isinstance(function, Sketch):
         parameters, returns = function.parameters, call.user.returns
-        function = sketches.made(function.kind, parameters, many=function.many, takes=takes[0], returns=returns)
+        function = sketches.sketch_aggregate(
+            function.kind, parameters, many=function.many, takes=takes[0], returns=returns
+        )
     return UserAggregate(
         name=call.function,
         function=function,

@@ -1,12 +1,10 @@
-"""What a sink takes of the rows that come to it."""
+"""What a sink takes of the rows of its step."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.engine.lowering.grouping import called_by
-from headrace.kernels.spec import Stage
-from headrace.plan.nodes import Aggregate, TableJoin, Top
+from headrace.kernels.staging import Stage
 from headrace.plan.sinks import CallSink, TopicSink
 
 if TYPE_CHECKING:
@@ -18,16 +16,13 @@ def stage_of(sink: Sink, number: int) -> Stage:
     node = sink.up
     changelog = isinstance(sink, TopicSink) and node.is_table
     form = "changelog" if changelog else "rows" if isinstance(sink, TopicSink) else "delta"
-    whole = isinstance(node, Top | TableJoin) or (isinstance(node, Aggregate) and not called_by(node))
-    plain = whole or not node.is_table  # nothing in it can cancel out
-    if isinstance(sink, CallSink):
-        plain = True
+    net = not node.delta_is_net and not isinstance(sink, CallSink)
     return Stage(
         step=sink.name,
-        input=number,
+        inputs=(number,),
         sink=sink.name,
         schema=node.schema,
         form=form,  # type: ignore[arg-type] # a literal, chosen above
         key=node.key,
-        net=not plain,
+        net=net,
     )

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from headrace.base.names import quote
 from headrace.engine.lowering.walk import DELTA, columns_of, lowered
 from headrace.expressions import drawn_apart
-from headrace.kernels.spec import Apply, Intake, Query
+from headrace.kernels.apply import Apply
+from headrace.kernels.program import Intake
+from headrace.kernels.query import Query
 from headrace.plan.nodes import Changes, Ending, Explode, MapBatches, ReadSource, Select, TopicSource, Union, Where
 
 if TYPE_CHECKING:
@@ -28,11 +30,10 @@ def _source(node: TopicSource | ReadSource, to: Lowering) -> None:
 
 @lowered.register(Select)
 def _select(node: Select, to: Lowering) -> None:
-    scalars = drawn_apart([made for _, made in node.columns])
-    needed = {column: None for made in scalars for column in made.columns}
-    kept = [name for name in node.up.schema.names if name in needed]
-    inputs = to.with_calls(node, scalars, kept)
-    columns = [f"{made.sql} AS {quote(name)}" for made, (name, _) in zip(scalars, node.columns, strict=True)]
+    scalars = drawn_apart([scalar for _, scalar in node.columns])
+    read = {column for scalar in scalars for column in scalar.columns}
+    inputs = to.with_calls(node, scalars, [name for name in node.up.schema.names if name in read])
+    columns = [f"{scalar.sql} AS {quote(name)}" for scalar, (name, _) in zip(scalars, node.columns, strict=True)]
     to.query(node, f"SELECT {', '.join(columns)}, {DELTA} FROM", inputs=inputs)
 
 
@@ -52,14 +53,12 @@ def _ending(node: Ending, to: Lowering) -> None:
 
 @lowered.register(Explode)
 def _explode(node: Explode, to: Lowering) -> None:
-    kept = [quote(name) for name in node.up.schema.names if name not in node.into]
     of_map = len(node.into) > 1
     elements = f"unnest(map_entries({node.column.sql}))" if of_map else f"unnest({node.column.sql})"
     inner = f"SELECT *, {elements} AS _element FROM"
-    made = ["_element.key", "_element.value"] if of_map else ["_element"]
-    named = dict(zip(node.into, made, strict=True))
+    parts = ["_element.key", "_element.value"] if of_map else ["_element"]
+    named = dict(zip(node.into, parts, strict=True))
     columns = [f"{named[n]} AS {quote(n)}" if n in named else quote(n) for n in node.schema.names]
-    assert len(columns) == len(kept) + len(node.into)  # noqa: S101 -- what the verb made
     inputs = to.with_calls(node, [node.column], node.up.schema.names)
     to.query(node, f"SELECT {', '.join(columns)}, {DELTA} FROM ({inner}", ")", inputs=inputs)
 
@@ -70,10 +69,10 @@ def _map_batches(node: MapBatches, to: Lowering) -> None:
     output = to.deltas[id(node)] = to.number()
     apply = Apply(
         step=to.plan.name(node),
-        input=to.at(node.up, level),
+        inputs=(to.at(node.up, level),),
         output=output,
         takes=node.up.schema,
-        gives=node.schema,
+        returns=node.schema,
         function=node.function,
     )
     to.add(level, apply)
@@ -90,10 +89,10 @@ def _changes(node: Changes, to: Lowering) -> None:
     by = f"PARTITION BY {', '.join(key)}" if key else ""
     net = f"SELECT {columns}, sum(_weight) AS _weight, max(_time) AS _time FROM"
     netted = f"GROUP BY {columns} HAVING sum(_weight) <> 0"
-    lost, came = (f"count(*) FILTER (WHERE _weight {sign} 0) OVER ({by})" for sign in "<>")
+    withdrawn, inserted = (f"count(*) FILTER (WHERE _weight {sign} 0) OVER ({by})" for sign in "<>")
     kind = (
-        f"CASE WHEN _weight < 0 THEN CASE WHEN {came} > 0 THEN 'update_preimage' ELSE 'delete' END "
-        f"ELSE CASE WHEN {lost} > 0 THEN 'update_postimage' ELSE 'insert' END END AS _change_type"
+        f"CASE WHEN _weight < 0 THEN CASE WHEN {inserted} > 0 THEN 'update_preimage' ELSE 'delete' END "
+        f"ELSE CASE WHEN {withdrawn} > 0 THEN 'update_postimage' ELSE 'insert' END END AS _change_type"
     )
     order = ", ".join([*key, "_weight"])
     to.query(

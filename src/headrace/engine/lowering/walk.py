@@ -1,6 +1,7 @@
 """The walk through a plan: each node becomes operations of its level, with numbered deltas and edges between them.
 
-What a node becomes is registered with `lowered`: stateless steps in `stateless`, those with state in `stateful`.
+What a node becomes is registered with `lowered`: stateless steps in `stateless`, those with state in `stateful`, where
+a new one needs nothing of its own: its node names its operator and the parameters of it.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ from headrace.base.names import quote
 from headrace.engine.lowering.grouping import grouping_of
 from headrace.engine.lowering.staging import stage_of
 from headrace.expressions import calls_of
-from headrace.kernels.spec import Call, FunctionCall, Intake, Level, Op, Program, Query, Send
+from headrace.kernels.call import Call, FunctionCall
+from headrace.kernels.exchange import Send
+from headrace.kernels.program import Intake, Level, Program
+from headrace.kernels.query import Query
 from headrace.plan.nodes import Aggregate, Node, Top
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from headrace.expressions import Scalar
+    from headrace.kernels.op import Op, StatefulOp
     from headrace.plan.plan import Plan
 
 DELTA = "_weight, _time"
@@ -57,7 +62,7 @@ class Lowering:
         )
         return Program(app=self.plan.app, shards=self.shards, intakes=tuple(self.intakes), levels=levels)
 
-    # ---- small words ----
+    # ---- numbers and levels ----
 
     def level(self, node: Node) -> int:
         """Return the level of a node."""
@@ -82,13 +87,22 @@ class Lowering:
     def carried(self, number: int, step: str, here: int, there: int, keys: tuple[str, ...] | None) -> int:
         """Send a delta through an exchange and return its number on the other side."""
         self.edges += 1
-        self.add(here, Send(step=step, input=number, edge=self.edges, level=there, keys=keys))
+        self.add(here, Send(step=step, inputs=(number,), edge=self.edges, level=there, keys=keys))
         arrived = self.number()
         self.receives[there].append((self.edges, arrived))
         return arrived
 
+    def before_exchange(self, op: StatefulOp, side: int, rows: int, level: int, late: int | None = None) -> int:
+        """Return the delta of what an operator does to an input before an exchange: a new one, or the input."""
+        output = self.number()
+        first = op.before_exchange(side, rows, output=output, late=late)
+        if first is None:
+            return rows
+        self.add(level, first)
+        return output
+
     def query(self, node: Node, before: str, after: str = "", *, inputs: tuple[int, ...] | None = None) -> None:
-        """Make a node's rows by SQL around those of its inputs."""
+        """Compute a node's rows by SQL around those of its inputs."""
         level = self.level(node)
         if inputs is None:
             inputs = self.inputs(node)
@@ -101,15 +115,15 @@ class Lowering:
         """Return the deltas of the steps above, at the level of a node."""
         return tuple(self.at(up, self.level(node)) for up in node.ups)
 
-    def called(self, step: str, level: int, input_: int, scalars: Sequence[Scalar], columns: Iterable[str]) -> int:
+    def called(self, step: str, level: int, rows: int, scalars: Sequence[Scalar], columns: Iterable[str]) -> int:
         """Return a delta with those columns and one for each call of the user's functions in the expressions."""
         calls = calls_of(scalars)
         if not calls:
-            return input_
-        kept, output = self.number(), self.number()
-        pruned = f"SELECT {', '.join([*map(quote, columns), DELTA])} FROM"
-        self.add(level, Query(step=step, inputs=(input_,), output=kept, before=pruned, after="", shared=False))
-        made = tuple(
+            return rows
+        pruned, output = self.number(), self.number()
+        before = f"SELECT {', '.join([*map(quote, columns), DELTA])} FROM"
+        self.add(level, Query(step=step, inputs=(rows,), output=pruned, before=before, after="", shared=False))
+        functions = tuple(
             FunctionCall(
                 column=call.column,
                 name=call.function.name,
@@ -119,11 +133,11 @@ class Lowering:
             )
             for call in calls
         )
-        self.add(level, Call(step=step, input=kept, output=output, calls=made))
+        self.add(level, Call(step=step, inputs=(pruned,), output=output, calls=functions))
         return output
 
     def with_calls(self, node: Node, scalars: Sequence[Scalar], columns: Iterable[str]) -> tuple[int, ...]:
-        """Return the inputs of a stateless step over one delta, its calls made."""
+        """Return the inputs of a stateless step over one delta, with its calls."""
         (above,) = self.inputs(node)
         return (self.called(self.plan.name(node), self.level(node), above, scalars, columns),)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from headrace.kernels.exchange import pieces
+from headrace.kernels.exchange import in_blobs
 from headrace.kernels.files import decode, encode
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def row(shard: int, edge: int, data: pa.Buffer) -> pa.RecordBatch:
 def outgoing(outcome: Outcome) -> Iterator[pa.RecordBatch]:
     """Yield what a level sends on: blobs by edge and shard, and its report."""
     for edge, _, shard, table in outcome.sent:
-        for piece in pieces(table):
+        for piece in in_blobs(table):
             yield row(shard, edge, encode(piece))
     yield manifest([outcome.report])
 

@@ -15,7 +15,6 @@ from headrace.engine.level_zero import run_slices
 from headrace.engine.levels import run_levels
 from headrace.engine.pace import total
 from headrace.engine.spark import blobs, tasks
-from headrace.kernels.operations import lets_out, looked_up
 from headrace.plan.nodes import TopicSource
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.engine.levels import Received
     from headrace.engine.spark.tasks import Job
     from headrace.engine.storage import Commit
-    from headrace.kernels.spec import Level
+    from headrace.kernels.program import Level
     from headrace.kernels.task import Outcome
 
 MOST_SHARDS = 16
@@ -64,7 +63,7 @@ def _scans_little(job: Job, before: Commit) -> bool:
         head.full_bytes + head.chain_bytes <= tasks.SMALL_BYTES
         for level in job.program.levels
         for op in level.stateful
-        if not looked_up(op) or lets_out(op)
+        if not op.looks_up or op.emits_on_watermark
         for head in before.heads.get(op.step, {}).values()
     )
 

@@ -28,7 +28,6 @@ from headrace.engine.storage import Commit, Storage
 from headrace.engine.topics import log_path
 from headrace.kernels.duck import Duck
 from headrace.kernels.level import LevelRun
-from headrace.kernels.operations import looked_up
 from headrace.log import Log
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.connect.embedded import OffsetRange
-    from headrace.kernels.spec import Level, Program
+    from headrace.kernels.program import Level, Program
     from headrace.kernels.task import Outcome, Task
     from headrace.plan.nodes import ReadSource, TopicSource
 
@@ -129,7 +128,7 @@ def level(job: Job, number: int) -> Callable[[Iterator[pa.RecordBatch]], Iterato
 
 def run_level(job: Job, spec: Level, here: Task, deltas: Mapping[int, list[pa.Table]]) -> Outcome:
     """Run a level for a shard on what came to it, by delta number."""
-    scanned = {op.step for op in spec.stateful if not looked_up(op)}
+    scanned = {op.step for op in spec.stateful if not op.looks_up}
     coming = sum(part.nbytes for parts in deltas.values() for part in parts)
     size = coming + sum(head.full_bytes + head.chain_bytes for step, head in here.heads.items() if step in scanned)
     with cache(job, spec.number, here, size=size if scanned else 0) as duck:

@@ -1,1 +1,1 @@
-"""What an aggregate keeps of its rows and gives for them: numbers, exact sums, multisets, sketches, a user's own."""
+"""What an aggregate keeps of its rows, and its results: numbers, exact sums, multisets, sketches, a user's own."""

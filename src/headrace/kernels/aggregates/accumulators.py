@@ -1,9 +1,9 @@
-"""How each aggregate function is kept: as additive pieces where that is enough, else as a multiset of values.
+"""How each aggregate function is kept: as additive accumulators where that is enough, else as a multiset of values.
 
-A piece can be folded and merged in any order, so partial groups may be made anywhere. Counts and sums of integers and
-decimals are exact and can be withdrawn from. Sums of doubles are compensated where rows only come, and exact where
-rows are withdrawn (`exact`), and with them variances (`moments`). Minima, maxima and their kin can be kept as pieces
-only where nothing is ever withdrawn.
+An accumulator can be folded and merged in any order, so partial groups may be computed anywhere. Counts and sums of
+integers and decimals are exact and can be withdrawn from. Sums of doubles are compensated where rows are only added,
+and exact where rows are withdrawn (`exact`), and with them variances (`moments`). Minima, maxima and the like can be
+kept as accumulators only where nothing is ever withdrawn.
 """
 
 from __future__ import annotations
@@ -11,31 +11,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.kernels.aggregates import exact, moments, multisets, users
-from headrace.kernels.aggregates.aggregate_spec import decimal_mean, held, scale
+from headrace.kernels.aggregates.aggregate_spec import Accumulator, Multiset
 from headrace.kernels.aggregates.exact import Parts
-from headrace.kernels.spec import Piece, Values
+from headrace.kernels.aggregates.totals import decimal_mean, scale, total_of_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from headrace.kernels.aggregates.aggregate_spec import AggregateSpec
-    from headrace.kernels.spec import Layers, UserAggregate
+    from headrace.kernels.aggregates.aggregate_spec import AggregateSpec, Layers, UserAggregate
 
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 
 
 class Accumulators:
-    """Collects the pieces and multisets that a set of calls needs; equal ones are kept once."""
+    """Collects the accumulators and multisets that a set of calls needs; equal ones are kept once."""
 
     def __init__(self, *, insert_only: bool) -> None:
         self.insert_only = insert_only
-        self.pieces: list[Piece] = []
-        self.values: list[Values] = []
+        self.accumulators: list[Accumulator] = []
+        self.multisets: list[Multiset] = []
         self.calls: list[str] = []
-        self.from_values: list[int | None] = []
+        self.from_multiset: list[int | None] = []
         self.users: list[UserAggregate] = []
-        self.placed: set[int] = set()
-        """The multisets whose values have places."""
+        self.ranked: set[int] = set()
+        """The multisets whose values have ranks."""
         self.exact = False
         """Whether the functions of exact sums are called."""
         self._doubles: dict[str, str] = {}
@@ -43,33 +42,33 @@ class Accumulators:
 
     @property
     def layers(self) -> Layers:
-        """The columns that the pieces read beside those of the rows, layer by layer."""
+        """The columns that the accumulators read in addition to those of the rows, layer by layer."""
         if not self._sums:
             return ()
         doubles = tuple((name, sql) for sql, name in self._doubles.items())
-        parts = zip(*(made.layers for made in self._sums.values()), strict=True)
+        parts = zip(*(total.layers for total in self._sums.values()), strict=True)
         return (doubles, *(tuple(column for each in layer for column in each) for layer in parts))
 
     def add(self, call: AggregateSpec) -> None:
         """Keep what a call needs; its result is `_a{i}` for the i-th call added."""
         if call.user is not None:
             self.calls.append(self._users(call.user, call))
-            self.from_values.append(None)
+            self.from_multiset.append(None)
         elif (
             call.distinct
-            or call.function not in _PIECES
+            or call.function not in _ACCUMULATED
             or (call.function in multisets.EXTREMES and not self.insert_only)
         ):
-            self._from_values(call)
+            self._from_multiset(call)
         else:
-            self.calls.append(_PIECES[call.function](self, call))
-            self.from_values.append(None)
+            self.calls.append(_ACCUMULATED[call.function](self, call))
+            self.from_multiset.append(None)
 
-    def piece(self, piece: Piece) -> str:
-        """Return the name of a piece, made once."""
-        if piece not in self.pieces:
-            self.pieces.append(piece)
-        return f"p{self.pieces.index(piece)}"
+    def accumulator(self, accumulator: Accumulator) -> str:
+        """Return the name of an accumulator; equal ones are kept once."""
+        if accumulator not in self.accumulators:
+            self.accumulators.append(accumulator)
+        return f"p{self.accumulators.index(accumulator)}"
 
     def weighted(self, value: str) -> str:
         """Return SQL for `value` times the row's weight."""
@@ -80,62 +79,61 @@ class Accumulators:
         return self._doubles.setdefault(f"({sql})::DOUBLE", f"_headrace_double{len(self._doubles)}")
 
     def sum(self, double: str) -> Parts:
-        """Return the parts of the exact sum of what is made of columns of doubles."""
+        """Return the parts of the exact sum of an expression over columns of doubles."""
         self.exact = True
         if double not in self._sums:
             weight = "1" if self.insert_only else "_weight"
             self._sums[double] = exact.columns(f"_headrace_sum{len(self._sums)}", double, weight)
-        return Parts(*map(self.piece, exact.pieces(self._sums[double])))
+        return Parts(*map(self.accumulator, exact.accumulators(self._sums[double])))
 
     def _users(self, user: UserAggregate, call: AggregateSpec) -> str:
-        made = users.pieces(user, call.arguments, call.where, insert_only=self.insert_only)
+        accumulator, result = users.accumulator(user, call.arguments, call.where, insert_only=self.insert_only)
         if user not in self.users:
             self.users.append(user)
-        result = made.pop("result")
-        return result.format(p=self.piece(Piece(fold="list", **made)))
+        return result.format(p=self.accumulator(accumulator))
 
-    def _from_values(self, call: AggregateSpec) -> None:
-        present = [f"({sql}) IS NOT NULL" for sql in _judged(call)]
+    def _from_multiset(self, call: AggregateSpec) -> None:
+        present = [f"({sql}) IS NOT NULL" for sql in _not_null_arguments(call)]
         columns = tuple((f"v{i}", kind) for i, kind in enumerate(call.argument_types))
         partial = tuple(map(multisets.plain, call.arguments, call.argument_types))
-        kept = Values(columns=columns, partial=partial, where=" AND ".join(present) or "true")
-        if kept not in self.values:
-            self.values.append(kept)
-        number = self.values.index(kept)
-        if call.function in multisets.PLACED:
-            self.placed.add(number)
+        multiset = Multiset(columns=columns, partial=partial, where=" AND ".join(present) or "true")
+        if multiset not in self.multisets:
+            self.multisets.append(multiset)
+        number = self.multisets.index(multiset)
+        if call.function in multisets.RANKED:
+            self.ranked.add(number)
         self.exact = self.exact or call.function in ("sum", "avg")
-        self.calls.append(multisets.FROM_VALUES[call.function](call))
-        self.from_values.append(number)
+        self.calls.append(multisets.FROM_MULTISET[call.function](call))
+        self.from_multiset.append(number)
 
 
-def _judged(call: AggregateSpec) -> Sequence[str]:
+def _not_null_arguments(call: AggregateSpec) -> Sequence[str]:
     """Return the arguments whose nulls make the call skip a row."""
     return call.arguments[1:] if call.function in ("min_by", "max_by") else call.arguments
 
 
-# ---- pieces -----------------------------------------------------------------------------------------------
+# ---- accumulators ------------------------------------------------------------------------------------------
 
 
 def _count(to: Accumulators, call: AggregateSpec) -> str:
     if not call.arguments:
         return "_n"
     every = " AND ".join(f"({sql}) IS NOT NULL" for sql in call.arguments)
-    made = f"count({call.arguments[0]})" if len(call.arguments) == 1 else f"count(*) FILTER (WHERE {every})"
+    count = f"count({call.arguments[0]})" if len(call.arguments) == 1 else f"count(*) FILTER (WHERE {every})"
     if not to.insert_only:
-        made = f"coalesce(sum(_weight) FILTER (WHERE {every}), 0)"
-    return to.piece(_added("BIGINT", f"({made})::BIGINT"))
+        count = f"coalesce(sum(_weight) FILTER (WHERE {every}), 0)"
+    return to.accumulator(_added("BIGINT", f"({count})::BIGINT"))
 
 
-def _added(kind: str, partial: str) -> Piece:
+def _added(kind: str, partial: str) -> Accumulator:
     merge = f"(coalesce({{o}}, 0) + {{d}})::{kind}"
-    return Piece(type=kind, partial=partial, fold="sum", finish=f"({{f}})::{kind}", merge=merge)
+    return Accumulator(type=kind, partial=partial, fold="sum", finish=f"({{f}})::{kind}", merge=merge)
 
 
 def _sum(to: Accumulators, call: AggregateSpec) -> str:
-    """A sum is null until a value comes, so its count is kept beside it."""
+    """A sum is null until there is a value, so the count of values is kept too."""
     total = _total(to, call)
-    return f"CASE WHEN {_count(to, call)} > 0 THEN {held(total, call.type)} END"
+    return f"CASE WHEN {_count(to, call)} > 0 THEN {total_of_type(total, call.type)} END"
 
 
 def _total(to: Accumulators, call: AggregateSpec) -> str:
@@ -144,13 +142,13 @@ def _total(to: Accumulators, call: AggregateSpec) -> str:
         return _double_total(to, argument) if to.insert_only else exact.total(to.sum(to.double(argument)))
     wide = "HUGEINT" if kind in _INTEGERS else f"DECIMAL(38,{scale(kind)})"
     value = to.weighted(argument if to.insert_only else f"({argument})::{wide}")
-    return to.piece(_added(wide, f"coalesce(sum({value}), 0)::{wide}"))
+    return to.accumulator(_added(wide, f"coalesce(sum({value}), 0)::{wide}"))
 
 
 def _double_total(to: Accumulators, argument: str) -> str:
     """Keep a sum and its rounding error (Knuth's two-sum)."""
-    name = to.piece(
-        Piece(
+    name = to.accumulator(
+        Accumulator(
             type="STRUCT(s DOUBLE, e DOUBLE)",
             partial=f"struct_pack(s := coalesce(fsum(({argument})::DOUBLE), 0), e := 0::DOUBLE)",
             fold="list",
@@ -182,15 +180,15 @@ def _avg(to: Accumulators, call: AggregateSpec) -> str:
 
 def _extreme(function: str, sign: str) -> Callable[[Accumulators, AggregateSpec], str]:
     def make(to: Accumulators, call: AggregateSpec) -> str:
-        return to.piece(_chosen(call.type, f"{function}({call.arguments[0]})", function, sign))
+        return to.accumulator(_chosen(call.type, f"{function}({call.arguments[0]})", function, sign))
 
     return make
 
 
-def _chosen(kind: str, partial: str, function: str, sign: str) -> Piece:
-    """The least or the greatest; a null on either side gives way."""
+def _chosen(kind: str, partial: str, function: str, sign: str) -> Accumulator:
+    """The least or the greatest; a null on either side loses."""
     merge = f"CASE WHEN {{o}} IS NULL OR {{d}} {sign} {{o}} THEN {{d}} ELSE {{o}} END"
-    return Piece(type=kind, partial=partial, fold=function, finish="{f}", merge=merge)
+    return Accumulator(type=kind, partial=partial, fold=function, finish="{f}", merge=merge)
 
 
 def _extreme_by(function: str, sign: str) -> Callable[[Accumulators, AggregateSpec], str]:
@@ -200,7 +198,7 @@ def _extreme_by(function: str, sign: str) -> Callable[[Accumulators, AggregateSp
         value, by = call.arguments
         kind = f"STRUCT(y {call.argument_types[1]}, x {call.argument_types[0]})"
         row = f"{function}(struct_pack(y := {by}, x := {value})) FILTER (WHERE ({by}) IS NOT NULL)"
-        return f"{to.piece(_chosen(kind, row, function, sign))}.x"
+        return f"{to.accumulator(_chosen(kind, row, function, sign))}.x"
 
     return make
 
@@ -208,7 +206,7 @@ def _extreme_by(function: str, sign: str) -> Callable[[Accumulators, AggregateSp
 def _distances(to: Accumulators, call: AggregateSpec) -> tuple[str, str]:
     """Return SQL for the count of the values and for the sum of their squared distances from the mean."""
     if to.insert_only:
-        kept = to.piece(moments.piece(f"({call.arguments[0]})::DOUBLE"))
+        kept = to.accumulator(moments.accumulator(f"({call.arguments[0]})::DOUBLE"))
         squares = f"CASE WHEN {kept}.n = 1 THEN 0 ELSE greatest({kept}.m2, 0) END"
         return f"{kept}.n", f"CASE WHEN isfinite({kept}.m2) THEN {squares} ELSE 'nan'::DOUBLE END"
     x, count = to.double(call.arguments[0]), _count(to, call)
@@ -217,7 +215,7 @@ def _distances(to: Accumulators, call: AggregateSpec) -> tuple[str, str]:
 
 
 def _spread(*, sample: bool, root: bool) -> Callable[[Accumulators, AggregateSpec], str]:
-    """Variance or its root; Spark gives null for a sample of one, as we do."""
+    """Variance or its root; it is null for a sample of one, as in Spark."""
 
     def make(to: Accumulators, call: AggregateSpec) -> str:
         count, squares = _distances(to, call)
@@ -228,7 +226,7 @@ def _spread(*, sample: bool, root: bool) -> Callable[[Accumulators, AggregateSpe
     return make
 
 
-_PIECES: dict[str, Callable[[Accumulators, AggregateSpec], str]] = {
+_ACCUMULATED: dict[str, Callable[[Accumulators, AggregateSpec], str]] = {
     "count": _count,
     "sum": _sum,
     "avg": _avg,

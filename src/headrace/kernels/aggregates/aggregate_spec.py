@@ -1,19 +1,60 @@
-"""What an aggregate is asked for, as the kernels know it."""
+"""An aggregate as the kernels know it: the call, and what is kept for it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.kernels.spec import UserAggregate
+    import pyarrow as pa
+
+    from headrace.kernels.state.tables import Column
+
+Layers = tuple[tuple[tuple[str, str], ...], ...]
+"""Columns as names and SQL; those of a layer are computed from those that the layers before it left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserAggregate:
+    """A user's aggregate: an object with init, add, merge, result and perhaps remove; `state` is what it keeps."""
+
+    name: str
+    function: Any
+    takes: tuple[pa.DataType, ...]
+    state: pa.Schema
+    returns: pa.DataType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accumulator:
+    """One accumulator of a group, as SQL.
+
+    `partial` computes it from rows (columns by their names); several partial values are put together by the aggregate
+    function `fold` and then `finish` (`{f}` is the result of that function); `merge` adds a partial value to a kept one
+    (`{o}` kept, may be null; `{d}` partial).
+    """
+
+    type: str
+    partial: str
+    fold: str
+    finish: str
+    merge: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Multiset:
+    """Values kept for each group with their counts. `where` leaves rows out."""
+
+    columns: tuple[Column, ...]
+    partial: tuple[str, ...]
+    where: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregateSpec:
     """An aggregate call to be kept: canonical function, arguments as SQL over the input, their types, result type.
 
-    `at` are the fractions that a percentile is asked at; `user` is the user's own aggregate, given the rows that meet
+    `at` are the fractions of a percentile; `user` is the user's own aggregate, given the rows that meet
     `where`.
     """
 
@@ -25,29 +66,3 @@ class AggregateSpec:
     at: tuple[float, ...] = ()
     user: UserAggregate | None = None
     where: str | None = None
-
-
-def scale(kind: str) -> int:
-    """Return the digits behind the point of a decimal type."""
-    return int(kind.rstrip(")").rpartition(",")[2])
-
-
-def decimal_mean(total: str, count: str, kind: str) -> str:
-    """Divide exactly, half up, in whole numbers of the result's last digit: DuckDB would divide as doubles."""
-    places = scale(kind)
-    digits = f"CAST(replace((({total})::DECIMAL(38,{places}))::VARCHAR, '.', '') AS HUGEINT)"
-    half = f"((abs({digits}) * 2 + {count}) // (2 * {count}))"
-    text = f"lpad({half}::VARCHAR, greatest({places + 1}, length({half}::VARCHAR))::INTEGER, '0')"
-    sign = f"CASE WHEN {digits} < 0 THEN '-' ELSE '' END"
-    if places == 0:
-        return f"({sign} || {text})::{kind}"
-    return f"({sign} || left({text}, length({text}) - {places}) || '.' || right({text}, {places}))::{kind}"
-
-
-def held(total: str, kind: str) -> str:
-    """Return SQL for a total in its type; a bigint that cannot hold it raises under Spark's condition."""
-    if kind != "BIGINT":
-        return f"({total})::{kind}"
-    message = "[ARITHMETIC_OVERFLOW] the sum does not fit into a bigint; sum(cast(x as decimal(38,0))) holds it"
-    fits = f"({total}) BETWEEN {-(2**63)}::HUGEINT AND {2**63 - 1}::HUGEINT"
-    return f"CASE WHEN {fits} THEN ({total})::BIGINT ELSE error('{message}') END"

@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.kernels.aggregates.aggregate_spec import Accumulator
 from headrace.kernels.aggregates.superaccumulator import HI_BUCKET, LO_BITS, REST, WIDTH
-from headrace.kernels.spec import Piece
 
 if TYPE_CHECKING:
-    from headrace.kernels.spec import Layers
+    from headrace.kernels.aggregates.aggregate_spec import Layers
 
 ROOM = 2.0**62
 """What `hi` of one double stays below."""
@@ -65,21 +65,21 @@ def columns(name: str, double: str, weight: str) -> Columns:
     )
 
 
-def pieces(made: Columns) -> tuple[Piece, Piece, Piece]:
-    """Return the pieces of a sum whose parts are columns."""
-    rest = Piece(
+def accumulators(parts: Columns) -> tuple[Accumulator, Accumulator, Accumulator]:
+    """Return the accumulators of a sum whose parts are columns."""
+    rest = Accumulator(
         type=REST,
-        partial=_called("bucketed", made.rest),
+        partial=_called("bucketed", parts.rest),
         fold="list",
         finish=_called("together", f"nullif(flatten({{f}})::{REST}, [])"),
         merge=f"CASE WHEN {{d}} IS NULL THEN {{o}} ELSE {_called('together', 'list_concat({o}, {d})')} END",
     )
-    return _whole(made.hi), _whole(made.lo), rest
+    return _integer_sum(parts.hi), _integer_sum(parts.lo), rest
 
 
-def _whole(partial: str) -> Piece:
+def _integer_sum(partial: str) -> Accumulator:
     merge = "(coalesce({o}, 0) + {d})::HUGEINT"
-    return Piece(type="HUGEINT", partial=partial, fold="sum", finish="({f})::HUGEINT", merge=merge)
+    return Accumulator(type="HUGEINT", partial=partial, fold="sum", finish="({f})::HUGEINT", merge=merge)
 
 
 def _called(function: str, rest: str) -> str:
@@ -99,7 +99,7 @@ def listed(double: str) -> Parts:
 
 
 def layered(source: str, layers: Layers) -> str:
-    """Return a relation with columns that are made of others, layer by layer."""
+    """Return a relation with columns computed from others, layer by layer."""
     for layer in layers:
         source = f"(SELECT *, {', '.join(f'{sql} AS {name}' for name, sql in layer)} FROM {source})"
     return source

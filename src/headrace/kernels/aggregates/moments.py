@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.kernels.aggregates.aggregate_spec import Accumulator
 from headrace.kernels.aggregates.superaccumulator import ERRORS_UP, SPLIT
-from headrace.kernels.spec import Piece
 
 if TYPE_CHECKING:
     from headrace.kernels.aggregates.exact import Parts
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _MOMENTS = "STRUCT(n BIGINT, mean DOUBLE, m2 DOUBLE)"
 
 
-def piece(argument: str) -> Piece:
-    """Return the piece of doubles that are never withdrawn."""
+def accumulator(argument: str) -> Accumulator:
+    """Return the accumulator of doubles that are never withdrawn."""
     rows = f"FILTER (WHERE ({argument}) IS NOT NULL)"
     count = f"(count(*) {rows})"
-    return Piece(
+    return Accumulator(
         type=_MOMENTS,
         partial=(
             f"struct_pack(n := {count}::BIGINT, mean := coalesce(avg({argument}) {rows}, 0)::DOUBLE, "

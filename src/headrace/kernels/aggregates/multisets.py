@@ -1,6 +1,6 @@
-"""Aggregates made from a multiset of values: SQL aggregates over `v0…` and `_n`, how often a value is there.
+"""Aggregates of a multiset of values: SQL aggregates over `v0…` and `_n`, how often a value is there.
 
-Where a function asks for it, the values have places: `_upto`, how many values of the group are not above this one, and
+Where a function needs it, the values have ranks: `_upto`, how many values of the group are not above this one, and
 `_all`, how many there are.
 """
 
@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.kernels.aggregates import exact
-from headrace.kernels.aggregates.aggregate_spec import decimal_mean, held, scale
+from headrace.kernels.aggregates.totals import decimal_mean, scale, total_of_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ def plain(argument: str, kind: str) -> str:
 def _sum(call: AggregateSpec) -> str:
     if call.argument_types[0] in _DOUBLES:
         return _double_total()
-    return held("sum(v0)", call.type)
+    return total_of_type("sum(v0)", call.type)
 
 
 def _double_total() -> str:
@@ -47,13 +47,13 @@ def _avg(call: AggregateSpec) -> str:
 def _interpolated(call: AggregateSpec, *, descending: bool) -> str:
     """Interpolate between the two values that a place lies between, as Spark does."""
 
-    def made(at: float) -> str:
+    def value_at(at: float) -> str:
         place = f"((_all - 1) * {at!r}::DOUBLE)"
         low, high = (_least(f"> {rounded}({place})", descending=descending) for rounded in ("floor", "ceil"))
         part = f"any_value({place} - floor({place}))"
         return f"CASE WHEN {low} = {high} THEN {low} ELSE {low} + ({high} - {low}) * {part} END"
 
-    return _each(call, made)
+    return _each(call, value_at)
 
 
 def _discrete(call: AggregateSpec, *, descending: bool) -> str:
@@ -67,13 +67,13 @@ def _least(reaches: str, *, descending: bool) -> str:
     return f"({first}(v0) FILTER (WHERE {place} {reaches}))::DOUBLE"
 
 
-def _each(call: AggregateSpec, made: Callable[[float], str]) -> str:
+def _each(call: AggregateSpec, value_at: Callable[[float], str]) -> str:
     if not call.type.endswith("[]"):
-        return made(call.at[0])
-    return f"[{', '.join(f'({made(at)})' for at in call.at)}]::DOUBLE[]"
+        return value_at(call.at[0])
+    return f"[{', '.join(f'({value_at(at)})' for at in call.at)}]::DOUBLE[]"
 
 
-FROM_VALUES: dict[str, Callable[[AggregateSpec], str]] = {
+FROM_MULTISET: dict[str, Callable[[AggregateSpec], str]] = {
     "count": lambda _: "count(*)",
     "sum": _sum,
     "avg": _avg,
@@ -91,6 +91,6 @@ FROM_VALUES: dict[str, Callable[[AggregateSpec], str]] = {
     "percentile_disc_desc": partial(_discrete, descending=True),
 }
 EXTREMES = frozenset({"min", "max", "min_by", "max_by"})
-"""What is made of a multiset where rows are withdrawn; everything else that has no pieces always is."""
-PLACED = frozenset({"percentile", "percentile_desc", "percentile_disc", "percentile_disc_desc"})
-"""What asks for the places of values."""
+"""Kept as a multiset where rows are withdrawn; every function without an accumulator always is."""
+RANKED = frozenset({"percentile", "percentile_desc", "percentile_disc", "percentile_disc_desc"})
+"""The functions that need the ranks of values."""

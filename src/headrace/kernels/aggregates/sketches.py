@@ -28,7 +28,9 @@ _LOAD = 0.75  # how full the map of frequent items gets
 _NULL, _VALUE = "", "="  # how an item that is null, and one that is not, are called in it: as in Spark, null is counted
 
 
-def made(kind: str, parameters: Sequence[float], *, many: bool, takes: pa.DataType, returns: pa.DataType) -> Sketches:
+def sketch_aggregate(
+    kind: str, parameters: Sequence[float], *, many: bool, takes: pa.DataType, returns: pa.DataType
+) -> Sketches:
     """Return the aggregate of a kind, `distinct`, `percentile` or `top`."""
     if kind == "distinct":
         return Distinct(parameters[0])
@@ -115,7 +117,7 @@ class Distinct(Sketches):
         return pa.array([self._estimate(parts) for parts in states], pa.int64())
 
     def _estimate(self, parts: list[bytes]) -> int:
-        """Ask the estimator that looks at what is kept, never the one that remembers in which order it came.
+        """Use the estimator that depends on what is kept, not the one that depends on the order of the values.
 
         A union with itself changes nothing that is kept, and leaves the latter without its memory.
         """
@@ -158,8 +160,8 @@ class Percentile(Sketches):
         merged = kll_doubles_sketch(self.k)
         for part in parts:
             merged.merge(kll_doubles_sketch.deserialize(part))
-        made: bytes = merged.serialize()
-        return made
+        serialized: bytes = merged.serialize()
+        return serialized
 
     def _results(self, states: list[list[bytes]]) -> pa.Array:
         found = [None if not parts else self._quantiles(parts) for parts in states]
@@ -210,8 +212,8 @@ class Frequent(Sketches):
             yield sketch.serialize()
 
     def _merged(self, parts: list[bytes]) -> bytes:
-        made: bytes = self._together(parts).serialize()
-        return made
+        serialized: bytes = self._together(parts).serialize()
+        return serialized
 
     def _together(self, parts: list[bytes]) -> Any:
         from datasketches import frequent_strings_sketch
@@ -271,12 +273,12 @@ def _listed(values: pa.ChunkedArray) -> list[Any]:
 def _counted(groups: pa.Array, values: pa.Array) -> tuple[Any, Any, Any]:
     """Return each different value of a group once, without null, by ascending group, and how often it is there."""
     rows = pa.table({"g": groups, "x": values}).filter(pc.is_valid(values))
-    made = rows.group_by(["g", "x"], use_threads=False).aggregate([([], "count_all")]).sort_by("g")
-    return made.column("g").to_numpy(), made.column("x"), made.column("count_all")
+    counted = rows.group_by(["g", "x"], use_threads=False).aggregate([([], "count_all")]).sort_by("g")
+    return counted.column("g").to_numpy(), counted.column("x"), counted.column("count_all")
 
 
 def _sliced(groups: Any, items: Any, count: int) -> Iterator[Any]:
-    """Yield the items of each group; they stand by ascending group."""
+    """Yield the items of each group; they are sorted by group."""
     bounds = np.searchsorted(groups, np.arange(count + 1))
     for first, last in pairwise(bounds):
         yield items[first:last]
@@ -288,9 +290,9 @@ def _ranked(numbers: Any) -> Any:
 
 
 def _unranked(numbers: list[float]) -> Any:
-    """Return what `_ranked` made of numbers as they were."""
-    made = np.array(numbers, dtype=np.float64)
-    return np.where(made == np.inf, np.nan, np.where(made == np.finfo(np.float64).max, np.inf, made))
+    """Undo `_ranked`."""
+    ranked = np.array(numbers, dtype=np.float64)
+    return np.where(ranked == np.inf, np.nan, np.where(ranked == np.finfo(np.float64).max, np.inf, ranked))
 
 
 @cache

@@ -107,14 +107,14 @@ def _read(parts: Any) -> tuple[Doubles, Doubles]:
     fits = (hi_high == hi_low >> LO_BITS) & (np.abs(hi_high) <= 1) & (lo_high == lo_high << 2 >> 2)
     fits &= (np.abs(hi_low) < 1 << 61) & (np.abs(lo_high) < 1 << 60)
     plain = fits & ~np.asarray(rest.is_valid())
-    near, lacks = _near(np.where(plain, carried, 0), np.where(plain, below, 0))
+    doubles, lacks = _nearest(np.where(plain, carried, 0), np.where(plain, below, 0))
     for row in np.flatnonzero(~plain & np.asarray(parts.is_valid()) & np.asarray(hi.is_valid())):
         whole = [(HI_BUCKET, int(hi[row].as_py())), (_LO_BUCKET, int(lo[row].as_py()))]
-        near[row], lacks[row] = _far([*whole, *((each["b"], int(each["s"])) for each in rest[row].as_py() or ())])
-    return near, lacks
+        doubles[row], lacks[row] = _far([*whole, *((each["b"], int(each["s"])) for each in rest[row].as_py() or ())])
+    return doubles, lacks
 
 
-def _near(carried: Words, below: Words) -> tuple[Doubles, Doubles]:
+def _nearest(carried: Words, below: Words) -> tuple[Doubles, Doubles]:
     """Round carried * 2**63 + below, in units of `lo`.
 
     All is cut to some 61 bits, of which the last is set where anything was cut off: so the cast rounds, and once.
@@ -185,18 +185,18 @@ def distances(given: Any) -> pa.Array:
 
 def _product(x: Doubles, y: Doubles) -> tuple[Doubles, Doubles]:
     """Return a product and what rounding took from it (Dekker 1971)."""
-    made = x * y
+    product = x * y
     x_high, y_high = SPLIT * x - (SPLIT * x - x), SPLIT * y - (SPLIT * y - y)
     x_low, y_low = x - x_high, y - y_high
-    error = ((x_high * y_high - made) + x_high * y_low + x_low * y_high) + x_low * y_low
-    return made, error
+    error = ((x_high * y_high - product) + x_high * y_low + x_low * y_high) + x_low * y_low
+    return product, error
 
 
 def _difference(x: Doubles, y: Doubles) -> tuple[Doubles, Doubles]:
     """Return a difference and what rounding took from it (Knuth)."""
-    made = x - y
-    back = made - x
-    return made, (x - (made - back)) - (y + back)
+    difference = x - y
+    back = difference - x
+    return difference, (x - (difference - back)) - (y + back)
 
 
 # ---- arrays ----
@@ -207,8 +207,8 @@ def _whole(given: Any) -> Any:
 
 
 def _flat(column: pa.ChunkedArray) -> pa.Array:
-    made = column.combine_chunks()
-    return made if isinstance(made, pa.Array) else pa.concat_arrays(made.chunks)
+    flat = column.combine_chunks()
+    return flat if isinstance(flat, pa.Array) else pa.concat_arrays(flat.chunks)
 
 
 def _words(column: pa.Array) -> tuple[Words, Words]:

@@ -19,14 +19,15 @@ from headrace.base.errors import FunctionError
 from headrace.base.names import quote
 from headrace.base.schema import duckdb_type, to_ddl, type_name
 from headrace.kernels import blame
-from headrace.kernels.call import Wrong, fitted, whole
+from headrace.kernels.aggregates.aggregate_spec import Accumulator
+from headrace.kernels.call import Wrong, fitted, one_array
 from headrace.kernels.duck import typed, without_zones
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from headrace.kernels.aggregates.aggregate_spec import UserAggregate
     from headrace.kernels.duck import Duck
-    from headrace.kernels.spec import UserAggregate
 
 
 class Sql:
@@ -54,7 +55,7 @@ class Sql:
 def define(duck: Duck, step: str, users: Iterable[UserAggregate]) -> None:
     """Make aggregates callable in SQL; failures are of the step that defined them last."""
     for user in users:
-        sql, running = Sql(user), _Running(duck, step, user)
+        sql, run = Sql(user), _AggregateRun(duck, step, user)
         kinds: dict[str, tuple[list[str], str]] = {
             "add": ([f"{sql.row}[]"], sql.state),
             "fold": ([f"{sql.state}[]"], sql.state),
@@ -62,11 +63,11 @@ def define(duck: Duck, step: str, users: Iterable[UserAggregate]) -> None:
             "remove": ([sql.state, sql.state], sql.state),
             "result": ([sql.state], sql.returns),
         }
-        for method, (takes, gives) in kinds.items():
-            duck.define(f"{sql.prefix}_{method}", getattr(running, method), takes, gives)
+        for method, (takes, returns) in kinds.items():
+            duck.define(f"{sql.prefix}_{method}", getattr(run, method), takes, returns)
 
 
-class _Running:
+class _AggregateRun:
     """An aggregate at work: nulls and types are put right here, so that its methods see none of that."""
 
     def __init__(self, duck: Duck, step: str, user: UserAggregate) -> None:
@@ -101,22 +102,21 @@ class _Running:
 
     def merge(self, left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.Array:
         """Put two states of each group together."""
-        return self._paired("merge", whole(left), whole(right), alone="either")
+        return self._paired("merge", one_array(left), one_array(right), alone="either")
 
     def remove(self, left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.Array:
         """Take the second state of each group out of the first."""
-        return self._paired("remove", whole(left), whole(right), alone="left")
+        return self._paired("remove", one_array(left), one_array(right), alone="left")
 
     def result(self, given: pa.ChunkedArray) -> pa.Array:
         """Make the results of states; a group without rows has that of `init`."""
-        states = whole(given)
+        states = one_array(given)
         if states.null_count:
             states = pa.concat_arrays([states, self._empty(1)])
             places = np.where(np.asarray(states.is_valid()), np.arange(len(states)), len(states) - 1)[:-1]
             states = states.take(pa.array(places))
-        made = self._called("result", [self._table(states)], len(states))
-        column = pa.table({"": made})
-        return whole(without_zones(column).column(0))
+        results = pa.table({"": self._called("result", [self._table(states)], len(states))})
+        return one_array(without_zones(results).column(0))
 
     # ---- inside ----
 
@@ -128,12 +128,12 @@ class _Running:
         count, places = len(left), np.arange(len(left))
         if len(both):
             tables = [self._table(side.take(pa.array(both))) for side in (left, right)]
-            made = self._states(method, tables, len(both))
+            joined = self._states(method, tables, len(both))
         else:
-            made = self._absent(0)
+            joined = self._absent(0)
         places = np.where(ours, places, places + count)
         places[both] = 2 * count + np.arange(len(both))
-        return pa.concat_arrays([_plain(left), _plain(right), made]).take(pa.array(places))
+        return pa.concat_arrays([_plain(left), _plain(right), joined]).take(pa.array(places))
 
     def _halved(self, states: pa.Array, groups: np.ndarray[Any, Any]) -> tuple[pa.Array, np.ndarray[Any, Any]]:
         """Merge the first state of each group with its second, the third with the fourth, and so on."""
@@ -143,9 +143,9 @@ class _Running:
         paired = (partner < len(groups)) & (groups[np.minimum(partner, len(groups) - 1)] == groups[even])
         left, right = (self._table(states.take(pa.array(at[paired]))) for at in (even, partner))
         method = getattr(self.user.function, "folds_by", "merge")
-        made = self._states(method, [left, right], int(paired.sum()))
+        merged = self._states(method, [left, right], int(paired.sum()))
         order = np.argsort(np.concatenate([even[paired], even[~paired]]), kind="stable")
-        together = pa.concat_arrays([made, _plain(states.take(pa.array(even[~paired])))])
+        together = pa.concat_arrays([merged, _plain(states.take(pa.array(even[~paired])))])
         return together.take(pa.array(order)), groups[even]
 
     def _empty(self, count: int) -> pa.Array:
@@ -162,7 +162,7 @@ class _Running:
         return _struct(self._called(method, given, count))
 
     def _called(self, method: str, given: list[Any], count: int) -> Any:
-        """Call a method of the user's and check what it gives; a failure is kept where DuckDB cannot garble it."""
+        """Call a method of the user's and check its result; a failure is kept aside, where DuckDB cannot garble it."""
         function = getattr(self.user.function, method)
         try:
             return self._checked(function, method, given, count)
@@ -172,12 +172,12 @@ class _Running:
 
     def _checked(self, function: Callable[..., Any], method: str, given: list[Any], count: int) -> Any:
         try:
-            made = function(*given)
+            returned = function(*given)
         except Exception as error:
             raise Wrong(f"raised {blame.said(error)}", error, of_rows=True) from error
         if method == "result":
-            return _column(made, self.user.returns, count, "rows")
-        return _state_table(made, _bare(self.user.state), count)
+            return _column(returned, self.user.returns, count, "rows")
+        return _state_table(returned, _bare(self.user.state), count)
 
     def _error(self, function: Callable[..., Any], method: str, given: list[Any], wrong: Wrong) -> FunctionError:
         detail = blame.NOT_COMMITTED
@@ -211,30 +211,30 @@ class _Running:
 
 def _present(given: pa.ChunkedArray) -> tuple[pa.Array, np.ndarray[Any, Any]]:
     """Return the lists that have an element, and where they stood."""
-    lists = whole(given)
+    lists = one_array(given)
     present = np.asarray(pc.fill_null(pc.greater(pc.list_value_length(lists), 0), fill_value=False))
     return lists.filter(pa.array(present)), present
 
 
 def _scattered(states: pa.Array, present: np.ndarray[Any, Any]) -> pa.Array:
-    """Put states back to where their lists stood; null stands elsewhere."""
+    """Put states back to the positions of their lists; elsewhere is null."""
     return states.take(pa.array(np.cumsum(present) - 1, mask=~present))
 
 
 def _columns(rows: pa.Array, schema: pa.Schema) -> list[Any]:
     """Return the fields of structs from DuckDB as columns of the types that the user knows."""
     plain = pa.table(rows.flatten(), names=schema.names)
-    return [whole(column) for column in typed(plain, schema).columns]
+    return [one_array(column) for column in typed(plain, schema).columns]
 
 
 def _struct(table: pa.Table) -> pa.Array:
     """Return states as DuckDB keeps them."""
     plain = without_zones(table)
-    return pa.StructArray.from_arrays([whole(column) for column in plain.columns], names=plain.column_names)
+    return pa.StructArray.from_arrays([one_array(column) for column in plain.columns], names=plain.column_names)
 
 
 def _plain(states: pa.Array) -> pa.Array:
-    """Return structs of DuckDB's without the marks that keep them from standing beside ours."""
+    """Return structs of DuckDB's in a type that can be concatenated with ours."""
     fields = [pa.field(field.name, field.type) for field in states.type]
     return states.cast(pa.struct(fields))
 
@@ -243,22 +243,22 @@ def _bare(schema: pa.Schema) -> pa.Schema:
     return pa.schema([(field.name, field.type) for field in schema])
 
 
-def _column(made: Any, kind: pa.DataType, count: int, what: str) -> Any:
-    if not isinstance(made, pa.Array | pa.ChunkedArray):
-        raise Wrong(f"gave {type(made).__name__}, not a pyarrow.Array")
-    if len(made) != count:
-        raise Wrong(f"gave {len(made)} values for {count} {what}")
-    return fitted(made, kind)
+def _column(returned: Any, kind: pa.DataType, count: int, what: str) -> Any:
+    if not isinstance(returned, pa.Array | pa.ChunkedArray):
+        raise Wrong(f"gave {type(returned).__name__}, not a pyarrow.Array")
+    if len(returned) != count:
+        raise Wrong(f"gave {len(returned)} values for {count} {what}")
+    return fitted(returned, kind)
 
 
-def _state_table(made: Any, schema: pa.Schema, count: int) -> pa.Table:
+def _state_table(returned: Any, schema: pa.Schema, count: int) -> pa.Table:
     """Return the states that a method gave: a table, a batch, or columns by name."""
-    if isinstance(made, pa.Table | pa.RecordBatch):
-        given: dict[str, Any] = {name: made.column(name) for name in made.schema.names}
-    elif isinstance(made, Mapping):
-        given = dict(made)
+    if isinstance(returned, pa.Table | pa.RecordBatch):
+        given: dict[str, Any] = {name: returned.column(name) for name in returned.schema.names}
+    elif isinstance(returned, Mapping):
+        given = dict(returned)
     else:
-        raise Wrong(f"gave {type(made).__name__}, not states: a pyarrow.Table, or a dict of columns")
+        raise Wrong(f"gave {type(returned).__name__}, not states: a pyarrow.Table, or a dict of columns")
     if set(given) != set(schema.names):
         raise Wrong(f"gave the columns {', '.join(map(str, given))}, not those of its state: {', '.join(schema.names)}")
     columns = []
@@ -273,25 +273,29 @@ def _state_table(made: Any, schema: pa.Schema, count: int) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def pieces(user: UserAggregate, arguments: Iterable[str], where: str | None, *, insert_only: bool) -> dict[str, str]:
-    """Return the SQL of the piece that an aggregate is kept as, and of its `result` over `{p}`.
+def accumulator(
+    user: UserAggregate, arguments: Iterable[str], where: str | None, *, insert_only: bool
+) -> tuple[Accumulator, str]:
+    """Return the accumulator that an aggregate is kept as, and SQL for its result over `{p}`.
 
-    What came and what went are kept apart until both meet the kept state: only there can a row be taken out.
+    Rows added and rows withdrawn have states of their own (`came`, `went`: names in files) until both reach the kept
+    state: only there can a row be removed.
     """
     sql = Sql(user)
     row = sql.rows(arguments)
     if insert_only:
         rows = f"list({row}){f' FILTER (WHERE {where})' if where else ''}"
-        return {
-            "type": sql.state,
-            "partial": sql.call("add", rows),
-            "finish": sql.call("fold", "{f}"),
-            "merge": sql.call("merge", "{o}", "{d}"),
-            "result": sql.call("result", "{p}"),
-        }
+        kept = Accumulator(
+            type=sql.state,
+            partial=sql.call("add", rows),
+            fold="list",
+            finish=sql.call("fold", "{f}"),
+            merge=sql.call("merge", "{o}", "{d}"),
+        )
+        return kept, sql.call("result", "{p}")
     more = f" AND ({where})" if where else ""
 
-    def made(sign: str, test: str) -> str:
+    def added(sign: str, test: str) -> str:
         repeated = f"list_resize([{row}], greatest({sign}_weight, 0)::BIGINT, {row})"
         return sql.call("add", f"flatten(list({repeated}) FILTER (WHERE _weight {test} 0{more}))")
 
@@ -299,10 +303,11 @@ def pieces(user: UserAggregate, arguments: Iterable[str], where: str | None, *, 
         return sql.call("fold", f"list_transform({{f}}, lambda x: x.{side})")
 
     came = sql.call("remove", sql.call("merge", "{o}.came", "{d}.came"), "{d}.went")
-    return {
-        "type": f"STRUCT(came {sql.state}, went {sql.state})",
-        "partial": f"struct_pack(came := {made('', '>')}, went := {made('-', '<')})",
-        "finish": f"struct_pack(came := {folded('came')}, went := {folded('went')})",
-        "merge": f"struct_pack(came := {came}, went := NULL::{sql.state})",
-        "result": sql.call("result", "{p}.came"),
-    }
+    kept = Accumulator(
+        type=f"STRUCT(came {sql.state}, went {sql.state})",
+        partial=f"struct_pack(came := {added('', '>')}, went := {added('-', '<')})",
+        fold="list",
+        finish=f"struct_pack(came := {folded('came')}, went := {folded('went')})",
+        merge=f"struct_pack(came := {came}, went := NULL::{sql.state})",
+    )
+    return kept, sql.call("result", "{p}.came")

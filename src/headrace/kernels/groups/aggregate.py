@@ -1,6 +1,6 @@
 """Grouped aggregates, after the exchange: partial groups into state, changed groups out.
 
-State is one row a group (and pane): the count of rows `_n` and the pieces, and for some functions a multiset of
+State is one row a group (and pane): the count of rows `_n` and the accumulators, and for some functions a multiset of
 values. A result comes out only where it changed: the old row withdrawn, the new one inserted.
 """
 
@@ -9,49 +9,47 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from headrace.base.names import quote
-from headrace.kernels.groups.grouped import COUNT, GROUPS, Counts, by_position, tables
+from headrace.kernels.groups.grouping import GROUPS, tables
 from headrace.kernels.groups.panes import PaneSql
 from headrace.kernels.groups.periods import dated
-from headrace.kernels.groups.single_row_results import SinglesSql, pairs
-from headrace.kernels.state.state import alike, with_nulls
+from headrace.kernels.groups.single_row_results import SingleRowSql, change_pairs
+from headrace.kernels.op import StepResult
+from headrace.kernels.sql import alike, by_position, with_nulls
+from headrace.kernels.state.tables import COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import pyarrow as pa
-
+    from headrace.kernels.aggregates.aggregate_spec import Accumulator
     from headrace.kernels.duck import Duck
-    from headrace.kernels.spec import Grouping, Piece
+    from headrace.kernels.groups.grouping import Grouping
     from headrace.kernels.state.state import State
 
 
 RESULT = "_result"
-"""What results are called inside, with a number, beside keys under their own names: `plan/check` refuses such keys."""
+"""What results are called inside, with a number, next to keys under their own names: `plan/check` refuses such keys."""
 _OLD = (f"s.{COUNT} AS o_n", "s.rowid AS o_row")
 
 
 @dataclass
-class Merging:
-    """One epoch of one aggregate in one shard."""
+class MergeRun:
+    """One epoch of one aggregate in one shard: groups, with windows of panes or without."""
 
     duck: Duck
     grouping: Grouping
     state: State
     watermark: int | None
     previous: int | None
-    late: pa.Table | None = field(default=None, init=False)
-    """Rows that came too late, where only the state could tell."""
     _nulls: list[frozenset[str]] = field(default_factory=list, init=False)
     """The key columns with nulls, by table of partial groups."""
-    _came: dict[int, str] = field(default_factory=dict, init=False)
-    """The partial groups as they came, by table."""
+    _arrived: dict[int, str] = field(default_factory=dict, init=False)
+    """The partial groups as they arrived, by table."""
 
-    def run(self, partials: list[list[pa.Table]]) -> tuple[pa.Table | None, Counts]:
-        """Close what the watermark closed, as it was before this epoch's rows; then add these.
-
-        Returns the delta of the results, or None if nothing changed.
-        """
+    def run(self, partials: list[list[pa.Table]]) -> StepResult:
+        """Close what the watermark closed, as it was before this epoch's rows; then add these."""
         outputs = []
         if self.grouping.windowed and self.watermark is not None and self.watermark != self.previous:
             outputs.append(self._close(self.watermark))
@@ -59,46 +57,46 @@ class Merging:
             folded = [self._folded(number, parts) for number, parts in enumerate(partials)]
             self._nulls = [with_nulls(parts) for parts in partials]
             outputs.append(self._merged(folded))
-        delta = together(outputs)
+        delta = concat_present(outputs)
         if delta is not None and self.grouping.panes and self.grouping.panes.calendar:
             delta = dated(delta, self.grouping.panes.calendar)
-        return delta, Counts(rows_out=delta.num_rows if delta else 0)
+        return StepResult(delta=[] if delta is None else [delta])
 
     # -- putting partial groups together
 
     def _relation(self, number: int, parts: list[pa.Table]) -> str:
         relations = [f"SELECT * FROM {self.duck.register(part)}" for part in parts if part.num_rows]
         if not relations:
-            kept = tables(self.grouping)[number]
-            typed = [f"NULL::{kind} AS {name}" for name, kind in (*kept.keys, (COUNT, "BIGINT"))]
+            table = tables(self.grouping)[number]
+            typed = [f"NULL::{kind} AS {name}" for name, kind in (*table.keys, (COUNT, "BIGINT"))]
             return f"(SELECT {', '.join(typed)} WHERE false)"
         return f"({' UNION ALL '.join(relations)})"
 
     def _folded(self, number: int, parts: list[pa.Table]) -> str:
         """Return a relation of one row a key, from the tables of several tasks."""
         table = tables(self.grouping)[number]
-        came = self._came[number] = self._relation(number, parts)
+        arrived = self._arrived[number] = self._relation(number, parts)
         keys = [name for name, _ in table.keys]
         if sum(part.num_rows > 0 for part in parts) <= 1:
             casts = ", ".join(f"{name}::{kind} AS {name}" for name, kind in table.values)
-            return f"(SELECT * {f'REPLACE ({casts})' if casts else ''} FROM {came})"
-        made = [f"sum({COUNT})::BIGINT AS {COUNT}"]
+            return f"(SELECT * {f'REPLACE ({casts})' if casts else ''} FROM {arrived})"
+        sums = [f"sum({COUNT})::BIGINT AS {COUNT}"]
         if number == 0:
-            made += [
-                f"{piece.finish.format(f=f'{piece.fold}(p{i})')} AS p{i}"
-                for i, piece in enumerate(self.grouping.pieces)
+            sums += [
+                f"{accumulator.finish.format(f=f'{accumulator.fold}(p{i})')} AS p{i}"
+                for i, accumulator in enumerate(self.grouping.accumulators)
             ]
-            made.append("max(_time) AS _time")
-        columns = ", ".join([*keys, *made])
-        return f"(SELECT {columns} FROM {came} {by_position(keys)})"
+            sums.append("max(_time) AS _time")
+        columns = ", ".join([*keys, *sums])
+        return f"(SELECT {columns} FROM {arrived} {by_position(keys)})"
 
-    def _kept_near(self, number: int, groups: str, *, whole: bool) -> str:
+    def _kept_rows(self, number: int, groups: str, *, by_value: bool) -> str:
         """Return a relation of kept rows: all with the keys of relation `groups`, perhaps others.
 
-        Of a multiset, those of the same values (`whole`) or of the same group.
+        Of a multiset, those of the same values (`by_value`) or of the same group.
         """
         name = f"values{number - 1}" if number else GROUPS
-        keys = [key for key, _ in self.state.tables[name if whole else GROUPS].keys]
+        keys = [key for key, _ in self.state.tables[name if by_value else GROUPS].keys]
         return self.state.lookup(name, keys, groups)
 
     def _merged(self, folded: list[str]) -> pa.Table | None:
@@ -110,15 +108,15 @@ class Merging:
         return self._merged_by_windows(folded)
 
     def _joined(self, folded: str) -> str:
-        """Return SQL for the changed groups: keys, `_time`, their new pieces `p0…` and old ones `o0…`."""
+        """Return SQL for the changed groups: keys, `_time`, their new accumulators `p0…` and old ones `o0…`."""
         keys = [name for name, _ in self.state.tables[GROUPS].keys]
         columns = [f"d.{key}" for key in keys]
         columns += [f"coalesce(s.{COUNT}, 0) + d.{COUNT} AS {COUNT}", "d._time", *_OLD]
-        for i, piece in enumerate(self.grouping.pieces):
-            columns += [f"{piece.merge.format(o=f's.p{i}', d=f'd.p{i}')} AS p{i}", f"s.p{i} AS o{i}"]
+        for i, accumulator in enumerate(self.grouping.accumulators):
+            columns += [f"{accumulator.merge.format(o=f's.p{i}', d=f'd.p{i}')} AS p{i}", f"s.p{i} AS o{i}"]
         return (
             f"SELECT {', '.join(columns)} FROM {folded} d "
-            f"LEFT JOIN {self._kept_near(0, self._came[0], whole=True)} s "
+            f"LEFT JOIN {self._kept_rows(0, self._arrived[0], by_value=True)} s "
             f"ON {self.state.matching(GROUPS, 'd', 's', nulls=self._nulls[0])}"
         )
 
@@ -129,32 +127,32 @@ class Merging:
         self._update_values(folded)
 
     def _update_values(self, folded: list[str]) -> None:
-        for number in range(len(self.grouping.values)):
+        for number in range(len(self.grouping.multisets)):
             table = f"values{number}"
             keys = ", ".join(f"d.{name}" for name, _ in self.state.tables[table].keys)
             new = f"coalesce(s.{COUNT}, 0) + d.{COUNT} AS {COUNT}"
             same = self.state.matching(table, "d", "s", nulls=self._nulls[number + 1])
             touched = self.duck.arrow(
                 f"SELECT {', '.join([keys, new, *_OLD])} FROM {folded[number + 1]} d "
-                f"LEFT JOIN {self._kept_near(number + 1, self._came[number + 1], whole=True)} s ON {same}"
+                f"LEFT JOIN {self._kept_rows(number + 1, self._arrived[number + 1], by_value=True)} s ON {same}"
             )
             self.state.replace(table, touched, at="o_row")
 
     # -- results of single rows
 
     def _merged_simply(self, folded: str) -> pa.Table:
-        rows = self.duck.arrow(SinglesSql(self.grouping).of(self._joined(folded)))
+        rows = self.duck.arrow(SingleRowSql(self.grouping).of(self._joined(folded)))
         self.state.replace(GROUPS, rows, at="o_row")
-        return pairs(self.grouping, rows)
+        return change_pairs(self.grouping, rows)
 
     @property
     def _window(self) -> list[str]:
-        """The columns that tell windows of a group apart."""
+        """The columns that identify a window of a group."""
         return ["_window"] if self.grouping.panes else []
 
     def _bounds(self) -> tuple[str, str]:
         """Return SQL over those columns for the window's start and end."""
-        assert self.grouping.panes is not None  # noqa: S101 -- asked for windows only
+        assert self.grouping.panes is not None  # noqa: S101 -- called for windows only
         return PaneSql(self.grouping.panes).start("_window"), "_window"
 
     def _stamped(self, end: str) -> str:
@@ -165,7 +163,7 @@ class Merging:
         return [f"k{i} AS {quote(name)}" for i, (name, _, _) in enumerate(self.grouping.keys)]
 
     def _result_rows(self, source: str, weight: int) -> str:
-        """Return the SELECT of the step's columns from results as `_rendered` gives them."""
+        """Return the SELECT of the step's columns from the results of `_rendered`."""
         columns = [quote(name) for name, _, _ in self.grouping.keys]
         time = "_time"
         if self._window:
@@ -188,9 +186,9 @@ class Merging:
         """Return the delta between the results in the tables `before` and `after`."""
         keys = [*(quote(name) for name, _, _ in self.grouping.keys), *self._window]
         equal = alike("a", "b", [*keys, *(f"{RESULT}{i}" for i in range(len(self.grouping.results)))])
-        gone = f"(SELECT * FROM before a WHERE NOT EXISTS (FROM after b WHERE {equal}))"
-        came = f"(SELECT * FROM after a WHERE NOT EXISTS (FROM before b WHERE {equal}))"
-        return self.duck.arrow(f"{self._result_rows(gone, -1)} UNION ALL {self._result_rows(came, 1)}")
+        withdrawn = f"(SELECT * FROM before a WHERE NOT EXISTS (FROM after b WHERE {equal}))"
+        inserted = f"(SELECT * FROM after a WHERE NOT EXISTS (FROM before b WHERE {equal}))"
+        return self.duck.arrow(f"{self._result_rows(withdrawn, -1)} UNION ALL {self._result_rows(inserted, 1)}")
 
     def _touch(self, folded: str) -> None:
         """Make `touched_windows`: the keys, and open windows, of the changed groups."""
@@ -209,16 +207,16 @@ class Merging:
     def _results(self, windows: str) -> str:
         """Return SQL for the results of groups and windows, from the state as it is now."""
         keys = self._of_window()
-        folds = [f"{p.finish.format(f=self._fold(p, i))} AS p{i}" for i, p in enumerate(self.grouping.pieces)]
+        folds = [f"{p.finish.format(f=self._fold(p, i))} AS p{i}" for i, p in enumerate(self.grouping.accumulators)]
         columns = [*keys, "any_value(w._time) AS _time", f"sum(s.{COUNT})::BIGINT AS {COUNT}", *folds]
-        joined = f"{windows} w JOIN {self._kept_near(0, windows, whole=False)} s ON {self._in_window()}"
+        joined = f"{windows} w JOIN {self._kept_rows(0, windows, by_value=False)} s ON {self._in_window()}"
         main = f"SELECT {', '.join(columns)} FROM {joined} {by_position(keys)} HAVING sum(s.{COUNT}) > 0"
         return self._rendered(main, windows)
 
-    def _fold(self, piece: Piece, number: int) -> str:
-        """Return SQL that folds a piece over panes: in their order, so that what comes out can be withdrawn again."""
-        order = " ORDER BY s._pane" if piece.fold == "list" and self.grouping.panes else ""
-        return f"{piece.fold}(s.p{number}{order})"
+    def _fold(self, accumulator: Accumulator, number: int) -> str:
+        """Return SQL that folds an accumulator over panes: in their order, so that a result can be withdrawn again."""
+        order = " ORDER BY s._pane" if accumulator.fold == "list" and self.grouping.panes else ""
+        return f"{accumulator.fold}(s.p{number}{order})"
 
     def _of_window(self) -> list[str]:
         """Return the columns of a group and window `w`."""
@@ -232,15 +230,15 @@ class Merging:
         return f"{same} AND s._pane >= {PaneSql(self.grouping.panes).start('w._window')} AND s._pane < w._window"
 
     def _rendered(self, groups: str, windows: str) -> str:
-        """Return SQL for keys, `_window`, `_time` and results `_result0…` of rows with pieces."""
-        mine = [*(f"k{i}" for i in range(len(self.grouping.keys))), *self._window]
-        source, made = f"({groups}) g", [f"g.{name}" for name in [*mine, "_time", COUNT]]
-        for number in range(len(self.grouping.values)):
-            same = alike("g", f"x{number}", mine)
+        """Return SQL for keys, `_window`, `_time` and results `_result0…` of rows with accumulators."""
+        window = [*(f"k{i}" for i in range(len(self.grouping.keys))), *self._window]
+        source, columns = f"({groups}) g", [f"g.{name}" for name in [*window, "_time", COUNT]]
+        for number in range(len(self.grouping.multisets)):
+            same = alike("g", f"x{number}", window)
             source += f" LEFT JOIN ({self._of_values(number, windows)}) x{number} ON {same}"
-        for i, (call, source_of) in enumerate(zip(self.grouping.calls, self.grouping.from_values, strict=True)):
-            made.append(f"{call if source_of is None else self._else_empty(call, f'x{source_of}.c{i}')} AS _a{i}")
-        calls = f"SELECT {', '.join(made)} FROM {source}"
+        for i, (call, source_of) in enumerate(zip(self.grouping.calls, self.grouping.from_multiset, strict=True)):
+            columns.append(f"{call if source_of is None else self._else_empty(call, f'x{source_of}.c{i}')} AS _a{i}")
+        calls = f"SELECT {', '.join(columns)} FROM {source}"
         keys = [*self._named_keys(), *self._window, "_time"]
         named = f"SELECT {', '.join([*keys, *(f'_a{i}' for i in range(len(self.grouping.calls)))])} FROM ({calls})"
         results = [f"{sql} AS {RESULT}{i}" for i, (_, sql, _) in enumerate(self.grouping.results)]
@@ -254,21 +252,21 @@ class Merging:
         return f"coalesce({column}, [])" if call.startswith("coalesce(") else column
 
     def _of_values(self, number: int, windows: str) -> str:
-        mine = self._of_window()
-        values = [name for name, _ in self.grouping.values[number].columns]
+        window = self._of_window()
+        values = [name for name, _ in self.grouping.multisets[number].columns]
         counted = (
-            f"SELECT {', '.join([*mine, *(f's.{v}' for v in values)])}, sum(s.{COUNT})::BIGINT AS {COUNT} "
-            f"FROM {windows} w JOIN {self._kept_near(number + 1, windows, whole=False)} s ON {self._in_window()} "
+            f"SELECT {', '.join([*window, *(f's.{v}' for v in values)])}, sum(s.{COUNT})::BIGINT AS {COUNT} "
+            f"FROM {windows} w JOIN {self._kept_rows(number + 1, windows, by_value=False)} s ON {self._in_window()} "
             f"GROUP BY ALL HAVING sum(s.{COUNT}) > 0"
         )
         calls = [
             f"{call} AS c{i}"
-            for i, (call, source) in enumerate(zip(self.grouping.calls, self.grouping.from_values, strict=True))
+            for i, (call, source) in enumerate(zip(self.grouping.calls, self.grouping.from_multiset, strict=True))
             if source == number
         ]
-        keys = [name.removeprefix("w.") for name in mine]
-        if number in self.grouping.placed:
-            counted = _with_places(counted, keys, values)
+        keys = [name.removeprefix("w.") for name in window]
+        if number in self.grouping.ranked:
+            counted = _with_ranks(counted, keys, values)
         return f"SELECT {', '.join([*keys, *calls])} FROM ({counted}) {by_position(keys) or 'HAVING count(*) > 0'}"
 
     # -- windows that close
@@ -290,76 +288,76 @@ class Merging:
         after = None if self.previous is None else sql.closed_end(self.previous)
         until = sql.closed_end(watermark)
         groups = self.state.name(GROUPS)
-        near = f"_pane < {until}" + (f" AND _pane > {after - sql.panes.size}" if after is not None else "")
-        if not self.duck.rows(f"SELECT EXISTS (FROM {groups} WHERE {near})")[0][0]:
+        closing = f"_pane < {until}" + (f" AND _pane > {after - sql.panes.size}" if after is not None else "")
+        if not self.duck.rows(f"SELECT EXISTS (FROM {groups} WHERE {closing})")[0][0]:
             return None
-        self._make_closing(sql, near, after, until)
-        if self.grouping.values:
+        self._make_closing(sql, closing, after, until)
+        if self.grouping.multisets:
             final = self._results("closing")
         elif sql.panes.pane == sql.panes.size:
-            folded = [f"s.p{i}" for i in range(len(self.grouping.pieces))]
+            folded = [f"s.p{i}" for i in range(len(self.grouping.accumulators))]
             keys = [f"w.k{i}" for i in range(len(self.grouping.keys))]
             columns = ", ".join([*keys, "w._window", "w._time", f"s.{COUNT}", *folded])
             final = self._rendered(f"SELECT {columns} FROM closing w JOIN {groups} s ON {self._in_window()}", "")
         else:
-            final = self._rendered(self._framed(sql, near), "")
+            final = self._rendered(self._framed(sql, closing), "")
         order = ", ".join(["_window", *(quote(name) for name, _, _ in self.grouping.keys)])
         return self.duck.arrow(f"{self._result_rows(f'(SELECT * FROM ({final}) ORDER BY {order})', 1)}")
 
-    def _make_closing(self, sql: PaneSql, near: str, after: int | None, until: int) -> None:
+    def _make_closing(self, sql: PaneSql, where: str, after: int | None, until: int) -> None:
         """Make `closing`: each closing window of each key once, found from the last pane it has."""
         keys = [f"k{i}" for i in range(len(self.grouping.keys))]
         by = f"PARTITION BY {', '.join(keys)} " if keys else ""
         following = f"lead(_pane) OVER ({by}ORDER BY _pane)"
-        panes = f"SELECT {', '.join([*keys, '_pane'])}, {following} AS next FROM {self.state.name(GROUPS)} WHERE {near}"
+        panes = (
+            f"SELECT {', '.join([*keys, '_pane'])}, {following} AS next FROM {self.state.name(GROUPS)} WHERE {where}"
+        )
         ends = sql.ends("_pane", after=after, until=f"least({until}, coalesce(next, {until}))")
         self.duck.run(
             f"CREATE OR REPLACE TEMP TABLE closing AS "
             f"SELECT {', '.join([*keys, f'unnest({ends}) AS _window', '0::BIGINT AS _time'])} FROM ({panes})"
         )
 
-    def _framed(self, sql: PaneSql, near: str) -> str:
-        """Return SQL for the closing windows' pieces: a frame slides over the panes of each key once.
+    def _framed(self, sql: PaneSql, where: str) -> str:
+        """Return SQL for the closing windows' accumulators: a frame slides over the panes of each key once.
 
-        Panes and closing windows stand in one row where they end together, so that few rows are sorted.
+        A pane and a closing window that end together share a row, so that few rows are sorted.
         """
         keys = [f"k{i}" for i in range(len(self.grouping.keys))]
-        pieces = [f"p{i}" for i in range(len(self.grouping.pieces))]
+        accumulators = [f"p{i}" for i in range(len(self.grouping.accumulators))]
         p = sql.panes
-        kept = ", ".join([*keys, COUNT, *pieces, f"_pane + {p.pane} AS _at"])
-        panes = f"(SELECT {kept} FROM {self.state.name(GROUPS)} WHERE {near}) s"
+        columns_of_panes = ", ".join([*keys, COUNT, *accumulators, f"_pane + {p.pane} AS _at"])
+        panes = f"(SELECT {columns_of_panes} FROM {self.state.name(GROUPS)} WHERE {where}) s"
         ends = f"(SELECT {', '.join([*keys, '_window'])}, _window AS _at FROM closing) w"
         same = f"s._at = w._at AND {alike('s', 'w', keys)}"
         either = [f"CASE WHEN w._at IS NULL THEN s.{key} ELSE w.{key} END AS {key}" for key in keys]
-        columns = [*either, "coalesce(w._at, s._at) AS _at", "_window", COUNT, *pieces]
+        columns = [*either, "coalesce(w._at, s._at) AS _at", "_window", COUNT, *accumulators]
         rows = f"SELECT {', '.join(columns)} FROM {panes} FULL JOIN {ends} ON {same}"
         apart = [*keys, *([sql.start("_at")] if p.cumulating else [])]
         by = f"PARTITION BY {', '.join(apart)} " if apart else ""
         frame = f"WINDOW frame_ AS ({by}ORDER BY _at RANGE BETWEEN {p.size - p.pane} PRECEDING AND CURRENT ROW)"
         folds = [
-            f"{piece.finish.format(f=f'{piece.fold}(p{i}){_no_nulls(piece, i)} OVER frame_')} AS p{i}"
-            for i, piece in enumerate(self.grouping.pieces)
+            f"{accumulator.finish.format(f=f'{accumulator.fold}(p{i}){_no_nulls(accumulator, i)} OVER frame_')} AS p{i}"
+            for i, accumulator in enumerate(self.grouping.accumulators)
         ]
-        made = [*keys, "_window", "0::BIGINT AS _time", f"(sum({COUNT}) OVER frame_)::BIGINT AS {COUNT}", *folds]
-        slid = f"SELECT {', '.join(made)} FROM ({rows}) {frame}"
+        columns = [*keys, "_window", "0::BIGINT AS _time", f"(sum({COUNT}) OVER frame_)::BIGINT AS {COUNT}", *folds]
+        slid = f"SELECT {', '.join(columns)} FROM ({rows}) {frame}"
         return f"SELECT * FROM ({slid}) WHERE _window IS NOT NULL AND {COUNT} > 0"
 
 
-def _with_places(counted: str, keys: list[str], values: list[str]) -> str:
-    """Return SQL that gives each value of a multiset its place among those of its group."""
+def _with_ranks(counted: str, keys: list[str], values: list[str]) -> str:
+    """Return SQL that ranks each value of a multiset among those of its group."""
     by = f"PARTITION BY {', '.join(keys)} " if keys else ""
     upto = f"(sum({COUNT}) OVER ({by}ORDER BY {', '.join(values)}))::BIGINT AS _upto"
     return f"SELECT *, {upto}, (sum({COUNT}) OVER ({by}))::BIGINT AS _all FROM ({counted})"
 
 
-def _no_nulls(piece: Piece, number: int) -> str:
+def _no_nulls(accumulator: Accumulator, number: int) -> str:
     """Return what keeps a fold from the nulls of rows without a pane, where it does not skip them itself."""
-    return "" if piece.fold in ("sum", "min", "max") else f" FILTER (WHERE p{number} IS NOT NULL)"
+    return "" if accumulator.fold in ("sum", "min", "max") else f" FILTER (WHERE p{number} IS NOT NULL)"
 
 
-def together(parts: Iterable[pa.Table | None]) -> pa.Table | None:
+def concat_present(parts: Iterable[pa.Table | None]) -> pa.Table | None:
     """Return the rows of several results as one, or None where there are none."""
-    import pyarrow as pa
-
-    made = [part for part in parts if part is not None and part.num_rows]
-    return pa.concat_tables(made) if made else None
+    present = [part for part in parts if part is not None and part.num_rows]
+    return pa.concat_tables(present) if present else None

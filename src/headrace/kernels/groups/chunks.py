@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.base.names import quote
-from headrace.kernels.call import whole
+from headrace.kernels.call import one_array
 from headrace.kernels.codes import MOST, coded
 from headrace.kernels.groups.gaps import CHUNK, FIRST, SessionSql
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.kernels.duck import Duck
-    from headrace.kernels.spec import Session
+    from headrace.kernels.groups.windows import Session
 
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -52,7 +52,7 @@ def _begins(table: pa.Table, keys: Sequence[str], *, first: str, last: str, gap:
     """
     if not table.num_rows:
         return np.zeros(0, np.int64)
-    starts, ends = (whole(table.column(name)).to_numpy(zero_copy_only=False) for name in (first, last))
+    starts, ends = (one_array(table.column(name)).to_numpy(zero_copy_only=False) for name in (first, last))
     earliest = int(starts.min())
     span = int(ends.max()) - earliest + 1 + gap  # so that another key is always more than the gap behind
     codes = coded([table.column(name) for name in keys], table.num_rows, most=MOST // span)
@@ -68,6 +68,6 @@ def _begins(table: pa.Table, keys: Sequence[str], *, first: str, last: str, gap:
         np.maximum.accumulate(reached, out=reached)
     begins = np.flatnonzero(at[1:] - reached[:-1] > gap) + 1
     begins = np.concatenate([[0], begins])
-    made: Numbers = np.empty_like(at)
-    made[order] = np.repeat(starts[order[begins]], np.diff(begins, append=len(at)))
-    return made
+    begin_of: Numbers = np.empty_like(at)
+    begin_of[order] = np.repeat(starts[order[begins]], np.diff(begins, append=len(at)))
+    return begin_of

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.kernels.spec import Session
+    from headrace.kernels.groups.windows import Session
 
 CHUNK = "_headrace_chunk"
-"""The column that a row's chunk is in, beside the user's own."""
+"""The column that a row's chunk is in, in addition to the user's own."""
 FIRST = "_first"
 """The column that says where the session of a span begins."""
 _BEGINS = "_headrace_begins"

@@ -1,9 +1,9 @@
 """The arithmetic of windows and panes, as SQL over microseconds.
 
-A pane is the longest piece that windows share: every window is a whole number of panes. `pane` below is SQL that
-gives a pane's start. A window is known by its end: windows that cumulate share their starts. All divisions round
+A pane is the longest part that windows share: every window is a whole number of panes. `pane` below is SQL that
+gives a pane's start. A window is identified by its end: windows that cumulate share their starts. All divisions round
 towards minus infinity, so times before 1970 are right too. Windows of a calendar are the same over the numbers of its
-periods: a row's is in a column of its own, and the watermark's is asked for here.
+periods: a row's is in a column of its own, and the watermark's is computed here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.kernels.groups.periods import PERIOD
 
 if TYPE_CHECKING:
-    from headrace.kernels.spec import Panes
+    from headrace.kernels.groups.windows import Panes
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from headrace.kernels.duck import Duck
 
 PERIOD = "_headrace_period"
-"""The column that a row's period is in, beside the user's own."""
+"""The column that a row's period is in, in addition to the user's own."""
 _BITS = 32
 """Rows meet periods by stretches of 2^32 microseconds, some 72 minutes: few of them, and few periods in each."""
 
 
 def numbered(duck: Duck, calendar: Calendar, rows: str) -> str:
-    """Return a relation of rows with their periods; those whose stretches were not asked for do not exist."""
+    """Return a relation of rows with their periods; rows of other stretches do not exist."""
     stretches = duck.arrow(f"SELECT DISTINCT _time >> {_BITS} AS stretch FROM {rows}").column(0).to_pylist()
     spans = [span for stretch in stretches for span in _spans(calendar, stretch)]
     kinds = [("stretch", pa.int64()), (PERIOD, pa.int64()), ("begins", pa.int64()), ("ends", pa.int64())]
@@ -47,9 +47,9 @@ def dated(delta: pa.Table, calendar: Calendar) -> pa.Table:
     """Return windows with instants where the numbers of periods were, and `_time` just before the end."""
     for name in ("window_start", "window_end"):
         numbers = pc.cast(delta.column(name), pa.int64())
-        known = pc.unique(numbers)
-        instants = np.array(calendar.starts(known.to_pylist()), dtype=np.int64)
-        made = pa.chunked_array([instants[pc.index_in(numbers, known).to_numpy()]], pa.int64())
-        delta = delta.set_column(delta.schema.get_field_index(name), name, made.cast(TIMESTAMP_NTZ))
+        different = pc.unique(numbers)
+        instants = np.array(calendar.starts(different.to_pylist()), dtype=np.int64)
+        column = pa.chunked_array([instants[pc.index_in(numbers, different).to_numpy()]], pa.int64())
+        delta = delta.set_column(delta.schema.get_field_index(name), name, column.cast(TIMESTAMP_NTZ))
     times = pc.subtract(delta.column("window_end").cast(pa.int64()), 1)
     return delta.set_column(delta.schema.get_field_index("_time"), "_time", times)

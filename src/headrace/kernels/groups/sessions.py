@@ -1,8 +1,8 @@
 """Session windows, after the exchange: chunks into the sessions that are open, merged where they touch.
 
-State is one row a group and session, known by its first row's time; multisets are kept by chunk, which lies within one
-session for good, so that merging sessions touches none of them. Sessions that the watermark closed are gone before rows
-of the epoch meet the state: none of them is revived.
+State is one row a group and session, identified by its first row's time; multisets are kept by chunk, which lies within
+one session for good, so that merging sessions touches none of them. Sessions that the watermark closed are removed
+before rows of the epoch are merged: none of them is revived.
 """
 
 from __future__ import annotations
@@ -10,32 +10,38 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
-from headrace.kernels.groups.aggregate import Merging, together
+from headrace.kernels.counts import Counts
+from headrace.kernels.groups.aggregate import MergeRun, concat_present
 from headrace.kernels.groups.chunks import chunked, islands
 from headrace.kernels.groups.gaps import CHUNK, SessionSql
-from headrace.kernels.groups.grouped import COUNT, GROUPS, Counts, by_position
+from headrace.kernels.groups.grouping import GROUPS
 from headrace.kernels.groups.partial import partial_groups, partial_values
-from headrace.kernels.state.state import alike, with_nulls
+from headrace.kernels.op import StepResult
+from headrace.kernels.sql import alike, by_position, with_nulls
+from headrace.kernels.state.tables import COUNT
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Sessions(Merging):
+class SessionMergeRun(MergeRun):
     """One epoch of one aggregate over sessions in one shard."""
 
-    def run(self, partials: list[list[pa.Table]]) -> tuple[pa.Table | None, Counts]:
+    def run(self, partials: list[list[pa.Table]]) -> StepResult:
         """Close what the watermark closed, then add chunks, and the rows that are late unless a session takes them."""
         *chunks, doubtful = partials
-        made, counts = [], Counts()
+        outputs, late = [], None
         if self.watermark is not None and self.watermark != self.previous:
-            made.append(self._close(self.watermark))
+            outputs.append(self._close(self.watermark))
         if chunks[0] or doubtful:
-            made.append(self._merge(chunks, doubtful))
-            counts.late = self.late.num_rows if self.late else 0
-        delta = together(made)
-        counts.rows_out = delta.num_rows if delta else 0
-        return delta, counts
+            delta, late = self._merge(chunks, doubtful)
+            outputs.append(delta)
+        delta = concat_present(outputs)
+        return StepResult(
+            delta=[] if delta is None else [delta],
+            late=[] if late is None else [late],
+            counts=Counts(late=late.num_rows if late else 0),
+        )
 
     @property
     def _sql(self) -> SessionSql:
@@ -47,8 +53,8 @@ class Sessions(Merging):
         return [f"k{i}" for i in range(len(self.grouping.keys))]
 
     @property
-    def _pieces(self) -> list[str]:
-        return [f"p{i}" for i in range(len(self.grouping.pieces))]
+    def _accumulators(self) -> list[str]:
+        return [f"p{i}" for i in range(len(self.grouping.accumulators))]
 
     @property
     def _window(self) -> list[str]:
@@ -69,17 +75,17 @@ class Sessions(Merging):
     # -- sessions that close
 
     def _close(self, watermark: int) -> pa.Table | None:
-        """Give the final results of the sessions that closed since the last epoch, and drop them."""
+        """Return the final results of the sessions that closed since the last epoch, and drop them."""
         groups, gone = self.state.name(GROUPS), self._sql.closed("_last", watermark)
         if not self.duck.rows(f"SELECT EXISTS (FROM {groups} WHERE {gone})")[0][0]:
             return None
-        self._make("closing", f"{self._kept('s')}, s.rowid AS o_row FROM {groups} s WHERE {gone}")
+        self._create("closing", f"{self._kept('s')}, s.rowid AS o_row FROM {groups} s WHERE {gone}")
         out = None
         if self.grouping.final:
             order = ", ".join(["_window_last", "_window", *(quote(name) for name, _, _ in self.grouping.keys)])
             results = self._rendered("SELECT * EXCLUDE (o_row) FROM closing", "closing")
             out = self.duck.arrow(self._result_rows(f"(SELECT * FROM ({results}) ORDER BY {order})", 1))
-        for number in range(len(self.grouping.values)):
+        for number in range(len(self.grouping.multisets)):
             self._drop_values(f"values{number}")
         self.state.replace(GROUPS, self.duck.arrow(f"SELECT {self._nothing('closing')} FROM closing"), at="o_row")
         return out
@@ -98,28 +104,30 @@ class Sessions(Merging):
         return ", ".join([*keys, f"{alias}._window AS _pane", f"0::BIGINT AS {COUNT}", *values, f"{alias}.o_row"])
 
     def _kept(self, alias: str) -> str:
-        """Return the columns of a kept session under the names that results are made of."""
-        named = ["_pane AS _window", "_last AS _window_last", COUNT, *self._pieces]
+        """Return the columns of a kept session under the names that results are computed from."""
+        named = ["_pane AS _window", "_last AS _window_last", COUNT, *self._accumulators]
         return ", ".join(["0::BIGINT AS _time", *(f"{alias}.{name}" for name in (*self._keys, *named))])
 
     # -- sessions that grow and merge
 
-    def _merge(self, chunks: list[list[pa.Table]], doubtful: list[pa.Table]) -> pa.Table | None:
-        """Add the epoch's chunks to the state; give what changed, unless results are final."""
+    def _merge(self, chunks: list[list[pa.Table]], doubtful: list[pa.Table]) -> tuple[pa.Table | None, pa.Table | None]:
+        """Add the epoch's chunks to the state; return what changed, unless results are final, and the late rows."""
         rows = self._chunked(doubtful) if doubtful else None
-        self._place(chunks[0], rows)
-        values = chunks[1:] if rows is None else self._judged(rows, chunks[1:])
-        self._make("came", f"{self._kept('i')} FROM islands i")
-        touched = f"placed s JOIN islands i ON {self._same('s', 'i')} AND s._first = i._pane"
-        self._make("went", f"{self._kept('s')}, s.o_row FROM {touched} WHERE s.o_row IS NOT NULL")
+        self._merge_spans(chunks[0], rows)
+        values, late = (chunks[1:], None) if rows is None else self._split_late(rows, chunks[1:])
+        self._create("new_sessions", f"{self._kept('i')} FROM islands i")
+        touched = f"spans s JOIN islands i ON {self._same('s', 'i')} AND s._first = i._pane"
+        self._create("old_sessions", f"{self._kept('s')}, s.o_row FROM {touched} WHERE s.o_row IS NOT NULL")
         if self.grouping.final:
             self._replace(values)
-            return None
-        before = self._rendered("SELECT * EXCLUDE (o_row) FROM went", "went")
+            return None, late
+        before = self._rendered("SELECT * EXCLUDE (o_row) FROM old_sessions", "old_sessions")
         self.duck.run(f"CREATE OR REPLACE TEMP TABLE before AS {before}")
         self._replace(values)
-        self.duck.run(f"CREATE OR REPLACE TEMP TABLE after AS {self._rendered('SELECT * FROM came', 'came')}")
-        return self._difference()
+        self.duck.run(
+            f"CREATE OR REPLACE TEMP TABLE after AS {self._rendered('SELECT * FROM new_sessions', 'new_sessions')}"
+        )
+        return self._difference(), late
 
     def _chunked(self, doubtful: list[pa.Table]) -> str:
         """Return the rows that may be late with their chunks."""
@@ -127,59 +135,66 @@ class Sessions(Merging):
         keys = [name for name, _, _ in self.grouping.keys]
         return chunked(self.duck, self._sql.session, f"({parts})", keys)
 
-    def _place(self, fresh: list[pa.Table], doubtful: str | None) -> None:
-        """Make `placed`, the chunks and the kept sessions near them, and `islands`, the open sessions they make."""
-        pieces = [f"p{i}::{piece.type} AS p{i}" for i, piece in enumerate(self.grouping.pieces)]
-        columns = ", ".join([*self._keys, "_pane", "_time AS _last", COUNT, *pieces, "NULL::BIGINT AS o_row"])
+    def _merge_spans(self, fresh: list[pa.Table], doubtful: str | None) -> None:
+        """Create `spans`, chunks and the kept sessions near them, and `islands`, the open sessions that they form."""
+        accumulators = [f"p{i}::{accumulator.type} AS p{i}" for i, accumulator in enumerate(self.grouping.accumulators)]
+        columns = ", ".join([*self._keys, "_pane", "_time AS _last", COUNT, *accumulators, "NULL::BIGINT AS o_row"])
         sources = [f"SELECT {columns} FROM {self.duck.register(part)}" for part in fresh]
         if doubtful is not None:
             sources.append(f"SELECT {columns} FROM ({partial_groups(self.grouping, doubtful)})")
-        self._make("chunks", f"* FROM ({' UNION ALL '.join(sources)})")
-        spans = f"SELECT * FROM chunks UNION ALL {self._near()}"
-        self._make("placed", f"* FROM {islands(self.duck, self._sql.session, spans, self._keys)}")
+        self._create("chunks", f"* FROM ({' UNION ALL '.join(sources)})")
+        both = f"SELECT * FROM chunks UNION ALL {self._reachable_sessions()}"
+        self._create("spans", f"* FROM {islands(self.duck, self._sql.session, both, self._keys)}")
         keys = [*self._keys, "_first AS _pane"]
         folds = [
-            f"({piece.finish.format(f=f'{piece.fold}(p{i})')})::{piece.type} AS p{i}"
-            for i, piece in enumerate(self.grouping.pieces)
+            f"({accumulator.finish.format(f=f'{accumulator.fold}(p{i})')})::{accumulator.type} AS p{i}"
+            for i, accumulator in enumerate(self.grouping.accumulators)
         ]
-        made = [*keys, "max(_last) AS _last", f"sum({COUNT})::BIGINT AS {COUNT}", *folds]
-        touched = f"SELECT {', '.join(made)} FROM placed {by_position(keys)} HAVING bool_or(o_row IS NULL)"
+        merged = [*keys, "max(_last) AS _last", f"sum({COUNT})::BIGINT AS {COUNT}", *folds]
+        touched = f"SELECT {', '.join(merged)} FROM spans {by_position(keys)} HAVING bool_or(o_row IS NULL)"
         open_ = "true" if self.watermark is None else f"NOT {self._sql.closed('_last', self.watermark)}"
-        self._make("islands", f"* FROM ({touched}) WHERE {open_}")
+        self._create("islands", f"* FROM ({touched}) WHERE {open_}")
 
-    def _near(self) -> str:
+    def _reachable_sessions(self) -> str:
         """Return SQL for the kept sessions that a chunk of their group may reach."""
         gap = self._sql.session.gap
         reach = f"SELECT {', '.join([*self._keys, 'min(_pane) AS _from', 'max(_last) AS _to'])} FROM chunks"
         nulls = with_nulls([self.duck.arrow(f"SELECT {', '.join(self._keys)} FROM chunks")]) if self._keys else ()
         same = alike("s", "c", self._keys, nulls=nulls)
-        near = f"{same} AND s._pane <= c._to + {gap} AND s._last >= c._from - {gap}"
-        columns = ", ".join(f"s.{name}" for name in [*self._keys, "_pane", "_last", COUNT, *self._pieces])
+        reachable = f"{same} AND s._pane <= c._to + {gap} AND s._last >= c._from - {gap}"
+        columns = ", ".join(f"s.{name}" for name in [*self._keys, "_pane", "_last", COUNT, *self._accumulators])
         by = by_position(self._keys)
-        return f"SELECT {columns}, s.rowid AS o_row FROM {self.state.name(GROUPS)} s JOIN ({reach} {by}) c ON {near}"
+        return (
+            f"SELECT {columns}, s.rowid AS o_row FROM {self.state.name(GROUPS)} s JOIN ({reach} {by}) c ON {reachable}"
+        )
 
-    def _judged(self, doubtful: str, values: list[list[pa.Table]]) -> list[list[pa.Table]]:
-        """Set aside the rows that no open session takes; return what the multisets are given with the others."""
-        lost = f"SELECT s.* FROM placed s ANTI JOIN islands i ON {self._same('s', 'i')} AND s._first = i._pane"
+    def _split_late(self, doubtful: str, values: list[list[pa.Table]]) -> tuple[list[list[pa.Table]], pa.Table | None]:
+        """Return the multisets' values with those of rows that an open session takes, and the other, late rows."""
+        lost = f"SELECT s.* FROM spans s ANTI JOIN islands i ON {self._same('s', 'i')} AND s._first = i._pane"
         own = [f"r.{sql} IS NOT DISTINCT FROM l.k{i}" for i, (_, sql, _) in enumerate(self.grouping.keys)]
         of = " AND ".join([*own, f"r.{CHUNK} = l._pane"])
         late = self.duck.arrow(f"SELECT r.* EXCLUDE ({CHUNK}) FROM {doubtful} r SEMI JOIN ({lost}) l ON {of}")
-        self.late = late if late.num_rows else None
         taken = f"(SELECT r.* FROM {doubtful} r ANTI JOIN ({lost}) l ON {of})"
         more = [self.duck.arrow(partial_values(self.grouping, n, taken)) for n in range(len(values))]
-        return [[*parts, each] if each.num_rows else parts for parts, each in zip(values, more, strict=True)]
+        values = [[*parts, added] if added.num_rows else parts for parts, added in zip(values, more, strict=True)]
+        return values, late if late.num_rows else None
 
     def _replace(self, values: list[list[pa.Table]]) -> None:
-        """Put the sessions `came` into the place of those that `went`, and add to the multisets."""
+        """Put `new_sessions` in the place of `old_sessions`, and add to the multisets."""
         same = f"{self._same('n', 'o')} AND n._window = o._window"
-        keys = [f"n.{key}" for key in self._keys]
-        mine = [*keys, "n._window AS _pane", f"n.{COUNT}", "n._window_last AS _last", *(f"n.{p}" for p in self._pieces)]
-        new = f"SELECT {', '.join([*mine, 'o.o_row'])} FROM came n LEFT JOIN went o ON {same}"
-        old = f"SELECT {self._nothing('o')} FROM went o ANTI JOIN came n ON {same}"
+        columns = [
+            *(f"n.{key}" for key in self._keys),
+            "n._window AS _pane",
+            f"n.{COUNT}",
+            "n._window_last AS _last",
+            *(f"n.{p}" for p in self._accumulators),
+        ]
+        new = f"SELECT {', '.join([*columns, 'o.o_row'])} FROM new_sessions n LEFT JOIN old_sessions o ON {same}"
+        old = f"SELECT {self._nothing('o')} FROM old_sessions o ANTI JOIN new_sessions n ON {same}"
         self.state.replace(GROUPS, self.duck.arrow(f"{new} UNION ALL {old}"), at="o_row")
         folded = [self._folded(number + 1, parts) for number, parts in enumerate(values)]
         self._nulls = [frozenset(), *(with_nulls(parts) for parts in values)]
         self._update_values(["", *folded])
 
-    def _make(self, table: str, select: str) -> None:
+    def _create(self, table: str, select: str) -> None:
         self.duck.run(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {select}")

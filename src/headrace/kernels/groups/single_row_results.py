@@ -1,4 +1,4 @@
-"""Results that come of one kept row alone: changed groups in, the old row withdrawn and the new one inserted out."""
+"""Results that are computed from one kept row alone: of a changed group the old one withdrawn, the new one inserted."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import pyarrow.compute as pc
 
 from headrace.base.names import quote
 from headrace.base.schema import TIMESTAMP_NTZ
-from headrace.kernels.groups.grouped import COUNT
+from headrace.kernels.state.tables import COUNT
 
 if TYPE_CHECKING:
-    from headrace.kernels.spec import Grouping
+    from headrace.kernels.groups.grouping import Grouping
 
-CAME, WENT = "came", "went"
+INSERTED, WITHDRAWN = "inserted", "withdrawn"
 _BARE = re.compile(r'"_a(\d+)"')
 _PIECE = re.compile(r"\b(?:p(\d+)|(_n))\b")
 
 
 @dataclass(frozen=True)
-class SinglesSql:
+class SingleRowSql:
     """SQL for the results of changed groups.
 
-    Inside stands a row for each group: keys `k0…`, `_pane`, count `_n`, pieces `p0…`, and the same of before, `o_n`
-    and `o0…`. To these come the results `r0…` of now, `q0…` of before, and whether the one is new (`came`) and the
-    other no longer true (`went`); the pieces of before are gone.
+    The input has a row for each group: keys `k0…`, `_pane`, count `_n`, accumulators `p0…`, and their values before,
+    `o_n` and `o0…`. The output adds the results `r0…` of now, `q0…` of before, and whether the one is to be `inserted`
+    and the other `withdrawn`; the old accumulators are left out.
     """
 
     grouping: Grouping
@@ -36,10 +36,10 @@ class SinglesSql:
         """Return the whole."""
         g = self.grouping
         differs = " OR ".join(f"r{i} IS DISTINCT FROM q{i}" for i in range(len(g.results))) or "false"
-        came = f"{COUNT} > 0 AND (o_n IS NULL OR {differs}) AS {CAME}"
-        went = f"o_n > 0 AND ({COUNT} = 0 OR {differs}) AS {WENT}"
-        made = self._bare(changed) if self._all_bare() else self._computed(changed)
-        return f"SELECT *, {came}, {went} FROM ({made})"
+        inserted = f"{COUNT} > 0 AND (o_n IS NULL OR {differs}) AS {INSERTED}"
+        withdrawn = f"o_n > 0 AND ({COUNT} = 0 OR {differs}) AS {WITHDRAWN}"
+        results = self._bare(changed) if self._all_bare() else self._computed(changed)
+        return f"SELECT *, {inserted}, {withdrawn} FROM ({results})"
 
     def _all_bare(self) -> bool:
         return all(_BARE.fullmatch(sql) for _, sql, _ in self.grouping.results)
@@ -47,17 +47,17 @@ class SinglesSql:
     def _inside(self) -> list[str]:
         g = self.grouping
         keys = [*(f"k{i}" for i in range(len(g.keys))), *(["_pane"] if g.windowed else [])]
-        return [*keys, COUNT, *(f"p{i}" for i in range(len(g.pieces))), "o_n", "o_row", "_time"]
+        return [*keys, COUNT, *(f"p{i}" for i in range(len(g.accumulators))), "o_n", "o_row", "_time"]
 
     def _call(self, i: int, *, old: bool) -> str:
-        """Return a call over the new or the old pieces, null without rows."""
+        """Return a call over the new or the old accumulators, null without rows."""
         sql, count = self.grouping.calls[i], COUNT
         if old:
             sql, count = _PIECE.sub(_old_name, sql), "o_n"
         return sql if sql == count or re.fullmatch(r"[po]\d+", sql) else f"CASE WHEN {count} > 0 THEN {sql} END"
 
     def _bare(self, changed: str) -> str:
-        """Return the results where each is a call as it stands."""
+        """Return the results where each is a bare call."""
         numbers = [int(_BARE.fullmatch(sql)[1]) for _, sql, _ in self.grouping.results]  # type: ignore[index]
         new = [f"{self._call(n, old=False)} AS r{i}" for i, n in enumerate(numbers)]
         old = [f"{self._call(n, old=True)} AS q{i}" for i, n in enumerate(numbers)]
@@ -91,10 +91,13 @@ class SinglesSql:
         return prefix
 
 
-def pairs(grouping: Grouping, rows: pa.Table) -> pa.Table:
-    """Return the delta of the step: what went, then what came, under the step's own names."""
+def change_pairs(grouping: Grouping, rows: pa.Table) -> pa.Table:
+    """Return the delta of the step: what is withdrawn, then what is inserted, under the step's own names."""
     return pa.concat_tables(
-        [_result(grouping, rows, WENT, prefix="q", weight=-1), _result(grouping, rows, CAME, prefix="r", weight=1)]
+        [
+            _result(grouping, rows, WITHDRAWN, prefix="q", weight=-1),
+            _result(grouping, rows, INSERTED, prefix="r", weight=1),
+        ]
     )
 
 
@@ -102,14 +105,14 @@ def _result(grouping: Grouping, rows: pa.Table, which: str, *, prefix: str, weig
     mask = rows.column(which)
     if not pc.all(mask, min_count=0).as_py() or mask.null_count:
         rows = rows.filter(mask)
-    made = {name: rows.column(f"k{i}") for i, (name, _, _) in enumerate(grouping.keys)}
+    columns = {name: rows.column(f"k{i}") for i, (name, _, _) in enumerate(grouping.keys)}
     time = rows.column("_time")
     if grouping.windowed:
         start, end, time = _bounds(grouping, rows.column("_pane"))
-        made |= {"window_start": start.cast(TIMESTAMP_NTZ), "window_end": end.cast(TIMESTAMP_NTZ)}
-    made |= {name: rows.column(f"{prefix}{i}") for i, (name, _, _) in enumerate(grouping.results)}
+        columns |= {"window_start": start.cast(TIMESTAMP_NTZ), "window_end": end.cast(TIMESTAMP_NTZ)}
+    columns |= {name: rows.column(f"{prefix}{i}") for i, (name, _, _) in enumerate(grouping.results)}
     weights = pa.repeat(pa.scalar(weight, pa.int32()), rows.num_rows)
-    return pa.table([*made.values(), weights, time], names=[*made, "_weight", "_time"])
+    return pa.table([*columns.values(), weights, time], names=[*columns, "_weight", "_time"])
 
 
 def _bounds(grouping: Grouping, pane: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray, pa.ChunkedArray]:

@@ -1,7 +1,7 @@
 """The arithmetic of sliding windows, as SQL over microseconds.
 
-A window is known by its end: `[end - size, end]`. Each time at which a group has rows ends one; and one ends `size` and
-a microsecond after it, which is the first without these rows. Another end makes no set of rows that these do not make.
+A window is identified by its end: `[end - size, end]`. Each time at which a group has rows ends one; another ends
+`size` and a microsecond later, the first without these rows. Any other end has the same rows as one of these.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.kernels.groups.grouped import COUNT
+from headrace.kernels.state.tables import COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.kernels.spec import Piece, Sliding
+    from headrace.kernels.aggregates.aggregate_spec import Accumulator
+    from headrace.kernels.groups.windows import Sliding
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +49,27 @@ class SlideSql:
         """Return whether no open window has a row, or is there because of it."""
         return f"({time} < {self.open_end(watermark) - self.reach})"
 
-    def of_rows(self, rows: str, keys: Sequence[str], pieces: Sequence[Piece]) -> str:
-        """Return the windows of kept rows, one row a time: keys, `_window`, `_time`, `_n` and pieces.
+    def of_rows(self, rows: str, keys: Sequence[str], accumulators: Sequence[Accumulator]) -> str:
+        """Return the windows of kept rows, one row a time: keys, `_window`, `_time`, `_n` and accumulators.
 
-        A row says by `_from` and `_to` which ends are asked for where it is; all that these windows hold must be there.
+        A row says by `_from` and `_to` which ends to compute around it; all rows of these windows must be there.
         """
         by = f"PARTITION BY {', '.join(keys)} " if keys else ""
         frames = (
             f"own_ AS ({by}ORDER BY _pane RANGE BETWEEN {self.sliding.size} PRECEDING AND CURRENT ROW), "
             f"next_ AS ({by}ORDER BY _pane RANGE BETWEEN 1 FOLLOWING AND {self.reach} FOLLOWING)"
         )
-        made = [*keys, "_pane", "_from", "_to", "last_value(_pane) OVER next_ AS next_last"]
+        columns = [*keys, "_pane", "_from", "_to", "last_value(_pane) OVER next_ AS next_last"]
         for frame in ("own_", "next_"):
-            made.append(f"(sum({COUNT}) OVER {frame})::BIGINT AS {frame}n")
-            made += [
-                f"{piece.finish.format(f=f'{piece.fold}(p{i}) OVER {frame}')} AS {frame}{i}"
-                for i, piece in enumerate(pieces)
+            columns.append(f"(sum({COUNT}) OVER {frame})::BIGINT AS {frame}n")
+            columns += [
+                f"{accumulator.finish.format(f=f'{accumulator.fold}(p{i}) OVER {frame}')} AS {frame}{i}"
+                for i, accumulator in enumerate(accumulators)
             ]
         following = f"(_pane + {self.reach})"
-        own, next_ = (_picked(*one, keys, pieces) for one in (("own_", "_pane"), ("next_", following)))
+        own, next_ = (_picked(*pair, keys, accumulators) for pair in (("own_", "_pane"), ("next_", following)))
         return (
-            f"WITH framed AS MATERIALIZED (SELECT {', '.join(made)} FROM {rows} WINDOW {frames}) "
+            f"WITH framed AS MATERIALIZED (SELECT {', '.join(columns)} FROM {rows} WINDOW {frames}) "
             f"SELECT {own} FROM framed WHERE _pane BETWEEN _from AND _to UNION ALL "
             f"SELECT {next_} FROM framed WHERE next_last < {following} AND {following} BETWEEN _from AND _to"
         )
@@ -89,6 +90,6 @@ class SlideSql:
         return f"range({self.bucket(first)}, {self.bucket(last)} + 1)"
 
 
-def _picked(frame: str, end: str, keys: Sequence[str], pieces: Sequence[Piece]) -> str:
-    columns = [f"{frame}n AS {COUNT}", *(f"{frame}{i} AS p{i}" for i in range(len(pieces)))]
+def _picked(frame: str, end: str, keys: Sequence[str], accumulators: Sequence[Accumulator]) -> str:
+    columns = [f"{frame}n AS {COUNT}", *(f"{frame}{i} AS p{i}" for i in range(len(accumulators)))]
     return ", ".join([*keys, f"{end} AS _window", f"{end} AS _time", *columns])

@@ -1,8 +1,8 @@
-"""SQL for the rows of two sides that agree in columns and are near in time, also where a key has very many rows.
+"""SQL for the rows of two sides that have equal columns and times within an interval, also for keys with many rows.
 
-DuckDB finds partners by the equal columns and then looks at each one's time. Where rows span much more time than they
-may be apart, that would be far too many for a key with many rows: so a bucket of time is one more equal column. Each
-row that came is put into the buckets in which its partners may be, one or two; each partner is in one.
+DuckDB finds partners by the equal columns and then compares times. Where rows span much more time than the interval,
+that would be far too many for a key with many rows: so a bucket of time is one more equal column. Each probe row is put
+into the buckets in which its partners may be, one or two; each partner is in one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _SPAN = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
-    """Rows of a side that came: SQL to select from, the column of their time, the least and the greatest of it."""
+class Probe:
+    """Rows to find partners for: SQL to select from, the column of their time, the least and the greatest of it."""
 
     rows: str
     time: str
@@ -25,21 +25,21 @@ class Came:
     last: int
 
 
-def band_lookup(came: Came, others: str, time: str, within: tuple[int, int], agree: str) -> str:
-    """Return what follows FROM: each row that came with those of `others` whose `time` - its time is in `within`."""
+def band_join(probe: Probe, others: str, time: str, within: tuple[int, int], condition: str) -> str:
+    """Return what follows FROM: each probe row with those of `others` whose `time` less its own is in `within`."""
     low, high = within
     width = _INTERVALS * (high - low) + 1
-    apart = f"{time} - {came.time} BETWEEN {low} AND {high}"
-    if came.last - came.first <= _SPAN * width:
-        return f"{came.rows} JOIN {others} ON {agree} AND {apart}"
-    base = came.first + low
-    begins, ends = (f"({came.time} - {base - end}) // {width}" for end in (low, high))
-    placed = f"(SELECT *, {begins} AS _at FROM {came.rows} UNION ALL "
-    placed += f"SELECT *, {ends} FROM {came.rows} WHERE {ends} <> {begins})"
+    in_band = f"{time} - {probe.time} BETWEEN {low} AND {high}"
+    if probe.last - probe.first <= _SPAN * width:
+        return f"{probe.rows} JOIN {others} ON {condition} AND {in_band}"
+    base = probe.first + low
+    begins, ends = (f"({probe.time} - {base - end}) // {width}" for end in (low, high))
+    bucketed = f"(SELECT *, {begins} AS _at FROM {probe.rows} UNION ALL "
+    bucketed += f"SELECT *, {ends} FROM {probe.rows} WHERE {ends} <> {begins})"
     partners = f"(SELECT *, ({time} - {base}) // {width} AS _in FROM {others})"
-    return f"{placed} JOIN {partners} ON {agree} AND _at = _in AND {apart}"
+    return f"{bucketed} JOIN {partners} ON {condition} AND _at = _in AND {in_band}"
 
 
-def reachable(came: Came, within: tuple[int, int]) -> tuple[int, int]:
-    """Return the least and the greatest time of a partner that some row that came may be near to."""
-    return came.first + within[0], came.last + within[1]
+def reachable(probe: Probe, within: tuple[int, int]) -> tuple[int, int]:
+    """Return the least and the greatest time that a partner of a probe row may have."""
+    return probe.first + within[0], probe.last + within[1]

@@ -1,4 +1,4 @@
-"""What the two sides of a join are to the kernels: their columns inside, where rows agree, what comes out."""
+"""The two sides of a join as the kernels know them: their columns inside, where rows agree, the output."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.kernels.spec import Column
+    from headrace.kernels.state.tables import Column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinSpec:
-    """Rows of two sides that meet. Inside, left columns are `l0…`, right ones `r0…`; null agrees with nothing.
+    """Which rows of two sides match. Inside, left columns are `l0…`, right ones `r0…`; null equals nothing.
 
-    `left` and `right` are the columns inside with their types, `on` pairs of them that are equal where rows meet,
-    `where` a condition over them beside. `keys` are for each side the columns of its primary key, None where it has
-    none; `append_only` whether its rows are never withdrawn. `gives` is what comes out: names, each with SQL over the
-    columns inside (of a side that is missing they are null) and its type. `how` is as in the plan.
+    `left` and `right` are the columns inside with their types, `on` pairs of them that are equal where rows match,
+    `where` a further condition over them. `keys` are for each side the columns of its primary key, None where it has
+    none. `ordered`: the right side is a table with a key, and the changes of a key arrive in the order in which the
+    table changed. `output` are the columns of the result: names, each with SQL over the columns inside (of a side
+    that is missing they are null) and its type. `how` is as in the plan.
     """
 
     left: tuple[Column, ...]
@@ -24,11 +25,12 @@ class JoinSpec:
     on: tuple[tuple[str, str], ...]
     where: str | None
     keys: tuple[tuple[str, ...] | None, tuple[str, ...] | None]
-    appends: tuple[bool, bool]
-    gives: tuple[tuple[str, str, str], ...]
+    ordered: bool
+    output: tuple[tuple[str, str, str], ...]
     how: str
 
-    def agree(self) -> str:
-        """Return the condition that a left and a right row meet, over their columns inside."""
-        made = [f"{left} = {right}" for left, right in self.on]
-        return " AND ".join(made if self.where is None else [*made, f"({self.where})"])
+    @property
+    def condition(self) -> str:
+        """The condition that a left and a right row match, over their columns inside."""
+        equal = [f"{left} = {right}" for left, right in self.on]
+        return " AND ".join(equal if self.where is None else [*equal, f"({self.where})"])

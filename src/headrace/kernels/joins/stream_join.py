@@ -1,41 +1,44 @@
-"""Rows of two streams that meet within a time: what is kept of each side, which pairs an epoch adds, who is left alone.
+"""Rows of two streams that match within an interval of time: what is kept, new pairs, rows without a match.
 
-State is the rows of both sides that may still meet one, in buffers that age by their times; of a side that `how`
-preserves each has a number of its own: equal rows are several. A row is dropped once the watermark has passed its last
-possible partner by more than `grace`; of a preserved side, one that met none comes out then. Whether a row has met one
-is a mark on it where that was in the epoch in which it came, and a line in a second table where it was later: so no row
-is written twice.
+State is the rows of both sides that may still match one, in buffers that age by their times; of a side that `how`
+preserves each row has a number of its own: equal rows are several. A row is dropped once the watermark has passed its
+last possible partner by more than `grace`; of a preserved side, a row without a match comes out then. Whether a row has
+a match is a mark on it where that was found in the epoch in which it arrived, and a line in a second table where it was
+found later: so no row is written twice.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.kernels.dedupe import judged
 from headrace.kernels.duck import without_zones
-from headrace.kernels.groups.grouped import Counts
-from headrace.kernels.joins.band_join import Came, band_lookup, reachable
-from headrace.kernels.state.state import TableSpec
+from headrace.kernels.joins.band_join import Probe, band_join, reachable
+from headrace.kernels.late import split_late
+from headrace.kernels.op import StatefulOp, StepResult
+from headrace.kernels.state.tables import TableSpec
 
 if TYPE_CHECKING:
-    from headrace.kernels.duck import Duck
-    from headrace.kernels.spec import Column, StreamJoin
-    from headrace.kernels.state.keyed import KeyedState
+    from collections.abc import Sequence
+
+    from headrace.kernels.delta import Delta
+    from headrace.kernels.joins.join_spec import JoinSpec
+    from headrace.kernels.op import Context
+    from headrace.kernels.state.tables import Column
 
 _ROW_BITS = 32  # a shard gets fewer rows of a side in an epoch than this, and an app fewer epochs than the rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class StreamSide:
     """One side. Inside, its columns are `l0…`, and `l_time` a row's time; `l_id` and `l_met` where it is preserved.
 
-    These are a row's number, and whether it met one. `within` is what its time less the other side's must be, least and
-    greatest; `preserved`: its rows come out though they meet none.
+    These are a row's number, and whether it has a match. `within` is what its time less the other side's must be, least
+    and greatest; `preserved`: its rows come out though they have no match.
     """
 
     letter: str
@@ -50,7 +53,7 @@ class Side:
         return [name for name, _ in self.columns]
 
     @property
-    def nothing(self) -> str:
+    def nulls(self) -> str:
         """Its columns where there is no row of it, in SQL."""
         return ", ".join(f"NULL::{kind} AS {name}" for name, kind in self.columns)
 
@@ -70,108 +73,130 @@ class Side:
         return f"{self.letter}_time"
 
     @property
-    def met(self) -> str:
-        """The column that says whether a row met one in its own epoch; of preserved sides."""
-        return f"{self.letter}_met"
+    def matched(self) -> str:
+        """The column that says whether a row found a match in its own epoch; of preserved sides."""
+        return f"{self.letter}_met"  # its name in the files of storages
 
     @property
-    def kept(self) -> str:
+    def rows(self) -> str:
         """The table of its rows."""
         return f"{self.letter}_rows"
 
     @property
-    def met_later(self) -> str:
-        """The table of the rows that first met one after their own epoch; of preserved sides."""
+    def matched_later(self) -> str:
+        """The table of the rows that found their first match after their own epoch; of preserved sides."""
         return f"{self.letter}_met_later"
 
     @property
     def tables(self) -> tuple[TableSpec, ...]:
         """What is kept of it."""
-        made = [TableSpec(name=self.kept, keys=(), values=self.marked, ages=self.time)]
+        specs = [TableSpec(name=self.rows, keys=(), values=self.marked, ages=self.time)]
         if self.preserved:
             marks = ((self.id, "BIGINT"), (self.time, "BIGINT"))
-            made.append(TableSpec(name=self.met_later, keys=(), values=marks, ages=self.time))
-        return tuple(made)
+            specs.append(TableSpec(name=self.matched_later, keys=(), values=marks, ages=self.time))
+        return tuple(specs)
 
     @property
     def marked(self) -> tuple[Column, ...]:
         """Its columns with those that mark its rows."""
-        marks = ((self.id, "BIGINT"), (self.met, "BOOLEAN")) if self.preserved else ()
+        marks = ((self.id, "BIGINT"), (self.matched, "BOOLEAN")) if self.preserved else ()
         return (*self.columns, (self.time, "BIGINT"), *marks)
 
 
-def sides(op: StreamJoin) -> tuple[Side, Side]:
-    """Return both sides, left and right."""
-    join = op.join
-    left = Side(
-        letter="l",
-        columns=join.left,
-        keys=tuple(left for left, _ in join.on),
-        preserved=join.how in ("left", "full"),
-        within=(-op.high, -op.low),
-    )
-    right = Side(
-        letter="r",
-        columns=join.right,
-        keys=tuple(right for _, right in join.on),
-        preserved=join.how in ("right", "full"),
-        within=(op.low, op.high),
-    )
-    return left, right
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamJoin(StatefulOp):
+    """Rows of two streams with right time - left time in `[low, high]`: pairs, and preserved rows without a match.
+
+    Late are the rows more than `grace` behind the watermark, as rows of the join. All in microseconds.
+    """
+
+    join: JoinSpec
+    low: int
+    high: int
+    grace: int
+
+    def tables(self) -> tuple[TableSpec, ...]:
+        """Return the buffers of both sides."""
+        return tuple(table for side in self.sides for table in side.tables)
+
+    @property
+    def sides(self) -> tuple[StreamSide, StreamSide]:
+        """What is kept of the left side and of the right one."""
+        left = StreamSide(
+            letter="l",
+            columns=self.join.left,
+            keys=tuple(left for left, _ in self.join.on),
+            preserved=self.join.how in ("left", "full"),
+            within=(-self.high, -self.low),
+        )
+        right = StreamSide(
+            letter="r",
+            columns=self.join.right,
+            keys=tuple(right for _, right in self.join.on),
+            preserved=self.join.how in ("right", "full"),
+            within=(self.low, self.high),
+        )
+        return left, right
+
+    @property
+    def emits_on_watermark(self) -> bool:
+        """Where rows come out without a match once nothing can match them any more."""
+        return self.join.how != "inner"
+
+    def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
+        """Drop what is over, match the rows that arrived with those of the other side, and keep them."""
+        left, right = (delta.tables for delta in inputs)
+        return StreamJoinRun(self, context).result_of(left, right)
 
 
-def tables(op: StreamJoin) -> tuple[TableSpec, ...]:
-    """Return the tables that are kept."""
-    return tuple(table for side in sides(op) for table in side.tables)
+class StreamJoinRun:
+    """One epoch of one join in one shard."""
 
+    def __init__(self, op: StreamJoin, context: Context) -> None:
+        self.duck = context.duck
+        self.op = op
+        self.sides = op.sides
+        self.state = context.keyed
+        self.epoch = context.epoch
+        self.watermark = context.watermark
+        self.watermark_moved = context.watermark_moved
+        self.output: list[pa.Table] = []
+        self.late: list[pa.Table] = []
+        self.result = StepResult(delta=self.output, late=self.late)
 
-@dataclass
-class Joining:
-    """One epoch of one join in one shard; `run` fills what comes out, what is late, and the counts."""
-
-    duck: Duck
-    op: StreamJoin
-    state: KeyedState
-    epoch: int
-    watermark: int | None
-    previous: int | None
-    out: list[pa.Table] = field(default_factory=list)
-    late: list[pa.Table] = field(default_factory=list)
-    counts: Counts = field(default_factory=Counts)
-
-    def run(self, left: list[pa.Table], right: list[pa.Table]) -> None:
-        """Drop what is over, let the rows that came meet those of the other side, and keep them."""
-        both = sides(self.op)
-        came = [
+    def result_of(self, left: list[pa.Table], right: list[pa.Table]) -> StepResult:
+        """Drop what is over, match the rows that arrived with those of the other side, and keep them."""
+        both = self.sides
+        arrived = [
             self._in_time(side, other, parts)
             for side, other, parts in zip(both, both[::-1], (left, right), strict=True)
         ]
         for side, other in zip(both, both[::-1], strict=True):
             self._close(side, other)
-        pairs = self._pairs(*both, *came)
+        pairs = self._pairs(*both, *arrived)
         if pairs is not None:
-            self.out.append(self._named(pairs))
-        for side, other, rows in zip(both, both[::-1], came, strict=True):
+            self.output.append(self._named(pairs))
+        for side, other, rows in zip(both, both[::-1], arrived, strict=True):
             if side.preserved and pairs is not None:
                 self._remember(side, pairs)
             if rows is not None:
                 self._keep(side, other, rows, pairs)
-        self.counts.rows_out = sum(part.num_rows for part in self.out)
+        return self.result
 
-    # ---- what comes ----
+    # ---- rows that arrive ----
 
-    def _in_time(self, side: Side, other: Side, parts: list[pa.Table]) -> pa.Table | None:
-        """Return the rows in time, numbered; late ones meet nothing, and come out where their side is preserved."""
-        taken, late, counts = judged(parts, self.op.grace, self.watermark)
-        self.counts += counts
+    def _in_time(self, side: StreamSide, other: StreamSide, parts: list[pa.Table]) -> pa.Table | None:
+        """Return the rows in time, numbered; late ones match nothing, and come out where their side is preserved."""
+        in_time, late, counts = split_late(parts, self.op.grace, self.watermark)
+        self.result.counts += counts
         for part in late:
-            alone = self._alone(side, other, self.duck.register(part), time="_time")
-            self.late.append(alone)
-            self.out += [alone] if side.preserved else []
-        taken = [part.select([*side.names, "_time"]) for part in taken]
+            unmatched = self._unmatched(side, other, self.duck.register(part), time="_time")
+            self.late.append(unmatched)
+            self.output += [unmatched] if side.preserved else []
+        in_time = [part.select([*side.names, "_time"]) for part in in_time]
         if not side.preserved:
-            taken = [_without_nulls(part, side.keys) for part in taken]
-        rows = pa.concat_tables(taken, promote_options="permissive") if taken else None
+            in_time = [_without_nulls(part, side.keys) for part in in_time]
+        rows = pa.concat_tables(in_time, promote_options="permissive") if in_time else None
         if rows is None or not rows.num_rows:
             return None
         rows = without_zones(rows.rename_columns([*side.names, side.time]))
@@ -180,107 +205,111 @@ class Joining:
         first = self.epoch << _ROW_BITS
         return rows.append_column(side.id, pa.array(np.arange(first, first + rows.num_rows)))
 
-    # ---- what is over ----
+    # ---- rows that are over ----
 
-    def _over(self, side: Side) -> int | None:
-        """Return the time before which rows of a side can meet none any more."""
+    def _over(self, side: StreamSide) -> int | None:
+        """Return the time before which rows of a side can match none any more."""
         return None if self.watermark is None else self.watermark - self.op.grace - side.reach
 
-    def _close(self, side: Side, other: Side) -> None:
-        """Drop the kept rows that are over; those of a preserved side that met none come out."""
+    def _close(self, side: StreamSide, other: StreamSide) -> None:
+        """Drop the kept rows that are over; those of a preserved side without a match come out."""
         before = self._over(side)
-        if before is None or self.watermark == self.previous:
+        if before is None or self.watermark_moved is None:
             return
         if side.preserved:
-            over = self.state.during(side.kept, None, before - 1)
-            later = self.state.during(side.met_later, None, before - 1)
-            self._give_alone(side, other, f"(FROM {over} ANTI JOIN {later} USING ({side.id}) WHERE NOT {side.met})")
-            self.state.expire(side.met_later, before)
-        self.state.expire(side.kept, before)
+            over = self.state.during(side.rows, None, before - 1)
+            later = self.state.during(side.matched_later, None, before - 1)
+            self._emit_unmatched(
+                side, other, f"(FROM {over} ANTI JOIN {later} USING ({side.id}) WHERE NOT {side.matched})"
+            )
+            self.state.expire(side.matched_later, before)
+        self.state.expire(side.rows, before)
 
-    def _give_alone(self, side: Side, other: Side, rows: str) -> None:
-        alone = self._alone(side, other, rows, time=side.time)
-        self.out += [alone] if alone.num_rows else []
+    def _emit_unmatched(self, side: StreamSide, other: StreamSide, rows: str) -> None:
+        unmatched = self._unmatched(side, other, rows, time=side.time)
+        self.output += [unmatched] if unmatched.num_rows else []
 
-    def _alone(self, side: Side, other: Side, rows: str, *, time: str) -> pa.Table:
+    def _unmatched(self, side: StreamSide, other: StreamSide, rows: str, *, time: str) -> pa.Table:
         """Return rows of one side with nothing on the other."""
-        beside = f"SELECT {', '.join(side.names)}, {other.nothing}, {time} AS _time FROM {rows}"
-        return self._named(self.duck.arrow(f"SELECT {self._gives()}, _time FROM ({beside})"))
+        padded = f"SELECT {', '.join(side.names)}, {other.nulls}, {time} AS _time FROM {rows}"
+        return self._named(self.duck.arrow(f"SELECT {self._columns()}, _time FROM ({padded})"))
 
-    def _gives(self) -> str:
-        """Return what comes out, under names that meet none of the marks'."""
-        made = (f"({sql})::{kind} AS g{i}" for i, (_, sql, kind) in enumerate(self.op.join.gives))
-        return ", ".join([*made, "1::INTEGER AS _weight"])
+    def _columns(self) -> str:
+        """Return the columns of the result, under names that differ from those of the marks."""
+        columns = (f"({sql})::{kind} AS g{i}" for i, (_, sql, kind) in enumerate(self.op.join.output))
+        return ", ".join([*columns, "1::INTEGER AS _weight"])
 
-    def _named(self, made: pa.Table) -> pa.Table:
-        names = [name for name, _, _ in self.op.join.gives]
-        given = made.select([*(f"g{i}" for i in range(len(names))), "_weight", "_time"])
-        return given.rename_columns([*names, "_weight", "_time"])
+    def _named(self, rows: pa.Table) -> pa.Table:
+        names = [name for name, _, _ in self.op.join.output]
+        output = rows.select([*(f"g{i}" for i in range(len(names))), "_weight", "_time"])
+        return output.rename_columns([*names, "_weight", "_time"])
 
-    # ---- what meets ----
+    # ---- matches ----
 
-    def _pairs(self, left: Side, right: Side, lefts: pa.Table | None, rights: pa.Table | None) -> pa.Table | None:
-        """Return the pairs in which a row of this epoch is, each once; beside them the marks of their rows."""
-        made = []
+    def _pairs(
+        self, left: StreamSide, right: StreamSide, lefts: pa.Table | None, rights: pa.Table | None
+    ) -> pa.Table | None:
+        """Return the pairs with a row of this epoch, each once, and the marks of their rows."""
+        pairs_of = []
         if lefts is not None:
-            came = self._came(left, lefts)
-            partners = [self._kept_near(right, came)] + ([self._new(right, rights)] if rights is not None else [])
-            made.append(self._met(came, f"({' UNION ALL '.join(partners)})", right))
+            probe = self._probe(left, lefts)
+            partners = [self._kept_rows(right, probe)] + ([self._new(right, rights)] if rights is not None else [])
+            pairs_of.append(self._matches(probe, f"({' UNION ALL '.join(partners)})", right))
         if rights is not None:
-            came = self._came(right, rights)
-            made.append(self._met(came, f"({self._kept_near(left, came)})", left))
-        pairs = self.duck.arrow(" UNION ALL ".join(made)) if made else None
+            probe = self._probe(right, rights)
+            pairs_of.append(self._matches(probe, f"({self._kept_rows(left, probe)})", left))
+        pairs = self.duck.arrow(" UNION ALL ".join(pairs_of)) if pairs_of else None
         return pairs if pairs is not None and pairs.num_rows else None
 
-    def _met(self, came: Came, others: str, side: Side) -> str:
-        """Return the pairs of rows that came with those of the other side."""
-        columns = [self._gives(), "greatest(l_time, r_time) AS _time"]
-        columns += [f"{each.id}, {each.time}, {each.met}" for each in sides(self.op) if each.preserved]
-        pairs = band_lookup(came, others, side.time, side.within, self.op.join.agree())
+    def _matches(self, probe: Probe, others: str, side: StreamSide) -> str:
+        """Return the pairs of probe rows with those of the other side."""
+        columns = [self._columns(), "greatest(l_time, r_time) AS _time"]
+        columns += [f"{one.id}, {one.time}, {one.matched}" for one in self.sides if one.preserved]
+        pairs = band_join(probe, others, side.time, side.within, self.op.join.condition)
         return f"SELECT {', '.join(columns)} FROM {pairs}"
 
-    def _came(self, side: Side, rows: pa.Table) -> Came:
+    def _probe(self, side: StreamSide, rows: pa.Table) -> Probe:
         span = pc.min_max(rows.column(side.time)).as_py()
-        return Came(f"({self._new(side, rows)})", side.time, span["min"], span["max"])
+        return Probe(f"({self._new(side, rows)})", side.time, span["min"], span["max"])
 
-    def _new(self, side: Side, rows: pa.Table) -> str:
-        met = f", false AS {side.met}" if side.preserved else ""
-        columns = [name for name, _ in side.marked if name != side.met]
-        return f"SELECT {', '.join(columns)}{met} FROM {self.duck.register(rows)}"
+    def _new(self, side: StreamSide, rows: pa.Table) -> str:
+        mark = f", false AS {side.matched}" if side.preserved else ""
+        columns = [name for name, _ in side.marked if name != side.matched]
+        return f"SELECT {', '.join(columns)}{mark} FROM {self.duck.register(rows)}"
 
-    def _kept_near(self, side: Side, came: Came) -> str:
-        near_ones = self.state.during(side.kept, *reachable(came, side.within))
-        return f"SELECT {', '.join(name for name, _ in side.marked)} FROM {near_ones}"
+    def _kept_rows(self, side: StreamSide, probe: Probe) -> str:
+        rows = self.state.during(side.rows, *reachable(probe, side.within))
+        return f"SELECT {', '.join(name for name, _ in side.marked)} FROM {rows}"
 
-    # ---- what is kept ----
+    # ---- state ----
 
-    def _remember(self, side: Side, pairs: pa.Table) -> None:
-        """Mark the rows of earlier epochs that met their first partner now."""
-        first, found = self.epoch << _ROW_BITS, self.duck.register(pairs.select([side.id, side.time, side.met]))
-        old = f"SELECT DISTINCT {side.id}, {side.time} FROM {found} WHERE {side.id} < {first} AND NOT {side.met}"
-        known = self.state.during(side.met_later, None, None)
-        self.state.put(side.met_later, self.duck.arrow(f"FROM ({old}) ANTI JOIN {known} USING ({side.id})"))
+    def _remember(self, side: StreamSide, pairs: pa.Table) -> None:
+        """Mark the rows of earlier epochs that found their first match now."""
+        first, found = self.epoch << _ROW_BITS, self.duck.register(pairs.select([side.id, side.time, side.matched]))
+        old = f"SELECT DISTINCT {side.id}, {side.time} FROM {found} WHERE {side.id} < {first} AND NOT {side.matched}"
+        marked = self.state.during(side.matched_later, None, None)
+        self.state.put(side.matched_later, self.duck.arrow(f"FROM ({old}) ANTI JOIN {marked} USING ({side.id})"))
 
-    def _keep(self, side: Side, other: Side, rows: pa.Table, pairs: pa.Table | None) -> None:
-        """Keep rows that may still meet others; those that may not, and met none, come out where that is asked."""
+    def _keep(self, side: StreamSide, other: StreamSide, rows: pa.Table, pairs: pa.Table | None) -> None:
+        """Keep rows that may still match others; of a preserved side the others come out, if they have no match."""
         if side.preserved:
-            rows = rows.append_column(side.met, pa.array(self._marked(side, rows, pairs)))
+            rows = rows.append_column(side.matched, pa.array(self._marked(side, rows, pairs)))
         before = self._over(side)
         if before is not None:
             over = pc.less(rows.column(side.time), before)
             if pc.any(over).as_py():
                 done, rows = rows.filter(over), rows.filter(pc.invert(over))
                 if side.preserved:
-                    self._give_alone(side, other, f"(FROM {self.duck.register(done)} WHERE NOT {side.met})")
-        self.state.put(side.kept, rows)
+                    self._emit_unmatched(side, other, f"(FROM {self.duck.register(done)} WHERE NOT {side.matched})")
+        self.state.put(side.rows, rows)
 
-    def _marked(self, side: Side, rows: pa.Table, pairs: pa.Table | None) -> np.ndarray:
-        """Return for each row that came whether it met one."""
-        met = np.zeros(rows.num_rows, dtype=np.bool_)
+    def _marked(self, side: StreamSide, rows: pa.Table, pairs: pa.Table | None) -> np.ndarray:
+        """Return for each row of this epoch whether it has a match."""
+        matched = np.zeros(rows.num_rows, dtype=np.bool_)
         if pairs is not None:
-            places = pairs.column(side.id).to_numpy() - (self.epoch << _ROW_BITS)
-            met[places[places >= 0]] = True
-        return met
+            numbers = pairs.column(side.id).to_numpy() - (self.epoch << _ROW_BITS)
+            matched[numbers[numbers >= 0]] = True
+        return matched
 
 
 def _without_nulls(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:

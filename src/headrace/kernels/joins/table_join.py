@@ -1,242 +1,267 @@
-"""Two tables joined, kept up to date: each epoch's changes of both sides become the changes of what they make.
+"""Two tables joined, kept up to date: each epoch's changes of both sides become the changes of the result.
 
 A pair of rows is there as often as its left row times its right row. So an epoch looks at the pairs of which one row
-changed, each once: versions of the left with versions and standing rows of the right, and the other way round; its
-weight is how often it is there now, less how often it was. A row that must come out alone when it meets nothing knows
-how many it meets: by the tally of the other side's values, or, where a condition decides beside, by a count of its own.
+changed, each once: versions of the left with versions and unchanged rows of the right, and the other way round; its
+weight is how often it is there now, less how often it was. A row that comes out without a match has the number of its
+matches known: from the counts of the other side's values, or, where a further condition decides, from a count of its
+own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.names import quote
-from headrace.kernels.groups.grouped import by_position
-from headrace.kernels.joins.match_counts import MATCH_CHANGED, tallied
-from headrace.kernels.joins.sides import MATCHES, Side, SideRun
+from headrace.kernels.counts import Counts
+from headrace.kernels.joins.match_counts import MATCH_CHANGED, update_value_counts
+from headrace.kernels.joins.sides import MATCHES, SideRun, TableSide
+from headrace.kernels.op import StatefulOp, StepResult
+from headrace.kernels.sql import by_position
 
 if TYPE_CHECKING:
-    from headrace.kernels.duck import Duck
+    from collections.abc import Sequence
+
+    from headrace.kernels.delta import Delta
     from headrace.kernels.joins.join_spec import JoinSpec
-    from headrace.kernels.state.state import State, TableSpec
+    from headrace.kernels.op import Context
+    from headrace.kernels.state.tables import TableSpec
 
 PAIRS = "join_pairs"
 
 
-def sides(join: JoinSpec) -> tuple[Side, Side]:
-    """Return what is kept of both sides."""
-    how, plain = join.how, join.where is None
-    needs = (how in ("left", "full", "semi", "anti"), how in ("right", "full"))  # how many each row meets
-    columns, names = (join.left, join.right), ("left", "right")
-    left, right = (
-        Side(
-            name=names[i],
-            letter=names[i][0],
-            columns=columns[i],
-            key=join.keys[i],
-            on=tuple(pair[i] for pair in join.on),
-            met=needs[i] and not plain,
-            tallied=needs[1 - i] and plain,
-            whole=i == 0 or how not in ("semi", "anti") or not plain,
-        )
-        for i in (0, 1)
-    )
-    return left, right
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableJoin(StatefulOp):
+    """Deltas of two tables into their rows, which are kept. The result is the delta of the rows that match."""
 
+    timed: ClassVar[bool] = False
 
-def tables(join: JoinSpec) -> tuple[TableSpec, ...]:
-    """Return the tables that are kept."""
-    left, right = sides(join)
-    return (*left.tables(), *right.tables())
-
-
-@dataclass
-class TableJoining:
-    """One epoch of one join of tables in one shard."""
-
-    duck: Duck
     join: JoinSpec
-    state: State
 
-    def run(self, left: list[pa.Table], right: list[pa.Table]) -> pa.Table:
-        """Take in the deltas of both sides and return the delta of the join: what goes, then what comes."""
+    def tables(self) -> tuple[TableSpec, ...]:
+        """Return the rows of both sides, and the counts of their values."""
+        left, right = self.sides
+        return (*left.tables(), *right.tables())
+
+    @property
+    def sides(self) -> tuple[TableSide, TableSide]:
+        """What is kept of the left side and of the right one."""
+        join, how, plain = self.join, self.join.how, self.join.where is None
+        needs = (how in ("left", "full", "semi", "anti"), how in ("right", "full"))  # the number of each row's matches
+        columns, names = (join.left, join.right), ("left", "right")
+        left, right = (
+            TableSide(
+                name=names[i],
+                letter=names[i][0],
+                columns=columns[i],
+                key=join.keys[i],
+                on=tuple(pair[i] for pair in join.on),
+                counts_matches=needs[i] and not plain,
+                counts_values=needs[1 - i] and plain,
+                keeps_rows=i == 0 or how not in ("semi", "anti") or not plain,
+            )
+            for i in (0, 1)
+        )
+        return left, right
+
+    def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
+        """Take in the deltas of both sides and return the delta of the join: withdrawn rows, then inserted ones."""
+        left, right = (delta.tables for delta in inputs)
+        if not left and not right:
+            return StepResult()
+        counts = Counts(rows_in=sum(part.num_rows for part in (*left, *right)))
+        return StepResult([TableJoinRun(self, context).delta(left, right)], counts=counts)
+
+
+class TableJoinRun:
+    """One epoch of one join of tables in one shard, that has rows."""
+
+    def __init__(self, op: TableJoin, context: Context) -> None:
+        self.duck = context.duck
+        self.state = context.state
+        self.join = op.join
+        self.sides = op.sides
+
+    def delta(self, left: list[pa.Table], right: list[pa.Table]) -> pa.Table:
+        """Take in the deltas of both sides and return the delta of the join: withdrawn rows, then inserted ones."""
         parts = (left, right)
-        runs = [SideRun(self.duck, side, self.state) for side in sides(self.join)]
-        for run, came in zip(runs, parts, strict=True):
-            if came and run.side.whole:
-                run.change(came)
-        tallies = [self._tally(runs, parts, i) if runs[i].side.tallied else None for i in (0, 1)]
-        self._stand(runs, tallies)
+        runs = [SideRun(self.duck, side, self.state) for side in self.sides]
+        for run, arrived in zip(runs, parts, strict=True):
+            if arrived and run.side.keeps_rows:
+                run.find_changes(arrived)
+        values = [self._value_counts(runs, parts, i) if runs[i].side.counts_values else None for i in (0, 1)]
+        self._find_unchanged(runs, values)
         pairs = self._pairs(runs)
-        counts = [self._met(run, pairs) if run.side.met else None for run in runs]
-        made = self._delta(runs, pairs, tallies, counts)
-        for run, met in zip(runs, counts, strict=True):
-            run.keep(met)
-        self._forget(runs, [pairs, *tallies, *counts])
-        return made
+        matches = [self._matches(run, pairs) if run.side.counts_matches else None for run in runs]
+        delta = self._delta(runs, pairs, values, matches)
+        for run, counted in zip(runs, matches, strict=True):
+            run.keep(counted)
+        self._forget(runs, [pairs, *values, *matches])
+        return delta
 
     def _forget(self, runs: list[SideRun], relations: list[str | None]) -> None:
         """Drop what the epoch looked at: after a first load that is as much as the state."""
         named = [name for name in relations if name is not None and name.isidentifier()]
-        for name in [*(name for run in runs for name in run.made), *named]:
+        for name in [*(name for run in runs for name in run.temporary), *named]:
             self.duck.run(f"DROP TABLE {name}")
 
     # ---- what an epoch looks at ----
 
-    def _tally(self, runs: list[SideRun], parts: tuple[list[pa.Table], list[pa.Table]], i: int) -> str:
-        """Count the rows of a side, and look up what the changed rows of the other one meet."""
+    def _value_counts(self, runs: list[SideRun], parts: tuple[list[pa.Table], list[pa.Table]], i: int) -> str:
+        """Count the values of a side, and look up those that the changed rows of the other one match."""
         run, other = runs[i], runs[1 - i]
         on = ", ".join(run.side.on)
-        moved = [f"SELECT {run.side.nulls(run.side.on)}, 0::BIGINT AS n, NULL::BIGINT AS _when WHERE false"]
+        changes = [f"SELECT {run.side.nulls(run.side.on)}, 0::BIGINT AS n, NULL::BIGINT AS _when WHERE false"]
         if run.changed:
-            moved.append(f"SELECT {on}, n_new - n_old AS n, _when FROM {run.versions}")
-        elif not run.side.whole:
+            changes.append(f"SELECT {on}, n_new - n_old AS n, _when FROM {run.versions}")
+        elif not run.side.keeps_rows:
             named = [self.duck.register(part) for part in parts[i]]
-            moved += [f"SELECT {on}, _weight::BIGINT AS n, _time AS _when FROM {name}" for name in named]
-        asked = []
+            changes += [f"SELECT {on}, _weight::BIGINT AS n, _time AS _when FROM {name}" for name in named]
+        probes = []
         if other.changed:
-            renamed = [f"{theirs} AS {ours}" for ours, theirs in zip(run.side.on, other.side.on, strict=True)]
-            asked.append(f"SELECT {', '.join(renamed)} FROM {other.versions}")
-        return tallied(self.duck, run.side, self.state, moved, asked)
+            renamed = [f"{theirs} AS {own}" for own, theirs in zip(run.side.on, other.side.on, strict=True)]
+            probes.append(f"SELECT {', '.join(renamed)} FROM {other.versions}")
+        return update_value_counts(self.duck, run.side, self.state, changes, probes)
 
-    def _stand(self, runs: list[SideRun], tallies: list[str | None]) -> None:
-        """Find the rows that stay as they are and may come into another pair, or out of their last."""
+    def _find_unchanged(self, runs: list[SideRun], values: list[str | None]) -> None:
+        """Find the rows that do not change and may be of another pair now, or of none."""
         left, right = runs
         if right.changed:
-            left.stand(right.versions, right.side.on)
-        elif not right.side.whole:
-            left.stand(f"(SELECT * FROM {tallies[1]} WHERE {MATCH_CHANGED})", right.side.on)
-        if left.changed and right.side.whole:
-            right.stand(left.versions, left.side.on)
+            left.find_unchanged(right.versions, right.side.on)
+        elif not right.side.keeps_rows:
+            left.find_unchanged(f"(SELECT * FROM {values[1]} WHERE {MATCH_CHANGED})", right.side.on)
+        if left.changed and right.side.keeps_rows:
+            right.find_unchanged(left.versions, left.side.on)
 
     def _on(self, left: str, right: str) -> str:
-        return " AND ".join(f"{left}.{one} = {right}.{other}" for one, other in self.join.on)
+        return " AND ".join(f"{left}.{ours} = {right}.{theirs}" for ours, theirs in self.join.on)
 
     def _pairs(self, runs: list[SideRun]) -> str | None:
         """Return a relation of the pairs of which one row changed, each with `_w`: how much more often it is there."""
         left, right = runs
-        if not right.side.whole:
+        if not right.side.keeps_rows:
             return None
-        beside = []
+        combined = []
         if left.changed and right.changed:
-            beside.append((left.versions, right.versions))
+            combined.append((left.versions, right.versions))
         if left.changed:
-            beside.append((left.versions, right.side.others))
+            combined.append((left.versions, right.side.unchanged))
         if right.changed:
-            beside.append((left.side.others, right.versions))
+            combined.append((left.side.unchanged, right.versions))
         columns = [*left.side.names, *right.side.names, "l.n_new * r.n_new - l.n_old * r.n_old AS _w"]
-        if left.side.met or right.side.met:
+        if left.side.counts_matches or right.side.counts_matches:
             columns += [f"{x}.{name} AS {x}_{name}" for x in "lr" for name in ("id", "n_old", "n_new", "_when")]
         times = "l._time AS l_time, r._time AS r_time, greatest(l._when, r._when) AS _when"
-        made = [
-            f"SELECT {', '.join(columns)}, {times} FROM {one} l JOIN {other} r ON {self.join.agree()}"
-            for one, other in beside
-        ]
-        sql = " UNION ALL ".join(made)
-        if left.side.met or right.side.met:
+        sql = " UNION ALL ".join(
+            f"SELECT {', '.join(columns)}, {times} FROM {lefts} l JOIN {rights} r ON {self.join.condition}"
+            for lefts, rights in combined
+        )
+        if left.side.counts_matches or right.side.counts_matches:
             self.duck.run(f"CREATE OR REPLACE TEMP TABLE {PAIRS} AS {sql}")
             return PAIRS
         return f"({sql})"
 
-    def _met(self, run: SideRun, pairs: str | None) -> str:
-        """Return a relation: of each row (`id`) how many it meets `now`, how many more (`moved`), and when."""
+    def _matches(self, run: SideRun, pairs: str | None) -> str:
+        """Return a relation: of each row (`id`) the number of matches `now`, how many more (`added`), and when."""
         ours, theirs = run.side.letter, "r" if run.side.letter == "l" else "l"
-        name = f"join_{ours}_met"
+        name = f"join_{ours}_matches"
         self.duck.run(
             f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {ours}_id AS id, sum({theirs}_n_new)::BIGINT AS now, "
-            f"sum({theirs}_n_new - {theirs}_n_old)::BIGINT AS moved, max({theirs}__when) AS _when "
+            f"sum({theirs}_n_new - {theirs}_n_old)::BIGINT AS added, max({theirs}__when) AS _when "
             f"FROM {pairs} GROUP BY ALL"
         )
         return name
 
-    # ---- what comes out ----
+    # ---- the result ----
 
     def _delta(
-        self, runs: list[SideRun], pairs: str | None, tallies: list[str | None], counts: list[str | None]
+        self, runs: list[SideRun], pairs: str | None, values: list[str | None], matches: list[str | None]
     ) -> pa.Table:
-        how, made = self.join.how, []
+        how, changes = self.join.how, []
         if how not in ("semi", "anti"):
             time = "CASE WHEN _w > 0 THEN greatest(l_time, r_time) ELSE _when END AS _time"
-            made.append(f"SELECT {self._gives()}, _w, {time} FROM {pairs} WHERE _w <> 0")
+            changes.append(f"SELECT {self._output()}, _w, {time} FROM {pairs} WHERE _w <> 0")
         if how in ("left", "full", "semi", "anti"):
-            made.append(self._alone(runs[0], tallies[1], counts[0]))
+            changes.append(self._unmatched(runs[0], values[1], matches[0]))
         if how in ("right", "full"):
-            made.append(self._alone(runs[1], tallies[0], counts[1]))
-        rows = f"({' UNION ALL '.join(made)})"
+            changes.append(self._unmatched(runs[1], values[0], matches[1]))
+        rows = f"({' UNION ALL '.join(changes)})"
         if how in ("left", "right", "full"):
             rows = self._netted(rows)
         if None in (self.join.keys[:1] if how in ("semi", "anti") else self.join.keys):
             rows = f"(SELECT *, unnest(range(abs(_w))) FROM {rows})"
-        names = [f"x.g{i} AS {quote(name)}" for i, (name, _, _) in enumerate(self.join.gives)]
+        names = [f"x.g{i} AS {quote(name)}" for i, (name, _, _) in enumerate(self.join.output)]
         delta = self.duck.arrow(f"SELECT {', '.join(names)}, sign(x._w)::INTEGER AS _weight, x._time FROM {rows} x")
-        comes = pc.greater(delta.column("_weight"), 0)
-        return pa.concat_tables([delta.filter(pc.invert(comes)), delta.filter(comes)])
+        inserted = pc.greater(delta.column("_weight"), 0)
+        return pa.concat_tables([delta.filter(pc.invert(inserted)), delta.filter(inserted)])
 
-    def _gives(self) -> str:
-        return ", ".join(f"({sql})::{kind} AS g{i}" for i, (_, sql, kind) in enumerate(self.join.gives))
+    def _output(self) -> str:
+        return ", ".join(f"({sql})::{kind} AS g{i}" for i, (_, sql, kind) in enumerate(self.join.output))
 
-    def _alone(self, run: SideRun, tally: str | None, met: str | None) -> str:
-        """Return SQL for the changes of the rows that come out for what they meet: nothing, or of a semi join any."""
-        counted = self._by_tally(run, tally) if tally is not None else self._by_own_count(run, met)
+    def _unmatched(self, run: SideRun, values: str | None, matches: str | None) -> str:
+        """Return SQL for the changes of the rows that come out by themselves: without a match, or of a semi join with.
+
+        `values` are the counts of the other side's values, `matches` the rows' own counts: one of them is known.
+        """
+        counted = self._by_value_counts(run, values) if values is not None else self._by_own_count(run, matches)
         sign = ">" if self.join.how == "semi" else "="
         weight = f"CASE WHEN p_new {sign} 0 THEN n_new ELSE 0 END - CASE WHEN p_old {sign} 0 THEN n_old ELSE 0 END"
         time = "CASE WHEN _w > 0 THEN greatest(_time, _theirs) ELSE greatest(_when, _theirs) END AS _time"
         other = self.join.right if run.side.letter == "l" else self.join.left
         missing = ", ".join(f"NULL::{kind} AS {name}" for name, kind in other)
         weighed = f"SELECT *, {weight} AS _w, {missing} FROM ({' UNION ALL '.join(counted)})"
-        return f"SELECT {self._gives()}, _w, {time} FROM ({weighed}) WHERE _w <> 0"
+        return f"SELECT {self._output()}, _w, {time} FROM ({weighed}) WHERE _w <> 0"
 
     def _columns(self, run: SideRun, alias: str) -> str:
         names = [*run.side.names, "n_old", "n_new", "_time", "_when"]
         return ", ".join(f"{alias}.{name}" for name in names)
 
-    def _by_tally(self, run: SideRun, tally: str) -> list[str]:
-        """Return SQL for the rows whose number of partners may be another, by the tally of the other side."""
+    def _by_value_counts(self, run: SideRun, values: str) -> list[str]:
+        """Return SQL for the rows whose number of matches may change, by the counts of the other side's values."""
         on = self._on("v", "t") if run.side.letter == "l" else self._on("t", "v")
         columns = self._columns(run, "v")
-        made = []
+        rows = []
         if run.changed:
             counts = "coalesce(t.p_old, 0) AS p_old, coalesce(t.p_new, 0) AS p_new, t._when AS _theirs"
-            made.append(f"SELECT {columns}, {counts} FROM {run.versions} v LEFT JOIN {tally} t ON {on}")
-        if run.standing:
-            crossed = f"SELECT * FROM {tally} WHERE {MATCH_CHANGED}"
+            rows.append(f"SELECT {columns}, {counts} FROM {run.versions} v LEFT JOIN {values} t ON {on}")
+        if run.has_unchanged:
+            changed = f"SELECT * FROM {values} WHERE {MATCH_CHANGED}"
             counts = "t.p_old, t.p_new, t._when AS _theirs"
-            made.append(f"SELECT {columns}, {counts} FROM {run.side.others} v JOIN ({crossed}) t ON {on}")
-        return made or [self._none(run)]
+            rows.append(f"SELECT {columns}, {counts} FROM {run.side.unchanged} v JOIN ({changed}) t ON {on}")
+        return rows or [self._none(run)]
 
-    def _by_own_count(self, run: SideRun, met: str | None) -> list[str]:
-        """Return SQL for the rows whose number of partners may be another, by the counts that they keep."""
-        columns, made = self._columns(run, "v"), []
+    def _by_own_count(self, run: SideRun, matches: str | None) -> list[str]:
+        """Return SQL for the rows whose number of matches may change, by the counts that they keep."""
+        columns, rows = self._columns(run, "v"), []
         if run.changed:
             counts = f"v.{MATCHES} AS p_old, coalesce(m.now, 0) AS p_new, m._when AS _theirs"
-            made.append(f"SELECT {columns}, {counts} FROM {run.versions} v LEFT JOIN {met} m ON m.id = v.id")
-        if run.standing:
-            counts = f"v.{MATCHES} AS p_old, v.{MATCHES} + m.moved AS p_new, m._when AS _theirs"
-            made.append(f"SELECT {columns}, {counts} FROM {run.side.others} v JOIN {met} m ON m.id = v.id")
-        return made or [self._none(run)]
+            rows.append(f"SELECT {columns}, {counts} FROM {run.versions} v LEFT JOIN {matches} m ON m.id = v.id")
+        if run.has_unchanged:
+            counts = f"v.{MATCHES} AS p_old, v.{MATCHES} + m.added AS p_new, m._when AS _theirs"
+            rows.append(f"SELECT {columns}, {counts} FROM {run.side.unchanged} v JOIN {matches} m ON m.id = v.id")
+        return rows or [self._none(run)]
 
     def _none(self, run: SideRun) -> str:
         numbers = ("n_old", "n_new", "_time", "_when", "p_old", "p_new", "_theirs")
         return f"SELECT {run.side.nulls(run.side.names, *numbers)} WHERE false"
 
     def _netted(self, rows: str) -> str:
-        """Let a row alone and a pair that looks like it, with nothing but nulls of the other side, cancel out."""
-        doubtful = " OR ".join(f"({self._empty(side)})" for side in sides(self.join) if self._may_miss(side))
-        names = [f"g{i}" for i in range(len(self.join.gives))]
-        net = f"sum(_w)::BIGINT AS _w, max(_time) AS _time FROM given WHERE {doubtful} {by_position(names)}"
+        """Let a row without a match cancel out with an equal pair, whose other side has nothing but nulls."""
+        doubtful = " OR ".join(f"({self._empty(side)})" for side in self.sides if self._may_be_missing(side))
+        names = [f"g{i}" for i in range(len(self.join.output))]
+        net = f"sum(_w)::BIGINT AS _w, max(_time) AS _time FROM changes WHERE {doubtful} {by_position(names)}"
         return (
-            f"(WITH given AS MATERIALIZED (SELECT * FROM {rows}) SELECT * FROM given WHERE NOT ({doubtful}) "
+            f"(WITH changes AS MATERIALIZED (SELECT * FROM {rows}) SELECT * FROM changes WHERE NOT ({doubtful}) "
             f"UNION ALL SELECT {', '.join(names)}, {net} HAVING sum(_w) <> 0)"
         )
 
-    def _may_miss(self, side: Side) -> bool:
+    def _may_be_missing(self, side: TableSide) -> bool:
         return self.join.how in ("full", "left" if side.letter == "r" else "right")
 
-    def _empty(self, side: Side) -> str:
+    def _empty(self, side: TableSide) -> str:
         """Return the condition that the columns of a side alone are null."""
-        own = [f"g{i}" for i, (_, sql, _) in enumerate(self.join.gives) if sql in side.names]
+        own = [f"g{i}" for i, (_, sql, _) in enumerate(self.join.output) if sql in side.names]
         return " AND ".join(f"{name} IS NULL" for name in own) or "true"

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.kernels.call import whole
+from headrace.kernels.call import one_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,52 +20,52 @@ _MOST = 1 << 62
 _DENSE = 1 << 31
 
 
-def latest(asking: Columns, at: Numbers, keys: Columns, since: Numbers) -> Numbers | None:
-    """Return for each asking row the place of the last version of its key that is not after it, or -1.
+def latest(probe: Columns, at: Numbers, keys: Columns, since: Numbers) -> Numbers | None:
+    """Return for each probe row the index of the last version of its key that is not after it, or -1.
 
-    Versions have no null in their keys, and no two of one key have the same time; an asking row with a null in its own
-    meets none. None where only SQL can say which keys are equal.
+    Versions have no null in their keys, and no two of one key have the same time; a probe row with a null in its key
+    matches none. None where only SQL can say which keys are equal.
     """
     found = np.full(len(at), -1, np.int64)
     if not len(since):
         return found
-    coded = _coded(asking, keys)
+    coded = _coded(probe, keys)
     if coded is None:
         return None
     wanted, codes = coded
-    known = np.flatnonzero(wanted >= 0)
-    asked, there = _numbered(wanted[known], at[known], codes, since)
-    order, by = np.argsort(there), np.argsort(asked)  # asked in order, each search begins where the last one ended
-    place = np.searchsorted(there[order], asked[by], side="right") - 1
-    met = place >= 0
-    place, rows = order[place[met]], known[by[met]]
-    same = codes[place] == wanted[rows]
-    found[rows[same]] = place[same]
+    keyed = np.flatnonzero(wanted >= 0)
+    probes, versions = _numbered(wanted[keyed], at[keyed], codes, since)
+    order, by = np.argsort(versions), np.argsort(probes)  # in order, each search begins where the last one ended
+    index = np.searchsorted(versions[order], probes[by], side="right") - 1
+    matched = index >= 0
+    index, rows = order[index[matched]], keyed[by[matched]]
+    same = codes[index] == wanted[rows]
+    found[rows[same]] = index[same]
     return found
 
 
-def _coded(asking: Columns, keys: Columns) -> tuple[Numbers, Numbers] | None:
-    """Return a number for each row of both sides, the same for equal keys; -1 of one that nobody on the right has."""
+def _coded(probe: Columns, keys: Columns) -> tuple[Numbers, Numbers] | None:
+    """Return a number for each row of both sides, the same for equal keys; -1 of one that no version has."""
     wanted = codes = np.zeros(1, np.int64)
     count = 1
-    for ask, key in zip(asking, keys, strict=True):
+    for column, key in zip(probe, keys, strict=True):
         kind = key.type
-        if ask.type != kind or pa.types.is_floating(kind) or kind.num_fields:
+        if column.type != kind or pa.types.is_floating(kind) or kind.num_fields:
             return None
         try:
-            encoded = whole(key).dictionary_encode()
-            place = whole(pc.index_in(ask, value_set=encoded.dictionary))
+            encoded = one_array(key).dictionary_encode()
+            index = one_array(pc.index_in(column, value_set=encoded.dictionary))
         except pa.ArrowNotImplementedError:
             return None
         size = len(encoded.dictionary)
-        number = place.fill_null(-1).to_numpy(zero_copy_only=False)
+        number = index.fill_null(-1).to_numpy(zero_copy_only=False)
         wanted = np.where((wanted < 0) | (number < 0), -1, wanted * size + number)
         codes = codes * size + encoded.indices.to_numpy(zero_copy_only=False)
         count *= size
         if count > _DENSE:
             values, codes = np.unique(codes, return_inverse=True)
-            near = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
-            wanted, count = np.where(values[near] == wanted, near, -1), len(values)
+            at = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
+            wanted, count = np.where(values[at] == wanted, at, -1), len(values)
     return wanted, codes
 
 

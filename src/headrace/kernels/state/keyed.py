@@ -3,7 +3,7 @@
 An epoch writes one file: of each table the rows that it put there, as a run, and the ids of the older rows that these
 replace. A new file takes in the last ones of its own size, so that a chain has few: the cost of an epoch follows what
 changes, and grows with the logarithm of what is kept. Files are mapped, not loaded, and shared by all processes of a
-machine; what a process remembers of a chain, it brings from the head that it knows to the one that it is probe for.
+machine; what a process remembers of a chain, it brings from the head that it knows to the one that is needed.
 
 A table that ages is a buffer: its rows are only added, and go by their time. Nothing is written for a row that goes but
 the time before which all are gone, so no row of an earlier time may come afterwards.
@@ -21,23 +21,23 @@ import pyarrow.compute as pc
 
 from headrace.kernels.files import read_metadata, read_tables, write_tables
 from headrace.kernels.state.runs import BITS, ROW, Index, Run, above, divided, wanted
-from headrace.kernels.state.state import COUNT, DELTA, Head, State
+from headrace.kernels.state.state import DELTA, State, StateHead
+from headrace.kernels.state.tables import COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from headrace.kernels.duck import Duck
-    from headrace.kernels.spec import Column
     from headrace.kernels.state.runs import Places
-    from headrace.kernels.state.state import TableSpec
+    from headrace.kernels.state.tables import Column, TableSpec
 
 TIER = 4
 """So many files of one size become one of the next: more means fewer rows written, and more runs to look into."""
 MOST_BYTES = 1 << 30
 """A larger file is left as it is: texts of a run share one buffer of at most 2 GB."""
 FEWER = 4
-"""Where more than a part of this of a table is probed for, all of it is given: DuckDB finds what meets sooner."""
+"""Where more than one in so many rows of a table is looked up, all are returned: DuckDB finds the matches sooner."""
 MAPPED_FROM = 1 << 20
 REMEMBERED = 256
 
@@ -101,12 +101,12 @@ class Chain:
         return np.concatenate(parts) if parts else ids
 
     def expire(self, table: str, before: int) -> int:
-        """Let go of the rows of a buffer of an earlier time, and return how many went."""
+        """Let go of the rows of a buffer of an earlier time, and return how many these were."""
         self.expired[table] = before
         runs = self.runs.get(table, [])
-        went = sum(run.expire(before) for run in runs)
+        expired = sum(run.expire(before) for run in runs)
         self.runs[table] = [run for run in runs if run.live]
-        return went
+        return expired
 
     def buffered(self, number: int) -> int:
         """Return how many rows of buffers are there in the runs of a number."""
@@ -130,7 +130,7 @@ _SCHEMAS: dict[tuple[tuple[str, str], ...], pa.Schema] = {}
 class KeyedState(State):
     """A step's tables in one shard, during one epoch. What the epoch changes is seen by what it looks up later."""
 
-    def __init__(self, duck: Duck, tables: Sequence[TableSpec], head: Head | None, folder: Path) -> None:
+    def __init__(self, duck: Duck, tables: Sequence[TableSpec], head: StateHead | None, folder: Path) -> None:
         self.duck = duck
         self.tables: Mapping[str, TableSpec] = {table.name: table for table in tables}
         self.head = head
@@ -155,7 +155,7 @@ class KeyedState(State):
         return self._relation(self.tables[table].kinds, found)
 
     def found(self, table: str, by: Sequence[str], probe: Sequence[pa.ChunkedArray], count: int) -> list[pa.Table]:
-        """Return the rows that `lookup` gives, as tables; `probe` are `count` values of the columns `by`."""
+        """Return the rows of `lookup` as tables; `probe` are `count` values of the columns `by`."""
         runs = self._chain.runs.get(table, [])
         if count * FEWER > sum(run.live for run in runs):
             return [run.all() for run in runs]
@@ -198,8 +198,8 @@ class KeyedState(State):
         named = set(self.tables[table].columns if of is None else of)
         kinds = [(name, kind) for name, kind in self.tables[table].kinds if name in named]
         narrow = self._relation(kinds, [run.narrow([name for name, _ in kinds]) for run in runs])
-        met = self.duck.arrow(f"SELECT rowid FROM {narrow} WHERE {where}")
-        gone = self._chain.still(table, met.column(0).to_numpy())
+        evicted = self.duck.arrow(f"SELECT rowid FROM {narrow} WHERE {where}")
+        gone = self._chain.still(table, evicted.column(0).to_numpy())
         if len(gone):
             self._take_away(table, gone)
             self._touched = True
@@ -217,7 +217,7 @@ class KeyedState(State):
             self._touched = True
 
     def between(self, table: str, first: int | None, last: int | None) -> list[pa.Table]:
-        """Return the rows of a buffer from the first time to the last, as they came; None is no bound."""
+        """Return the rows of a buffer from the first time to the last, in order of arrival; None is no bound."""
         parts = [run.between(first, last) for run in self._chain.runs.get(table, [])]
         return [part for part in parts if part.num_rows]
 
@@ -246,7 +246,7 @@ class KeyedState(State):
         """Whether `save` will write the first file of a chain, or one that takes older ones in."""
         return self.changed and (self.head is None or self._taken_in() < self._first)
 
-    def save(self, folder: Path, epoch: int, attempt: str, *, sync: bool) -> Head | None:
+    def save(self, folder: Path, epoch: int, attempt: str, *, sync: bool) -> StateHead | None:
         """Write what changed in this epoch to a file and return the new head, or the old one if nothing did."""
         if self.changed:
             first = self._taken_in()
@@ -255,7 +255,7 @@ class KeyedState(State):
             self._write(folder / name, first, sync=sync)
             links = self._chain.links
             sizes = [link.bytes for link in links]
-            self.head = Head(
+            self.head = StateHead(
                 file=name,
                 chain=len(links) - 1,
                 chain_bytes=sum(sizes[1:]),
@@ -272,16 +272,16 @@ class KeyedState(State):
         size, bytes_, first = max(1, self._size(self._first)), 0, self._first
         at = len(links)
         while True:
-            near = at
-            while near and weight(links[near - 1]) < size * TIER:
-                near -= 1
-            taken = links[near:at]
+            begin = at
+            while begin and weight(links[begin - 1]) < size * TIER:
+                begin -= 1
+            taken = links[begin:at]
             copied = sum(weight(link) for link in taken)
             bytes_ += sum(link.bytes * weight(link) // max(1, link.rows + link.buffered) for link in taken)
             if not taken or (copied and len(taken) < TIER - 1) or bytes_ > MOST_BYTES:
                 return first
             size += copied
-            at, first = near, taken[0].number
+            at, first = begin, taken[0].number
 
     def _size(self, first: int) -> int:
         """Return how many rows a file of the runs from `first` on has, or replaces."""
@@ -292,7 +292,7 @@ class KeyedState(State):
 
     def _write(self, path: Path, first: int, *, sync: bool) -> None:
         """Write the runs from `first` on as one, with the ids of the rows before it that they replace."""
-        chain, sections, made = self._chain, {}, {}
+        chain, sections, merged = self._chain, {}, {}
         absorbed = [link for link in chain.links if link.number >= first]
         gone = self._gone_before(first, [link.file for link in absorbed])
         for name in self.tables:
@@ -300,12 +300,12 @@ class KeyedState(State):
             if len(gone.get(name, ())):
                 sections[f"{name}.gone"] = pa.table({"id": gone[name]})
             if late:
-                made[name] = Run.merged(first, late)
-                sections[name] = made[name].rows
-                if made[name].indexes:
-                    sections[f"{name}.index"] = _indexed(made[name])
-        buffered = sum(run.live for run in made.values() if run.ages)
-        size = sum(run.live for run in made.values() if not run.ages)
+                merged[name] = Run.merged(first, late)
+                sections[name] = merged[name].rows
+                if merged[name].indexes:
+                    sections[f"{name}.index"] = _indexed(merged[name])
+        buffered = sum(run.live for run in merged.values() if run.ages)
+        size = sum(run.live for run in merged.values() if not run.ages)
         size = max(size, sum(len(ids) for ids in gone.values()))
         previous = next((link.file for link in reversed(chain.links) if link.number < first), None)
         metadata = {
@@ -321,7 +321,7 @@ class KeyedState(State):
             chain.read(path.parent, path.name, self.tables)
             return
         chain.cut(first)
-        for name, run in made.items():
+        for name, run in merged.items():
             chain.runs.setdefault(name, []).append(run)
         chain.links.append(Link(path.name, first, size, buffered, written))
 
@@ -332,14 +332,14 @@ class KeyedState(State):
         for file in absorbed:
             for mark, ids in read_tables(self._folder / file, named=marks)[0].items():
                 parts.setdefault(marks[mark], []).append(ids.column(0).to_numpy())
-        made = {}
+        before = {}
         for name, ids in parts.items():
             every = np.concatenate(ids)
-            made[name] = every[~above(every, first)]
-        return made
+            before[name] = every[~above(every, first)]
+        return before
 
 
-def _opened(folder: Path, head: Head | None, tables: Mapping[str, TableSpec]) -> Chain:
+def _opened(folder: Path, head: StateHead | None, tables: Mapping[str, TableSpec]) -> Chain:
     """Return a step's state at a head: what is remembered of it, and the files that have come since.
 
     What is remembered is given away: it is remembered again by `save`, so a failed epoch leaves nothing behind.
@@ -392,7 +392,7 @@ def _indexed(run: Run) -> pa.Table:
 
 
 def _typed(duck: Duck, rows: pa.Table, spec: TableSpec) -> pa.Table:
-    """Return rows in the types of their table, whatever type computing them made."""
+    """Return rows in the types of their table, whatever type they were computed in."""
     kinds = spec.kinds
     schema = _SCHEMAS.get(kinds)
     if schema is None:

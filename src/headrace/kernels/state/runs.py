@@ -2,8 +2,8 @@
 
 A run is some rows of one table, with an *index* for each set of columns by which they are looked for: the hashes of
 those columns in order, and where the rows of these hashes are. Looking ten thousand keys up in ten million rows is ten
-thousand binary searches, not a scan. A hash may lie, so what is found holds all rows that are meant and perhaps others;
-who asks compares the values. After the log-structured merge tree (O'Neil et al., 1996), without its order of keys.
+thousand binary searches, not a scan. Hashes may collide, so a lookup finds a superset of the matching rows;
+the caller compares the values. After the log-structured merge tree (O'Neil et al., 1996), without its order of keys.
 """
 
 from __future__ import annotations
@@ -55,13 +55,12 @@ class Index:
     def find(self, wanted: Hashes) -> Places:
         """Return the places of the rows with any of these hashes; `wanted` is in order, each once."""
         if len(self.hashes) < len(wanted):
-            near = np.minimum(np.searchsorted(wanted, self.hashes), len(wanted) - 1)
-            near = np.flatnonzero(wanted[near] == self.hashes)
-            return self._of(near)
+            at = np.minimum(np.searchsorted(wanted, self.hashes), len(wanted) - 1)
+            return self._of(np.flatnonzero(wanted[at] == self.hashes))
         first = np.searchsorted(self.hashes, wanted)
         last = len(self.hashes) - 1
-        met = self.hashes[np.minimum(first, last)] == wanted
-        first, wanted = first[met], wanted[met]
+        found = self.hashes[np.minimum(first, last)] == wanted
+        first, wanted = first[found], wanted[found]
         if (self.hashes[np.minimum(first + 1, last)] != wanted).all():  # no two rows of one hash
             return self._of(first)
         counts = np.searchsorted(self.hashes, wanted, side="right") - first
@@ -136,7 +135,7 @@ class Run:
         return places if self._gone is None else places[~self._gone[places]]
 
     def expire(self, before: int) -> int:
-        """Mark the rows of an earlier time as gone, and return how many went."""
+        """Mark the rows of an earlier time as gone, and return how many these were."""
         live = self.live
         if live and self._least < before:
             self._gone = self._times < before

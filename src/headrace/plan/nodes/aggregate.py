@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.expressions import calls_of
 from headrace.expressions.identity import call_identity, typed_identity
 from headrace.plan.nodes.node import Description
 from headrace.plan.nodes.windowed import Windowed
@@ -18,6 +19,7 @@ class Aggregate(Windowed):
     """One row for each group, or each group and window."""
 
     verb = "agg"
+    kernel = "groups.merge.Merge"
 
     aggregates: Aggregates
 
@@ -35,6 +37,11 @@ class Aggregate(Windowed):
     def not_null(self) -> frozenset[str]:
         """The keys that are not null above, and the bounds of its windows."""
         return (self.up.not_null & frozenset(self.keys)) | frozenset(self.bounds)
+
+    @property
+    def delta_is_net(self) -> bool:
+        """It is, unless functions of the user's are called with its results: then one may stay as it was."""
+        return not calls_of(result for _, result in self.aggregates.results)
 
     def identity(self) -> dict[str, Any]:
         """Return the window, what is computed, and whether rows may be withdrawn."""

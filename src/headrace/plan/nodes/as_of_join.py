@@ -19,6 +19,7 @@ class AsOfJoin(Join):
     """
 
     kind = "VersionJoin"
+    kernel = "joins.as_of_join.AsOfJoin"
 
     at: str
     table_key: tuple[str, ...]
@@ -49,6 +50,12 @@ class AsOfJoin(Join):
     def versions(self) -> Node | None:
         """The records of the table."""
         return self.right
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the column of the time, the table's key, and how long versions are kept."""
+        left, right = self.inside_names(0), self.inside_names(1)
+        identity = tuple(right[name] for name in self.table_key)
+        return {"at": left[self.at], "identity": identity, "grace": self.grace, "history": self.history}
 
     def identity(self) -> dict[str, Any]:
         """Return that of every join, the column of the time, and the grace."""

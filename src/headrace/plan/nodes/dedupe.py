@@ -15,6 +15,7 @@ class Dedupe(Keyed):
     """The first row of each key; later ones are dropped while the key is kept: `within` microseconds, and longer."""
 
     verb = "dedupe"
+    kernel = "dedupe.Dedupe"
 
     within: int
 
@@ -37,6 +38,10 @@ class Dedupe(Keyed):
     def late_reason(self) -> str:
         """No window closes."""
         return "rows that came too late"
+
+    def parameters(self) -> dict[str, Any]:
+        """Return how long a key is kept."""
+        return {"within": self.within}
 
     def identity(self) -> dict[str, Any]:
         """Return how long a key is kept."""

@@ -75,6 +75,10 @@ class Join(Stateful):
             if (left is not None and column.left == left) or (right is not None and column.right == right)
         )
 
+    def inside_names(self, side: int) -> dict[str, str]:
+        """Return what the columns of a side are called inside: `l0…` of the left (0), `r0…` of the right one (1)."""
+        return {name: f"{'lr'[side]}{i}" for i, name in enumerate(self.ups[side].schema.names)}
+
     def inside(self, column: JoinColumn) -> str:
         """Return the SQL of a column of both over the columns inside: left ones are `l0…`, right ones `r0…`.
 

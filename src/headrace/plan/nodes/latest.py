@@ -20,6 +20,7 @@ class Latest(Keyed):
     """
 
     verb = "latest"
+    kernel = "latest.Upsert"
 
     by_time: bool
     history: int = 0
@@ -53,6 +54,10 @@ class Latest(Keyed):
     def name_suffix(self) -> str:
         """As of every step; the records of a topic become its table."""
         return "table" if isinstance(self.up, TopicSource) and self.up.upserts else super().name_suffix
+
+    def parameters(self) -> dict[str, Any]:
+        """Return which row of a key is the last."""
+        return {"by_time": self.by_time}
 
     def identity(self) -> dict[str, Any]:
         """Return the columns of the rows, and which row of a key is the last."""

@@ -13,6 +13,7 @@ class LookupJoin(Join):
     """Rows of a stream, each with the row of a table as it is when it arrives; changes of the table trigger nothing."""
 
     kind = "LookupJoin"
+    kernel = "joins.lookup_join.LookupJoin"
 
     @property
     def append_only(self) -> bool:

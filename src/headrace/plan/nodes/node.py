@@ -69,6 +69,11 @@ class Node(ABC):
         return False
 
     @property
+    def delta_is_net(self) -> bool:
+        """Whether its rows of an epoch are its net change: none of them cancel out."""
+        return not self.is_table
+
+    @property
     def append_only(self) -> bool:
         """Whether every row that comes out stays: nothing is ever withdrawn."""
         return all(up.append_only for up in self.ups)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -19,6 +19,12 @@ class Stateful(Node):
     """A step that keeps state, spread over the shards by columns of what it is given."""
 
     stateful = True
+    kernel: ClassVar[str]
+    """The operator that runs it: its file in the kernels' room and its class there, such as "dedupe.Dedupe"."""
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what the operator is told besides its rows and keys: plain values by the names of its fields."""
+        return {}
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:

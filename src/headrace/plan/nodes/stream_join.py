@@ -15,6 +15,7 @@ class StreamJoin(Join):
     """Rows of two streams whose times are near: right time - left time is in `[low, high]`, in microseconds."""
 
     kind = "StreamJoin"
+    kernel = "joins.stream_join.StreamJoin"
 
     low: int
     high: int
@@ -36,6 +37,10 @@ class StreamJoin(Join):
         if self.how == "inner":
             return self.grace
         return self.grace + max(self.high if self.how != "right" else 0, -self.low if self.how != "left" else 0, 0)
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the interval and the grace."""
+        return {"low": self.low, "high": self.high, "grace": self.grace}
 
     def identity(self) -> dict[str, Any]:
         """Return that of every join, the interval and the grace."""

@@ -13,6 +13,12 @@ class TableJoin(Join):
     """Rows of two tables, kept up to date under every change of either side."""
 
     kind = "TableJoin"
+    kernel = "joins.table_join.TableJoin"
+
+    @property
+    def delta_is_net(self) -> bool:
+        """A pair that is there as often as before is not in it."""
+        return True
 
     @property
     def is_table(self) -> bool:

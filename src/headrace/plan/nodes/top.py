@@ -23,6 +23,7 @@ class Top(Windowed):
     """
 
     verb = "top"
+    kernel = "top.Top"
 
     n: int
     order: tuple[Term, ...]
@@ -59,6 +60,11 @@ class Top(Windowed):
     def name_suffix(self) -> str:
         """As of every step; a part says so."""
         return super().name_suffix + ("_parts" if self.part else "")
+
+    @property
+    def delta_is_net(self) -> bool:
+        """Only rows that enter, leave or move are in it."""
+        return True
 
     def identity(self) -> dict[str, Any]:
         """Return the window, the order, and the columns of the rows that are kept."""

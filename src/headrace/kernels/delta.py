@@ -1,0 +1,53 @@
+"""Rows on their way from one operation of a level to the next: as Arrow tables, or as SQL that is not computed yet.
+
+The columns are the step's, `_weight` (+1 inserted, -1 withdrawn) and `_time` (event time, microseconds since 1970).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from headrace.kernels.duck import Duck
+
+    Rows = Sequence[pa.Table] | str
+
+
+class Delta:
+    """A step's rows in an epoch; SQL becomes tables, or tables a relation, when an operation needs it, once."""
+
+    def __init__(self, duck: Duck, rows: Rows = ()) -> None:
+        self._duck = duck
+        self._tables: list[pa.Table] | None = None
+        self._relation: str | None = None
+        if isinstance(rows, str):
+            self._relation = rows
+        else:
+            tables: Sequence[pa.Table] = rows
+            self._tables = [part for part in tables if part.num_rows]
+
+    @property
+    def tables(self) -> list[pa.Table]:
+        """The rows as tables, none of them empty."""
+        if self._tables is None:
+            computed = self._duck.arrow(f"SELECT * FROM {self._relation}")
+            self._tables, self._relation = ([computed] if computed.num_rows else []), None
+        return self._tables
+
+    @property
+    def relation(self) -> str | None:
+        """The rows as SQL to select from; None where it is plain that there are none."""
+        if self._relation is None and self._tables:
+            names = [self._duck.register(part) for part in self._tables]
+            union = " UNION ALL ".join(f"SELECT * FROM {name}" for name in names)
+            self._relation = names[0] if len(names) == 1 else f"({union})"
+        return self._relation
+
+    @property
+    def computed(self) -> list[pa.Table] | None:
+        """The rows as tables, where they are known without computing anything."""
+        return self._tables

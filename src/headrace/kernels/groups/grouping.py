@@ -1,0 +1,100 @@
+"""A grouped aggregate as a plain value, and the tables that it keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.kernels.aggregates import superaccumulator
+from headrace.kernels.aggregates.users import define
+from headrace.kernels.state.tables import TableSpec
+
+if TYPE_CHECKING:
+    from headrace.kernels.aggregates.aggregate_spec import Accumulator, Layers, Multiset, UserAggregate
+    from headrace.kernels.duck import Duck
+    from headrace.kernels.groups.windows import Panes, Session, Sliding
+
+GROUPS = "groups"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouping:
+    """A grouped aggregate: what is kept, and how results are computed from it.
+
+    Inside, keys are `k0…`, accumulators `p0…`. `calls[i]` is SQL for `_a{i}`: over the accumulators' names, or, where
+    `from_multiset[i]` is a number, an aggregate over that multiset's columns `v0…` and count `_n`.
+    `results` are SQL over `_a{i}` and the keys' own names. `users` are the user's aggregates that the SQL calls.
+    `layers` are columns that accumulators read in addition to those of the rows; `exact`: the SQL calls the functions
+    of exact sums. The values of the multisets `ranked` have ranks: `_upto`, how many are not above, and `_all`, how
+    many there are.
+    """
+
+    keys: tuple[tuple[str, str, str], ...]  # name, SQL over the input's columns, type
+    panes: Panes | None
+    final: bool
+    insert_only: bool
+    accumulators: tuple[Accumulator, ...]
+    multisets: tuple[Multiset, ...]
+    calls: tuple[str, ...]
+    from_multiset: tuple[int | None, ...]
+    results: tuple[tuple[str, str, str], ...]  # name, SQL, type
+    users: tuple[UserAggregate, ...] = ()
+    session: Session | None = None
+    sliding: Sliding | None = None
+    layers: Layers = ()
+    exact: bool = False
+    ranked: frozenset[int] = frozenset()
+
+    @property
+    def windowed(self) -> bool:
+        """Whether results are of windows."""
+        return self.panes is not None or self.session is not None or self.sliding is not None
+
+    @property
+    def reads_twice(self) -> bool:
+        """Whether its rows are gone through more than once."""
+        return bool(self.multisets or self.session or (self.panes and self.panes.calendar))
+
+    @property
+    def simple(self) -> bool:
+        """Whether a result can be computed from one kept row alone."""
+        return not self.multisets and (self.panes is None or self.panes.pane == self.panes.size == self.panes.every)
+
+
+def tables(grouping: Grouping) -> tuple[TableSpec, ...]:
+    """Return the tables that a grouping keeps."""
+    keys = tuple((f"k{i}", kind) for i, (_, _, kind) in enumerate(grouping.keys))
+    if grouping.windowed:
+        keys = (*keys, ("_pane", "BIGINT"))
+    accumulators = tuple((f"p{i}", kept.type) for i, kept in enumerate(grouping.accumulators))
+    if grouping.session:
+        accumulators = (("_last", "BIGINT"), *accumulators)
+    group = tuple(name for name, _ in keys)
+    by = () if grouping.windowed else (group,)  # windows that close are found by scanning
+    specs = [TableSpec(name=GROUPS, keys=keys, values=accumulators, by=by)]
+    for number, multiset in enumerate(grouping.multisets):
+        value = (*group, *(name for name, _ in multiset.columns))
+        specs.append(
+            TableSpec(name=f"values{number}", keys=(*keys, *multiset.columns), values=(), by=by and (value, group))
+        )
+    return tuple(specs)
+
+
+class CallsAggregates:
+    """An operation of a grouped aggregate: its SQL may call aggregates of the user's, and exact sums."""
+
+    __slots__ = ()
+
+    step: str
+    grouping: Grouping
+
+    @property
+    def calls_users(self) -> bool:
+        """Whether aggregates of the user's are among the calls."""
+        return bool(self.grouping.users)
+
+    def define(self, duck: Duck) -> None:
+        """Make these aggregates, and exact sums, callable."""
+        define(duck, self.step, self.grouping.users)
+        if self.grouping.exact:
+            superaccumulator.define(duck)

@@ -1,0 +1,42 @@
+"""The operator of grouped aggregates, after the exchange; its windows decide how the merge goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.kernels.groups.aggregate import MergeRun
+from headrace.kernels.groups.grouping import CallsAggregates, tables
+from headrace.kernels.groups.sessions import SessionMergeRun
+from headrace.kernels.groups.sliding import SlidingMergeRun
+from headrace.kernels.op import StatefulOp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.kernels.delta import Delta
+    from headrace.kernels.groups.grouping import Grouping
+    from headrace.kernels.op import Context, StepResult
+    from headrace.kernels.state.tables import TableSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge(CallsAggregates, StatefulOp):
+    """Partial groups into the state. The result is the table's delta, and of sessions the late rows."""
+
+    grouping: Grouping
+
+    def tables(self) -> tuple[TableSpec, ...]:
+        """Return the groups and the multisets."""
+        return tables(self.grouping)
+
+    def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
+        """Merge one epoch's partial groups."""
+        kind = SessionMergeRun if self.grouping.session else SlidingMergeRun if self.grouping.sliding else MergeRun
+        run = kind(context.duck, self.grouping, context.state, context.watermark, context.previous)
+        return run.run([delta.tables for delta in inputs])
+
+    @property
+    def emits_on_watermark(self) -> bool:
+        """Where results come when a window closes."""
+        return self.grouping.windowed and self.grouping.final

@@ -1,0 +1,136 @@
+"""What an operation is: a frozen value that the engine makes of the plan, and that runs itself inside a task.
+
+An operator lives in one file of this room: its parameters as plain values (they travel to executors), `tables` for the
+state that it keeps, and `run` for one epoch of one shard. It knows nothing of the level around it: the rows that it is
+given, and its context, are all that its result depends on.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from headrace.kernels.counts import Counts
+from headrace.kernels.state.keyed import KeyedState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from headrace.kernels.delta import Delta, Rows
+    from headrace.kernels.duck import Duck
+    from headrace.kernels.state.state import State
+    from headrace.kernels.state.tables import TableSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Where and when an operator runs.
+
+    `watermark` is the one that its step works with in this epoch, `previous` that of the epoch before: microseconds, or
+    None as long as there is none. `opened` is its state, `task` the number of the task (below an exchange: the shard).
+    """
+
+    duck: Duck
+    epoch: int = 0
+    task: int = 0
+    watermark: int | None = None
+    previous: int | None = None
+    opened: State | None = None
+
+    @property
+    def state(self) -> State:
+        """The state of an operator that keeps some."""
+        assert self.opened is not None  # noqa: S101 -- the level opens that of every stateful operator
+        return self.opened
+
+    @property
+    def keyed(self) -> KeyedState:
+        """The state of an operator whose rows are looked up."""
+        assert isinstance(self.opened, KeyedState)  # noqa: S101 -- its tables say so
+        return self.opened
+
+    @property
+    def watermark_moved(self) -> int | None:
+        """The watermark, where it is another than in the epoch before."""
+        return None if self.watermark == self.previous else self.watermark
+
+
+@dataclass(slots=True)
+class StepResult:
+    """What an operator makes of an epoch: its delta, its late rows (as they arrived), and what it counted.
+
+    Rows given out are counted by the level. `more` are further deltas, in the order of the operator's `more`.
+    """
+
+    delta: Rows = ()
+    late: Sequence[pa.Table] = ()
+    counts: Counts = field(default_factory=Counts)
+    more: Sequence[Rows] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """One operation of a level; `step` is the plan's step that it works for, `inputs` are the numbers of deltas."""
+
+    step: str
+    inputs: tuple[int, ...]
+
+    @property
+    def calls_users(self) -> bool:
+        """Whether functions of the user's run in it."""
+        return False
+
+    def define(self, duck: Duck) -> None:
+        """Make callable what its SQL calls; failures of a user's function are of the step that defined it last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator(Op, ABC):
+    """An operation that makes of its inputs the delta with the number `output`.
+
+    `late` is the number of its late rows, None where nobody reads them; `more` are those of further deltas.
+    """
+
+    output: int
+    late: int | None = None
+    more: tuple[int, ...] = ()
+
+    @abstractmethod
+    def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
+        """Run one epoch on the deltas of the inputs, in their order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatefulOp(Operator):
+    """An operator that keeps state; `timed`: a new watermark gives it work though no row arrives."""
+
+    timed: ClassVar[bool] = True
+
+    @abstractmethod
+    def tables(self) -> tuple[TableSpec, ...]:
+        """Return the tables that it keeps."""
+
+    def before_exchange(self, side: int, rows: int, *, output: int, late: int | None) -> Operator | None:
+        """Return what is done to the rows of an input (delta `rows`) before an exchange spreads them, or None.
+
+        `output` is the number of the delta to make, `late` that of the late rows, where they are to be found here.
+        """
+        del side, rows, output, late
+        return None
+
+    def exchange_keys(self, keys: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the columns to spread rows by: `keys`, under the names that they have after `before_exchange`."""
+        return keys
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether rows of its state are looked up by value, or by time, rather than found by scanning all."""
+        return all(table.by or table.ages for table in self.tables())
+
+    @property
+    def emits_on_watermark(self) -> bool:
+        """Whether rows of its state come out by time alone: an epoch without rows may have much to do."""
+        return False

@@ -1,0 +1,206 @@
+"""State that is scanned: a DuckDB cache that may vanish, and files that may not.
+
+A cache is stamped with the head that it is at; opened at another head it is brought there, by the missing deltas or
+from the last full file. So a cache of an attempt that was not committed is never believed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headrace.base.names import quote
+from headrace.kernels.files import read_metadata, read_tables, write_tables
+from headrace.kernels.sql import with_nulls
+from headrace.kernels.state.state import DELTA, State, StateHead
+from headrace.kernels.state.tables import COUNT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from headrace.kernels.duck import Duck
+    from headrace.kernels.state.tables import TableSpec
+
+FEW = 30
+"""Up to so many row ids are written out in SQL rather than read from a relation: a third of the time."""
+
+
+class ScannedState(State):
+    """Tables that are scanned, in DuckDB."""
+
+    def __init__(self, duck: Duck, step: str, tables: Sequence[TableSpec], head: StateHead | None) -> None:
+        self.duck = duck
+        self.step = step
+        self.tables: Mapping[str, TableSpec] = {table.name: table for table in tables}
+        self.head = head
+        self._changes: dict[str, list[pa.Table]] = {}
+        self._evicted: dict[str, list[str]] = {}
+        self._count = head.rows if head else 0
+        self._put_in = False  # whether rows were inserted in this transaction
+        self.oldest: int | None = None
+        """The least event time of the rows that wait in it, where some do; set by the step, before `save`."""
+
+    def name(self, table: str) -> str:
+        """Return a table's name in SQL."""
+        return quote(f"{self.step}.{table}")
+
+    def lookup(
+        self,
+        table: str,
+        by: Sequence[str],  # noqa: ARG002 -- all rows are candidates
+        probe: str,  # noqa: ARG002
+        *,
+        named: Sequence[str] | None = None,  # noqa: ARG002
+    ) -> str:
+        """Return all rows of a table: DuckDB scans them."""
+        return self.name(table)
+
+    def create(self) -> None:
+        """Create the tables that are missing in the cache."""
+        for table in self.tables.values():
+            typed = ", ".join(f"{name} {kind}" for name, kind in table.kinds)
+            self.duck.run(f"CREATE TABLE IF NOT EXISTS {self.name(table.name)} ({typed})")
+
+    def replace(self, table: str, rows: pa.Table, *, at: str) -> None:
+        """Put `rows` (all columns of the table, and `at`) in the place of those with their keys.
+
+        `at` is the column with the `rowid` of the row that is replaced, null for a new key: deleting by it is a third
+        of the cost of deleting by key. Rows with a count of 0 take the old one away and leave nothing.
+        """
+        if not rows.num_rows:
+            return
+        spec = self.tables[table]
+        self._changes.setdefault(table, []).append(rows.select(spec.columns))
+        source = self.duck.register(rows)
+        if rows.column(at).null_count < rows.num_rows:
+            old = f"SELECT {at} FROM {source} WHERE {at} IS NOT NULL"
+            if rows.num_rows <= FEW:
+                old = ", ".join(str(row) for row in rows.column(at).to_pylist() if row is not None)
+            self._count -= self._changed(f"DELETE FROM {self.name(table)} WHERE rowid IN ({old})")
+        self._insert(spec, source)
+
+    def evict(self, table: str, where: str) -> None:
+        """Drop the rows that meet a condition over the table's columns, whatever happened to them in this epoch."""
+        self._evicted.setdefault(table, []).append(where)
+        self._count -= self.duck.change(f"DELETE FROM {self.name(table)} WHERE {where}")
+
+    def _changed(self, delete: str) -> int:
+        """Delete by row ids, and return how many rows there were.
+
+        DuckDB filters the scan by the row ids that the other side of the join has, and takes them for others in rows
+        that the same transaction has put in: wrong rows are deleted, or the process dies.
+        """
+        if not self._put_in:
+            return self.duck.change(delete)
+        self.duck.run("SET disabled_optimizers = 'join_filter_pushdown'")
+        try:
+            return self.duck.change(delete)
+        finally:
+            self.duck.run("RESET disabled_optimizers")
+
+    def _insert(self, spec: TableSpec, source: str) -> None:
+        self._put_in = True
+        columns = ", ".join(spec.columns)
+        self._count += self.duck.change(
+            f"INSERT INTO {self.name(spec.name)} SELECT {columns} FROM {source} WHERE {COUNT} <> 0"
+        )
+
+    # ---- files ----
+
+    @property
+    def changed(self) -> bool:
+        """Whether this epoch changed any row."""
+        return bool(self._changes or self._evicted)
+
+    @property
+    def writes_full(self) -> bool:
+        """Whether `save` will write everything rather than what changed."""
+        return self.changed and (self.head is None or self.head.due)
+
+    def save(self, folder: Path, epoch: int, attempt: str, *, sync: bool) -> StateHead | None:
+        """Write what changed in this epoch to a file and return the new head, or the old one if nothing did."""
+        if not self.changed:
+            return self.head
+        full = self.writes_full
+        name = f"{epoch:012d}-{attempt}{'.full' if full else DELTA}"
+        if full:
+            tables = {table: self._all(table) for table in self.tables}
+            size = write_tables(folder / name, tables, {"previous": None, "evicted": {}}, sync=sync)
+            self.head = StateHead(
+                file=name, chain=0, chain_bytes=0, full_bytes=size, rows=self._count, oldest=self.oldest
+            )
+        else:
+            tables = {table: _concat(parts) for table, parts in self._changes.items()}
+            before = self.head
+            assert before is not None  # noqa: S101 -- a first head is a full one
+            metadata = {"previous": before.file, "evicted": self._evicted}
+            size = write_tables(folder / name, tables, metadata, sync=sync)
+            self.head = replace(
+                before,
+                file=name,
+                chain=before.chain + 1,
+                chain_bytes=before.chain_bytes + size,
+                rows=self._count,
+                oldest=self.oldest,
+            )
+        self.duck.set_stamp(self.step, self.head.file)
+        return self.head
+
+    def restore(self, folder: Path) -> None:
+        """Bring the cache, wherever it is, to the head.
+
+        Raises:
+            DamagedFile: a file of the chain is missing or damaged.
+
+        """
+        at, wanted = self.duck.stamp(self.step), self.head.file if self.head else None
+        if at == wanted and at is not None:
+            return
+        chain = _chain(folder, wanted, at)
+        if not chain or not _continues(folder, chain[0], at):
+            for table in self.tables:
+                self.duck.run(f"DROP TABLE IF EXISTS {self.name(table)}")
+        self.create()
+        for file in chain:
+            self._apply(folder / file)
+        self._count = self.head.rows if self.head else 0
+        if wanted is not None:
+            self.duck.set_stamp(self.step, wanted)
+
+    def _apply(self, path: Path) -> None:
+        tables, metadata = read_tables(path)
+        for name, rows in tables.items():
+            if name in self.tables and rows.num_rows:
+                source = self.duck.register(rows)
+                same = self.matching(name, "s", "d", nulls=with_nulls([rows]))
+                self.duck.run(f"DELETE FROM {self.name(name)} s USING {source} d WHERE {same}")
+                self._insert(self.tables[name], source)
+        evicted: dict[str, list[str]] = metadata["evicted"]
+        for table, conditions in evicted.items():
+            for where in conditions:
+                self.duck.run(f"DELETE FROM {self.name(table)} WHERE {where}")
+
+    def _all(self, table: str) -> pa.Table:
+        return self.duck.arrow(f"SELECT {', '.join(self.tables[table].columns)} FROM {self.name(table)}")
+
+
+def _chain(folder: Path, head: str | None, at: str | None) -> list[str]:
+    """Return the files that lead from the cache, or from the last full file, to the head, oldest first."""
+    files: list[str] = []
+    file = head
+    while file is not None and file != at:
+        files.append(file)
+        file = read_metadata(folder / file)["previous"]
+    return files[::-1]
+
+
+def _continues(folder: Path, first: str, at: str | None) -> bool:
+    previous: Any = read_metadata(folder / first)["previous"]
+    return previous is not None and previous == at
+
+
+def _concat(parts: list[pa.Table]) -> pa.Table:
+    return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
