@@ -214,7 +214,7 @@ def test_what_is_not_the_same_each_time_stays_where_nothing_is_withdrawn():
     for verb in asked:
         with pytest.raises(HeadraceError, match="draw is not deterministic, and rows of this step are withdrawn"):
             verb()
-    with pytest.raises(HeadraceError, match="each branch asks the conditions again"):
+    with pytest.raises(HeadraceError, match="each branch computes the conditions again"):
         rows.branch(some="draw(v) > 0")
     final = rows.group_by("k").window(hr.tumbling("1 s", grace="0 s"), emit="final")
     assert final.agg(x="draw(max(v))").columns[-1] == "x"
