@@ -11,7 +11,7 @@ from headrace.base.errors import InvalidName, UnknownView, ViewChanged, ViewOutO
 from headrace.base.schema import parse
 from headrace.views import table
 from headrace.views.sqlite import SqliteViews
-from headrace.views.store import Described, Views
+from headrace.views.store import ViewDescription, Views
 
 COUNTS = parse("word string, n bigint")
 
@@ -142,7 +142,7 @@ def test_declaring_a_view_again_changes_nothing(tmp_path):
         views.apply(0, {"v": delta(("a", 1, 1))})
     with SqliteViews(path) as views:
         views.declare("v", parse("n bigint, word string not null"), ("word",))
-        assert views.describe("v") == Described(parse("n bigint, word string not null"), ("word",), 1)
+        assert views.describe("v") == ViewDescription(parse("n bigint, word string not null"), ("word",), 1)
         assert rows(views.read("v")) == [(1, "a")]
 
 
@@ -160,7 +160,7 @@ def test_a_view_that_changed_is_refused_with_what_changed(views):
         views.declare("v", COUNTS, None)
     with pytest.raises(ViewChanged, match=r"other columns"):
         views.declare("v", parse("word string"), ("word",))
-    assert views.describe("v") == Described(COUNTS, ("word",), 0)
+    assert views.describe("v") == ViewDescription(COUNTS, ("word",), 0)
 
 
 def test_a_name_that_is_not_allowed_is_refused(views):

@@ -1,1 +1,1 @@
-"""Where tables are served from."""
+"""Stores that serve tables and streams as views."""

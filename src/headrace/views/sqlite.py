@@ -1,6 +1,6 @@
 """Views in one SQLite file: an epoch is a transaction, a reader's snapshot is another.
 
-Each view is a table of its name, to be read by whatever reads SQLite; what is stored is in `values`.
+Each view is a table of its name, for any program that reads SQLite; `values` says how each type is stored.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pyarrow as pa
 from headrace.base.errors import UnknownView, ViewChanged, ViewOutOfStep, ViewsFailed
 from headrace.base.names import check_identifier
 from headrace.base.schema import parse_type, type_name
-from headrace.views.store import NO_EPOCH, Described
-from headrace.views.table import RESERVED_PREFIXES, ViewTable, distinct
+from headrace.views.store import NO_EPOCH, ViewDescription
+from headrace.views.table import RESERVED_PREFIXES, ViewTable, distinct_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 _WAIT_SECONDS = 60.0  # for another process that writes
 _LOG_BYTES = 64 * 1024 * 1024  # what one large epoch leaves of the write-ahead log
-_MAKE = (
+_CREATE = (
     "CREATE TABLE IF NOT EXISTS headrace_views (name TEXT PRIMARY KEY, stored TEXT, schema BLOB, key TEXT)",
     "CREATE TABLE IF NOT EXISTS headrace_epoch (one INTEGER PRIMARY KEY CHECK (one = 1), applied INTEGER)",
 )
 
 
 class SqliteViews:
-    """A store of views in the file `path`, which is made when the first view is declared.
+    """A store of views in the file `path`, which is created with the first view.
 
-    One process writes; any number read, whole epochs, and never hold the writer up. An applied epoch survives
-    a power cut; with `durable=False` it survives the process only, and is applied faster.
+    One process writes. Any number read whole epochs, and never block the writer. An applied epoch survives a power
+    cut; with `durable=False` it survives the process only, and is applied faster.
     """
 
     def __init__(self, path: str | Path, *, durable: bool = True) -> None:
@@ -65,18 +65,18 @@ class SqliteViews:
     # ---- writing -------------------------------------------------------------------------------------------
 
     def declare(self, name: str, schema: pa.Schema, key: Key) -> None:
-        """Make a view, or do nothing if it is there with these columns and this key; see `Views.declare`."""
+        """Create a view, or do nothing if it exists with these columns and this key; see `Views.declare`."""
         check_identifier(name, what="view")
         schema = pa.schema([pa.field(f.name, parse_type(type_name(f.type)), nullable=f.nullable) for f in schema])
         with self._transaction() as db:
             tables = _tables(db)
             if name in tables:
                 _check_same(tables[name], schema, key)
-                db.execute("UPDATE headrace_views SET schema = ? WHERE name = ?", [_bytes(schema), name])
+                db.execute("UPDATE headrace_views SET schema = ? WHERE name = ?", [_serialized(schema), name])
                 return
-            table = ViewTable(name, _free(name, tables.values()), schema, key)
+            table = ViewTable(name, _free_table_name(name, tables.values()), schema, key)
             table.create(db)
-            row = [name, table.stored, _bytes(schema), json.dumps(key)]
+            row = [name, table.stored, _serialized(schema), json.dumps(key)]
             db.execute("INSERT INTO headrace_views VALUES (?, ?, ?, ?)", row)
 
     def apply(self, epoch: int, deltas: Mapping[str, pa.Table]) -> None:
@@ -92,13 +92,13 @@ class SqliteViews:
             db.execute("INSERT OR REPLACE INTO headrace_epoch VALUES (1, ?)", [epoch])
 
     def drop(self, name: str) -> None:
-        """Forget a view and its rows; `UnknownView` if there is none."""
+        """Delete a view and its rows; see `Views.drop`."""
         with self._transaction() as db:
             _find(_tables(db), name).drop(db)
             db.execute("DELETE FROM headrace_views WHERE name = ?", [name])
 
     def reset(self) -> None:
-        """Forget every view and every epoch."""
+        """Delete every view, and forget which epochs were applied."""
         if not self.path.exists():
             return
         with self._transaction() as db:
@@ -111,36 +111,36 @@ class SqliteViews:
 
     @contextmanager
     def snapshot(self) -> Iterator[SqliteSnapshot]:
-        """Return a context in which several reads see the same epoch, whatever is applied meanwhile."""
-        with self._outside(), closing(self._open_to_read()) as db:
+        """Return a context in which several reads see the same epoch, even while others are applied."""
+        with self._as_views_failed(), closing(self._open_to_read()) as db:
             db.execute("BEGIN")
             yield SqliteSnapshot(db)
 
     def applied(self) -> int:
         """Return the last epoch that was applied, -1 if none was."""
-        with self.snapshot() as now:
-            return now.applied()
+        with self.snapshot() as snapshot:
+            return snapshot.applied()
 
     def names(self) -> list[str]:
         """Return the views' names, sorted."""
-        with self.snapshot() as now:
-            return now.names()
+        with self.snapshot() as snapshot:
+            return snapshot.names()
 
-    def describe(self, name: str) -> Described:
-        """Return a view's columns, key and number of rows; `UnknownView` if there is none."""
-        with self.snapshot() as now:
-            return now.describe(name)
+    def describe(self, name: str) -> ViewDescription:
+        """Return a view's columns, key and number of rows; see `Views.describe`."""
+        with self.snapshot() as snapshot:
+            return snapshot.describe(name)
 
     def read(self, name: str) -> pa.Table:
-        """Return a view's rows, typed as declared, sorted by key (a bag by all columns), nulls first."""
-        with self.snapshot() as now:
-            return now.read(name)
+        """Return a view's rows with the declared types, sorted by key; see `Views.read`."""
+        with self.snapshot() as snapshot:
+            return snapshot.read(name)
 
     # ---- the file ------------------------------------------------------------------------------------------
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._outside():
+        with self._lock, self._as_views_failed():
             if self._db is None:
                 self._db = self._open_to_write()
             self._db.execute("BEGIN IMMEDIATE")
@@ -165,7 +165,7 @@ class SqliteViews:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
         db.execute(f"PRAGMA synchronous = {'FULL' if self.durable else 'OFF'}")
-        for statement in _MAKE:
+        for statement in _CREATE:
             db.execute(statement)
 
     def _open_to_read(self) -> sqlite3.Connection:
@@ -173,7 +173,7 @@ class SqliteViews:
         return sqlite3.connect(where, uri=True, timeout=_WAIT_SECONDS, isolation_level=None)
 
     @contextmanager
-    def _outside(self) -> Iterator[None]:
+    def _as_views_failed(self) -> Iterator[None]:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
@@ -181,30 +181,30 @@ class SqliteViews:
 
 
 class SqliteSnapshot:
-    """The views as one epoch left them; good inside `SqliteViews.snapshot()` only."""
+    """The views as of one epoch; valid inside `SqliteViews.snapshot()` only."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
-        # the first read fixes what is seen; a file that is new, or none, has no table of views yet
-        made = db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'headrace_epoch'").fetchone()[0]
-        self._applied = _applied(db) if made else NO_EPOCH
-        self._tables = _tables(db) if made else {}
+        # the first read fixes what is seen; a new file, or none, has no table of views yet
+        exists = db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'headrace_epoch'").fetchone()[0]
+        self._applied = _applied(db) if exists else NO_EPOCH
+        self._tables = _tables(db) if exists else {}
 
     def applied(self) -> int:
-        """Return the epoch that this is the state of, -1 before the first."""
+        """Return the epoch of the snapshot, -1 before the first."""
         return self._applied
 
     def names(self) -> list[str]:
         """Return the views' names, sorted."""
         return sorted(self._tables)
 
-    def describe(self, name: str) -> Described:
-        """Return a view's columns, key and number of rows; `UnknownView` if there is none."""
+    def describe(self, name: str) -> ViewDescription:
+        """Return a view's columns, key and number of rows; see `Views.describe`."""
         table = _find(self._tables, name)
-        return Described(table.schema, table.key, table.count(self._db))
+        return ViewDescription(table.schema, table.key, table.count(self._db))
 
     def read(self, name: str) -> pa.Table:
-        """Return a view's rows, typed as declared, sorted by key (a bag by all columns), nulls first."""
+        """Return a view's rows with the declared types, sorted by key; see `Views.read`."""
         return _find(self._tables, name).read(self._db)
 
 
@@ -214,12 +214,12 @@ def _applied(db: sqlite3.Connection) -> int:
 
 
 def _tables(db: sqlite3.Connection) -> dict[str, ViewTable]:
-    made = {}
+    tables = {}
     for name, stored, schema, key in db.execute("SELECT name, stored, schema, key FROM headrace_views"):
-        parts = json.loads(key)
-        read = pa.ipc.read_schema(pa.py_buffer(schema))
-        made[name] = ViewTable(name, stored, read, None if parts is None else tuple(parts))
-    return made
+        columns = json.loads(key)
+        arrow_schema = pa.ipc.read_schema(pa.py_buffer(schema))
+        tables[name] = ViewTable(name, stored, arrow_schema, None if columns is None else tuple(columns))
+    return tables
 
 
 def _find(tables: Mapping[str, ViewTable], name: str) -> ViewTable:
@@ -228,19 +228,19 @@ def _find(tables: Mapping[str, ViewTable], name: str) -> ViewTable:
     return tables[name]
 
 
-def _free(name: str, tables: Iterable[ViewTable]) -> str:
+def _free_table_name(name: str, tables: Iterable[ViewTable]) -> str:
     """Return a name for a table: the view's own unless SQLite or another view has it."""
     reserved = name.lower().startswith(RESERVED_PREFIXES)
-    return distinct([f"view_{name}" if reserved else name], taken=[table.stored for table in tables])[0]
+    return distinct_names([f"view_{name}" if reserved else name], taken=[table.stored for table in tables])[0]
 
 
-def _bytes(schema: pa.Schema) -> bytes:
+def _serialized(schema: pa.Schema) -> bytes:
     return bytes(schema.serialize())
 
 
 def _check_same(table: ViewTable, schema: pa.Schema, key: Key) -> None:
-    """Raise `ViewChanged` unless columns, types and key are what they were; order and `not null` may change."""
-    before, after = ({field.name: type_name(field.type) for field in known} for known in (table.schema, schema))
+    """Raise `ViewChanged` if columns, types or key have changed; their order and `not null` may change."""
+    before, after = ({field.name: type_name(field.type) for field in fields} for fields in (table.schema, schema))
     differences = [
         *(f'the column "{name}" is new' for name in after if name not in before),
         *(f'the column "{name}" is gone' for name in before if name not in after),
@@ -251,10 +251,10 @@ def _check_same(table: ViewTable, schema: pa.Schema, key: Key) -> None:
         ),
     ]
     if key != table.key:
-        differences.append(f"the key was {_show(table.key)} and is now {_show(key)}")
+        differences.append(f"the key was {_key_text(table.key)} and is now {_key_text(key)}")
     if differences:
         raise ViewChanged(table.name, differences=differences)
 
 
-def _show(key: Key) -> str:
+def _key_text(key: Key) -> str:
     return "none" if key is None else f"({', '.join(key)})"

@@ -1,7 +1,7 @@
-"""What every store of views promises, whatever it is made of.
+"""What every store of views guarantees.
 
-A view is the sum of its deltas. A store takes the deltas of a whole epoch at once, each epoch once, and whoever
-reads sees the sum of whole epochs: never a part of one, never one view further than another.
+A view is the sum of its deltas. A store takes the deltas of a whole epoch at once, each epoch once, and a
+reader sees the sum of whole epochs: never a part of one, never one view ahead of another.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ NO_EPOCH = -1
 Key = tuple[str, ...] | None
 
 
-class Described(NamedTuple):
-    """What a view is: its columns, its key (`None`: a bag of rows, `()`: a single row), and how many rows it has."""
+class ViewDescription(NamedTuple):
+    """A view's columns, its key (`None`: a bag of rows, `()`: a single row), and its number of rows."""
 
     schema: pa.Schema
     key: Key
@@ -29,22 +29,32 @@ class Described(NamedTuple):
 
 
 class Snapshot(Protocol):
-    """The views as one epoch left them; later epochs do not show."""
+    """The views as of one epoch; later epochs are not seen."""
 
     def applied(self) -> int:
-        """Return the epoch that this is the state of, -1 before the first."""
+        """Return the epoch of the snapshot, -1 before the first."""
         ...
 
     def names(self) -> list[str]:
         """Return the views' names, sorted."""
         ...
 
-    def describe(self, name: str) -> Described:
-        """Return a view's columns, key and number of rows; `UnknownView` if there is none."""
+    def describe(self, name: str) -> ViewDescription:
+        """Return a view's columns, key and number of rows.
+
+        Raises:
+            UnknownView: there is no such view.
+
+        """
         ...
 
     def read(self, name: str) -> pa.Table:
-        """Return a view's rows, typed as declared, sorted by key (a bag by all columns), nulls first."""
+        """Return a view's rows with the declared types, sorted by key (a bag by all columns), nulls first.
+
+        Raises:
+            UnknownView: there is no such view.
+
+        """
         ...
 
 
@@ -52,13 +62,16 @@ class Views(Protocol):
     """A store of views: one writer, readers in any process."""
 
     def declare(self, name: str, schema: pa.Schema, key: Key) -> None:
-        """Make a view, or do nothing if it is there with these columns and this key.
+        """Create a view, or do nothing if it exists with these columns and this key.
 
-        A key of `()` is a view of one row; `None` is a bag, in which equal rows count.
+        Args:
+            name: the view's name, `[A-Za-z_][A-Za-z0-9_]*`.
+            schema: its columns.
+            key: the columns that identify a row; `()` is a view of one row, `None` a bag, which counts equal rows.
 
         Raises:
             InvalidName: the name is not allowed.
-            ViewChanged: it is there with other columns or another key; nothing was changed.
+            ViewChanged: it exists with other columns or another key; nothing was changed.
 
         """
         ...
@@ -70,9 +83,12 @@ class Views(Protocol):
     def apply(self, epoch: int, deltas: Mapping[str, pa.Table]) -> None:
         """Apply an epoch to all its views or to none; an epoch that was applied before does nothing.
 
-        A delta has the view's columns and `_weight` int: with a key, a weight below zero deletes the row of that
-        key and one above zero puts the row in its place, deletions first; in a bag a weight is how many equal
-        rows come or go. A delta is net: at most one row a key above zero.
+        Args:
+            epoch: the epoch's number, from 0.
+            deltas: by view the rows that change: the view's columns and an integer `_weight`. With a key, a weight
+                below zero deletes the row of that key, and one above zero inserts or replaces it, deletions first. In
+                a bag the weight is how many equal rows are inserted or removed. A delta is net: at most one row a key
+                has a weight above zero.
 
         Raises:
             UnknownView: a delta is of a view that was not declared.
@@ -89,18 +105,33 @@ class Views(Protocol):
         """Return the views' names, sorted."""
         ...
 
-    def describe(self, name: str) -> Described:
-        """Return a view's columns, key and number of rows; `UnknownView` if there is none."""
+    def describe(self, name: str) -> ViewDescription:
+        """Return a view's columns, key and number of rows.
+
+        Raises:
+            UnknownView: there is no such view.
+
+        """
         ...
 
     def read(self, name: str) -> pa.Table:
-        """Return a view's rows, typed as declared, sorted by key (a bag by all columns), nulls first."""
+        """Return a view's rows with the declared types, sorted by key (a bag by all columns), nulls first.
+
+        Raises:
+            UnknownView: there is no such view.
+
+        """
         ...
 
     def drop(self, name: str) -> None:
-        """Forget a view and its rows; `UnknownView` if there is none."""
+        """Delete a view and its rows.
+
+        Raises:
+            UnknownView: there is no such view.
+
+        """
         ...
 
     def reset(self) -> None:
-        """Forget every view and every epoch."""
+        """Delete every view, and forget which epochs were applied."""
         ...

@@ -1,4 +1,4 @@
-"""One view's table in SQLite: how it is named, made, changed and read."""
+"""One view's table in SQLite: how it is named, created, changed and read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHUNK_ROWS = 50_000  # so many rows are Python values at a time
 
 @dataclass(frozen=True)
 class ViewTable:
-    """A view and the table that keeps it."""
+    """A view and the table `stored` that holds its rows."""
 
     name: str
     stored: str
@@ -35,23 +35,23 @@ class ViewTable:
 
     @cached_property
     def columns(self) -> list[str]:
-        """The columns' names in SQLite, quoted: SQLite's ignore case, and have no NUL."""
-        names = sorted(self.schema.names)  # so that their order in the schema means nothing
-        stored = dict(zip(names, distinct(names, taken=[ROWID]), strict=True))
+        """The columns' names in SQLite, quoted: SQLite ignores case, and allows no NUL."""
+        names = sorted(self.schema.names)  # so that their order in the schema does not matter
+        stored = dict(zip(names, distinct_names(names, taken=[ROWID]), strict=True))
         return [quote(stored[name]) for name in self.schema.names]
 
     @property
-    def key_columns(self) -> list[str]:
-        """The names in SQLite of the columns that tell a row: the key, or in a bag all of them."""
-        return [self.columns[self.schema.get_field_index(name)] for name in self.key_names]
+    def identity_columns(self) -> list[str]:
+        """The names in SQLite of the columns that identify a row: the key, or all columns of a bag."""
+        return [self.columns[self.schema.get_field_index(name)] for name in self.identity_names]
 
     @property
-    def key_names(self) -> list[str]:
-        """The view's names of the columns that tell a row."""
+    def identity_names(self) -> list[str]:
+        """The names in the view of the columns that identify a row."""
         return list(self.schema.names if self.key is None else self.key)
 
     def create(self, db: sqlite3.Connection) -> None:
-        """Make the table."""
+        """Create the table."""
         columns = (
             f"{column} {affinity(field.type)}".strip() for column, field in zip(self.columns, self.schema, strict=True)
         )
@@ -64,20 +64,20 @@ class ViewTable:
         db.execute(f"DROP TABLE {quote(self.stored)}")
 
     def count(self, db: sqlite3.Connection) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return int(db.execute(f"SELECT count(*) FROM {quote(self.stored)}").fetchone()[0])
 
     def read(self, db: sqlite3.Connection) -> pa.Table:
-        """Return all rows, sorted by what tells them."""
+        """Return all rows, sorted by the columns that identify them."""
         kinds = dict(zip(self.columns, self.schema.types, strict=True))
-        terms = [term for column in self.key_columns for term in order_terms(column, kinds[column])]
+        terms = [term for column in self.identity_columns for term in order_terms(column, kinds[column])]
         order = f" ORDER BY {', '.join(terms)}" if terms else ""
         cursor = db.execute(f"SELECT {', '.join(self.columns)} FROM {quote(self.stored)}{order}")
         batches = [self._batch(rows) for rows in iter(lambda: cursor.fetchmany(CHUNK_ROWS), [])]
         return pa.Table.from_batches(batches, self.schema)
 
     def apply(self, db: sqlite3.Connection, delta: pa.Table) -> int:
-        """Apply a delta; returns how many rows it withdraws that are not there."""
+        """Apply a delta, and return how many rows it withdraws that are not there."""
         weights = pc.cast(delta[WEIGHT], pa.int64())
         rows = pa.table(
             [delta[field.name].cast(field.type) for field in self.schema] + [weights],
@@ -97,7 +97,7 @@ class ViewTable:
             return len(rows) - db.execute(f"DELETE FROM {quote(self.stored)}").rowcount if len(rows) else 0
         statement = f"DELETE FROM {quote(self.stored)} WHERE {self._same_row}"
         return sum(
-            chunk.num_rows - db.executemany(statement, self._values(chunk, self.key_names)).rowcount
+            chunk.num_rows - db.executemany(statement, self._values(chunk, self.identity_names)).rowcount
             for chunk in self._chunks(rows)
         )
 
@@ -107,16 +107,16 @@ class ViewTable:
                 db.execute(f"DELETE FROM {quote(self.stored)}")
                 self._insert(db, rows.slice(len(rows) - 1))
             return
-        whole = pc.is_valid(rows[self.key[0]])
+        key_is_set = pc.is_valid(rows[self.key[0]])
         for name in self.key[1:]:
-            whole = pc.and_(whole, pc.is_valid(rows[name]))
-        others = [column for column in self.columns if column not in self.key_columns]
+            key_is_set = pc.and_(key_is_set, pc.is_valid(rows[name]))
+        others = [column for column in self.columns if column not in self.identity_columns]
         action = f"UPDATE SET {', '.join(f'{c} = excluded.{c}' for c in others)}" if others else "NOTHING"
-        statement = f"{self._insert_statement} ON CONFLICT ({', '.join(self.key_columns)}) DO {action}"
-        for chunk in self._chunks(rows.filter(whole)):
+        statement = f"{self._insert_statement} ON CONFLICT ({', '.join(self.identity_columns)}) DO {action}"
+        for chunk in self._chunks(rows.filter(key_is_set)):
             db.executemany(statement, self._values(chunk, self.schema.names))
-        # to a unique index every null is another one: rows with nulls in their key are replaced by hand
-        with_nulls = rows.filter(pc.invert(whole))
+        # a unique index takes nulls for different values: rows with nulls in their key are replaced here
+        with_nulls = rows.filter(pc.invert(key_is_set))
         if len(with_nulls):
             self._delete(db, with_nulls)
             self._insert(db, with_nulls)
@@ -128,13 +128,13 @@ class ViewTable:
             db.executemany(self._insert_statement, self._values(chunk, self.schema.names))
 
     def _withdraw(self, db: sqlite3.Connection, rows: pa.Table) -> int:
-        """Remove one equal row for each; returns how many had none."""
+        """Remove an equal row for each row, and return for how many there was none."""
         if not len(rows):
             return 0
-        self._index(db, "")  # a bag of facts never needs it: made when the first row is withdrawn
+        self._index(db, "")  # a bag of facts never needs it: it is created with the first row that is withdrawn
         table = quote(self.stored)
-        one = f"SELECT {ROWID} FROM {table} WHERE {self._same_row} LIMIT 1"
-        statement = f"DELETE FROM {table} WHERE {ROWID} = ({one})"
+        first = f"SELECT {ROWID} FROM {table} WHERE {self._same_row} LIMIT 1"
+        statement = f"DELETE FROM {table} WHERE {ROWID} = ({first})"
         return sum(
             chunk.num_rows - db.executemany(statement, self._values(chunk, self.schema.names)).rowcount
             for chunk in self._chunks(rows)
@@ -144,7 +144,7 @@ class ViewTable:
 
     @cached_property
     def _same_row(self) -> str:
-        return " AND ".join(f"{column} IS ?" for column in self.key_columns)
+        return " AND ".join(f"{column} IS ?" for column in self.identity_columns)
 
     @cached_property
     def _insert_statement(self) -> str:
@@ -153,12 +153,12 @@ class ViewTable:
 
     def _index(self, db: sqlite3.Connection, unique: str) -> None:
         name = quote(f"headrace_key_{self.stored}")
-        columns = ", ".join(self.key_columns)
+        columns = ", ".join(self.identity_columns)
         db.execute(f"CREATE {unique}INDEX IF NOT EXISTS {name} ON {quote(self.stored)} ({columns})")
 
     def _chunks(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in the order of their keys, in which an index takes them twice as fast."""
-        names = [name for name in self.key_names if not pa.types.is_nested(self.schema.field(name).type)]
+        """Yield the rows in the order of their keys: an index takes them twice as fast that way."""
+        names = [name for name in self.identity_names if not pa.types.is_nested(self.schema.field(name).type)]
         if names and len(rows) > 1:
             rows = rows.sort_by([(name, "ascending") for name in names])
         yield from rows.to_batches(max_chunksize=CHUNK_ROWS)
@@ -172,22 +172,22 @@ class ViewTable:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-def distinct(names: Iterable[str], *, taken: Iterable[str] = ()) -> list[str]:
-    """Return names that SQLite can tell apart: those that differ only in case get a number."""
+def distinct_names(names: Iterable[str], *, taken: Iterable[str] = ()) -> list[str]:
+    """Return names that are different for SQLite: those that differ only in case get a number."""
     used = {_lower(name) for name in taken}
-    made = []
+    free_names = []
     for name in names:
         free = plain = name.replace("\0", "_")
         number = 2
         while _lower(free) in used:
             free, number = f"{plain}_{number}", number + 1
         used.add(_lower(free))
-        made.append(free)
-    return made
+        free_names.append(free)
+    return free_names
 
 
 def _lower(name: str) -> str:
-    """Return a name as SQLite compares it: the case of ASCII letters alone is ignored."""
+    """Return a name as SQLite compares it: only the case of ASCII letters is ignored."""
     return name.encode().lower().decode()
 
 

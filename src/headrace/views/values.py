@@ -1,4 +1,4 @@
-"""Arrow columns ⇄ what SQLite stores: every value comes back as it was, and plain SQL can read and sort it.
+"""Arrow columns ⇄ what SQLite stores: every value is read as it was written, and plain SQL can read and sort it.
 
 | type | stored as |
 |---|---|
@@ -7,7 +7,7 @@
 | string, binary | text, blob |
 | decimal | text with all digits of its scale: `-12.50` |
 | date, timestamp | ISO text with microseconds: `2026-01-31 10:00:00.000000Z`, without the Z where there is no zone |
-| array, map, struct | JSON text; a map with text keys is an object, another one an array of pairs |
+| array, map, struct | JSON text; a map with text keys is an object, any other map an array of pairs |
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     Change = Callable[[Any], Any]
 
 NAN = "NaN"
-_FIRST = {"date": date(1, 1, 1), "instant": datetime(1, 1, 1)}  # noqa: DTZ001 - compared with readings in UTC
+_FIRST = {"date": date(1, 1, 1), "instant": datetime(1, 1, 1)}  # noqa: DTZ001 - compared with times in UTC
 _LAST = {"date": date(9999, 12, 31), "instant": datetime(9999, 12, 31, 23, 59, 59, 999_999)}  # noqa: DTZ001
 
 
 def affinity(kind: pa.DataType) -> str:
-    """Return the SQLite column type for an Arrow type; an empty one keeps values exactly as they are bound."""
+    """Return the SQLite column type for an Arrow type; an empty one stores values exactly as they are bound."""
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         return "INTEGER"
     if pa.types.is_floating(kind):
@@ -84,7 +84,7 @@ def order_terms(column: str, kind: pa.DataType) -> list[str]:
     """Return the terms of an ORDER BY that sort a stored column as its type sorts, nulls first."""
     if not pa.types.is_decimal(kind):
         return [column]
-    # digits of one scale sort by length and text; below zero both turn round
+    # digits of one scale sort by length and text; negative ones in reverse order of both
     below = f"{column} < '0'"
     return [
         f"CASE WHEN {below} THEN -length({column}) ELSE length({column}) END",
@@ -114,14 +114,14 @@ def _check_years(column: pa.Array, name: str) -> None:
     plain = column if kind == "date" else column.cast(raw)
     outside = pc.or_(pc.less(plain, first), pc.greater(plain, last))
     if pc.any(outside).as_py():
-        raise InvalidRows(f'the column "{name}" has a time outside the years 1 to 9999, which a view cannot keep')
+        raise InvalidRows(f'the column "{name}" has a time outside the years 1 to 9999, which a view cannot store')
 
 
 def _dumps(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-# ---- nested values: one function a type, made once a column ----------------------------------------------
+# ---- nested values: one function a type, created once a column ----------------------------------------------
 
 
 def _same(value: object) -> object:
@@ -169,17 +169,17 @@ def _each(change: Change) -> Change:
 
 
 def _map_to_json(key: Change, item: Change, text_keys: bool) -> Change:  # noqa: FBT001 - private, one caller
-    def turn(pairs: list[tuple[Any, Any]]) -> object:
-        made = [[key(name), None if value is None else item(value)] for name, value in pairs]
-        as_object = dict(made) if text_keys else {}
-        return as_object if text_keys and len(as_object) == len(made) else made
+    def convert(pairs: list[tuple[Any, Any]]) -> object:
+        converted = [[key(name), None if value is None else item(value)] for name, value in pairs]
+        as_object = dict(converted) if text_keys else {}
+        return as_object if text_keys and len(as_object) == len(converted) else converted
 
-    return turn
+    return convert
 
 
 def _map_from_json(key: Change, item: Change) -> Change:
-    def turn(value: dict[str, Any] | list[Any]) -> object:
-        pairs = value.items() if isinstance(value, dict) else value
-        return [(key(name), None if held is None else item(held)) for name, held in pairs]
+    def convert(stored: dict[str, Any] | list[Any]) -> object:
+        pairs = stored.items() if isinstance(stored, dict) else stored
+        return [(key(name), None if value is None else item(value)) for name, value in pairs]
 
-    return turn
+    return convert
