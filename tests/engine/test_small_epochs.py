@@ -87,7 +87,14 @@ def undisturbed(tmp_path_factory):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("small", [-1, 20, SMALL_ROWS], ids=["all spread", "in turns", "all small"])
+@pytest.mark.parametrize(
+    "small",
+    [
+        pytest.param(-1, id="all spread", marks=pytest.mark.prove),
+        pytest.param(20, id="in turns"),
+        pytest.param(SMALL_ROWS, id="all small", marks=pytest.mark.prove),
+    ],
+)
 def test_small_and_spread_epochs_give_the_same(spark, undisturbed, tmp_path, small):
     from headrace.engine.spark.carrier import SparkCarrier
     from headrace.engine.spark.source import Gate

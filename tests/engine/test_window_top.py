@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from budget import examples
+from budget import examples, matrix
 from headrace.base.errors import InvalidPlan
 from headrace.testing import Driver
 
@@ -228,8 +228,7 @@ def _down(value):
     return (value is None, -(value or 0))
 
 
-@pytest.mark.parametrize("emit", ["changes", "final"])
-@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize(("name", "emit"), matrix(WINDOWS, ["changes", "final"], depth=1))
 @settings(max_examples=examples(2))
 @given(
     epochs=st.lists(st.lists(events, max_size=9), min_size=1, max_size=5),

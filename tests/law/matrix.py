@@ -14,6 +14,7 @@ import pyarrow as pa
 from playing import Deltas, play
 
 import headrace as hr
+from budget import matrix
 from headrace.testing import Driver
 
 SCHEMA = (
@@ -86,13 +87,14 @@ _SLIDING = (
     "ON m.k <=> l.k AND m.at BETWEEN last - INTERVAL '6' MINUTE AND last)"
 )
 """Rows beside the windows they are in, both bounds inside: a window ends with a row, or a microsecond after it left."""
-COMBINATIONS = [
-    (window, table, emit)
-    for window in WINDOWS
-    for table in (False, True)
-    for emit in (("changes",) if window == "none" else ("changes", "final"))
-    if not (table and window == "session")  # refused: a session that loses a row may fall apart
-]
+CASES = matrix(
+    WINDOWS,
+    (False, True),
+    ("changes", "final"),
+    # refused: a session that loses a row may fall apart
+    without=lambda window, table, emit: (window == "none" and emit == "final") or (window == "session" and table),
+)
+COMBINATIONS = [getattr(case, "values", case) for case in CASES]
 CUTS = {
     "a row an epoch": lambda _, count: [1] * count,
     "all in an epoch": lambda _, count: [count],

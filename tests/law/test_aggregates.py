@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from playing import Deltas, play, results
 
 import headrace as hr
-from budget import examples
+from budget import examples, matrix
 from headrace.testing import Driver
 
 pytestmark = pytest.mark.spark
@@ -161,28 +161,27 @@ def cumulating(size, step, offset=0):
     return f"explode(transform({ends}, i -> named_struct('start', {start}, 'end', {end})))"
 
 
-@pytest.mark.parametrize("emit", ["changes", "final"])
-@pytest.mark.parametrize(
-    ("window", "spark_window"),
-    [
-        (hr.tumbling("5 minutes", grace="10 days"), "window(at, '5 minutes')"),
-        (
-            hr.tumbling("7 minutes", grace="10 days", offset="2 minutes"),
-            "window(at, '7 minutes', '7 minutes', '2 minutes')",
-        ),
-        (hr.hopping("10 minutes", "4 minutes", grace="10 days"), "window(at, '10 minutes', '4 minutes')"),
-        (
-            hr.hopping("6 minutes", "2 minutes", grace="10 days", offset="1 minute"),
-            "window(at, '6 minutes', '2 minutes', '1 minute')",
-        ),
-        (hr.cumulating("12 minutes", "4 minutes", grace="10 days"), cumulating(12, 4)),
-        (hr.cumulating("9 minutes", "3 minutes", grace="10 days", offset="7 minutes"), cumulating(9, 3, 7)),
-    ],
-    ids=str,
-)  # fmt: skip
+WINDOWS = [
+    (hr.tumbling("5 minutes", grace="10 days"), "window(at, '5 minutes')"),
+    (
+        hr.tumbling("7 minutes", grace="10 days", offset="2 minutes"),
+        "window(at, '7 minutes', '7 minutes', '2 minutes')",
+    ),
+    (hr.hopping("10 minutes", "4 minutes", grace="10 days"), "window(at, '10 minutes', '4 minutes')"),
+    (
+        hr.hopping("6 minutes", "2 minutes", grace="10 days", offset="1 minute"),
+        "window(at, '6 minutes', '2 minutes', '1 minute')",
+    ),
+    (hr.cumulating("12 minutes", "4 minutes", grace="10 days"), cumulating(12, 4)),
+    (hr.cumulating("9 minutes", "3 minutes", grace="10 days", offset="7 minutes"), cumulating(9, 3, 7)),
+]
+
+
+@pytest.mark.parametrize(("window", "emit"), matrix(WINDOWS, ["changes", "final"], depth=1), ids=str)
 @settings(max_examples=examples(2), deadline=None, suppress_health_check=list(HealthCheck))
 @given(sent=inputs, sizes=cuts)
-def test_windows_are_the_same_however_the_input_is_cut(spark, window, spark_window, emit, sent, sizes):
+def test_windows_are_the_same_however_the_input_is_cut(spark, window, emit, sent, sizes):
+    window, spark_window = window
     app = hr.App("law3")
     table = app.stream("t", SCHEMA, event_time="at").group_by("k").window(window, emit=emit).agg(**EVERY)
     ours = results(app, table, sent, sizes, emit=emit)

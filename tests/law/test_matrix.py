@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from matrix import COMBINATIONS, CUTS, check, input_of, is_late, left
+from matrix import CASES, COMBINATIONS, CUTS, check, input_of, is_late, left
 
 
 def case(number):
@@ -14,9 +14,10 @@ def case(number):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("number", "combination"), list(enumerate(COMBINATIONS)), ids=map(str, COMBINATIONS))
-def test_every_aggregate_is_that_of_the_batch(spark, number, combination):
-    check(spark, combination, **case(number))
+@pytest.mark.parametrize(("window", "table", "emit"), CASES)
+def test_every_aggregate_is_that_of_the_batch(spark, window, table, emit):
+    combination = (window, table, emit)
+    check(spark, combination, **case(COMBINATIONS.index(combination)))
 
 
 def test_rows_lie_on_both_bounds_of_sliding_windows():

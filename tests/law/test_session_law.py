@@ -11,7 +11,7 @@ from playing import Deltas, results
 from test_aggregates import EVERY, SCHEMA, batch, cuts, frame, inputs, same
 
 import headrace as hr
-from budget import examples
+from budget import examples, matrix
 from headrace.testing import Driver
 
 QUIET = list(HealthCheck)
@@ -107,8 +107,7 @@ scattered = st.fixed_dictionaries(
 epochs = st.lists(st.lists(scattered, max_size=8), min_size=1, max_size=8)
 
 
-@pytest.mark.parametrize("keys", [("k",), ()], ids=["by key", "of all"])
-@pytest.mark.parametrize("emit", ["changes", "final"])
+@pytest.mark.parametrize(("keys", "emit"), matrix([("k",), ()], ["changes", "final"], depth=1))
 @settings(max_examples=examples(5), deadline=None, suppress_health_check=QUIET)
 @given(epochs=epochs, gap=st.integers(1, 6), grace=st.integers(0, 12), drift=st.integers(0, 8), restart=st.booleans())
 def test_every_row_is_in_its_session_or_late_after_every_epoch(emit, keys, epochs, gap, grace, drift, restart):

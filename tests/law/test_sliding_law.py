@@ -17,7 +17,7 @@ from playing import Deltas, results
 from test_aggregates import EVERY, SCHEMA, batch, cuts, frame, inputs, same
 
 import headrace as hr
-from budget import examples
+from budget import examples, matrix
 from headrace.testing import Driver
 
 QUIET = list(HealthCheck)
@@ -121,8 +121,7 @@ sizes = st.one_of(st.integers(1, 8).map(lambda n: n * SECOND), st.integers(1, 6)
 graces = st.integers(0, 12).map(lambda n: n * SECOND)
 
 
-@pytest.mark.parametrize("keys", [("k",), ()], ids=["by key", "of all"])
-@pytest.mark.parametrize("emit", ["changes", "final"])
+@pytest.mark.parametrize(("keys", "emit"), matrix([("k",), ()], ["changes", "final"], depth=1))
 @settings(max_examples=examples(4), deadline=None, suppress_health_check=QUIET)
 @given(epochs=epochs, size=sizes, grace=graces, drift=st.integers(0, 8), restart=st.booleans())
 def test_every_set_of_rows_is_in_one_window_after_every_epoch(emit, keys, epochs, size, grace, drift, restart):
