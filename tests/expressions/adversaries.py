@@ -153,7 +153,7 @@ def rows(columns):
     values = [VALUES[name] for name in columns]
     if prod(map(len, values)) > MOST:
         chance = random.Random("-".join(columns))  # noqa: S311 a seeded choice
-        combined = [tuple(chance.choice(each) for each in values) for _ in range(MOST)]
+        combined = [tuple(chance.choice(column_values) for column_values in values) for _ in range(MOST)]
     else:
         combined = list(product(*values))
     arrays = [pa.array(list(range(len(combined))), pa.int32())]

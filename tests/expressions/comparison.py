@@ -35,17 +35,17 @@ def differences(rivals, examples):
     found = []
     for text, ulp in examples:
         try:
-            made = scalar(text, SCHEMA, step="example")
+            expression = scalar(text, SCHEMA, step="example")
         except PlanError as error:
             found.append(f"{text}: {error}")
             continue
-        groups[tuple(name for name in SCHEMA.names if name in made.columns)].append((text, ulp, made))
+        groups[tuple(name for name in SCHEMA.names if name in expression.columns)].append((text, ulp, expression))
     for columns, members in groups.items():
         table = rows(columns)
         duck.load(table)
         theirs = spark.evaluate(table, [text for text, _, _ in members])
-        for (text, ulp, made), (answer, kind) in zip(members, theirs, strict=True):
-            ours, our_kind = duck.evaluate(made)
+        for (text, ulp, expression), (answer, kind) in zip(members, theirs, strict=True):
+            ours, our_kind = duck.evaluate(expression)
             if our_kind != kind:
                 found.append(f"{text}: Spark gives {kind}, we give {our_kind}")
             bad = [row for row in range(len(answer)) if not same(answer[row], ours[row], ulp=ulp)]

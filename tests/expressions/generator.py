@@ -36,29 +36,29 @@ class Rule:
 
     parts: tuple[str, ...]
     places: tuple[pa.DataType, ...]
-    gives: pa.DataType
+    returns: pa.DataType
     ulp: int
 
 
 @dataclass(frozen=True)
-class Made:
+class Expression:
     """An expression, how exact it is, and the expressions in its places."""
 
     text: str
     ulp: int = 0
-    inner: tuple["Made", ...] = field(default=())
+    inner: tuple["Expression", ...] = field(default=())
     constant: bool = False
 
     def all(self):
         """Give this expression and all within it, the smallest first."""
-        found = [one for part in self.inner for one in part.all()]
-        return sorted([*found, self], key=lambda made: len(made.text))
+        found = [expression for part in self.inner for expression in part.all()]
+        return sorted([*found, self], key=lambda expression: len(expression.text))
 
 
 @cache
 def rules():
     """Give the rules of the whole table."""
-    made = []
+    found = []
     for functions in FAMILIES.values():
         for function in functions:
             for text in function.examples:
@@ -66,8 +66,8 @@ def rules():
                     continue
                 kind = scalar(text, SCHEMA, step="rule").type
                 parts, places = _split(text)
-                made.append(Rule(parts, places, kind, function.ulp))
-    return made
+                found.append(Rule(parts, places, kind, function.ulp))
+    return found
 
 
 def _split(text):
@@ -94,9 +94,9 @@ class Generator:
     def __init__(self, seed):
         self.chance = random.Random(seed)  # noqa: S311 a seeded choice
         self.rules = rules()
-        self.giving = {}
+        self.by_type = {}
         for rule in self.rules:
-            self.giving.setdefault(rule.gives, []).append(rule)
+            self.by_type.setdefault(rule.returns, []).append(rule)
         self.columns = {}
         for column in SCHEMA:
             self.columns.setdefault(column.type, []).append(column.name)
@@ -104,25 +104,25 @@ class Generator:
     def expression(self, depth=3):
         """Give an expression that the table takes, with its compiled form."""
         while True:
-            made = self._from(self.chance.choice(self.rules), depth, root=True)
-            if made.constant and made.inner:
+            expression = self._from(self.chance.choice(self.rules), depth, root=True)
+            if expression.constant and expression.inner:
                 continue
             try:
-                compiled = scalar(made.text, SCHEMA, step="random")
+                compiled = scalar(expression.text, SCHEMA, step="random")
             except PlanError:
                 continue
-            deep = FRACTION_TO_TEXT in compiled.sql and any(part.inner for part in made.inner)
+            deep = FRACTION_TO_TEXT in compiled.sql and any(part.inner for part in expression.inner)
             if not deep and len(compiled.sql) < 60_000:
-                return made, compiled
+                return expression, compiled
 
     def _from(self, rule, depth, *, root=False):
         ulp = rule.ulp if root else 0
-        filled = [self.of(kind, depth - 1) for kind in rule.places]
+        inner = [self.of(kind, depth - 1) for kind in rule.places]
         text = rule.parts[0] + "".join(
-            self._bracketed(made.text) + part for made, part in zip(filled, rule.parts[1:], strict=True)
+            self._bracketed(expression.text) + part for expression, part in zip(inner, rule.parts[1:], strict=True)
         )
-        constant = all(made.constant for made in filled)
-        return Made(text, max([ulp, *(made.ulp for made in filled)]), tuple(filled), constant)
+        constant = all(expression.constant for expression in inner)
+        return Expression(text, max([ulp, *(expression.ulp for expression in inner)]), tuple(inner), constant)
 
     def _bracketed(self, text):
         return text if re.fullmatch(r"\w+", text) else f"({text})"
@@ -132,14 +132,16 @@ class Generator:
         chance = self.chance.random()
         if chance < 0.05:
             kind = self.chance.choice([pa.int32(), pa.int64(), pa.float64(), pa.string(), pa.int8(), kind])
-        exact = [rule for rule in self.giving.get(kind, ()) if not rule.ulp]
+        exact = [rule for rule in self.by_type.get(kind, ()) if not rule.ulp]
         if depth > 0 and exact and chance < 0.75:
-            made = self._from(self.chance.choice(exact), depth)
-            if not made.constant:  # constants that raise do so before there is a row, or never, as optimizers please
-                return made
+            expression = self._from(self.chance.choice(exact), depth)
+            if (
+                not expression.constant
+            ):  # constants that raise do so before there is a row, or never, as optimizers please
+                return expression
         if chance < 0.9 and kind in self.columns:
-            return Made(self.chance.choice(self.columns[kind]))
-        return Made(self._literal(kind), constant=True)
+            return Expression(self.chance.choice(self.columns[kind]))
+        return Expression(self._literal(kind), constant=True)
 
     def _literal(self, kind):
         names = self.columns.get(kind)

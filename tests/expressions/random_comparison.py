@@ -35,9 +35,10 @@ def batch(rivals, seed, size=BATCH):
     generator = Generator(seed)
     table = generator.rows()
     duck.load(table)
-    made = [generator.expression() for _ in range(size)]
+    expressions = [generator.expression() for _ in range(size)]
     found = []
-    for (expression, compiled), answer in zip(made, _answers(spark, table, [one.text for one, _ in made]), strict=True):
+    answers = _answers(spark, table, [expression.text for expression, _ in expressions])
+    for (expression, compiled), answer in zip(expressions, answers, strict=True):
         difference = _differs(duck, table, expression, compiled, answer, seed)
         if difference is not None:
             found.append(_smallest(spark, duck, table, expression, seed) or difference)
@@ -75,12 +76,12 @@ def _differs(duck, table, expression, compiled, answer, seed):
         return Difference(seed, expression.text, "type", kind, type_name(compiled.type))
     raised = [row for row, value in enumerate(theirs) if isinstance(value, str) and value == RAISED]
     ours = _ours(duck, compiled, raised, len(theirs))
-    for row, (one, other) in enumerate(zip(theirs, ours, strict=True)):
-        if one == RAISED and other is None and _raises(duck, compiled):
+    for row, (their_value, our_value) in enumerate(zip(theirs, ours, strict=True)):
+        if their_value == RAISED and our_value is None and _raises(duck, compiled):
             continue  # a stated difference: DuckDB leaves out a part where another is null in its whole batch
-        if not same(one, other, ulp=expression.ulp):
+        if not same(their_value, our_value, ulp=expression.ulp):
             values = {name: str(table.column(name)[row]) for name in compiled.columns}
-            return Difference(seed, expression.text, values, one, other)
+            return Difference(seed, expression.text, values, their_value, our_value)
     return None
 
 
@@ -96,12 +97,12 @@ def _ours(duck, compiled, raised, count):
     """Give our answers: all rows that must not raise at once, then each of the others."""
     rest = f"WHERE _row NOT IN ({', '.join(map(str, raised))})" if raised else ""
     try:
-        kept = iter(plain(duck.column(f"SELECT {compiled.sql} AS c FROM rows {rest} ORDER BY _row")))
+        others = iter(plain(duck.column(f"SELECT {compiled.sql} AS c FROM rows {rest} ORDER BY _row")))
     except duckdb.InternalException:
         raise
     except duckdb.Error:
         return [duck.one(compiled, row) for row in range(count)]
-    return [duck.one(compiled, row) if row in raised else next(kept) for row in range(count)]
+    return [duck.one(compiled, row) if row in raised else next(others) for row in range(count)]
 
 
 def _smallest(spark, duck, table, expression, seed):

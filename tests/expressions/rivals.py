@@ -122,23 +122,25 @@ class Duck:
         self.connection.execute("CREATE OR REPLACE TABLE rows AS FROM given ORDER BY _row")
         self.count = table.num_rows
 
-    def evaluate(self, made):
+    def evaluate(self, expression):
         """Give the answers to an expression, and its type."""
-        kind = str(self.connection.sql(f"SELECT {made.sql} FROM rows").types[0])
-        assert kind == str(self.connection.sql(f"SELECT NULL::{duckdb_type(made.type)}").types[0]), (
-            made.text,
+        kind = str(self.connection.sql(f"SELECT {expression.sql} FROM rows").types[0])
+        assert kind == str(self.connection.sql(f"SELECT NULL::{duckdb_type(expression.type)}").types[0]), (
+            expression.text,
             kind,
-            made.sql,
+            expression.sql,
         )
         try:
-            return plain(self.column(f"SELECT {made.sql} AS c FROM rows ORDER BY _row")), type_name(made.type)
+            return plain(self.column(f"SELECT {expression.sql} AS c FROM rows ORDER BY _row")), type_name(
+                expression.type
+            )
         except duckdb.Error:
-            return [self.one(made, row) for row in range(self.count)], type_name(made.type)
+            return [self.one(expression, row) for row in range(self.count)], type_name(expression.type)
 
-    def one(self, made, row):
+    def one(self, expression, row):
         """Give the answer for one row."""
         try:
-            return plain(self.column(f"SELECT {made.sql} AS c FROM rows WHERE _row = {row}"))[0]
+            return plain(self.column(f"SELECT {expression.sql} AS c FROM rows WHERE _row = {row}"))[0]
         except duckdb.InternalException:
             raise
         except duckdb.Error:

@@ -8,7 +8,7 @@ from headrace.base.schema import parse
 from headrace.expressions import aggregates, condition, scalar
 
 
-def said(make, text):
+def error_of(make, text):
     with pytest.raises(PlanError) as caught:
         make(text, SCHEMA, step="paid")
     return str(caught.value)
@@ -63,13 +63,13 @@ def said(make, text):
     ],
 )
 def test_what_is_wrong_is_said_with_the_step_and_the_part(text, parts):
-    message = said(scalar, text)
+    message = error_of(scalar, text)
     assert 'step "paid"' in message
     assert [part for part in parts if part not in message] == [], message
 
 
 def test_a_condition_must_be_boolean():
-    message = said(condition, "i + 1")
+    message = error_of(condition, "i + 1")
     assert "[WRONG_TYPE] step \"paid\": the condition 'i + 1' is int, not boolean" in message
 
 
@@ -105,7 +105,7 @@ def test_a_condition_must_be_boolean():
     ],
 )
 def test_an_aggregation_that_cannot_be_is_refused(text, parts):
-    message = said(lambda text, schema, step: aggregates({"x": text}, schema, parse("s string"), step=step), text)
+    message = error_of(lambda text, schema, step: aggregates({"x": text}, schema, parse("s string"), step=step), text)
     assert [part for part in parts if part not in message] == [], message
 
 

@@ -38,8 +38,8 @@ def test_every_letter_has_the_case_that_spark_gives_it(spark):
     duck = Duck()
     duck.load(table)
     for place, text in enumerate(CALLS):
-        made = scalar(text, parse("s string"), step="letters")
-        ours = duck.column(f"SELECT {made.sql} FROM rows ORDER BY _row").to_pylist()
+        expression = scalar(text, parse("s string"), step="letters")
+        ours = duck.column(f"SELECT {expression.sql} FROM rows ORDER BY _row").to_pylist()
         found = [
             (given, hex(ord(given[0])), want, got)
             for given, want, got in zip(table["s"].to_pylist(), theirs[f"c{place}"].to_pylist(), ours, strict=True)

@@ -1,4 +1,4 @@
-"""Types: what expressions have, in Spark's words, and that what is made can travel."""
+"""Types: what expressions have, in Spark's words, and that compiled expressions can be pickled."""
 
 import pickle
 
@@ -77,8 +77,8 @@ def test_an_expression_has_the_type_that_spark_gives_it(text, kind):
     ],
 )
 def test_an_aggregate_has_the_type_that_spark_gives_it(text, kind):
-    made = aggregates({"x": text}, SCHEMA, parse("s string"), step="typed")
-    assert type_name(made.results[0][1].type) == kind
+    computed = aggregates({"x": text}, SCHEMA, parse("s string"), step="typed")
+    assert type_name(computed.results[0][1].type) == kind
 
 
 @pytest.mark.spark
@@ -89,36 +89,36 @@ def test_spark_agrees_on_the_types_of_aggregates(spark):
     texts += ["count_if(p)", "any(p)", "stddev(m)", "var_pop(i)", "collect_set(s)", "sum(m) / count(*)", "sum(s)"]
     frame = spark.createDataFrame([], ", ".join(f"`{f.name}` {type_name(f.type)}" for f in SCHEMA))
     theirs = [field.dataType.simpleString() for field in frame.selectExpr(*texts).schema.fields]
-    made = aggregates(dict(zip(texts, texts, strict=True)), SCHEMA, parse("s string"), step="typed")
-    assert [type_name(one.type) for _, one in made.results] == theirs
+    computed = aggregates(dict(zip(texts, texts, strict=True)), SCHEMA, parse("s string"), step="typed")
+    assert [type_name(one.type) for _, one in computed.results] == theirs
 
 
 def test_equal_calls_are_made_once():
-    made = aggregates(
+    computed = aggregates(
         {"a": "sum(i) / count(*)", "b": "count(*)", "c": "SUM(I) + 1"}, SCHEMA, parse("s string"), step="x"
     )
-    assert [call.function for call in made.calls] == ["sum", "count"]
-    assert [sorted(one.columns) for _, one in made.results] == [["_a0", "_a1"], ["_a1"], ["_a0"]]
+    assert [call.function for call in computed.calls] == ["sum", "count"]
+    assert [sorted(one.columns) for _, one in computed.results] == [["_a0", "_a1"], ["_a1"], ["_a0"]]
 
 
 def test_a_filter_is_folded_into_the_arguments():
-    made = aggregates(
+    computed = aggregates(
         {"a": "sum(i) filter (where p)", "b": "count(*) filter (where p)"}, SCHEMA, parse("s string"), step="x"
     )
-    assert [call.arguments[0].sql for call in made.calls] == [
+    assert [call.arguments[0].sql for call in computed.calls] == [
         '(CASE WHEN "p" THEN "i" END)',
         '(CASE WHEN "p" THEN 1 END)',
     ]
 
 
-def test_a_key_may_stand_beside_aggregates():
-    made = aggregates({"a": "upper(S) || count(*)"}, SCHEMA, parse("s string"), step="x")
-    assert made.results[0][1].columns == {"s", "_a0"}
+def test_a_result_may_read_a_key_and_an_aggregate():
+    computed = aggregates({"a": "upper(S) || count(*)"}, SCHEMA, parse("s string"), step="x")
+    assert computed.results[0][1].columns == {"s", "_a0"}
 
 
 def test_what_an_expression_becomes_can_be_pickled():
-    made = scalar("upper(s) || m", SCHEMA, step="x")
-    assert pickle.loads(pickle.dumps(made)) == made  # noqa: S301 our own bytes
+    computed = scalar("upper(s) || m", SCHEMA, step="x")
+    assert pickle.loads(pickle.dumps(computed)) == computed  # noqa: S301 our own bytes
     many = aggregates({"a": "sum(m) / count(*)"}, SCHEMA, parse("s string"), step="x")
     assert pickle.loads(pickle.dumps(many)) == many  # noqa: S301 our own bytes
 
