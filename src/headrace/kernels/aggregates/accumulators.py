@@ -56,12 +56,12 @@ class Accumulators:
             self.from_multiset.append(None)
         elif (
             call.distinct
-            or call.function not in _ACCUMULATED
+            or call.function not in ACCUMULATED
             or (call.function in multisets.EXTREMES and not self.insert_only)
         ):
             self._from_multiset(call)
         else:
-            self.calls.append(_ACCUMULATED[call.function](self, call))
+            self.calls.append(ACCUMULATED[call.function](self, call))
             self.from_multiset.append(None)
 
     def accumulator(self, accumulator: Accumulator) -> str:
@@ -226,7 +226,7 @@ def _spread(*, sample: bool, root: bool) -> Callable[[Accumulators, AggregateSpe
     return make
 
 
-_ACCUMULATED: dict[str, Callable[[Accumulators, AggregateSpec], str]] = {
+ACCUMULATED: dict[str, Callable[[Accumulators, AggregateSpec], str]] = {
     "count": _count,
     "sum": _sum,
     "avg": _avg,

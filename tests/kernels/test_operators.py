@@ -1,0 +1,360 @@
+"""Every operator, alone: what it makes of rows, what it keeps, what is late. A new one needs a test here."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from one_shard import OneShard, delta
+
+import headrace.kernels
+from headrace.kernels.aggregates.accumulators import Accumulators
+from headrace.kernels.aggregates.aggregate_spec import AggregateSpec
+from headrace.kernels.apply import Apply
+from headrace.kernels.call import Call, FunctionCall
+from headrace.kernels.dedupe import Dedupe
+from headrace.kernels.groups.grouping import Grouping
+from headrace.kernels.groups.merge import Merge
+from headrace.kernels.groups.partial import Partial
+from headrace.kernels.groups.window_top import PANE, AssignPane
+from headrace.kernels.groups.windows import Panes, Session
+from headrace.kernels.joins.as_of_join import AsOfJoin
+from headrace.kernels.joins.join_spec import JoinSpec
+from headrace.kernels.joins.lookup_join import EffectiveTimes, LookupJoin
+from headrace.kernels.joins.stream_join import StreamJoin
+from headrace.kernels.joins.table_join import TableJoin
+from headrace.kernels.late import SplitLate
+from headrace.kernels.latest import Arrival, TableColumns, Upsert
+from headrace.kernels.op import Operator, StatefulOp
+from headrace.kernels.order import NumberArrivals
+from headrace.kernels.query import Query
+from headrace.kernels.ranking import Ranking
+from headrace.kernels.top import PartialTop, Top
+
+TEXT, NUMBER = pa.string(), pa.int64()
+SHOWN: set[type] = set()
+HERE = {"step": "s", "inputs": (0,), "output": 1}
+BOTH = {"step": "s", "inputs": (0, 1), "output": 2, "late": 3}
+
+
+def shows(kind):
+    """Mark a test as one of an operator."""
+
+    def mark(test):
+        SHOWN.add(kind)
+        return test
+
+    return mark
+
+
+@pytest.fixture
+def shard(tmp_path):
+    """Return a shard that runs an operator."""
+    opened = []
+
+    def make(op):
+        opened.append(OneShard(op, tmp_path))
+        return opened[-1]
+
+    yield make
+    for shard_ in opened:
+        shard_.duck.close()
+
+
+def words(*rows):
+    return delta(*rows, k=TEXT, x=NUMBER)
+
+
+def left(*rows):
+    return delta(*rows, l0=TEXT, l1=NUMBER)
+
+
+def right(*rows):
+    return delta(*rows, r0=TEXT, r1=NUMBER)
+
+
+# ---- the laws ----
+
+
+def operators():
+    """Return every operator of the room that can be made."""
+    for module in pkgutil.walk_packages(headrace.kernels.__path__, "headrace.kernels."):
+        importlib.import_module(module.name)
+    found, kinds = set(), [Operator]
+    while kinds:
+        kind = kinds.pop()
+        kinds += kind.__subclasses__()
+        if not inspect.isabstract(kind) and kind.__module__.startswith("headrace.kernels."):
+            found.add(getattr(importlib.import_module(kind.__module__), kind.__name__))  # slots make a class twice
+    return found
+
+
+def test_every_operator_is_shown_here():
+    assert operators() == SHOWN
+
+
+@pytest.mark.parametrize("kind", operators(), ids=lambda kind: kind.__name__)
+def test_an_operator_says_itself_how_it_runs_and_what_it_keeps(kind):
+    assert "run" in vars(kind)
+    assert not issubclass(kind, StatefulOp) or "tables" in vars(kind)
+
+
+# ---- without state ----
+
+
+@shows(Query)
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_query_is_sql_over_all_its_inputs(shard, shared):
+    op = Query(step="s", inputs=(0, 1), output=2, before="SELECT x + 1 AS x FROM", after="WHERE x > 1", shared=shared)
+    assert shard(op).step(words(("a", 1, 1, 0), ("b", 2, 1, 0)), words(("c", 3, 1, 0))) == [(3,), (4,)]
+    assert shard(op).step([], []) == []
+
+
+@shows(Apply)
+def test_a_function_over_batches_sees_the_columns_with_their_times(shard):
+    kinds = pa.schema({"k": TEXT, "x": NUMBER})
+    run = shard(Apply(**HERE, takes=kinds, returns=kinds, function=lambda rows: rows.slice(0, rows.num_rows)))
+    assert run.step(words(("a", 1, 1, 5))) == [("a", 1, 1, 5)]
+    assert run.result.counts.rows_out == 1
+
+
+@shows(Call)
+def test_a_call_adds_the_column_of_its_results(shard):
+    call = FunctionCall(
+        column="_c0", name="double", function=lambda x: pc.multiply(x, 2), arguments=(('"x"', NUMBER),), returns=NUMBER
+    )
+    assert shard(Call(**HERE, calls=(call,))).step(words(("a", 4, 1, 0))) == [("a", 4, 1, 0, 8)]
+
+
+@shows(SplitLate)
+def test_rows_too_far_behind_the_watermark_are_late(shard):
+    run = shard(SplitLate(**HERE, late=2, reach=10))
+    rows = words(("old", 1, 1, 89), ("just", 2, 1, 90))
+    assert run.step(rows) == [("old", 1, 1, 89), ("just", 2, 1, 90)]
+    assert run.step(rows, watermark=100) == [("just", 2, 1, 90)]
+    assert run.late == [("old", 1, 1, 89)]
+    assert (run.result.counts.rows_in, run.result.counts.late) == (2, 1)
+
+
+@shows(NumberArrivals)
+def test_arrivals_are_numbered_in_their_order(shard):
+    run = shard(NumberArrivals(**HERE))
+    rows = run.step([words(("a", 1, 1, 9)), words(("b", 1, 1, 3), ("c", 1, 1, 4))])
+    assert [(row[0], row[-1]) for row in rows] == [("a", 0), ("b", 1), ("c", 2)]
+
+
+@shows(EffectiveTimes)
+def test_a_change_is_in_force_no_earlier_than_those_before_it(shard):
+    run = shard(EffectiveTimes(**HERE, key=("r0",)))
+    assert run.step(right(("a", 1, 1, 7), ("a", 1, -1, 5), ("b", 1, 1, 3))) == [
+        ("a", 1, 1, 7),
+        ("a", 1, -1, 7),
+        ("b", 1, 1, 3),
+    ]
+
+
+# ---- by key ----
+
+
+@shows(Dedupe)
+def test_the_first_row_of_a_key_passes_until_the_key_is_forgotten(shard):
+    op = Dedupe(**HERE, columns=(("k", "VARCHAR"), ("x", "BIGINT")), keys=("k",), within=10)
+    run = shard(op)
+    assert run.step(words(("a", 2, 1, 6), ("a", 1, 1, 5), (None, 3, 1, 7))) == [("a", 1, 1, 5), (None, 3, 1, 7)]
+    assert run.step(words(("a", 4, 1, 15), ("b", 5, 1, 8)), watermark=15) == [("b", 5, 1, 8)]
+    assert run.kept() == {"seen": 3}
+    assert run.step(words(("a", 6, 1, 16)), watermark=16) == [("a", 6, 1, 16)]
+    assert isinstance(op.before_exchange(0, 5, output=6, late=7), SplitLate)
+
+
+COLUMNS = (("k", "VARCHAR"), ("x", "BIGINT"))
+
+
+@shows(Arrival)
+def test_rows_of_a_table_arrive_under_the_names_inside(shard):
+    run = shard(Arrival(**HERE, columns=TableColumns.of(COLUMNS, ["k"])))
+    run.step(words(("a", 1, 1, 0), ("a", 1, -1, 0)))
+    assert run.result.delta[0].column_names == ["k0", "v0", "_weight", "_time", "_order"]
+    assert run.result.counts.rows_in == 2
+
+
+@shows(Upsert)
+def test_a_row_replaces_the_one_before_it(shard):
+    run = shard(Upsert(**HERE, columns=COLUMNS, keys=("k",), by_time=False))
+
+    def records(*rows):
+        return delta(*rows, k0=TEXT, v0=NUMBER, _order=NUMBER)
+
+    assert run.step(records(("a", 1, 0, 1, 10), ("b", 5, 1, 1, 11))) == [("a", 1, 1, 10), ("b", 5, 1, 11)]
+    assert run.step(records(("a", 2, 0, 1, 12), ("b", None, 1, -1, 13))) == [
+        ("a", 1, -1, 12),
+        ("b", 5, -1, 13),
+        ("a", 2, 1, 12),
+    ]
+    assert run.step(records(("a", 2, 0, 1, 14))) == [], "nothing changed"
+    assert run.kept() == {"rows": 1}
+
+
+# ---- groups ----
+
+
+def grouping(**windows):
+    state = Accumulators(insert_only=True)
+    state.add(
+        AggregateSpec(function="sum", arguments=("x",), argument_types=("BIGINT",), distinct=False, type="BIGINT")
+    )
+    return Grouping(
+        keys=(("k", "k", "VARCHAR"),),
+        panes=windows.get("panes"),
+        session=windows.get("session"),
+        final=windows.get("final", False),
+        insert_only=True,
+        accumulators=tuple(state.accumulators),
+        multisets=tuple(state.multisets),
+        calls=tuple(state.calls),
+        from_multiset=tuple(state.from_multiset),
+        results=(("total", '"_a0"', "BIGINT"),),
+    )
+
+
+TEN = Panes(size=10, every=10, pane=10, grace=0, offset=0)
+
+
+@shows(Partial)
+def test_rows_become_partial_groups_and_rows_of_closed_windows_are_late(shard):
+    run = shard(Partial(**HERE, late=2, grouping=grouping(panes=TEN)))
+    rows = words(("a", 1, 1, 3), ("a", 2, 1, 4), ("b", 5, 1, 13))
+    run.step(rows, watermark=10)
+    groups = run.result.delta[0].to_pylist()
+    assert [(group["k0"], group["_pane"], group["_n"]) for group in groups] == [("b", 10, 1)]
+    assert run.late == [("a", 1, 1, 3), ("a", 2, 1, 4)]
+    assert run.result.counts.late == 2
+
+
+def merged(shard, value, epochs):
+    """Return the rows of each epoch of a grouping: the partial groups of its rows, merged."""
+    partial = shard(Partial(**HERE, late=2, more=(5,) if value.session else (), grouping=value))
+    merge = shard(Merge(step="s", inputs=(0,), output=1, late=2, grouping=value))
+    outputs = []
+    for rows, watermark in epochs:
+        partial.step(rows, watermark=watermark)
+        parts = [partial.result.delta, *partial.result.more]
+        outputs.append(merge.step(*map(list, parts), watermark=watermark))
+    return outputs, merge
+
+
+@shows(Merge)
+def test_a_group_withdraws_its_old_result(shard):
+    first, second = merged(shard, grouping(), [(words(("a", 1, 1, 3)), None), (words(("a", 2, 1, 4)), None)])[0]
+    assert first == [("a", 1, 1, 3)]
+    assert second == [("a", 1, -1, 4), ("a", 3, 1, 4)]
+
+
+def test_a_window_gives_its_final_result_when_it_closes(shard):
+    epochs = [(words(("a", 1, 1, 3), ("a", 2, 1, 4)), None), (words(("a", 7, 1, 12)), 10), (words(), 10)]
+    (first, second, third), merge = merged(shard, grouping(panes=TEN, final=True), epochs)
+    assert (first, third) == ([], [])
+    ((k, start, end, total, weight, time),) = second
+    assert (k, total, weight, time) == ("a", 3, 1, 9)
+    assert (end - start).microseconds == 10
+    assert merge.kept() == {"groups": 1}, "the closed window is gone"
+
+
+def test_a_session_takes_the_rows_within_its_gap(shard):
+    value = grouping(session=Session(gap=5, grace=0), final=True)
+    epochs = [(words(("a", 1, 1, 3)), None), (words(("a", 2, 1, 8)), 7), (words(("b", 1, 1, 1)), 20)]
+    (first, second, third), merge = merged(shard, value, epochs)
+    assert (first, second) == ([], [])
+    assert [(row[0], row[3]) for row in third] == [("a", 3)]
+    assert merge.late == [("b", 1, 1, 1)]
+
+
+RANKING = Ranking(columns=COLUMNS, group=(0,), terms=(), order=("c1 DESC",), n=1, rank=None, insert_only=True)
+
+
+def ranked(*rows):
+    table = delta(*((k, x, n, n, time) for k, x, n, time in rows), c0=TEXT, c1=NUMBER, _n=NUMBER)
+    return table.drop_columns(["_weight"])
+
+
+@shows(PartialTop)
+def test_before_the_exchange_only_the_first_rows_of_a_group_remain(shard):
+    run = shard(PartialTop(**HERE, ranking=RANKING))
+    assert run.step(ranked(("a", 1, 1, 0), ("a", 2, 1, 0), ("b", 1, 1, 0))) == [("a", 2, 1, 0), ("b", 1, 1, 0)]
+    assert run.result.counts.rows_in == 3
+
+
+@shows(Top)
+def test_a_better_row_takes_the_place_of_the_first(shard):
+    run = shard(Top(**HERE, ranking=RANKING, counts=True))
+    assert run.step(ranked(("a", 1, 1, 3))) == [("a", 1, 1, 3)]
+    assert run.step(ranked(("a", 0, 1, 4))) == []
+    assert run.step(ranked(("a", 9, 1, 5))) == [("a", 1, -1, 5), ("a", 9, 1, 5)]
+    assert run.kept() == {"best": 1}
+
+
+@shows(AssignPane)
+def test_a_row_gets_its_pane_or_is_late(shard):
+    run = shard(AssignPane(**HERE, late=2, panes=TEN))
+    assert run.step(words(("a", 1, 1, 3), ("b", 1, 1, 13)), watermark=10) == [("b", 1, 1, 13, 10)]
+    assert run.late == [("a", 1, 1, 3)]
+    assert PANE in run.duck.arrow("SELECT 1 AS " + PANE).column_names
+
+
+# ---- joins ----
+
+
+def join(how="inner", **more):
+    sides = {"left": (("l0", "VARCHAR"), ("l1", "BIGINT")), "right": (("r0", "VARCHAR"), ("r1", "BIGINT"))}
+    output = (("k", "coalesce(l0, r0)", "VARCHAR"), ("x", "l1", "BIGINT"), ("y", "r1", "BIGINT"))
+    values = {"on": (("l0", "r0"),), "where": None, "keys": (("l0",), ("r0",)), "ordered": True, "output": output}
+    return JoinSpec(**sides, **{**values, **more}, how=how)
+
+
+@shows(TableJoin)
+@pytest.mark.parametrize("where", [None, "l1 >= 0"])
+def test_a_left_row_alone_is_withdrawn_when_its_match_is_inserted(shard, where):
+    run = shard(TableJoin(**BOTH, join=join("left", where=where)))
+    assert run.step(left(("a", 1, 1, 3)), []) == [("a", 1, None, 1, 3)]
+    assert run.step([], right(("a", 7, 1, 5), ("b", 8, 1, 5))) == [("a", 1, None, -1, 5), ("a", 1, 7, 1, 5)]
+    assert run.step([], right(("a", 7, -1, 6))) == [("a", 1, 7, -1, 6), ("a", 1, None, 1, 6)]
+    assert run.result.counts.rows_in == 1
+
+
+@shows(LookupJoin)
+def test_a_row_is_matched_with_the_table_as_it_is_when_the_row_arrives(shard):
+    run = shard(LookupJoin(**BOTH, join=join()))
+    assert run.step(left(("a", 1, 1, 3)), right(("a", 7, 1, 2))) == [("a", 1, 7, 1, 3)]
+    changed = right(("a", 7, -1, 5), ("a", 8, 1, 5))
+    assert run.step(left(("a", 2, 1, 4), ("a", 3, 1, 6)), changed) == [("a", 2, 7, 1, 4), ("a", 3, 8, 1, 6)]
+    assert run.step(left(("a", 4, 1, 1)), []) == [("a", 4, 8, 1, 1)]
+    assert run.kept() == {"rows": 1}
+
+
+@shows(StreamJoin)
+def test_a_row_without_a_match_comes_out_when_none_can_arrive_any_more(shard):
+    run = shard(StreamJoin(**BOTH, join=join("left", keys=(None, None)), low=0, high=10, grace=0))
+    assert run.step(left(("a", 1, 1, 5), ("b", 2, 1, 5)), []) == []
+    assert run.step([], right(("a", 7, 1, 15), ("b", 8, 1, 16))) == [("a", 1, 7, 1, 15)]
+    assert run.step([], [], watermark=15) == []
+    assert run.step(left(("c", 3, 1, 1)), [], watermark=16) == [("c", 3, None, 1, 1), ("b", 2, None, 1, 5)]
+    assert run.late == [("c", 3, None, 1, 1)]
+
+
+@shows(AsOfJoin)
+def test_a_row_is_matched_with_the_version_of_its_time_once_that_is_final(shard):
+    op = AsOfJoin(**BOTH, join=join("left"), at="l1", identity=("r0",), grace=2, history=0)
+    run = shard(op)
+
+    def versions(*rows):
+        return delta(*rows, r0=TEXT, r1=NUMBER, _order=NUMBER)
+
+    assert run.step(left(("a", 5, 1, 5), ("b", 5, 1, 5)), versions(("a", 7, 0, 1, 4))) == []
+    assert run.step([], versions(("a", 6, 0, 1, 3), ("a", 8, 1, 1, 6)), watermark=7) == []
+    assert run.step([], [], watermark=8) == [("a", 5, 7, 1, 5), ("b", 5, None, 1, 5)]
+    assert isinstance(op.before_exchange(1, 5, output=6, late=None), NumberArrivals)
+    assert op.before_exchange(0, 5, output=6, late=None) is None
