@@ -60,7 +60,7 @@ REFUSED = {  # by rule: what it is given, the condition, and what the hint says
         (
             lambda: check.bounds(summed("max(at) < window_end"), ["user"], step="s"),
             "INVALID_PLAN",
-            "Compute it of the result",
+            "Compute it from the result",
         )
     ],
     "private": [

@@ -1,1 +1,1 @@
-"""What was asked, as frozen values."""
+"""The plan of an app: frozen values that describe its steps."""

@@ -1,4 +1,4 @@
-"""What is judged when a step is declared: columns, types and keys. Every rule raises at the user's line."""
+"""The rules for a step when it is declared: columns, types and keys. Each rule raises at the user's line."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def named(text: str, schema: pa.Schema, *, step: str, verb: str) -> str:
     """Return a positional argument that is a column; an expression there wants a name.
 
     Raises:
-        InvalidExpression: it is no name; the hint says how to give its result one.
+        InvalidExpression: it is an expression; the hint says how to name its result.
         UnknownColumn: it is the name of no column.
 
     """
@@ -113,7 +113,7 @@ def groupable(names: Iterable[str], schema: pa.Schema, *, step: str) -> None:
 
 
 def keys_beside(names: Iterable[str], *, step: str) -> None:
-    """Refuse keys that are called as results and windows are inside, beside them.
+    """Refuse keys with a name that Headrace uses inside for results and windows.
 
     Raises:
         InvalidPlan: one is.
@@ -131,7 +131,7 @@ def keys_beside(names: Iterable[str], *, step: str) -> None:
 def private(
     given: Mapping[str, str] | Sequence[str] | str | None, schema: pa.Schema, *, step: str
 ) -> tuple[tuple[str, str | None], ...]:
-    """Return a source's private columns, each with the column of its subject where that is said.
+    """Return a source's private columns, each with the column of its subject, or None.
 
     Raises:
         UnknownColumn: a column is not there.
@@ -203,7 +203,7 @@ def no_repeats(names: Sequence[str], *, step: str) -> None:
 
 
 def require_deterministic(expression: Scalar, *, step: str, withdrawn: bool) -> None:
-    """Refuse a function that is not deterministic where a row may be withdrawn: it must go as it came.
+    """Refuse a function that is not deterministic where rows are withdrawn: a withdrawal is computed again.
 
     Raises:
         Nondeterministic: `expression` calls one, and rows of its input may be withdrawn.
@@ -213,7 +213,7 @@ def require_deterministic(expression: Scalar, *, step: str, withdrawn: bool) -> 
         calls = _nondeterministic(expression)
         raise Nondeterministic(
             f'step "{step}": {calls} is not deterministic, and rows of this step are withdrawn and corrected',
-            detail="A row is withdrawn by computing it again, so it must come out as it did the first time.",
+            detail="A row is withdrawn by computing it again, so it must have the same values as the first time.",
             hint="Call it on the stream before the table, or on results that are final.",
         )
 
@@ -248,13 +248,13 @@ def aggregation(aggregates: Aggregates, *, step: str, withdrawn: bool, corrected
         if withdrawn and call.user is not None and isinstance(call.user.function, Sketch):
             raise InvalidPlan(
                 f'step "{step}": rows of its input are withdrawn, and {call.function} is a sketch: it loses none',
-                detail="Its input is a table: a row that changes is withdrawn and comes again.",
+                detail="Its input is a table: a row that changes is withdrawn and inserted again.",
                 hint=f"Ask for the exact answer: {call.user.function.exact}; or sketch results that are final.",
             )
         if withdrawn and call.user is not None and not call.user.withdraws:
             raise InvalidPlan(
                 f'step "{step}": {call.function} cannot take rows away, and rows of its input are withdrawn',
-                detail="Its input is a table: a row that changes is withdrawn and comes again.",
+                detail="Its input is a table: a row that changes is withdrawn and inserted again.",
                 hint=f"Give {call.function} a method remove(left, right), what merge(left, right) does taken back; "
                 "or aggregate results that are final.",
             )
@@ -305,14 +305,14 @@ def ranked_window(window: Window | None, *, step: str) -> AlignedWindow | None:
         return window
     raise InvalidPlan(
         f'step "{step}": rows cannot be ranked in such windows ({window})',
-        detail="Their bounds follow from the rows, and change as rows come.",
+        detail="Their bounds follow from the rows, and change as rows arrive.",
         hint="Rank in tumbling, hopping or cumulating windows; or aggregate first, "
         '.window(…).agg(…), and rank the result: .group_by("window_end").top(…).',
     )
 
 
 def bounds(aggregates: Aggregates, keys: Collection[str], *, step: str) -> None:
-    """Refuse results that are computed of their window's bounds, which stand beside them.
+    """Refuse results that are computed from the bounds of their window, which are columns of the same row.
 
     Raises:
         InvalidPlan: one is.
@@ -322,8 +322,8 @@ def bounds(aggregates: Aggregates, keys: Collection[str], *, step: str) -> None:
         used = sorted((result.columns & {"window_start", "window_end"}) - set(keys))
         if used:
             raise InvalidPlan(
-                f'step "{step}": {name} is computed of {used[0]}, which the window makes',
-                hint=f'Compute it of the result: .agg(…).with_columns({name}="{result.text}").',
+                f'step "{step}": {name} reads {used[0]}, which the window adds to the result',
+                hint=f'Compute it from the result: .agg(…).with_columns({name}="{result.text}").',
             )
 
 

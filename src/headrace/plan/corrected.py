@@ -1,4 +1,4 @@
-"""Event times by the clock that received them: what a step sees of a source whose devices have clocks of their own."""
+"""Event times of devices with clocks of their own, corrected to the clock that received the records."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def uncorrected(event_time: str) -> str:
-    """Return the column that keeps what a device said of the event time."""
+    """Return the column that keeps the event time that the device sent."""
     return f"{event_time}_uncorrected"
 
 
 def corrected(source: TopicSource) -> Select:
-    """Return the rows with the corrected event time in its column, and the device's in another one behind them."""
+    """Return the rows with the corrected event time in its column, and the device's time in a last column."""
     at = source.event_time
-    assert at is not None  # noqa: S101 -- checked where it was said
+    assert at is not None  # noqa: S101 -- checked where the source is declared
     own = {field.name: _column(field.name, field.type) for field in source.schema}
     now = Scalar(text="the corrected time", sql=CORRECTED, type=TIMESTAMP, columns=frozenset())
     columns = (*{**own, at: now}.items(), (uncorrected(at), own[at]))

@@ -66,7 +66,7 @@ class Explanation:
         return str(self)
 
     def _moved(self, node: Node) -> list[bool]:
-        """Return for each step above whether its rows go through an exchange to come here."""
+        """Return for each step above whether its rows go through an exchange."""
         return [columns is not None for columns in self.plan.moves.get(id(node), [None] * len(node.ups))]
 
     def _step(self, node: Node) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The whole plan of an app: its steps in order, their levels, and where an exchange is needed.
 
-A step's level is the number of exchanges before it. An exchange is needed only where rows that must meet may be
-in different shards: a group by `user, day` below a group by `user` stays where it is.
+A step's level is the number of exchanges before it. An exchange is needed only where rows that belong together
+may be in different shards: a group by `user, day` below a group by `user` stays where it is.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Plan:
         return self.levels[id(node)]
 
     def exchanged(self, node: Node) -> bool:
-        """Return whether rows come to a step through an exchange."""
+        """Return whether rows reach a step through an exchange."""
         return any(columns is not None for columns in self.moves.get(id(node), ()))
 
     @property
@@ -64,7 +64,7 @@ class Plan:
 
 
 def make_plan(app: str, sinks: Sequence[Sink]) -> Plan:
-    """Put the steps that lead to the sinks in order and judge them as a whole.
+    """Put the steps that lead to the sinks in order and check them together.
 
     Raises:
         DuplicateStep: two stateful steps have one name.
@@ -95,7 +95,7 @@ def check_sink(sinks: Sequence[Sink], new: Sink) -> None:
             kind, _, place = new.name.partition(":")
             raise InvalidPlan(
                 f'two steps write to the {kind} "{place}"',
-                hint="Bring them together with .union(…) first, or give one another name."
+                hint="Combine them with .union(…) first, or give one another name."
                 if not isinstance(new, ViewSink)
                 else "Give one of the views another name.",
             )
@@ -144,10 +144,10 @@ def _placed(node: Node, levels: dict[int, int], partitions: dict[int, Partition]
 
 
 def _gathered(node: Stateful, levels: Sequence[int], above: Sequence[Partition]) -> _Placing:
-    """Bring the rows that meet in a step into one shard with as few exchanges as can be.
+    """Bring the rows that belong together into one shard, with as few exchanges as possible.
 
-    Rows may be spread by any part of the columns in which those that meet agree: so one side's partition may do for
-    the other, and only that one is moved.
+    Rows may be spread by any part of the partition keys. So the partition of one side may fit the other side too, and
+    only that other side is moved.
     """
     whole = tuple(range(len(node.partition_keys[0])))
     ways = [
@@ -170,7 +170,7 @@ def _within(there: Partition, columns: tuple[str, ...]) -> tuple[int, ...] | Non
 
 
 def _moved(node: Stateful, at: tuple[int, ...], levels: Sequence[int], above: Sequence[Partition]) -> _Placing:
-    """Return where a step stands if its rows are spread by the columns at those places."""
+    """Return the placing of a step whose rows are spread by the partition keys at these indexes."""
     wanted = [tuple(columns[i] for i in at) for columns in node.partition_keys]
     moves = tuple(None if there == by else by for there, by in zip(above, wanted, strict=True))
     level = max(before + (by is not None) for before, by in zip(levels, moves, strict=True))

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def step_name(node: Node) -> str:
     """Return a step's name before equal stateless names are numbered.
 
-    A derived stateful name is made of its sources, its verb and its keys; a stateless one of the step above and
-    its verb.
+    The derived name of a stateful step has its sources, its verb and its keys; that of a stateless step has the step
+    above and its verb.
     """
     if node.name is not None:
         return node.name
@@ -72,6 +72,6 @@ def _sources(node: Node) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Bring any text to the grammar of names."""
+    """Return any text as a valid name."""
     name = re.sub(r"\W", "_", text, flags=re.ASCII)[:MAX_LENGTH]
     return name if name and not name[0].isdigit() else f"_{name}"

@@ -94,7 +94,7 @@ class SessionWindow(Window):
 
     @property
     def hold(self) -> int:
-        """One microsecond more: the last moment of a session is in it, and its result stands just before."""
+        """One microsecond more: the end of a session is inside it, so its result is a microsecond earlier."""
         return self.grace + 1
 
     @property
@@ -131,9 +131,9 @@ def tumbling(size: str, *, grace: str, offset: str = "0 seconds", timezone: str 
     """Windows that touch and never overlap: `[0, size)`, `[size, 2 size)`, …, aligned to 1970-01-01 UTC.
 
     `grace` is how long a window is still corrected after the watermark has passed its end; it has no default,
-    since it decides which rows come too late.
+    since it decides which rows are too late.
 
-    With a `timezone` (`"Europe/Paris"`), and for months, quarters and years always (UTC where none is said), windows
+    With a `timezone` (`"Europe/Paris"`), and for months, quarters and years always (UTC by default), windows
     are those of the calendar: a size is whole months, weeks (from Monday), days, or hours that divide a day, and a
     window begins when the clock of the zone first shows its start, so that a day has 23 hours in March and 25 in
     October. `offset` moves the start on that clock: `"6 hours"`, `"-1 day"`, of years `"3 months"`. Trap: an hour that
@@ -193,7 +193,7 @@ def sliding(size: str, *, grace: str) -> Window:
     earliest that holds it. Windows are as in Kafka Streams, but may begin before 1970.
 
     A window closes when the watermark is past its end and the grace: `window_end + grace` is inside. A row is late
-    once no window could hold it and be open: the watermark is past its time, `size` and `grace`. One that comes after
+    once no window could hold it and be open: the watermark is past its time, `size` and `grace`. One that arrives after
     its own window has closed still counts in the windows of later rows, and is counted as partly late.
 
     Raises:
@@ -212,10 +212,10 @@ def sliding(size: str, *, grace: str) -> Window:
 def session(gap: str, *, grace: str) -> Window:
     """Windows of activity: a row no more than `gap` after another one of its group is in one session with it.
 
-    A row that comes out of order may make two sessions one: both are withdrawn and the whole is inserted.
+    A row out of order may join two sessions: both are withdrawn and the joined one is inserted.
     `window_start` is the first row's time, `window_end` the last row's and the gap. A row is late when the session that
-    it would be in, with what is kept and what came with it, is closed. Nothing revives a closed session: a row that is
-    not late itself begins another one, however near.
+    it would be in, together with the kept rows and those of its epoch, is closed. Nothing reopens a closed session: a
+    row that is not late itself begins another one, however close.
 
     Raises:
         InvalidTime: a text is no duration.
@@ -229,7 +229,7 @@ def session(gap: str, *, grace: str) -> Window:
 
 
 def _window(kind: Kind, texts: tuple[str, str, str], grace: str, timezone: str | None) -> AlignedWindow:
-    """Return windows of a size, a hop or step, and an offset, as they were said."""
+    """Return windows from the texts of a size, a hop or step, and an offset."""
     allowed = _grace(grace)
     size, every = length(texts[0], what="window size"), length(texts[1], what="step" if kind == "cumulating" else "hop")
     offset = length(texts[2], what="offset")
@@ -243,7 +243,7 @@ def _window(kind: Kind, texts: tuple[str, str, str], grace: str, timezone: str |
 
 
 def _of_calendar(kind: Kind, lengths: tuple[Length, Length, Length], grace: int, timezone: str | None) -> AlignedWindow:
-    """Return windows made of the periods of a zone's calendar: the longest that size, hop and offset are made of."""
+    """Return windows that count periods of a zone's calendar: the longest that divide size, hop and offset."""
     size, every, offset = lengths
     shown_lengths = show_length(size), show_length(every), show_length(offset)
     months = Length(offset.months, 0)
@@ -283,5 +283,5 @@ def _of_calendar(kind: Kind, lengths: tuple[Length, Length, Length], grace: int,
 def _grace(text: str) -> int:
     allowed = duration(text, what="grace")
     if allowed < 0:
-        raise InvalidWindow("grace is below zero", hint='Say "0 seconds" for windows that are never corrected.')
+        raise InvalidWindow("grace is below zero", hint='Give "0 seconds" for windows that are never corrected.')
     return allowed

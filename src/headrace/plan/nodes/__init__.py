@@ -1,6 +1,6 @@
-"""What was asked, as frozen values: each node is one step, holds the steps above it, and has a schema.
+"""The nodes of a plan, as frozen values: a node is one step. It holds the steps above it and has a schema.
 
-A node knows nothing of how it is computed. Two nodes are the same step only if they are the same object.
+A node does not know how it is computed. Two nodes are the same step only if they are the same object.
 """
 
 from headrace.plan.nodes.aggregate import Aggregate

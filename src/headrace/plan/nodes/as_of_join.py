@@ -12,10 +12,10 @@ from headrace.plan.nodes.node import Description, Node
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AsOfJoin(Join):
-    """Rows of a stream, each with the row of a table that was valid at the row's time `at`, known `grace` later.
+    """Rows of a stream, each with the row of a table that was valid at the row's time `at`, decided `grace` later.
 
-    Its right side are the records that the table is made of, upserts and deletes of rows by `table_key`: the table
-    itself does not tell what was written late and had been valid before. Old versions stay for `history` longer.
+    Its right side has the records of the table, upserts and deletes of rows by `table_key`. The table itself does not
+    show a version that was written late and had been valid before. Old versions are kept for `history` longer.
     """
 
     kind = "VersionJoin"
@@ -28,22 +28,22 @@ class AsOfJoin(Join):
 
     @property
     def append_only(self) -> bool:
-        """A row waits until its answer is final."""
+        """As its stream: a row waits until its version is final."""
         return self.left.append_only
 
     @property
     def detects_late(self) -> bool:
-        """A row more than `grace` behind the watermark is late."""
+        """Yes: a row more than `grace` behind the watermark is late."""
         return True
 
     @property
     def emits_on_watermark(self) -> bool:
-        """Rows wait for their answer."""
+        """Yes: rows wait until their version is final."""
         return True
 
     @property
     def hold(self) -> int:
-        """Rows wait as long as the table may still change before their time."""
+        """`grace`: rows wait as long as the table may still change before their time."""
         return self.grace
 
     @property

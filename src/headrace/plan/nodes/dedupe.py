@@ -21,7 +21,7 @@ class Dedupe(Keyed):
 
     @property
     def detects_late(self) -> bool:
-        """A row is too late when a key first seen at its time would be forgotten by now."""
+        """Yes: a row is late when a key first seen at its time would be forgotten by now."""
         return True
 
     @property

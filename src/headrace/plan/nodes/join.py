@@ -20,7 +20,7 @@ How = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinColumn:
-    """A column of two rows that met: of the left one, of the right one, or of both (a shared key)."""
+    """A column of a match: from the left row, from the right row, or from both (a shared key)."""
 
     name: str
     type: pa.DataType
@@ -32,8 +32,8 @@ class JoinColumn:
 class Join(Stateful):
     """Rows of two steps that agree in `on` (pairs of a left and a right column) and meet the condition.
 
-    `columns` are those of both sides as `where` sees them; the schema has those that are given out: of a semi or an
-    anti join the left side's alone. Null agrees with nothing.
+    `columns` are those of both sides, which `where` can read. The schema has the columns of the output: for a semi or
+    an anti join only those of the left side. Null is equal to nothing.
     """
 
     verb = "join"
@@ -54,11 +54,11 @@ class Join(Stateful):
 
     @property
     def partition_keys(self) -> tuple[tuple[str, ...], ...]:
-        """By the columns in which rows agree."""
+        """The columns in which rows agree."""
         return (tuple(left for left, _ in self.on), tuple(right for _, right in self.on))
 
     def partition_keys_after(self, at: tuple[int, ...]) -> tuple[str, ...] | None:
-        """By the side that every row has; by shared columns where neither is sure; else nobody knows."""
+        """The columns of a side that every row has; the shared columns if there is no such side; else None."""
         pairs = [self.on[i] for i in at]
         if self.how == "full":
             names = tuple(self.named(left=left) for left, _ in pairs)
@@ -82,7 +82,7 @@ class Join(Stateful):
     def inside(self, column: JoinColumn) -> str:
         """Return the SQL of a column of both over the columns inside: left ones are `l0…`, right ones `r0…`.
 
-        `where` is said over them; a shared column is that of the side that has a row.
+        `where` reads them; a shared column is that of the side that has a row.
         """
         left = None if column.left is None else f"l{self.left.schema.get_field_index(column.left)}"
         right = None if column.right is None else f"r{self.right.schema.get_field_index(column.right)}"
@@ -99,7 +99,7 @@ class Join(Stateful):
 
     @property
     def late_schema(self) -> pa.Schema:
-        """As its own rows: of the side that the row is not of, everything is null."""
+        """Its own columns: those of the other side are null."""
         return self.schema
 
     @property
@@ -108,13 +108,13 @@ class Join(Stateful):
         return self.sealed
 
     def late_partition_keys(self, own: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        """By columns that both sides have; others are null in the late rows of one side."""
+        """Return columns that both sides have; others are null in the late rows of one side."""
         shared = {column.name for column in self.columns if column.left is not None and column.right is not None}
         return own if own is not None and shared.issuperset(own) else None
 
     @property
     def late_before_exchange(self) -> bool:
-        """No: a late row may still come out, unmatched."""
+        """No: a late row may still be emitted, without a match."""
         return False
 
     @property

@@ -27,17 +27,17 @@ class Latest(Keyed):
 
     @property
     def key(self) -> tuple[str, ...] | None:
-        """What there is one row of."""
+        """The keys: there is one row for each."""
         return self.keys
 
     @property
     def is_table(self) -> bool:
-        """Rows replace each other."""
+        """Yes: rows replace each other."""
         return True
 
     @property
     def append_only(self) -> bool:
-        """A row that is replaced is withdrawn."""
+        """No: a row that is replaced is withdrawn."""
         return False
 
     @property

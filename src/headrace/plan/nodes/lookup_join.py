@@ -17,7 +17,7 @@ class LookupJoin(Join):
 
     @property
     def append_only(self) -> bool:
-        """What was looked up stays."""
+        """As its stream: the result of a lookup stays."""
         return self.left.append_only
 
     def describe(self) -> Description:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 ROW_TIME = "_time"
 """The column inside an app with the event time of each row; of a withdrawal: the time of the change that caused it."""
 CORRECTED = f"make_timestamp({ROW_TIME})"
-"""SQL for a row's event time, as its source hands it on."""
+"""SQL for the event time of a row, as its source emits it."""
 
 Partition = tuple[str, ...] | None
 """The columns whose values decide the shard of a row; None: a row may be in any shard."""
@@ -75,22 +75,22 @@ class Node(ABC):
 
     @property
     def append_only(self) -> bool:
-        """Whether every row that comes out stays: nothing is ever withdrawn."""
+        """Whether its output is append-only: no row is ever withdrawn."""
         return all(up.append_only for up in self.ups)
 
     @property
     def detects_late(self) -> bool:
-        """Whether a row can come too late for it, so that it has late rows."""
+        """Whether rows can be late for it: then it has late rows."""
         return False
 
     @property
     def emits_on_watermark(self) -> bool:
-        """Whether time alone makes it give something out: without a row, once its watermark has moved."""
+        """Whether it emits rows when only its watermark moves, without new input."""
         return False
 
     @property
     def sealed(self) -> frozenset[str]:
-        """The columns with private values, which are sealed as long as the app has them."""
+        """The columns with private values, which the app keeps sealed."""
         above = frozenset[str]().union(*(up.sealed for up in self.ups))
         return above & frozenset(self.schema.names)
 

@@ -13,8 +13,8 @@ from headrace.plan.nodes.node import Description, Node
 class TopicSource(Node):
     """The records of a topic, from its start. Times are microseconds.
 
-    `upserts`: what it gives are no facts but changes of rows by `record_key`, for the `Latest` below it: `_weight` is
-    1 for an upsert and -1 for a delete.
+    `upserts`: its records are upserts and deletes of rows by `record_key`, for the `Latest` below it. `_weight` is 1
+    for an upsert and -1 for a delete.
     """
 
     verb = "source"
@@ -29,8 +29,8 @@ class TopicSource(Node):
     on_error: Literal["dead_letter", "fail"]
     partitions: int | None
     upserts: bool = False
-    sent_time: str | None = None  # when the device sent it, by its own clock: what `event_time` is corrected by
-    private: tuple[tuple[str, str | None], ...] = ()  # each with the column of its subject, where that was said
+    sent_time: str | None = None  # the column with the time of sending by the device's clock; it corrects `event_time`
+    private: tuple[tuple[str, str | None], ...] = ()  # each with the column of its subject, or None
 
     @property
     def sealed(self) -> frozenset[str]:

@@ -16,7 +16,7 @@ CHANGE_TYPE = "_change_type"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Stateful(Node):
-    """A step that keeps state, spread over the shards by columns of what it is given."""
+    """A step that keeps state, partitioned over the shards by columns of its input."""
 
     stateful = True
     kernel: ClassVar[str]
@@ -36,11 +36,11 @@ class Stateful(Node):
     @property
     @abstractmethod
     def partition_keys(self) -> tuple[tuple[str, ...], ...]:
-        """For each step above, the columns by which its rows must be spread: rows that match agree in them."""
+        """For each step above, the columns that partition its rows: rows that belong together agree in them."""
 
     @property
     def works_in_place(self) -> bool:
-        """Whether it needs no exchange where rows are spread at all, however they are."""
+        """Whether it takes rows in the shards where they are, if they are partitioned at all."""
         return False
 
     @property
@@ -55,7 +55,7 @@ class Stateful(Node):
         return "_".join([self.verb, "by", *by]) if by else self.verb
 
     def partition_keys_after(self, at: tuple[int, ...]) -> tuple[str, ...] | None:
-        """Return the columns that its own rows are spread by, when those above are by the columns at these places."""
+        """Return the columns that its own rows are spread by, when those above are by the columns at these indexes."""
         return tuple(self.partition_keys[0][i] for i in at)
 
     @property
@@ -65,7 +65,7 @@ class Stateful(Node):
 
     @property
     def late_schema(self) -> pa.Schema:
-        """The columns of its late rows: as they came, and of a table's rows also what happened to them."""
+        """The columns of its late rows: those of its input, and for a table the kind of change."""
         up = self.ups[0]
         return up.schema if up.append_only else up.schema.append(pa.field(CHANGE_TYPE, pa.string()))
 
@@ -86,13 +86,13 @@ class Stateful(Node):
 
     @property
     def late_before_exchange(self) -> bool:
-        """Whether rows are found late before they are spread: where they still are what the step was given."""
+        """Whether late rows are found before the exchange, where they are still the rows of the input."""
         return True
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Keyed(Stateful, OneInput):
-    """A step over one other, spread by its keys."""
+    """A step with one input, partitioned by its keys."""
 
     keys: tuple[str, ...]
 
@@ -104,7 +104,7 @@ class Keyed(Stateful, OneInput):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Late(Node):
-    """The rows that a step could no longer take, untouched."""
+    """The late rows of a step, as they arrived."""
 
     verb = "late"
 
@@ -117,7 +117,7 @@ class Late(Node):
 
     @property
     def append_only(self) -> bool:
-        """They are facts: that a row came, or went, too late."""
+        """They are facts: that a row, or its withdrawal, was late."""
         return True
 
     @property

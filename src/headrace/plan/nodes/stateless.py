@@ -1,4 +1,4 @@
-"""Steps that look at one row at a time."""
+"""Steps that compute each row by itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Stateless(OneInput):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Select(Stateless):
-    """New columns made of the old ones; `shown` is the verb that the user wrote."""
+    """New columns, computed from those of the input; `shown` is the verb that the user wrote."""
 
     verb = "select"
 
@@ -110,7 +110,7 @@ class Where(Stateless):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Ending(Stateless):
-    """A `where` over the records of a table: what does not meet the condition is a delete, for its key is not there."""
+    """A `where` over the records of a table: a record that does not meet the condition becomes a delete of its key."""
 
     verb = "where"
 
@@ -127,7 +127,7 @@ class Ending(Stateless):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Explode(Stateless):
-    """One row for each element of an array, or each entry of a map; rows with nothing in it disappear."""
+    """One row for each element of an array, or each entry of a map; a row with an empty or null one disappears."""
 
     verb = "explode"
 
@@ -136,7 +136,7 @@ class Explode(Stateless):
 
     @property
     def key(self) -> tuple[str, ...] | None:
-        """No key is left: one row became several."""
+        """None: one row became several."""
         return None
 
     @property
@@ -170,12 +170,12 @@ class MapBatches(Stateless):
 
     @property
     def key(self) -> tuple[str, ...] | None:
-        """Nobody knows what the function did to the key."""
+        """None: the function may change the key."""
         return None
 
     @property
     def sealed(self) -> frozenset[str]:
-        """None: no function is given sealed columns."""
+        """None: functions get no sealed columns."""
         return frozenset()
 
     def describe(self) -> Description:
@@ -198,7 +198,7 @@ class Union(Node):
 
     @property
     def is_table(self) -> bool:
-        """Where one of them is: its rows leave the whole too."""
+        """Whether one of them is: a row that it withdraws is withdrawn here."""
         return any(up.is_table for up in self.streams)
 
     @property
@@ -219,7 +219,7 @@ class Union(Node):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Changes(Stateless):
-    """A table read as a stream of what happened to its rows."""
+    """A table read as a stream of the changes of its rows."""
 
     verb = "changes"
 
@@ -230,12 +230,12 @@ class Changes(Stateless):
 
     @property
     def is_table(self) -> bool:
-        """What happened cannot be undone: a stream."""
+        """No: a change is a fact."""
         return False
 
     @property
     def append_only(self) -> bool:
-        """What happened stays."""
+        """Yes: a change is a fact."""
         return True
 
     @property

@@ -12,7 +12,7 @@ from headrace.plan.nodes.node import Description
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StreamJoin(Join):
-    """Rows of two streams whose times are near: right time - left time is in `[low, high]`, in microseconds."""
+    """Rows of two streams within an interval: right time - left time is in `[low, high]`, in microseconds."""
 
     kind = "StreamJoin"
     kernel = "joins.stream_join.StreamJoin"
@@ -23,17 +23,17 @@ class StreamJoin(Join):
 
     @property
     def detects_late(self) -> bool:
-        """A row more than `grace` behind the watermark is late."""
+        """Yes: a row more than `grace` behind the watermark is late."""
         return True
 
     @property
     def emits_on_watermark(self) -> bool:
-        """Rows come out alone once nothing can meet them any more."""
+        """Whether rows are emitted without a match, once no match can arrive any more."""
         return self.how != "inner"
 
     @property
     def hold(self) -> int:
-        """`grace`, and for rows that meet none as long as a partner may still come."""
+        """`grace`, and for rows without a match as long as one may still arrive."""
         if self.how == "inner":
             return self.grace
         return self.grace + max(self.high if self.how != "right" else 0, -self.low if self.how != "left" else 0, 0)

@@ -22,7 +22,7 @@ class TableJoin(Join):
 
     @property
     def is_table(self) -> bool:
-        """What no longer meets is withdrawn."""
+        """Yes: a pair that no longer matches is withdrawn."""
         return True
 
     @property
@@ -32,7 +32,7 @@ class TableJoin(Join):
 
     @property
     def key(self) -> tuple[str, ...] | None:
-        """The columns that tell its rows apart, or None where none do.
+        """The columns that identify a row, or None where none do.
 
         The shared key where both sides are joined on their whole keys; the left one where the right side is joined on
         its whole key and every row has a left side; both otherwise. A full join needs more: see
@@ -56,7 +56,7 @@ class TableJoin(Join):
     def _distinguishable(self, left: tuple[str, ...], right: tuple[str, ...], *, same: bool) -> bool:
         """Whether a left row alone and a right row alone never look alike in the keys of both.
 
-        Of one shared key they would if both had the same null in it, or if only `where` kept them apart.
+        With one shared key they would, if both had null in it, or if only `where` told them apart.
         """
         if same:
             return self.where is None and (set(left) <= self.left.not_null or set(right) <= self.right.not_null)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Top(Windowed):
     """The `n` first rows of each group, or of each window of each group; `rank` names the column of their positions.
 
-    A `part` gives the first rows of each shard, of which a step below makes those of the whole.
+    A `part` ranks the rows of each shard by itself; a step below ranks their first rows together.
     """
 
     verb = "top"

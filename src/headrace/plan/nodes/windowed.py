@@ -15,44 +15,44 @@ Emit = Literal["changes", "final"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Windowed(Keyed):
-    """A table of what there is in each group, or in each window of each group: kept up to date, or given when final."""
+    """A table of results for each group, or each window of each group: kept up to date, or emitted once when final."""
 
     window: Window | None
     emit: Emit
 
     @property
     def bounds(self) -> tuple[str, ...]:
-        """The columns that tell its windows apart."""
+        """The columns that identify a window."""
         return () if self.window is None else ("window_start", "window_end")
 
     @property
     def is_table(self) -> bool:
-        """What it gives is corrected."""
+        """Yes: results are corrected."""
         return True
 
     @property
     def append_only(self) -> bool:
-        """Only what is given once, at the end, is never withdrawn."""
+        """Whether results are emitted once, when they are final."""
         return self.emit == "final"
 
     @property
     def detects_late(self) -> bool:
-        """With windows: they close."""
+        """Whether it has windows: they close."""
         return self.window is not None
 
     @property
     def emits_on_watermark(self) -> bool:
-        """What is given once, when a window closes."""
+        """Whether results are emitted when their window closes."""
         return self.detects_late and self.emit == "final"
 
     @property
     def late_before_exchange(self) -> bool:
-        """All but sessions: which session a row would be in is known beside the state alone."""
+        """Yes for all but sessions: the session of a row is known only where the state is."""
         return self.window is None or self.window.late_before_exchange
 
     @property
     def hold(self) -> int:
-        """As long as its windows are corrected."""
+        """How long its windows are corrected."""
         return 0 if self.window is None else self.window.hold
 
     @property
