@@ -162,7 +162,7 @@ REFUSED = {
     ),
     "a result of a window's bounds": (
         lambda s: s.group_by("user").window(WINDOW).agg(day="date_trunc('day', window_start)"),
-        "day is computed of window_start, which the window makes",
+        "day reads window_start, which the window adds to the result",
         ".agg(…).with_columns(day=\"date_trunc('day', window_start)\")",
     ),
     "a month of grace": (

@@ -283,5 +283,5 @@ def _of_calendar(kind: Kind, lengths: tuple[Length, Length, Length], grace: int,
 def _grace(text: str) -> int:
     allowed = duration(text, what="grace")
     if allowed < 0:
-        raise InvalidWindow("grace is below zero", hint='Give "0 seconds" for windows that are never corrected.')
+        raise InvalidWindow("grace is below zero", hint='Say "0 seconds" for windows that are never corrected.')
     return allowed
