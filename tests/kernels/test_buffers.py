@@ -48,14 +48,14 @@ class Shard:
         rows = [row for row in rows if row[1] >= now]
         for half in (times[: len(times) // 2], times[len(times) // 2 :]):
             came = [(f"{self.epoch}-{at}", now + at) for at in half]
-            state.put("waiting", pa.table({"v": [v for v, _ in came], "l2": _times(came)}))
+            state.append("waiting", pa.table({"v": [v for v, _ in came], "l2": _times(came)}))
             keys = [KEYS[at % 3] for _, at in came]
-            state.put("seen", pa.table({"k": keys, "first": pa.array([at for _, at in came], pa.int64())}))
+            state.append("seen", pa.table({"k": keys, "first": pa.array([at for _, at in came], pa.int64())}))
             rows += came
             self.check(state, rows)
         for key in set(keeps) - kept:
             state.replace("kept", pa.table({"k": [key], "_n": [1], "o": pa.nulls(1, pa.int64())}), at="o")
-        state.oldest = state.least("seen", "first")
+        state.oldest = state.minimum("seen", "first")
         head = state.save(self.folder, self.epoch, f"a{self.epoch}{'' if commits else 'x'}", sync=False)
         if commits:
             self.head, self.rows, self.now, self.kept = head, rows, now, kept | set(keeps)

@@ -176,8 +176,8 @@ def test_hashes_that_are_alike_are_told_apart(tmp_path, monkeypatch):
 
     monkeypatch.setattr(keyed, "FEWER", 0)
     for module in ("keyed", "runs"):
-        monkeypatch.setattr(f"headrace.kernels.state.{module}.{'wanted' if module == 'keyed' else 'hash_columns'}",
-                            _few_hashes(np, unique=module == "keyed"))  # fmt: skip
+        function = "probe_hashes" if module == "keyed" else "hash_columns"
+        monkeypatch.setattr(f"headrace.kernels.state.{module}.{function}", _few_hashes(np, unique=module == "keyed"))
     shard = Shard(tmp_path)
     for at in range(12):
         shard.run([(letter, (float(at % 3), [])) for letter in "abcdefgh"[at % 4 :]])

@@ -48,26 +48,26 @@ def applied(op: Apply, rows: pa.Table) -> pa.Table:
         FunctionError: it raised, or gave back what it had not promised.
 
     """
-    given = typed(rows, op.takes).append_column(
+    argument = typed(rows, op.takes).append_column(
         pa.field("_time", TIMESTAMP), rows.column("_time").cast(pa.int64()).cast(TIMESTAMP)
     )
     try:
-        result = op.function(given)
+        result = op.function(argument)
     except Exception as error:
         raise FunctionError(
-            f'step "{op.step}": {blame.place(op.function, error)} raised {blame.said(error)}',
+            f'step "{op.step}": {blame.location(op.function, error)} raised {blame.message(error)}',
             detail=blame.NOT_COMMITTED,
         ) from error
     if not isinstance(result, pa.Table):
         raise FunctionError(
-            f'step "{op.step}": {blame.place(op.function)} gave {type(result).__name__}, not a pyarrow.Table'
+            f'step "{op.step}": {blame.location(op.function)} gave {type(result).__name__}, not a pyarrow.Table'
         )
-    times = _times(op, given, result)
+    times = _times(op, argument, result)
     try:
         columns = [result.column(field.name).cast(field.type) for field in op.returns]
     except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise FunctionError(
-            f'step "{op.step}": {blame.place(op.function)} gave rows that do not fit the schema: {error}',
+            f'step "{op.step}": {blame.location(op.function)} gave rows that do not fit the schema: {error}',
             detail=f"Promised: {to_ddl(op.returns)}.",
         ) from error
     table = pa.table(columns, schema=pa.schema([(field.name, field.type) for field in op.returns]))
@@ -75,25 +75,25 @@ def applied(op: Apply, rows: pa.Table) -> pa.Table:
     return without_zones(table).append_column("_weight", weights).append_column("_time", times)
 
 
-def _times(op: Apply, given: pa.Table, result: pa.Table) -> pa.ChunkedArray:
+def _times(op: Apply, argument: pa.Table, result: pa.Table) -> pa.ChunkedArray:
     if "_time" in result.column_names:
         try:
             times = result.column("_time").cast(TIMESTAMP)
         except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise FunctionError(
-                f'step "{op.step}": {blame.place(op.function)} gave a column _time that is no event time: {error}'
+                f'step "{op.step}": {blame.location(op.function)} gave a column _time that is no event time: {error}'
             ) from error
         if times.null_count:
-            place = blame.place(op.function)
+            location = blame.location(op.function)
             raise FunctionError(
-                f'step "{op.step}": {place} gave {times.null_count} rows whose event time _time is null',
+                f'step "{op.step}": {location} gave {times.null_count} rows whose event time _time is null',
                 hint="Fill it, or leave such rows out.",
             )
         return times.cast(pa.int64())
-    if result.num_rows == given.num_rows:
-        return given.column("_time").cast(pa.int64())
-    place = blame.place(op.function)
+    if result.num_rows == argument.num_rows:
+        return argument.column("_time").cast(pa.int64())
+    location = blame.location(op.function)
     raise FunctionError(
-        f'step "{op.step}": {place} gave {result.num_rows} rows for {given.num_rows}, without their times',
+        f'step "{op.step}": {location} gave {result.num_rows} rows for {argument.num_rows}, without their times',
         hint="Let it give back the column _time too: each row's event time.",
     )

@@ -15,7 +15,7 @@ LONGEST = 200
 """How many characters of one value an error shows."""
 
 
-def place(function: Callable[..., Any], error: BaseException | None = None) -> str:
+def location(function: Callable[..., Any], error: BaseException | None = None) -> str:
     """Return the function's name with its file and the line: where it raised, or where it starts."""
     code = _code(function)
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
@@ -35,7 +35,7 @@ def _code(function: Callable[..., Any]) -> Any:
     return getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
 
 
-def said(error: BaseException) -> str:
+def message(error: BaseException) -> str:
     """Return an exception's class and text in one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -56,7 +56,7 @@ def first_failing(works: Callable[[int, int], bool], count: int) -> int | None:
     return None if count == 0 or works(start, 1) else start
 
 
-def shown(arguments: Sequence[pa.Array | pa.ChunkedArray], row: int) -> str:
+def row_text(arguments: Sequence[pa.Array | pa.ChunkedArray], row: int) -> str:
     """Return one row of arguments for people."""
     return ", ".join(_short(argument[row].as_py()) for argument in arguments)
 

@@ -94,8 +94,8 @@ def _arguments(duck: Duck, call: FunctionCall, rows: pa.Table) -> list[pa.Array]
         for name in computed.column_names:
             source = source.append_column(name, computed.column(name))
     schema = pa.schema([(f"_{i}", kind) for i, (_, kind) in enumerate(call.arguments)])
-    given = pa.table([source.column(name) for name in names], names=schema.names)
-    return [one_array(column) for column in typed(given, schema).columns]
+    arguments = pa.table([source.column(name) for name in names], names=schema.names)
+    return [one_array(column) for column in typed(arguments, schema).columns]
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
@@ -113,43 +113,43 @@ class _CallRun:
     def column(self, arguments: list[pa.Array]) -> pa.Array:
         try:
             return self._results(arguments)
-        except Wrong as wrong:
-            raise self._error(wrong, arguments) from wrong.__cause__
+        except CallError as failure:
+            raise self._error(failure, arguments) from failure.__cause__
 
     def _results(self, arguments: list[pa.Array]) -> pa.Array:
         function, count = self.call.function, len(arguments[0])
         try:
             results = function(*arguments)
         except Exception as error:
-            raise Wrong(f"raised {blame.said(error)}", error, of_rows=True) from error
+            raise CallError(f"raised {blame.message(error)}", error, of_rows=True) from error
         if not isinstance(results, pa.Array | pa.ChunkedArray):
-            raise Wrong(f"gave {type(results).__name__}, not a pyarrow.Array")
+            raise CallError(f"gave {type(results).__name__}, not a pyarrow.Array")
         if len(results) != count:
-            raise Wrong(f"gave {len(results)} values for {count} rows")
+            raise CallError(f"gave {len(results)} values for {count} rows")
         return fitted(results, self.call.returns)
 
-    def _error(self, wrong: Wrong, arguments: list[pa.Array]) -> FunctionError:
-        where = blame.place(self.call.function, wrong.error)
+    def _error(self, failure: CallError, arguments: list[pa.Array]) -> FunctionError:
+        where = blame.location(self.call.function, failure.error)
         detail = blame.NOT_COMMITTED
-        if wrong.of_rows:
+        if failure.of_rows:
             row = blame.first_failing(lambda start, length: self._works(arguments, start, length), len(arguments[0]))
             if row is None:
                 found = f"No row of the {len(arguments[0])} in this batch fails alone."
             else:
-                found = f"The first row that fails: {self.call.name}({blame.shown(arguments, row)})."
+                found = f"The first row that fails: {self.call.name}({blame.row_text(arguments, row)})."
             detail = f"{found} It was called again with parts of the batch to find that. {detail}"
-        return FunctionError(f'step "{self.step}": {where}, called as {self.call.name}, {wrong.what}', detail=detail)
+        return FunctionError(f'step "{self.step}": {where}, called as {self.call.name}, {failure.what}', detail=detail)
 
     def _works(self, arguments: list[pa.Array], start: int, length: int) -> bool:
         try:
             self._results([argument.slice(start, length) for argument in arguments])
-        except Wrong:
+        except CallError:
             return False
         return True
 
 
-class Wrong(Exception):
-    """What is wrong with a call; `of_rows`: it may be the fault of one of them."""
+class CallError(Exception):
+    """A call raised, or its result is not what was declared; `of_rows`: a single row may be the cause."""
 
     def __init__(self, what: str, error: BaseException | None = None, *, of_rows: bool = False) -> None:
         super().__init__(what)
@@ -167,28 +167,30 @@ def fitted(results: pa.Array, kind: pa.DataType) -> pa.Array:
     """
     if results.type == kind:
         return results
-    if not _alike(results.type, kind):
-        raise Wrong(f"gave {_shown(results.type)}, not the {type_name(kind)} that returns= says")
+    if not _same_family(results.type, kind):
+        raise CallError(f"gave {_shown(results.type)}, not the {type_name(kind)} that returns= says")
     try:
         return results.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         text = " ".join(str(error).split())
-        raise Wrong(f"gave {_shown(results.type)} that does not fit {type_name(kind)}: {text}", of_rows=True) from None
+        raise CallError(
+            f"gave {_shown(results.type)} that does not fit {type_name(kind)}: {text}", of_rows=True
+        ) from None
 
 
-def _alike(one: pa.DataType, other: pa.DataType) -> bool:
-    if pa.types.is_null(one):
+def _same_family(actual: pa.DataType, declared: pa.DataType) -> bool:
+    if pa.types.is_null(actual):
         return True
-    if pa.types.is_dictionary(one):
-        return _alike(one.value_type, other)
-    if not any(family(one) and family(other) for family in _FAMILIES):
+    if pa.types.is_dictionary(actual):
+        return _same_family(actual.value_type, declared)
+    if not any(family(actual) and family(declared) for family in _FAMILIES):
         return False
-    if pa.types.is_struct(one):
-        return [f.name for f in one] == [f.name for f in other] and all(
-            _alike(a.type, b.type) for a, b in zip(one, other, strict=True)
+    if pa.types.is_struct(actual):
+        return [f.name for f in actual] == [f.name for f in declared] and all(
+            _same_family(a.type, b.type) for a, b in zip(actual, declared, strict=True)
         )
-    inner = zip(_inside(one), _inside(other), strict=True)
-    return all(_alike(a, b) for a, b in inner)
+    inner = zip(_inside(actual), _inside(declared), strict=True)
+    return all(_same_family(a, b) for a, b in inner)
 
 
 def _inside(kind: pa.DataType) -> list[Any]:

@@ -103,7 +103,7 @@ class DedupeRun:
 
     def _unseen(self, rows: pa.Table, indices: Indices) -> Indices:
         """Return of some rows the indices of those whose keys have not been seen."""
-        if self.state.least(SEEN, FIRST) is None:
+        if self.state.minimum(SEEN, FIRST) is None:
             return indices
         keys = rows.select(self.keys)
         probe = self._at(keys, indices)
@@ -137,7 +137,7 @@ class DedupeRun:
 
     def _remember(self, fresh: pa.Table) -> None:
         columns = [*(fresh.column(name) for name in self.keys), fresh.column("_time")]
-        self.state.put(SEEN, pa.table(columns, names=[*self.keys, FIRST]))
+        self.state.append(SEEN, pa.table(columns, names=[*self.keys, FIRST]))
 
     def _named(self, fresh: pa.Table) -> pa.Table:
         """Return the rows as the step's delta."""

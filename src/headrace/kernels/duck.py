@@ -106,15 +106,15 @@ class Duck:
                 self._create(name, takes, returns)
 
     def _create(self, name: str, takes: list[str], returns: str) -> None:
-        def one(given: pa.Array) -> pa.Array:
-            return self.defined[name](given)
+        def unary(argument: pa.Array) -> pa.Array:
+            return self.defined[name](argument)
 
-        def two(left: pa.Array, right: pa.Array) -> pa.Array:
+        def binary(left: pa.Array, right: pa.Array) -> pa.Array:
             return self.defined[name](left, right)
 
         self.connection.create_function(  # type: ignore[call-overload] # its stub knows the words as enums alone
             name,
-            one if len(takes) == 1 else two,  # DuckDB counts the parameters
+            unary if len(takes) == 1 else binary,  # DuckDB counts the parameters
             [duckdb.sqltype(kind) for kind in takes],
             duckdb.sqltype(returns),
             type="arrow",

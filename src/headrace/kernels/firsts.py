@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    Places = np.ndarray[Any, np.dtype[np.int64]]
+    Positions = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def earliest(keys: Sequence[pa.ChunkedArray], times: Places) -> tuple[Places, Places] | None:
-    """Return the places of the rows that alone have the least time of their key, and of those that share it.
+def earliest(keys: Sequence[pa.ChunkedArray], times: Positions) -> tuple[Positions, Positions] | None:
+    """Return the positions of the rows that alone have the least time of their key, and of those that share it.
 
     Null is a key. None where only SQL can say which keys are equal.
     """
@@ -37,13 +37,13 @@ def earliest(keys: Sequence[pa.ChunkedArray], times: Places) -> tuple[Places, Pl
     return order[heads[~shared]], order[several]
 
 
-def distinct(keys: Sequence[pa.ChunkedArray], times: Places) -> bool:
+def distinct(keys: Sequence[pa.ChunkedArray], times: Positions) -> bool:
     """Return whether no two rows have the same key and time; false too where only SQL can say."""
     found = _numbered(keys, times)
     return found is not None and bool((np.diff(np.sort(found[0])) > 0).all())
 
 
-def _numbered(keys: Sequence[pa.ChunkedArray], times: Places) -> tuple[Places, Places] | None:
+def _numbered(keys: Sequence[pa.ChunkedArray], times: Positions) -> tuple[Positions, Positions] | None:
     """Return one number for key and time of each row, in their order, and one for the key."""
     first = int(times.min())
     span = int(times.max()) - first + 1

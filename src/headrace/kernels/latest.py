@@ -17,7 +17,7 @@ from headrace.kernels.counts import Counts
 from headrace.kernels.op import Operator, StatefulOp, StepResult
 from headrace.kernels.order import ORDER, numbered
 from headrace.kernels.sql import with_nulls
-from headrace.kernels.state.runs import wanted
+from headrace.kernels.state.runs import probe_hashes
 from headrace.kernels.state.tables import COUNT, TableSpec
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class UpsertRun:
     def _once(self, parts: list[pa.Table]) -> bool:
         """Whether surely no key has two records."""
         keys = pa.concat_tables([part.select(self._keys) for part in parts])
-        return bool(len(wanted(keys.columns, keys.num_rows)) == keys.num_rows)
+        return bool(len(probe_hashes(keys.columns, keys.num_rows)) == keys.num_rows)
 
     def _each_once(self, records: str) -> str:
         """Return SQL for records, each the only one of its key, with the row before it as `b_…`."""

@@ -47,7 +47,7 @@ class Accumulators:
             return ()
         doubles = tuple((name, sql) for sql, name in self._doubles.items())
         parts = zip(*(total.layers for total in self._sums.values()), strict=True)
-        return (doubles, *(tuple(column for each in layer for column in each) for layer in parts))
+        return (doubles, *(tuple(column for columns in layer for column in columns) for layer in parts))
 
     def add(self, call: AggregateSpec) -> None:
         """Keep what a call needs; its result is `_a{i}` for the i-th call added."""
@@ -210,7 +210,7 @@ def _distances(to: Accumulators, call: AggregateSpec) -> tuple[str, str]:
         squares = f"CASE WHEN {kept}.n = 1 THEN 0 ELSE greatest({kept}.m2, 0) END"
         return f"{kept}.n", f"CASE WHEN isfinite({kept}.m2) THEN {squares} ELSE 'nan'::DOUBLE END"
     x, count = to.double(call.arguments[0]), _count(to, call)
-    sums = [to.sum(each) for each in (x, x, f"{x} * {x}", moments.product_error(x, x))]
+    sums = [to.sum(term) for term in (x, x, f"{x} * {x}", moments.product_error(x, x))]
     return count, f"greatest({moments.distances(count, *sums)}, 0)"
 
 

@@ -48,7 +48,7 @@ class Parts:
 
 def columns(name: str, double: str, weight: str) -> Columns:
     """Return what a double is in parts, in columns that begin with `name`; `weight` is how often it counts."""
-    x, scaled, below, hi = (f"{name}_{each}" for each in ("x", "a", "f", "h"))
+    x, scaled, below, hi = (f"{name}_{part}" for part in ("x", "a", "f", "h"))
     unit = f"{2.0 ** (-WIDTH * HI_BUCKET)!r}::DOUBLE"
     once = "" if weight == "1" else f" AND abs({weight}) = 1"
     fits = f"abs({scaled}) < {ROOM!r}::DOUBLE AND {below} = trunc({below}){once}"

@@ -52,8 +52,8 @@ def product_error(x: str, y: str) -> str:
 
     It is 0 where the product is not finite.
     """
-    high = {each: f"({SPLIT!r}::DOUBLE * {each} - ({SPLIT!r}::DOUBLE * {each} - {each}))" for each in (x, y)}
-    low = {each: f"({each} - {high[each]})" for each in (x, y)}
+    high = {factor: f"({SPLIT!r}::DOUBLE * {factor} - ({SPLIT!r}::DOUBLE * {factor} - {factor}))" for factor in (x, y)}
+    low = {factor: f"({factor} - {high[factor]})" for factor in (x, y)}
     crossed = f"({high[x]} * {high[y]} - {x} * {y}) + {high[x]} * {low[y]} + {low[x]} * {high[y]}"
     error = f"({crossed} + {low[x]} * {low[y]}) * {2.0**ERRORS_UP!r}::DOUBLE"
     return f"CASE WHEN isfinite({x} * {y}) THEN {error} WHEN {x} * {y} IS NOT NULL THEN 0 END"

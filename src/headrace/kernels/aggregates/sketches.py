@@ -86,8 +86,8 @@ class Distinct(Sketches):
     """How many different values, by HLL; the estimate depends on the values alone, not on order or cut."""
 
     def __init__(self, rsd: float) -> None:
-        wanted = int(np.ceil(2 * np.log2(_HLL_ERROR / rsd)))
-        self.lg_k = min(max(wanted, _LEAST_LG), _MOST_LG)
+        lg_k = int(np.ceil(2 * np.log2(_HLL_ERROR / rsd)))
+        self.lg_k = min(max(lg_k, _LEAST_LG), _MOST_LG)
 
     def _sketched(self, groups: pa.Array, values: pa.Array, count: int) -> Iterator[bytes | None]:
         from datasketches import hll_sketch, tgt_hll_type
@@ -183,9 +183,9 @@ class Percentile(Sketches):
         pairs = np.array([pair for sketch in sketches for pair in sketch], dtype=np.float64)
         pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
         reached = np.cumsum(pairs[:, 1])
-        places = np.searchsorted(reached, np.array(self.at) * reached[-1])
+        positions = np.searchsorted(reached, np.array(self.at) * reached[-1])
         ends = {0.0: min(s.get_min_value() for s in sketches), 1.0: max(s.get_max_value() for s in sketches)}
-        return [ends.get(at, float(pairs[place, 0])) for at, place in zip(self.at, places, strict=True)]
+        return [ends.get(at, float(pairs[position, 0])) for at, position in zip(self.at, positions, strict=True)]
 
 
 class Frequent(Sketches):
@@ -250,7 +250,7 @@ def _states(parts: list[list[bytes]]) -> dict[str, pa.Array]:
 
 def _joined(left: pa.Table, right: pa.Table) -> list[list[bytes]]:
     sides = (side.column("parts").to_pylist() for side in (left, right))
-    return [one + other for one, other in zip(*sides, strict=True)]
+    return [ours + theirs for ours, theirs in zip(*sides, strict=True)]
 
 
 def _countable(values: pa.Array) -> pa.Array:

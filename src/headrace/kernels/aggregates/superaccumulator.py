@@ -54,9 +54,9 @@ def define(duck: Duck) -> None:
 # ---- the rest ----
 
 
-def bucketed(given: Any) -> pa.Array:
+def bucketed(rows: Any) -> pa.Array:
     """Put lists of doubles x, each counting w times, into buckets."""
-    lists = _whole(given)
+    lists = _array(rows)
     x, w = lists.flatten().flatten()
     doubles = x.to_numpy(zero_copy_only=False)
     fraction, exponent = np.frexp(doubles)
@@ -69,9 +69,9 @@ def bucketed(given: Any) -> pa.Array:
     return _added(lists, pa.array(named.astype(np.int16)), sums)
 
 
-def together(given: Any) -> pa.Array:
+def together(parts: Any) -> pa.Array:
     """Add up what is in the same bucket of each list."""
-    lists = _whole(given)
+    lists = _array(parts)
     buckets, sums = lists.flatten().flatten()
     return _added(lists, buckets, sums)
 
@@ -93,9 +93,9 @@ def _added(lists: Any, buckets: pa.Array, sums: pa.Array) -> pa.Array:
 # ---- reading ----
 
 
-def total(given: Any) -> pa.Array:
+def total(parts: Any) -> pa.Array:
     """Return the double nearest to each sum; a sum beyond all doubles is infinite."""
-    return pa.array(_read(_whole(given))[0])
+    return pa.array(_read(_array(parts))[0])
 
 
 def _read(parts: Any) -> tuple[Doubles, Doubles]:
@@ -110,7 +110,9 @@ def _read(parts: Any) -> tuple[Doubles, Doubles]:
     doubles, lacks = _nearest(np.where(plain, carried, 0), np.where(plain, below, 0))
     for row in np.flatnonzero(~plain & np.asarray(parts.is_valid()) & np.asarray(hi.is_valid())):
         whole = [(HI_BUCKET, int(hi[row].as_py())), (_LO_BUCKET, int(lo[row].as_py()))]
-        doubles[row], lacks[row] = _far([*whole, *((each["b"], int(each["s"])) for each in rest[row].as_py() or ())])
+        doubles[row], lacks[row] = _far(
+            [*whole, *((bucket["b"], int(bucket["s"])) for bucket in rest[row].as_py() or ())]
+        )
     return doubles, lacks
 
 
@@ -138,15 +140,15 @@ def _nearest(carried: Words, below: Words) -> tuple[Doubles, Doubles]:
 
 
 def _far(buckets: Iterable[tuple[int, int]]) -> tuple[float, float]:
-    """Round what whole numbers of any size say."""
-    every = list(buckets)
-    kinds = {bucket for bucket, _ in every}
+    """Round the sum of buckets, whatever its size."""
+    sums = list(buckets)
+    kinds = {bucket for bucket, _ in sums}
     if _NAN in kinds or {_INF, _MINUS_INF} <= kinds:
         return math.nan, 0.0
     if kinds & {_INF, _MINUS_INF}:
         return math.inf if _INF in kinds else -math.inf, 0.0
     lowest = min(kinds)
-    exact = Fraction(sum(s << WIDTH * (bucket - lowest) for bucket, s in every)) * Fraction(2) ** (WIDTH * lowest)
+    exact = Fraction(sum(s << WIDTH * (bucket - lowest) for bucket, s in sums)) * Fraction(2) ** (WIDTH * lowest)
     try:
         h = exact.numerator / exact.denominator
     except OverflowError:
@@ -163,16 +165,16 @@ ERRORS_UP = 45
 """Powers of two by which the errors of products are moved up, to where most fit into `hi` and `lo`."""
 
 
-def distances(given: Any) -> pa.Array:
+def distances(sums: Any) -> pa.Array:
     """Return the sum of the products of the distances of x and y from their means; NaN where that is not finite.
 
     Of `n` pairs there are the sums of x, of y, of the products p, and of what rounding took from these, e. The
     subtraction n p - x y is done in twice the digits of a double; what is less than 2**-97 of its terms is 0.
     """
-    n, x, y, p, e = _whole(given).flatten()
+    n, x, y, p, e = _array(sums).flatten()
     count = n.to_numpy(zero_copy_only=False).astype(np.float64)
     with np.errstate(all="ignore"):
-        (xh, xl), (yh, yl), (ph, pl), (eh, el) = (_read(each) for each in (x, y, p, e))
+        (xh, xl), (yh, yl), (ph, pl), (eh, el) = map(_read, (x, y, p, e))
         eh, el = np.ldexp(eh, -ERRORS_UP), np.ldexp(el, -ERRORS_UP)
         more, more_error = _product(count, ph)
         less, less_error = _product(xh, yh)
@@ -202,8 +204,8 @@ def _difference(x: Doubles, y: Doubles) -> tuple[Doubles, Doubles]:
 # ---- arrays ----
 
 
-def _whole(given: Any) -> Any:
-    return given.combine_chunks() if isinstance(given, pa.ChunkedArray) else given
+def _array(column: Any) -> Any:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _flat(column: pa.ChunkedArray) -> pa.Array:

@@ -1,8 +1,8 @@
 """The user's aggregates: `init`, `add`, `merge`, `result` and `remove` over Arrow, as functions that DuckDB calls.
 
 DuckDB groups the rows into lists and hands over some thousand groups at a time; what the user's methods see are whole
-columns: the rows of all these groups with their group numbers, or the states of all these groups side by side. A
-group without rows has no state: null here, which no method ever sees.
+columns: the rows of all these groups with their group numbers, or the states of all these groups. A group without rows
+has no state: null here, which no method ever sees.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.base.names import quote
 from headrace.base.schema import duckdb_type, to_ddl, type_name
 from headrace.kernels import blame
 from headrace.kernels.aggregates.aggregate_spec import Accumulator
-from headrace.kernels.call import Wrong, fitted, one_array
+from headrace.kernels.call import CallError, fitted, one_array
 from headrace.kernels.duck import typed, without_zones
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ class Sql:
 
     def __init__(self, user: UserAggregate) -> None:
         takes = [type_name(kind) for kind in user.takes]
-        known = f"{user.name} {takes} {to_ddl(user.state)} {type_name(user.returns)}"
-        self.prefix = f"user_{sha256(known.lower().encode()).hexdigest()[:16]}"
+        signature = f"{user.name} {takes} {to_ddl(user.state)} {type_name(user.returns)}"
+        self.prefix = f"user_{sha256(signature.lower().encode()).hexdigest()[:16]}"
         self.takes = [duckdb_type(kind) for kind in user.takes]
         self.row = f"STRUCT({', '.join(f'a{i} {kind}' for i, kind in enumerate(self.takes))})"
         self.state = f"STRUCT({', '.join(f'{quote(f.name)} {duckdb_type(f.type)}' for f in user.state)})"
@@ -68,7 +68,7 @@ def define(duck: Duck, step: str, users: Iterable[UserAggregate]) -> None:
 
 
 class _AggregateRun:
-    """An aggregate at work: nulls and types are put right here, so that its methods see none of that."""
+    """The functions that DuckDB calls for an aggregate; they take care of nulls and types before its methods run."""
 
     def __init__(self, duck: Duck, step: str, user: UserAggregate) -> None:
         self.duck = duck
@@ -78,43 +78,43 @@ class _AggregateRun:
 
     # ---- what DuckDB calls ----
 
-    def add(self, given: pa.ChunkedArray) -> pa.Array:
-        """Make a state of each list of rows."""
-        lists, present = _present(given)
+    def add(self, lists_of_rows: pa.ChunkedArray) -> pa.Array:
+        """Compute a state from each list of rows."""
+        lists, present = _present(lists_of_rows)
         if not len(lists):
-            return self._absent(len(given))
+            return self._absent(len(lists_of_rows))
         groups = np.repeat(np.arange(len(lists)), pc.list_value_length(lists).to_numpy())
         rows = _columns(lists.flatten(), self.arguments)
         states = self._states("add", [pa.array(groups), *rows], len(lists))
         return _scattered(states, present)
 
-    def fold(self, given: pa.ChunkedArray) -> pa.Array:
-        """Make one state of each list of states, by merging neighbours."""
-        lists, present = _present(given)
+    def fold(self, lists_of_states: pa.ChunkedArray) -> pa.Array:
+        """Compute one state from each list of states, by merging neighbours."""
+        lists, present = _present(lists_of_states)
         states = lists.flatten()
         groups = np.repeat(np.arange(len(lists)), pc.list_value_length(lists).to_numpy())
-        there = np.asarray(states.is_valid())
-        states, groups = states.drop_null(), groups[there]
+        valid = np.asarray(states.is_valid())
+        states, groups = states.drop_null(), groups[valid]
         while len(groups) and len(states) > len(np.unique(groups)):
             states, groups = self._halved(states, groups)
         present[present] = np.isin(np.arange(len(lists)), groups)
-        return _scattered(states, present) if len(states) else self._absent(len(given))
+        return _scattered(states, present) if len(states) else self._absent(len(lists_of_states))
 
     def merge(self, left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.Array:
-        """Put two states of each group together."""
+        """Merge two states of each group."""
         return self._paired("merge", one_array(left), one_array(right), alone="either")
 
     def remove(self, left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.Array:
         """Take the second state of each group out of the first."""
         return self._paired("remove", one_array(left), one_array(right), alone="left")
 
-    def result(self, given: pa.ChunkedArray) -> pa.Array:
-        """Make the results of states; a group without rows has that of `init`."""
-        states = one_array(given)
+    def result(self, column: pa.ChunkedArray) -> pa.Array:
+        """Compute the results of states; a group without rows has that of `init`."""
+        states = one_array(column)
         if states.null_count:
             states = pa.concat_arrays([states, self._empty(1)])
-            places = np.where(np.asarray(states.is_valid()), np.arange(len(states)), len(states) - 1)[:-1]
-            states = states.take(pa.array(places))
+            positions = np.where(np.asarray(states.is_valid()), np.arange(len(states)), len(states) - 1)[:-1]
+            states = states.take(pa.array(positions))
         results = pa.table({"": self._called("result", [self._table(states)], len(states))})
         return one_array(without_zones(results).column(0))
 
@@ -122,18 +122,18 @@ class _AggregateRun:
 
     def _paired(self, method: str, left: pa.Array, right: pa.Array, *, alone: str) -> pa.Array:
         ours, theirs = np.asarray(left.is_valid()), np.asarray(right.is_valid())
-        if alone == "left" and (theirs & ~ours).any():  # taken out of nothing
+        if alone == "left" and (theirs & ~ours).any():  # removed from nothing
             left, ours = pc.if_else(pa.array(ours), left, self._empty(len(left))), ours | theirs
         both = np.flatnonzero(ours & theirs)
-        count, places = len(left), np.arange(len(left))
+        count, positions = len(left), np.arange(len(left))
         if len(both):
             tables = [self._table(side.take(pa.array(both))) for side in (left, right)]
             joined = self._states(method, tables, len(both))
         else:
             joined = self._absent(0)
-        places = np.where(ours, places, places + count)
-        places[both] = 2 * count + np.arange(len(both))
-        return pa.concat_arrays([_plain(left), _plain(right), joined]).take(pa.array(places))
+        positions = np.where(ours, positions, positions + count)
+        positions[both] = 2 * count + np.arange(len(both))
+        return pa.concat_arrays([_plain(left), _plain(right), joined]).take(pa.array(positions))
 
     def _halved(self, states: pa.Array, groups: np.ndarray[Any, Any]) -> tuple[pa.Array, np.ndarray[Any, Any]]:
         """Merge the first state of each group with its second, the third with the fourth, and so on."""
@@ -158,60 +158,62 @@ class _AggregateRun:
     def _table(self, states: pa.Array) -> pa.Table:
         return pa.table(_columns(states, self.user.state), schema=_bare(self.user.state))
 
-    def _states(self, method: str, given: list[Any], count: int) -> pa.Array:
-        return _struct(self._called(method, given, count))
+    def _states(self, method: str, arguments: list[Any], count: int) -> pa.Array:
+        return _struct(self._called(method, arguments, count))
 
-    def _called(self, method: str, given: list[Any], count: int) -> Any:
+    def _called(self, method: str, arguments: list[Any], count: int) -> Any:
         """Call a method of the user's and check its result; a failure is kept aside, where DuckDB cannot garble it."""
         function = getattr(self.user.function, method)
         try:
-            return self._checked(function, method, given, count)
-        except Wrong as wrong:
-            self.duck.blamed = self._error(function, method, given, wrong)
-            raise self.duck.blamed from wrong.__cause__
+            return self._checked(function, method, arguments, count)
+        except CallError as failure:
+            self.duck.blamed = self._error(function, method, arguments, failure)
+            raise self.duck.blamed from failure.__cause__
 
-    def _checked(self, function: Callable[..., Any], method: str, given: list[Any], count: int) -> Any:
+    def _checked(self, function: Callable[..., Any], method: str, arguments: list[Any], count: int) -> Any:
         try:
-            returned = function(*given)
+            returned = function(*arguments)
         except Exception as error:
-            raise Wrong(f"raised {blame.said(error)}", error, of_rows=True) from error
+            raise CallError(f"raised {blame.message(error)}", error, of_rows=True) from error
         if method == "result":
             return _column(returned, self.user.returns, count, "rows")
         return _state_table(returned, _bare(self.user.state), count)
 
-    def _error(self, function: Callable[..., Any], method: str, given: list[Any], wrong: Wrong) -> FunctionError:
+    def _error(
+        self, function: Callable[..., Any], method: str, arguments: list[Any], failure: CallError
+    ) -> FunctionError:
         detail = blame.NOT_COMMITTED
-        if wrong.of_rows and method != "init":
-            detail = f"{self._found(function, method, given)} {detail}"
-        where = blame.place(function, wrong.error)
+        if failure.of_rows and method != "init":
+            detail = f"{self._first_failure(function, method, arguments)} {detail}"
+        where = blame.location(function, failure.error)
         return FunctionError(
-            f'step "{self.step}": {where}, {method} of the aggregate {self.user.name}, {wrong.what}', detail=detail
+            f'step "{self.step}": {where}, {method} of the aggregate {self.user.name}, {failure.what}', detail=detail
         )
 
-    def _found(self, function: Callable[..., Any], method: str, given: list[Any]) -> str:
+    def _first_failure(self, function: Callable[..., Any], method: str, arguments: list[Any]) -> str:
         def works(start: int, length: int) -> bool:
             try:
-                part = [each.slice(start, length) for each in given]
+                part = [argument.slice(start, length) for argument in arguments]
                 if method == "add":
                     part[0] = pc.subtract(part[0], part[0][0])
                 self._checked(function, method, part, len(pc.unique(part[0])) if method == "add" else length)
-            except Wrong:
+            except CallError:
                 return False
             return True
 
-        row = blame.first_failing(works, len(given[0]))
+        row = blame.first_failing(works, len(arguments[0]))
         again = "It was called again with parts of the batch to find that."
         if row is None:
-            return f"No row of the {len(given[0])} in this batch fails alone. {again}"
+            return f"No row of the {len(arguments[0])} in this batch fails alone. {again}"
         if method == "add":
-            return f"The first row that fails: {self.user.name}({blame.shown(given[1:], row)}). {again}"
-        states = ", ".join(str(table.slice(row, 1).to_pylist()[0]) for table in given)
+            return f"The first row that fails: {self.user.name}({blame.row_text(arguments[1:], row)}). {again}"
+        states = ", ".join(str(table.slice(row, 1).to_pylist()[0]) for table in arguments)
         return f"The first that fails: {method}({states}). {again}"
 
 
-def _present(given: pa.ChunkedArray) -> tuple[pa.Array, np.ndarray[Any, Any]]:
-    """Return the lists that have an element, and where they stood."""
-    lists = one_array(given)
+def _present(column: pa.ChunkedArray) -> tuple[pa.Array, np.ndarray[Any, Any]]:
+    """Return the lists that have an element, and which lists have one."""
+    lists = one_array(column)
     present = np.asarray(pc.fill_null(pc.greater(pc.list_value_length(lists), 0), fill_value=False))
     return lists.filter(pa.array(present)), present
 
@@ -245,30 +247,32 @@ def _bare(schema: pa.Schema) -> pa.Schema:
 
 def _column(returned: Any, kind: pa.DataType, count: int, what: str) -> Any:
     if not isinstance(returned, pa.Array | pa.ChunkedArray):
-        raise Wrong(f"gave {type(returned).__name__}, not a pyarrow.Array")
+        raise CallError(f"gave {type(returned).__name__}, not a pyarrow.Array")
     if len(returned) != count:
-        raise Wrong(f"gave {len(returned)} values for {count} {what}")
+        raise CallError(f"gave {len(returned)} values for {count} {what}")
     return fitted(returned, kind)
 
 
 def _state_table(returned: Any, schema: pa.Schema, count: int) -> pa.Table:
     """Return the states that a method gave: a table, a batch, or columns by name."""
     if isinstance(returned, pa.Table | pa.RecordBatch):
-        given: dict[str, Any] = {name: returned.column(name) for name in returned.schema.names}
+        named: dict[str, Any] = {name: returned.column(name) for name in returned.schema.names}
     elif isinstance(returned, Mapping):
-        given = dict(returned)
+        named = dict(returned)
     else:
-        raise Wrong(f"gave {type(returned).__name__}, not states: a pyarrow.Table, or a dict of columns")
-    if set(given) != set(schema.names):
-        raise Wrong(f"gave the columns {', '.join(map(str, given))}, not those of its state: {', '.join(schema.names)}")
+        raise CallError(f"gave {type(returned).__name__}, not states: a pyarrow.Table, or a dict of columns")
+    if set(named) != set(schema.names):
+        raise CallError(
+            f"gave the columns {', '.join(map(str, named))}, not those of its state: {', '.join(schema.names)}"
+        )
     columns = []
     for field in schema:
-        column = given[field.name]
+        column = named[field.name]
         if not isinstance(column, pa.Array | pa.ChunkedArray):
             try:
                 column = pa.array(column, from_pandas=False)
             except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
-                raise Wrong(f"gave a column {field.name} that is none: {' '.join(str(error).split())}") from None
+                raise CallError(f"gave a column {field.name} that is none: {' '.join(str(error).split())}") from None
         columns.append(_column(column, field.type, count, "groups"))
     return pa.table(columns, schema=schema)
 

@@ -123,8 +123,8 @@ class AsOfJoinRun:
         if self.watermark_moved is not None:
             self._forget(self.watermark_moved)
         if arrived is not None:
-            self.state.put(WAITING, arrived.filter(pc.invert(due)))
-        self.state.oldest = self.state.least(WAITING, "_time")
+            self.state.append(WAITING, arrived.filter(pc.invert(due)))
+        self.state.oldest = self.state.minimum(WAITING, "_time")
         return self.result
 
     # ---- the table's versions ----
@@ -241,7 +241,7 @@ class AsOfJoinRun:
         if set(shared) != set(self.op.identity):
             return None
         probe = [ready.column(name) for name, _ in self.join.on]
-        parts = [part for part in self.state.found(VERSIONS, shared, probe, ready.num_rows) if part.num_rows]
+        parts = [part for part in self.state.find(VERSIONS, shared, probe, ready.num_rows) if part.num_rows]
         if not parts:
             return None
         versions = pa.concat_tables(parts).combine_chunks()

@@ -264,7 +264,7 @@ class StreamJoinRun:
     def _matches(self, probe: Probe, others: str, side: StreamSide) -> str:
         """Return the pairs of probe rows with those of the other side."""
         columns = [self._columns(), "greatest(l_time, r_time) AS _time"]
-        columns += [f"{one.id}, {one.time}, {one.matched}" for one in self.sides if one.preserved]
+        columns += [f"{marked.id}, {marked.time}, {marked.matched}" for marked in self.sides if marked.preserved]
         pairs = band_join(probe, others, side.time, side.within, self.op.join.condition)
         return f"SELECT {', '.join(columns)} FROM {pairs}"
 
@@ -288,7 +288,7 @@ class StreamJoinRun:
         first, found = self.epoch << _ROW_BITS, self.duck.register(pairs.select([side.id, side.time, side.matched]))
         old = f"SELECT DISTINCT {side.id}, {side.time} FROM {found} WHERE {side.id} < {first} AND NOT {side.matched}"
         marked = self.state.during(side.matched_later, None, None)
-        self.state.put(side.matched_later, self.duck.arrow(f"FROM ({old}) ANTI JOIN {marked} USING ({side.id})"))
+        self.state.append(side.matched_later, self.duck.arrow(f"FROM ({old}) ANTI JOIN {marked} USING ({side.id})"))
 
     def _keep(self, side: StreamSide, other: StreamSide, rows: pa.Table, pairs: pa.Table | None) -> None:
         """Keep rows that may still match others; of a preserved side the others come out, if they have no match."""
@@ -301,7 +301,7 @@ class StreamJoinRun:
                 done, rows = rows.filter(over), rows.filter(pc.invert(over))
                 if side.preserved:
                     self._emit_unmatched(side, other, f"(FROM {self.duck.register(done)} WHERE NOT {side.matched})")
-        self.state.put(side.rows, rows)
+        self.state.append(side.rows, rows)
 
     def _marked(self, side: StreamSide, rows: pa.Table, pairs: pa.Table | None) -> np.ndarray:
         """Return for each row of this epoch whether it has a match."""

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.kernels.files import read_metadata, read_tables, write_tables
-from headrace.kernels.state.runs import BITS, ROW, Index, Run, above, divided, wanted
+from headrace.kernels.state.runs import BITS, ROW, Index, Run, above, divided, probe_hashes
 from headrace.kernels.state.state import DELTA, State, StateHead
 from headrace.kernels.state.tables import COUNT
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.kernels.duck import Duck
-    from headrace.kernels.state.runs import Places
+    from headrace.kernels.state.runs import Positions
     from headrace.kernels.state.tables import Column, TableSpec
 
 TIER = 4
@@ -74,7 +74,7 @@ class Chain:
         self.cut(number)
         for name, spec in tables.items():
             if f"{name}.gone" in sections:
-                self.take_away(name, sections[f"{name}.gone"].column(0).to_numpy())
+                self.remove(name, sections[f"{name}.gone"].column(0).to_numpy())
             if name in sections:
                 run = _run(number, sections[name], sections.get(f"{name}.index"), spec)
                 self.runs.setdefault(name, []).append(run)
@@ -88,16 +88,16 @@ class Chain:
         self.links = [link for link in self.links if link.number < number]
         self.runs = {name: [run for run in runs if run.number < number] for name, runs in self.runs.items()}
 
-    def take_away(self, table: str, ids: Places) -> None:
+    def remove(self, table: str, ids: Positions) -> None:
         """Mark rows as gone."""
         runs = {run.number: run for run in self.runs.get(table, ())}
-        for number, places in divided(ids).items():
-            runs[number].take_away(places)
+        for number, positions in divided(ids).items():
+            runs[number].remove(positions)
 
-    def still(self, table: str, ids: Places) -> Places:
+    def still_live(self, table: str, ids: Positions) -> Positions:
         """Return the ids of those rows that are there."""
         runs = {run.number: run for run in self.runs.get(table, ())}
-        parts = [runs[number].still(places) | (number << BITS) for number, places in divided(ids).items()]
+        parts = [runs[number].still_live(positions) | (number << BITS) for number, positions in divided(ids).items()]
         return np.concatenate(parts) if parts else ids
 
     def expire(self, table: str, before: int) -> int:
@@ -139,7 +139,7 @@ class KeyedState(State):
         self._chain = _opened(folder, head, self.tables)
         self._first = self._chain.links[-1].number + 1 if self._chain.links else 0
         self._number = self._first
-        self._gone: dict[str, list[Places]] = {}
+        self._gone: dict[str, list[Positions]] = {}
         self._touched = False
 
     def lookup(self, table: str, by: Sequence[str], probe: str, *, named: Sequence[str] | None = None) -> str:
@@ -151,15 +151,15 @@ class KeyedState(State):
         if not self._chain.runs.get(table):
             return self._relation(self.tables[table].kinds, [])
         columns = self.duck.arrow(f"SELECT {', '.join(named or by) or '1'} FROM {probe}")
-        found = self.found(table, by, columns.columns[: len(by)], columns.num_rows)
+        found = self.find(table, by, columns.columns[: len(by)], columns.num_rows)
         return self._relation(self.tables[table].kinds, found)
 
-    def found(self, table: str, by: Sequence[str], probe: Sequence[pa.ChunkedArray], count: int) -> list[pa.Table]:
+    def find(self, table: str, by: Sequence[str], probe: Sequence[pa.ChunkedArray], count: int) -> list[pa.Table]:
         """Return the rows of `lookup` as tables; `probe` are `count` values of the columns `by`."""
         runs = self._chain.runs.get(table, [])
         if count * FEWER > sum(run.live for run in runs):
             return [run.all() for run in runs]
-        number, hashes = self.tables[table].by.index(tuple(by)), wanted(probe, count)
+        number, hashes = self.tables[table].by.index(tuple(by)), probe_hashes(probe, count)
         return [run.find(number, hashes) for run in runs]
 
     def name(self, table: str) -> str:
@@ -181,7 +181,7 @@ class KeyedState(State):
         """
         if not rows.num_rows:
             return
-        self._take_away(table, rows.column(at).drop_null().to_numpy())
+        self._remove(table, rows.column(at).drop_null().to_numpy())
         self._add(table, rows.filter(pc.not_equal(rows.column(COUNT), 0)))
         self._touched = True
 
@@ -199,18 +199,18 @@ class KeyedState(State):
         kinds = [(name, kind) for name, kind in self.tables[table].kinds if name in named]
         narrow = self._relation(kinds, [run.narrow([name for name, _ in kinds]) for run in runs])
         evicted = self.duck.arrow(f"SELECT rowid FROM {narrow} WHERE {where}")
-        gone = self._chain.still(table, evicted.column(0).to_numpy())
+        gone = self._chain.still_live(table, evicted.column(0).to_numpy())
         if len(gone):
-            self._take_away(table, gone)
+            self._remove(table, gone)
             self._touched = True
 
-    def _take_away(self, table: str, ids: Places) -> None:
+    def _remove(self, table: str, ids: Positions) -> None:
         self._gone.setdefault(table, []).append(ids)
-        self._chain.take_away(table, ids)
+        self._chain.remove(table, ids)
 
     # ---- buffers ----
 
-    def put(self, table: str, rows: pa.Table) -> None:
+    def append(self, table: str, rows: pa.Table) -> None:
         """Add rows (all columns of the table) to a buffer; none is of a time that has been let go."""
         if rows.num_rows:
             self._add(table, rows)
@@ -225,9 +225,9 @@ class KeyedState(State):
         """Return the rows of a buffer from the first time to the last as a relation, without `rowid`."""
         return self._relation(self.tables[table].kinds, self.between(table, first, last), ids=False)
 
-    def least(self, table: str, column: str) -> int | None:
+    def minimum(self, table: str, column: str) -> int | None:
         """Return the least value of a column of numbers in a table, or None where there is no row."""
-        return min((run.least(column) for run in self._chain.runs.get(table, ())), default=None)
+        return min((run.minimum(column) for run in self._chain.runs.get(table, ())), default=None)
 
     def expire(self, table: str, before: int) -> None:
         """Drop the rows of a buffer of an earlier time; none of such a time may come any more."""
@@ -325,7 +325,7 @@ class KeyedState(State):
             chain.runs.setdefault(name, []).append(run)
         chain.links.append(Link(path.name, first, size, buffered, written))
 
-    def _gone_before(self, first: int, absorbed: Sequence[str]) -> dict[str, Places]:
+    def _gone_before(self, first: int, absorbed: Sequence[str]) -> dict[str, Positions]:
         """Return the ids of the rows in older runs that this epoch, or a file that is taken in, replaced."""
         parts = {name: list(ids) for name, ids in self._gone.items()}
         marks = {f"{name}.gone": name for name in self.tables}
@@ -334,8 +334,8 @@ class KeyedState(State):
                 parts.setdefault(marks[mark], []).append(ids.column(0).to_numpy())
         before = {}
         for name, ids in parts.items():
-            every = np.concatenate(ids)
-            before[name] = every[~above(every, first)]
+            gone = np.concatenate(ids)
+            before[name] = gone[~above(gone, first)]
         return before
 
 
@@ -345,16 +345,16 @@ def _opened(folder: Path, head: StateHead | None, tables: Mapping[str, TableSpec
     What is remembered is given away: it is remembered again by `save`, so a failed epoch leaves nothing behind.
     """
     chain = _REMEMBERED.pop(folder, None) or Chain()
-    known = {link.file: at for at, link in enumerate(chain.links)}
+    remembered = {link.file: at for at, link in enumerate(chain.links)}
     files: list[str] = []
     absorbed: set[str] = set()
     file = None if head is None else head.file
-    while file is not None and file not in known:
+    while file is not None and file not in remembered:
         files.append(file)
         metadata: dict[str, Any] = read_metadata(folder / file)
         absorbed.update(metadata["absorbed"])
         file = metadata["previous"]
-    beyond = [link.file for link in chain.links[(-1 if file is None else known[file]) + 1 :]]
+    beyond = [link.file for link in chain.links[(-1 if file is None else remembered[file]) + 1 :]]
     if file is None or not absorbed.issuperset(beyond):
         chain = Chain()
         if file is not None:  # what is remembered has gone another way
@@ -387,7 +387,7 @@ def _run(number: int, rows: pa.Table, index: pa.Table | None, spec: TableSpec) -
 
 
 def _indexed(run: Run) -> pa.Table:
-    columns = [column for index in run.indexes for column in (index.hashes, index.places)]
+    columns = [column for index in run.indexes for column in (index.hashes, index.positions)]
     return pa.table(columns, names=[f"{'hp'[at % 2]}{at // 2}" for at in range(len(columns))])
 
 

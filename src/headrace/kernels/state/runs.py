@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from headrace.base.hashing import Hashes
 
-    Places = NDArray[np.int64]
+    Positions = NDArray[np.int64]
 
 ROW = "rowid"
 BITS = 40
@@ -34,42 +34,42 @@ _LARGE = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Hashes in ascending order, and the place of each one's row."""
+    """Hashes in ascending order, and the position of each one's row."""
 
     hashes: Hashes
-    places: Places
+    positions: Positions
 
     @staticmethod
     def of(hashes: Hashes) -> Index:
         """Return the index of rows that have these hashes."""
-        places = np.argsort(hashes)
-        return Index(hashes[places], places)
+        positions = np.argsort(hashes)
+        return Index(hashes[positions], positions)
 
     @staticmethod
     def merged(parts: Sequence[Index]) -> Index:
-        """Return the index of all rows of several, whose places go on from one to the next."""
+        """Return the index of all rows of several, whose positions go on from one to the next."""
         hashes = np.concatenate([part.hashes for part in parts])
         order = np.argsort(hashes, kind="stable")  # a merge sort: parts that are in order cost a pass
-        return Index(hashes[order], np.concatenate([part.places for part in parts])[order])
+        return Index(hashes[order], np.concatenate([part.positions for part in parts])[order])
 
-    def find(self, wanted: Hashes) -> Places:
-        """Return the places of the rows with any of these hashes; `wanted` is in order, each once."""
-        if len(self.hashes) < len(wanted):
-            at = np.minimum(np.searchsorted(wanted, self.hashes), len(wanted) - 1)
-            return self._of(np.flatnonzero(wanted[at] == self.hashes))
-        first = np.searchsorted(self.hashes, wanted)
+    def find(self, probe: Hashes) -> Positions:
+        """Return the positions of the rows with any of these hashes; `probe` is in order, each once."""
+        if len(self.hashes) < len(probe):
+            at = np.minimum(np.searchsorted(probe, self.hashes), len(probe) - 1)
+            return self._of(np.flatnonzero(probe[at] == self.hashes))
+        first = np.searchsorted(self.hashes, probe)
         last = len(self.hashes) - 1
-        found = self.hashes[np.minimum(first, last)] == wanted
-        first, wanted = first[found], wanted[found]
-        if (self.hashes[np.minimum(first + 1, last)] != wanted).all():  # no two rows of one hash
+        found = self.hashes[np.minimum(first, last)] == probe
+        first, probe = first[found], probe[found]
+        if (self.hashes[np.minimum(first + 1, last)] != probe).all():  # no two rows of one hash
             return self._of(first)
-        counts = np.searchsorted(self.hashes, wanted, side="right") - first
+        counts = np.searchsorted(self.hashes, probe, side="right") - first
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         return self._of(np.repeat(first, counts) + within)
 
-    def _of(self, at: Places) -> Places:
-        places: Places = self.places[at]
-        return places
+    def _of(self, at: Positions) -> Positions:
+        positions: Positions = self.positions[at]
+        return positions
 
 
 class Run:
@@ -94,45 +94,45 @@ class Run:
         """Return a run of rows that are looked for by these sets of columns."""
         rows = rows.combine_chunks() if by else _in_few(rows)
         hashed = (hash_columns([rows.column(name) for name in names], rows.num_rows) for names in by)
-        return Run(number, rows, [Index.of(each) for each in hashed], ages)
+        return Run(number, rows, [Index.of(hashes) for hashes in hashed], ages)
 
     @staticmethod
     def merged(number: int, runs: Sequence[Run]) -> Run:
         """Return one run of the rows that are there in several."""
         parts, indexes, first = [], [], 0
         for run in runs:
-            rows, moved = run.there(first)
+            rows, moved = run.live_rows(first)
             parts.append(rows)
             indexes.append(moved)
             first += run.live
-        merged = [Index.merged(each) for each in zip(*indexes, strict=True)]
+        merged = [Index.merged(parts_of_one) for parts_of_one in zip(*indexes, strict=True)]
         rows = pa.concat_tables(parts)
         return Run(number, rows.combine_chunks() if merged else _in_few(rows), merged, runs[0].ages)
 
-    def there(self, first: int) -> tuple[pa.Table, list[Index]]:
-        """Return the rows that are there, and their indexes with places counted from `first`."""
+    def live_rows(self, first: int) -> tuple[pa.Table, list[Index]]:
+        """Return the rows that are there, and their indexes with positions counted from `first`."""
         if self._gone is None:
-            return self.rows, [Index(index.hashes, index.places + first) for index in self.indexes]
+            return self.rows, [Index(index.hashes, index.positions + first) for index in self.indexes]
         there = ~self._gone
-        places = np.cumsum(there) - 1 + first
-        stays = [there[index.places] for index in self.indexes]
+        positions = np.cumsum(there) - 1 + first
+        stays = [there[index.positions] for index in self.indexes]
         moved = [
-            Index(index.hashes[stay], places[index.places[stay]])
+            Index(index.hashes[stay], positions[index.positions[stay]])
             for index, stay in zip(self.indexes, stays, strict=True)
         ]
         return self.rows.filter(pa.array(there)), moved
 
-    def take_away(self, places: Places) -> None:
+    def remove(self, positions: Positions) -> None:
         """Mark rows as gone; some may be already."""
-        if len(places):
+        if len(positions):
             if self._gone is None:
                 self._gone = np.zeros(self.rows.num_rows, dtype=np.bool_)
-            self._gone[places] = True
+            self._gone[positions] = True
             self.live = self.rows.num_rows - int(np.count_nonzero(self._gone))
 
-    def still(self, places: Places) -> Places:
-        """Return those places whose rows are there."""
-        return places if self._gone is None else places[~self._gone[places]]
+    def still_live(self, positions: Positions) -> Positions:
+        """Return those positions whose rows are there."""
+        return positions if self._gone is None else positions[~self._gone[positions]]
 
     def expire(self, before: int) -> int:
         """Mark the rows of an earlier time as gone, and return how many these were."""
@@ -142,7 +142,7 @@ class Run:
             self.live = self.rows.num_rows - int(np.count_nonzero(self._gone))
         return live - self.live
 
-    def least(self, column: str) -> int:
+    def minimum(self, column: str) -> int:
         """Return the least value of a column of numbers among the rows that are there: one at least."""
         values = _numbers(self.rows.column(column))
         return int((values if self._gone is None else values[~self._gone]).min())
@@ -157,9 +157,9 @@ class Run:
         there = (self._times >= low) & (self._times <= high)
         return self.rows.filter(pa.array(there if self._gone is None else there & ~self._gone))
 
-    def find(self, by: int, wanted: Hashes) -> pa.Table:
+    def find(self, by: int, probe: Hashes) -> pa.Table:
         """Return the rows that may be meant, with their ids; by a number of its indexes."""
-        return self._at(self.still(self.indexes[by].find(wanted)))
+        return self._at(self.still_live(self.indexes[by].find(probe)))
 
     def narrow(self, columns: Sequence[str]) -> pa.Table:
         """Return some columns of all its rows, those that are gone included, with their ids; no copy."""
@@ -171,11 +171,11 @@ class Run:
             return self._with_ids(self.rows, np.arange(self.rows.num_rows, dtype=np.int64))
         return self._at(np.flatnonzero(~self._gone))
 
-    def _at(self, places: Places) -> pa.Table:
-        return self._with_ids(self.rows.take(pa.array(places)), places)
+    def _at(self, positions: Positions) -> pa.Table:
+        return self._with_ids(self.rows.take(pa.array(positions)), positions)
 
-    def _with_ids(self, rows: pa.Table, places: Places) -> pa.Table:
-        return rows.append_column(ROW, pa.array(places + (self.number << BITS)))
+    def _with_ids(self, rows: pa.Table, positions: Positions) -> pa.Table:
+        return rows.append_column(ROW, pa.array(positions + (self.number << BITS)))
 
 
 def _in_few(rows: pa.Table) -> pa.Table:
@@ -190,17 +190,17 @@ def _numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def divided(ids: Places) -> dict[int, Places]:
-    """Return the places that row ids mean, by the number of their run."""
+def divided(ids: Positions) -> dict[int, Positions]:
+    """Return the positions that row ids mean, by the number of their run."""
     numbers = ids >> BITS
     return {int(number): ids[numbers == number] & _PLACE for number in np.unique(numbers)}
 
 
-def above(ids: Places, number: int) -> NDArray[np.bool_]:
+def above(ids: Positions, number: int) -> NDArray[np.bool_]:
     """Return which row ids are of this run or a later one."""
     return (ids >> BITS) >= number
 
 
-def wanted(columns: Sequence[Any], rows: int) -> Hashes:
+def probe_hashes(columns: Sequence[Any], rows: int) -> Hashes:
     """Return the hashes of rows to look for, in order, each once."""
     return np.unique(hash_columns(columns, rows))
