@@ -137,7 +137,7 @@ WRONG = [
     (["alter", "users", "--default", "a=1"], 2, "--default is for columns that --schema adds"),
     (["alter", "users", "--schema", "id string", "--default", "x=1"], 1, '--default "x=1" names no column'),
     (["alter", "users", "--schema", "id string"], 1, "[SCHEMA_REFUSED]"),
-    (["alter", "users", "--partitions", "1"], 1, "none is taken away"),
+    (["alter", "users", "--partitions", "1"], 1, "none can be removed"),
     (["alter", "usres", "--partitions", "3"], 1, 'Did you mean "users"?'),
     (["compact", "usres"], 1, 'Did you mean "users"?'),
     (["compact", "plain"], 1, 'its cleanup is "delete"'),

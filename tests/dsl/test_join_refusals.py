@@ -35,7 +35,7 @@ REFUSED = {
     "numbers of other kinds": (
         lambda s: s.users.join(s.items, on={"n": "d"}),
         '"d" is of type decimal(9,2)',
-        "Needed is int.",
+        "It must be int.",
     ),
     "how": (lambda s: s.users.join(s.items, on="id", how="outer"), "how='outer' is not known", "inner, left"),
     "how of two streams": (

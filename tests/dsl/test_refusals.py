@@ -75,7 +75,7 @@ REFUSED = {
     "an event time": (
         lambda _: app().stream("more", SHOP, event_time="user"),
         '[WRONG_TYPE] step "more": the column "user" is of type string and cannot be the event time',
-        "Needed is timestamp.",
+        "It must be timestamp.",
     ),
     "a map as a key": (lambda s: s.group_by("prices"), "cannot be a key", "anything but a map"),
     "explode of a text": (lambda s: s.explode("user", "x"), "cannot be exploded", "an array or a map"),
@@ -129,7 +129,7 @@ REFUSED = {
         'differ in case alone: "k", "K"',
         "Give one of them another name.",
     ),
-    "a reserved name in a schema": (lambda _: app().stream("m", "_time timestamp"), '"_time" is taken', ""),
+    "a reserved name in a schema": (lambda _: app().stream("m", "_time timestamp"), '"_time" is reserved', ""),
     "a reserved name in select": (lambda s: s.select(_weight="1"), 'a column "_weight", a name that Headrace uses', ""),
     "a reserved name in rename": (lambda s: s.rename(_time="at"), 'a column "_time"', ""),
     "a reserved name in agg": (lambda s: s.group_by("user").agg(_offset="count(*)"), 'a column "_offset"', ""),
@@ -168,11 +168,11 @@ REFUSED = {
     "a month of grace": (
         lambda _: hr.tumbling("1 h", grace="1 month"),
         "[INVALID_TIME] '1 month'",
-        "A number and a unit",
+        "numbers with a unit",
     ),
     "a zone": (
         lambda _: hr.tumbling("1 day", grace="0 s", timezone="Paris"),
-        "'Paris' is no time zone that is known",
+        "'Paris' is not a known time zone",
         '"Europe/Paris"',
     ),
     "minutes of a calendar": (
@@ -207,7 +207,7 @@ REFUSED = {
     ),
     "a view's name": (lambda s: s.to_view("my view"), "'my view' is not allowed as the name of a view", '"my_view"'),
     "a topic's name": (lambda s: s.to_topic("../x"), "'../x' is not allowed as the name of a topic", 'Try "x"'),
-    "a step's name": (lambda s: s.named("1x"), "'1x' is not allowed as the name of a step", "first is no digit"),
+    "a step's name": (lambda s: s.named("1x"), "'1x' is not allowed as the name of a step", "first is not a digit"),
     "an app's name": (lambda _: hr.App("my app"), "is not allowed as the name of", '"my_app"'),
     "a type": (lambda _: app().stream("m", "id bigit"), 'unknown type "bigit"', 'Did you mean "bigint"?'),
     "a sink": (lambda s: s.to(3), "3 cannot take rows", "write(epoch, rows)"),

@@ -354,7 +354,7 @@ def test_on_error_fail_stops_where_retention_was_faster(tmp_path):
         overtaken(driver)
         with pytest.raises(RecordsGone) as error:
             driver.step()
-        assert 'topic "t", partition 0: the records 1 to 2 went before the app read them' in said(error)
+        assert 'topic "t", partition 0: the records 1 to 2 were deleted before the app read them' in said(error)
         assert counts(driver) == {"a": 1}
 
 

@@ -100,5 +100,5 @@ def test_a_column_of_headraces_own_is_refused(name):
         lambda: stream.group_by("k").agg(**{name: "count(*)"}),
         lambda: stream.group_by("k").top(1, "v", rank=name),
     ):
-        with pytest.raises((InvalidPlan, InvalidSchema), match=r"Headrace uses itself|is taken by Headrace"):
+        with pytest.raises((InvalidPlan, InvalidSchema), match=r"Headrace uses itself|is reserved for Headrace"):
             verb()

@@ -163,7 +163,7 @@ def test_a_view_with_other_columns_is_refused(tmp_path):
     play(plain, tmp_path, FIRST)
     with pytest.raises(ViewChanged) as error:
         play(lambda rows: rows.select("g").to_view("out"), tmp_path, [])
-    assert 'the view "out" is kept with other columns or another key' in str(error.value)
+    assert 'the view "out" is stored with other columns or another key' in str(error.value)
     assert totals(play(plain, tmp_path, SECOND)["out"]) == BOTH
 
 

@@ -99,7 +99,7 @@ def test_an_archive_that_is_absent_is_named_and_newer_records_are_read(again, fo
     assert "Mount or restore the folder" in str(error.value)
     assert ids(reader, 9) == [9, 10, 11]
     fill(topic, 3)
-    with pytest.raises(ArchiveMissing, match=f'the archive folder "{folder}" is not there'):
+    with pytest.raises(ArchiveMissing, match=f'the archive folder "{folder}" is missing'):
         topic.clean()
     assert not folder.exists()
     away.rename(folder)
@@ -108,11 +108,11 @@ def test_an_archive_that_is_absent_is_named_and_newer_records_are_read(again, fo
 
 
 def test_an_archive_must_be_there_when_the_topic_is_made(log, folder):
-    with pytest.raises(InvalidTopic, match="is no folder") as error:
+    with pytest.raises(InvalidTopic, match="is not a folder") as error:
         log.create_topic("a", "id bigint", archive=folder / "none")
     assert "mkdir -p" in str(error.value)
     topic = log.create_topic("a", "id bigint")
-    with pytest.raises(InvalidTopic, match="is no folder"):
+    with pytest.raises(InvalidTopic, match="is not a folder"):
         topic.alter(archive=str(folder / "none"))
     topic.alter(archive=folder, archive_after="1 hour")
 

@@ -46,7 +46,7 @@ def test_keys_move_when_partitions_are_added(log):
 @pytest.mark.parametrize(
     ("total", "expected"),
     [
-        (1, "has 2 partitions, and none is taken away"),
+        (1, "has 2 partitions, and none can be removed"),
         (0, "0 partitions are not possible"),
         (10_001, "10001 partitions are not possible"),
         ("3", "partitions is '3', not a number"),
@@ -158,9 +158,9 @@ def test_each_change_has_a_later_time_on_disk_than_the_one_before(log, again):
         ({"retentoin": "1 day"}, 'there is no setting "retentoin" to alter', 'Did you mean "retention"?'),
         ({"partitions": 3}, 'there is no setting "partitions" to alter', "Topic.add_partitions adds some."),
         ({"schema": "n int"}, 'there is no setting "schema" to alter', "Topic.evolve changes the schema."),
-        ({"key": "n"}, 'there is no setting "key" to alter', "The key is for ever"),
+        ({"key": "n"}, 'there is no setting "key" to alter', "The key never changes"),
         ({"cleanup": "burn"}, 'cleanup is "burn"', "It is one of delete, compact"),
-        ({"cleanup": "compact"}, "there is no key", "Give key="),
+        ({"cleanup": "compact"}, "there is no key", "Set key="),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused(log, settings, expected, hint):

@@ -121,8 +121,8 @@ def test_a_widened_column_gives_every_old_value_exactly(log, old, new, values, e
         (START.replace("decimal(5,2)", "double"), {}, "is decimal(5,2) and cannot become double: that is another"),
         (START.replace("at timestamp", "at timestamp_ntz"), {}, "which instant it is would depend on a time zone"),
         (f"{START}, x int not null", {}, 'the new column "x" is not null and has no default, so older records'),
-        (START, {"n": 5}, 'the default of "n" cannot be set: the column is there already'),
-        (f"{START}, city string", {"citty": "x"}, 'a default for "citty", which is no column. Did you mean "city"?'),
+        (START, {"n": 5}, 'the default of "n" cannot be set: the column exists'),
+        (f"{START}, city string", {"citty": "x"}, 'a default for "citty", which is not a column. Did you mean "city"?'),
     ],
 )
 def test_what_old_records_could_not_bear_is_refused_with_the_difference(topic, again, schema, options, expected):
@@ -131,7 +131,7 @@ def test_what_old_records_could_not_bear_is_refused_with_the_difference(topic, a
         topic.evolve(schema, options)
     assert 'topic "a" cannot take the schema: ' in error.value.what
     assert expected in error.value.what
-    assert f"It has: {START}. Asked for: " in error.value.detail
+    assert f"Its schema: {START}. The new one: " in error.value.detail
     assert len(again().topic("a").schemas) == 1
     assert rows_of(topic) == before
 
@@ -184,7 +184,7 @@ def test_the_same_schema_changes_nothing_and_another_order_does(topic):
     assert len(topic.schemas) == 1
     turned = "at timestamp, price decimal(5,2), id bigint, n int"
     assert topic.evolve(turned) == ['"id" may be null']
-    assert topic.evolve(START.replace(" not null", "")) == ["the columns stand in another order"]
+    assert topic.evolve(START.replace(" not null", "")) == ["the order of the columns changes"]
     topic.append([{"id": None, "n": 1}])
     assert [row["n"] for row in rows_of(topic)] == [7, None, 1]
     assert topic.schema.names == ["id", "n", "price", "at"]

@@ -58,7 +58,7 @@ def test_a_full_disk_refuses_the_append_and_the_log_goes_on_when_there_is_space(
         assert count > 200
         assert 'the append to topic "a", partition 0 failed: No space left on device' in error.what
         assert "nothing of the append is in the log" in error.detail
-        assert error.hint.startswith("Make room")
+        assert error.hint.startswith("Free disk space")
         assert topic.end_offsets() == {0: count}
         assert everything(log.path) == list(range(count))
         with pytest.raises(AppendFailed):
@@ -98,7 +98,7 @@ def test_what_a_topic_is_cannot_be_changed_on_a_full_disk_and_stays_as_it_was(sm
             lambda: topic.add_partitions(100),
             lambda: log.create_topic("b", "n bigint"),
         ):
-            with pytest.raises(ChangeFailed, match="cannot be made or changed: No space left on device"):
+            with pytest.raises(ChangeFailed, match="cannot be created or changed: No space left on device"):
                 change()
         assert log.topics() == ["a"]
         (small_disk / "ballast").unlink()

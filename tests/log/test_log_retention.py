@@ -86,7 +86,7 @@ def test_a_read_before_the_start_says_where_to_read(small, clock):
     fill(topic, 1)
     with pytest.raises(OffsetOutOfRange, match="cannot be read at offset 2") as error:
         topic.read(0, 2, 10)
-    assert "It holds the offsets from 12 up to, not including, 15" in str(error.value)
+    assert "It has the offsets from 12 up to, not including, 15" in str(error.value)
     assert "Hint: Read from 12." in str(error.value)
 
 
@@ -155,7 +155,7 @@ def test_retention_that_fails_does_not_fail_the_append(small, clock, monkeypatch
         ({"retention_bytes": -1}, "retention_bytes is -1"),
         ({"retention_bytes": "1 GB"}, "retention_bytes is '1 GB'"),
         ({"retention_bytes": True}, "retention_bytes is True"),
-        ({"archive_after": "1 day"}, "no archive says where"),
+        ({"archive_after": "1 day"}, "archive is not"),
         ({"cleanup": "compact", "key": "tags"}, 'the key column "tags" is a array<int>'),
     ],
 )

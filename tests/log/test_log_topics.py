@@ -95,7 +95,7 @@ def test_a_topic_is_made_once(log, again):
         ({"event_time": "id"}, 'event_time is "id", a bigint'),
         ({"partitions": 0}, "0 partitions are not possible"),
         ({"partitions": "2"}, "partitions is '2', not a number"),
-        ({"key": ["id", "id"]}, "a key column stands twice"),
+        ({"key": ["id", "id"]}, "a key column is named twice"),
         ({"cleanup": "compress"}, 'cleanup is "compress"'),
         ({"cleanup": "compact"}, "there is no key"),
     ],

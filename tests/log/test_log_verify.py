@@ -109,7 +109,7 @@ def test_files_that_are_missing_cut_or_foreign_are_found(topic):
     assert any("not" in f.what and f.position == len(raw) - 64 for f in topic.verify())
     path.write_bytes(raw)
     (folder(topic) / "notes.txt").write_text("mine")
-    assert [f.what for f in topic.verify()] == ["a file that is not the log's"]
+    assert [f.what for f in topic.verify()] == ["the file does not belong to the log"]
     (folder(topic) / "notes.txt").unlink()
     assert topic.verify() == []
 

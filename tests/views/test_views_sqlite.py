@@ -151,10 +151,10 @@ def test_a_view_that_changed_is_refused_with_what_changed(views):
     with pytest.raises(ViewChanged) as failed:
         views.declare("v", parse("word string, n int, at timestamp"), ("word", "at"))
     assert str(failed.value) == (
-        '[VIEW_CHANGED] the view "v" is kept with other columns or another key\n'
+        '[VIEW_CHANGED] the view "v" is stored with other columns or another key\n'
         'Detail: the column "at" is new; the column "n" was bigint and is now int; '
         "the key was (word) and is now (word, at).\n"
-        "Hint: Give the view another name, or drop it and compute it anew: headrace reset FILE."
+        "Hint: Give the view another name, or drop it and recompute it: headrace reset FILE."
     )
     with pytest.raises(ViewChanged, match=r"another key"):
         views.declare("v", COUNTS, None)
@@ -168,7 +168,7 @@ def test_a_name_that_is_not_allowed_is_refused(views):
         views.declare("my view", COUNTS, None)
     assert str(failed.value) == (
         "[INVALID_NAME] 'my view' is not allowed as the name of a view\n"
-        "Detail: Letters, digits and _ are, up to 200 of them; the first is no digit.\n"
+        "Detail: Letters, digits and _ are allowed, up to 200 of them; the first is not a digit.\n"
         'Hint: Try "my_view".'
     )
 

@@ -1,7 +1,7 @@
-"""Whom an error blames, and how it is shown; `base.errors` has them all.
+"""The four kinds of errors, by whom they blame, and how an error is shown. All errors are in `base.errors`.
 
-`PlanError` blames the program that was written, `FunctionError` a function that was given to us, `OutsideError` a
-disk, a broker or another process, `InternalError` ourselves.
+`PlanError` blames the user's program, `FunctionError` a user's function, `OutsideError` a disk, a broker or another
+process, `InternalError` Headrace.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def did_you_mean(name: str, among: Iterable[str]) -> str:
 
 
 class HeadraceError(Exception):
-    """What every error of Headrace is; `str` gives `[CONDITION] what`, then detail and hint on own lines."""
+    """The base class of every error; `str` is `[CONDITION] what`, then detail and hint on lines of their own."""
 
     condition = "ERROR"
 
@@ -46,7 +46,7 @@ class HeadraceError(Exception):
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Errors travel from executors to the driver: keep their parts, whatever `__init__` takes."""
+        """Errors are pickled on their way from executors to the driver: keep their parts, whatever `__init__` takes."""
         return _rebuild, (type(self), self.what, self.detail, self.hint)
 
 
@@ -60,19 +60,19 @@ def _rebuild(kind: type[HeadraceError], what: str, detail: str, hint: str) -> He
 
 
 class PlanError(HeadraceError):
-    """The program asks for something that cannot be: raised at the line that asks."""
+    """The program asks for something that is not possible; raised at the line that asks for it."""
 
     condition = "INVALID_PLAN"
 
 
 class FunctionError(HeadraceError):
-    """A function that the user gave raised; the file and line are in `what`."""
+    """A function of the user raised an error; its file and line are in `what`."""
 
     condition = "FUNCTION_FAILED"
 
 
 class OutsideError(HeadraceError):
-    """A disk, a broker or another process failed us; trying again may help."""
+    """A disk, a broker or another process failed; trying again may help."""
 
     condition = "OUTSIDE_FAILED"
 

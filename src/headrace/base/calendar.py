@@ -1,9 +1,9 @@
-"""Months, days and hours as people in a zone count them: periods of a zone's calendar, numbered without a gap.
+"""Months, days and hours of a time zone: the periods of its calendar, numbered without gaps.
 
 A period begins when the zone's clock first shows its start, and ends when the clock first shows its end. So a day in
-March may have 23 hours and one in October 25; midnight that the clock skips is the instant at which it skips it; of two
-midnights the first counts; and a day that a zone left out (Samoa, 2011-12-30) is a period without length. Instants and
-lengths are microseconds; what a clock shows is counted as if the zone were UTC.
+March may have 23 hours and one in October 25. If the clock skips midnight, the day begins at the skip; if it shows
+midnight twice, the first counts. A day that a zone left out (Samoa, 2011-12-30) is a period of length 0. Instants and
+lengths are in microseconds; a local time is what the zone's clock shows, counted as if the zone were UTC.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 HOUR, DAY, WEEK = 3_600 * MICROS, 86_400 * MICROS, 7 * 86_400 * MICROS
 MONDAY = -3 * DAY
-"""1970-01-01 was a Thursday: where a week begins."""
+"""The Monday before 1970-01-01, a Thursday: weeks begin there."""
 
 _START_OF_TIME = -62_135_596_800 * MICROS  # 0001-01-01, the first instant of Python's calendar and of Spark's
 _LAST_DAY = END_OF_TIME - DAY  # a zone's clock must not show the year 10000, nor the year 0
@@ -37,7 +37,7 @@ _IN_MONTHS = re.compile(r"(?<![\d.])([+-]?\d+)\s*(month|quarter|year)s?\b", re.I
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """So many months and so many microseconds; `weekly`: it was said in weeks, which begin on Mondays."""
+    """A number of months and of microseconds; `weekly` if it was written in weeks, which begin on Mondays."""
 
     months: int
     micros: int
@@ -48,7 +48,7 @@ def length(value: str | timedelta, *, what: str = "length") -> Length:
     """Return a length that may have months, quarters and years: `"1 month"`, `"1 year 6 months"`, `"2 weeks"`.
 
     Raises:
-        InvalidTime: the text is no length; `what` names it.
+        InvalidTime: the value is not a length; `what` names it in the error.
 
     """
     if not isinstance(value, str):
@@ -77,20 +77,20 @@ def show_length(value: Length) -> str:
 
 
 def check_zone(name: str) -> str:
-    """Return the name of a zone that is known.
+    """Return the name of a time zone if this machine knows it.
 
     Raises:
-        InvalidTime: it is not.
+        InvalidTime: it does not.
 
     """
     if isinstance(name, str) and name in available_timezones():
         return name
-    raise InvalidTime(f"{name!r} is no time zone that is known", hint='For example "Europe/Paris" or "UTC".')
+    raise InvalidTime(f"{name!r} is not a known time zone", hint='For example "Europe/Paris" or "UTC".')
 
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """Periods of `months` months or, where that is 0, of `micros`; period 0 begins where the clock shows `anchor`.
+    """Periods of `months` months or, if that is 0, of `micros`; period 0 begins when the clock shows `anchor`.
 
     The rules of zones are those of the machine's time zone database.
     """
@@ -101,7 +101,7 @@ class Calendar:
     anchor: int
 
     def start(self, number: int) -> int:
-        """Return the instant at which a period begins, which is where the one before it ends."""
+        """Return the instant at which a period begins; the one before it ends there."""
         return _start(self, number)
 
     def starts(self, numbers: Iterable[int]) -> list[int]:
@@ -118,13 +118,13 @@ class Calendar:
         return found
 
     def local_start(self, number: int) -> int:
-        """Return what the clock shows where a period begins."""
+        """Return the local time at which a period begins."""
         if not self.months:
             return number * self.micros + self.anchor
         return int(np.datetime64(number * self.months, "M").astype("datetime64[us]").astype(np.int64)) + self.anchor
 
     def _period_of(self, local: int) -> int:
-        """Return the period whose days, by name, a clock shows."""
+        """Return the period of a local time."""
         if not self.months:
             return (local - self.anchor) // self.micros
         month = np.datetime64(local - self.anchor, "us").astype("datetime64[M]").astype(np.int64)
@@ -137,7 +137,7 @@ def _start(calendar: Calendar, number: int) -> int:
 
 
 def _first(zone: str, local: int) -> int:
-    """Return the first instant at which a zone's clock shows a reading, or jumps past it."""
+    """Return the first instant at which a zone's clock shows a local time, or jumps past it."""
     if not _START_OF_TIME + DAY <= local <= _LAST_DAY:
         return local - _offset(zone, local)
     shown = datetime(1970, 1, 1) + timedelta(microseconds=local)  # noqa: DTZ001 -- what a clock shows
@@ -145,7 +145,7 @@ def _first(zone: str, local: int) -> int:
     found = local - before
     if _offset(zone, found) == before:
         return found
-    return _jump(zone, local - after, found)  # the reading is skipped
+    return _jump(zone, local - after, found)  # the clock skips this local time
 
 
 def _jump(zone: str, low: int, high: int) -> int:
@@ -169,7 +169,7 @@ def _micros(offset: Any) -> int:
 
 
 def common(lengths: Iterable[Length]) -> Length | None:
-    """Return the longest length of which all are multiples, or None where months meet days."""
+    """Return the longest length of which all are multiples, or None if some have months and others days."""
     listed = list(lengths)
     months, micros = gcd(*(length.months for length in listed)), gcd(*(length.micros for length in listed))
     return None if months and micros else Length(months, micros)

@@ -1,4 +1,4 @@
-"""What it takes for files to survive a power cut."""
+"""Making file names survive a power loss."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power cut."""
+    """Sync a folder, so that the names in it survive a power loss."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

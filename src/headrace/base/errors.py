@@ -1,9 +1,9 @@
 """Every error of Headrace: a condition, what happened, and the next move.
 
-The classes say whom to blame: they are subclasses of one of the four of `base.blame`.
+Each class is a subclass of one of the four in `base.blame`, which says whom to blame.
 """
 
-# ruff: noqa: PLC0414 - the four, and what helps to word them, are imported from here by everybody
+# ruff: noqa: PLC0414 - all rooms import the four classes, and what helps to word errors, from here
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class InvalidName(PlanError):
 
 
 class InvalidSchema(PlanError):
-    """A schema's text cannot be read, or has a type that is not supported."""
+    """The text of a schema cannot be parsed, or names a type that is not supported."""
 
     condition = "INVALID_SCHEMA"
 
 
 class InvalidTime(PlanError):
-    """A text is no duration or no instant."""
+    """A text is not a duration or not an instant."""
 
     condition = "INVALID_TIME"
 
@@ -52,7 +52,7 @@ class InvalidRows(PlanError):
 
 
 class InvalidTopic(PlanError):
-    """A topic is described in a way that cannot be: a key column that is none, no partitions."""
+    """The description of a topic is not possible: a key column that does not exist, no partitions."""
 
     condition = "INVALID_TOPIC"
 
@@ -64,20 +64,20 @@ class TopicExists(PlanError):
 
 
 class SchemaRefused(PlanError):
-    """A topic is to take a schema under which its records could not be read as they are."""
+    """A topic cannot take a new schema, because its records could not be read under it."""
 
     condition = "SCHEMA_REFUSED"
 
     def __init__(self, topic: str, differences: Sequence[str], *, old: str, new: str) -> None:
         super().__init__(
             f'topic "{topic}" cannot take the schema: {"; ".join(differences)}',
-            detail=f"It has: {old}. Asked for: {new}.",
-            hint="Columns can be added, widened, and allowed to be null. For anything else make another topic.",
+            detail=f"Its schema: {old}. The new one: {new}.",
+            hint="Columns can be added, widened, and allowed to be null. For anything else create another topic.",
         )
 
 
 class UnknownTopic(PlanError):
-    """A topic is asked for that the log does not have."""
+    """The log has no topic of this name."""
 
     condition = "UNKNOWN_TOPIC"
 
@@ -92,13 +92,13 @@ class UnknownTopic(PlanError):
 
 
 class TopicDeleted(OutsideError):
-    """A topic was deleted, perhaps by another process, while this one held it."""
+    """A topic was deleted, perhaps by another process, while this one used it."""
 
     condition = "TOPIC_DELETED"
 
 
 class OffsetOutOfRange(PlanError):
-    """Records are asked for that a partition no longer has, or does not have yet."""
+    """A partition no longer has the requested records, or does not have them yet."""
 
     condition = "OFFSET_OUT_OF_RANGE"
 
@@ -110,19 +110,19 @@ class CorruptBatch(OutsideError):
 
 
 class NewerFormat(OutsideError):
-    """A file was written by a later release than this one, which does not know all that it says."""
+    """A file was written by a later release, and has fields that this one does not know."""
 
     condition = "NEWER_FORMAT"
 
 
 class ArchiveMissing(OutsideError):
-    """The folder that old segments were moved to is not there: not mounted, or moved."""
+    """The folder to which old segments were moved is missing: not mounted, or moved."""
 
     condition = "ARCHIVE_MISSING"
 
     def __init__(self, topic: str, partition: int, *, folder: str) -> None:
         super().__init__(
-            f'topic "{topic}", partition {partition}: the archive folder "{folder}" is not there',
+            f'topic "{topic}", partition {partition}: the archive folder "{folder}" is missing',
             detail="Old segments of the topic were moved to it; newer records can be read without it.",
             hint="Mount or restore the folder under this path, then read again.",
         )
@@ -135,15 +135,15 @@ class AppendFailed(OutsideError):
 
 
 class ChangeFailed(OutsideError):
-    """The disk refused to take what a topic is to be; it is as before."""
+    """The disk refused to create or change a topic; nothing was changed."""
 
     condition = "CHANGE_FAILED"
 
     def __init__(self, topic: str, folder: str, error: OSError) -> None:
         super().__init__(
-            f'the topic "{topic}" cannot be made or changed: {error.strerror or error}',
-            detail=f"Folder {folder}; all is as before.",
-            hint="Make room or mend the disk, then try again.",
+            f'the topic "{topic}" cannot be created or changed: {error.strerror or error}',
+            detail=f"Folder {folder}; nothing was changed.",
+            hint="Free disk space or repair the disk, then try again.",
         )
 
 
@@ -160,13 +160,13 @@ class CleaningFailed(OutsideError):
 
 
 class UnknownSubject(PlanError):
-    """Somebody is to be forgotten of whom a topic never had a private value."""
+    """A subject cannot be forgotten, because the topic never had a private value of it."""
 
     condition = "UNKNOWN_SUBJECT"
 
 
 class KeysMissing(OutsideError):
-    """The keys of private columns are in a log that is not there."""
+    """The keys of private columns are in a log that is missing."""
 
     condition = "KEYS_MISSING"
 
@@ -181,7 +181,7 @@ class LogClosed(PlanError):
 
 
 class InvalidExpression(PlanError):
-    """A text is no expression that can stand where it stands: its syntax, or its place, is wrong."""
+    """A text is not a valid expression, or the expression is not allowed where it is used."""
 
     condition = "INVALID_EXPRESSION"
 
@@ -199,25 +199,25 @@ class UnknownFunction(PlanError):
 
 
 class UnsupportedFunction(PlanError):
-    """An expression uses something of Spark's that Headrace cannot compute exactly as Spark does."""
+    """An expression uses a function of Spark that Headrace cannot compute exactly as Spark does."""
 
     condition = "UNSUPPORTED_FUNCTION"
 
 
 class InvalidFunction(PlanError):
-    """A function of the user's is declared in a way that cannot be: its name is taken, or it lacks something."""
+    """The declaration of a user's function is not valid: its name is taken, or a part is missing."""
 
     condition = "INVALID_FUNCTION"
 
 
 class Nondeterministic(PlanError):
-    """An expression would give another result each time that it is computed."""
+    """An expression has another result each time it is computed."""
 
     condition = "NONDETERMINISTIC"
 
 
 class UngroupedColumn(PlanError):
-    """An aggregation names a column outside an aggregate function, and it is no key of the group."""
+    """An aggregation uses a column outside an aggregate function, and the column is not a key of the group."""
 
     condition = "UNGROUPED_COLUMN"
 
@@ -226,7 +226,7 @@ class UngroupedColumn(PlanError):
 
 
 class UnknownColumn(PlanError):
-    """A step names a column that the step above it does not have."""
+    """A step uses a column that the step above it does not have."""
 
     condition = "UNKNOWN_COLUMN"
 
@@ -239,38 +239,38 @@ class UnknownColumn(PlanError):
 
 
 class WrongColumnType(PlanError):
-    """A column has a type that its role does not allow."""
+    """The type of a column is not allowed for what a step uses it for."""
 
     condition = "WRONG_TYPE"
 
     def __init__(self, column: str, *, step: str, is_type: str, needs: str, role: str) -> None:
         super().__init__(
             f'step "{step}": the column "{column}" is of type {is_type} and cannot be {role}',
-            detail=f"Needed is {needs}.",
+            detail=f"It must be {needs}.",
         )
 
 
 class InvalidPlan(PlanError):
-    """A step is put together in a way that has no meaning."""
+    """The arguments of a step do not go together."""
 
     condition = "INVALID_PLAN"
 
 
 class SealedColumn(PlanError):
-    """A step would compute with a private column, whose values an app only passes on, sealed."""
+    """A step would compute with a private column. An app only has sealed values of it, and can only pass them on."""
 
     condition = "SEALED_COLUMN"
 
 
 class DuplicateStep(PlanError):
-    """Two stateful steps have one name, so their state could not be told apart."""
+    """Two stateful steps have the same name, so they would share one state."""
 
     condition = "DUPLICATE_STEP"
 
     def __init__(self, name: str) -> None:
         super().__init__(
             f'two stateful steps are called "{name}"',
-            detail="State belongs to names, so each stateful step needs its own.",
+            detail="State is stored by step name, so each stateful step needs its own.",
             hint='Name one of them: .named("another_name") right after the verb, or app.sql(text, name="another").',
         )
 
@@ -279,13 +279,13 @@ class DuplicateStep(PlanError):
 
 
 class InvalidQuery(PlanError):
-    """A text is no query of SQL, or a name in it may mean several things."""
+    """A text is not a SQL query, or a name in it is ambiguous."""
 
     condition = "INVALID_QUERY"
 
 
 class UnknownRelation(PlanError):
-    """A query reads from a name that is neither given to it nor a source of the app."""
+    """A query reads from a name that was not passed to it and is not a source of the app."""
 
     condition = "UNKNOWN_RELATION"
 
@@ -294,13 +294,13 @@ class UnknownRelation(PlanError):
         declare = f"Declare it with app.stream or app.table, or give it: app.sql(text, {name}=handle)."
         super().__init__(
             f'the query reads from "{name}", which is neither given nor a source of the app',
-            detail=f"Known are: {', '.join(known)}." if known else "The app has no sources yet.",
+            detail=f"Known names: {', '.join(known)}." if known else "The app has no sources yet.",
             hint=f"{suggestion} {declare}".strip(),
         )
 
 
 class UnsupportedQuery(PlanError):
-    """A part of a query cannot be kept up to date as rows come and go, or is not known."""
+    """A part of a query is unknown, or its result cannot be kept up to date while rows are added and withdrawn."""
 
     condition = "UNSUPPORTED_QUERY"
 
@@ -312,7 +312,7 @@ class UnsupportedQuery(PlanError):
 
 
 class DamagedFile(OutsideError):
-    """A file of state or of staged rows is missing or is not what was written."""
+    """A file of state or of staged rows is missing or damaged."""
 
     condition = "DAMAGED_FILE"
 
@@ -324,7 +324,7 @@ class DamagedFile(OutsideError):
 
 
 class StepFailed(HeadraceError):
-    """An expression of a step failed on a row, as Spark's ANSI mode asks."""
+    """An expression of a step failed on a row, as it does in Spark's ANSI mode."""
 
     condition = "STEP_FAILED"
 
@@ -364,7 +364,7 @@ class StorageOfAnother(PlanError):
 
 
 class PlanChanged(PlanError):
-    """A stateful step is no longer the one whose state is kept."""
+    """A stateful step differs from the one whose state is stored."""
 
     condition = "PLAN_CHANGED"
 
@@ -376,13 +376,14 @@ class TopicDiffers(PlanError):
 
 
 class RecordsGone(OutsideError):
-    """A topic's retention took records that an app had not read yet."""
+    """The retention of a topic deleted records that an app had not read yet."""
 
     condition = "RECORDS_GONE"
 
     def __init__(self, topic: str, partition: int, *, first: int, start: int) -> None:
+        lost = f"the records {first} to {start - 1} were deleted before the app read them"
         super().__init__(
-            f'topic "{topic}", partition {partition}: the records {first} to {start - 1} went before the app read them',
+            f'topic "{topic}", partition {partition}: {lost}',
             detail=f"The topic begins at offset {start} now.",
             hint='Give the topic a longer retention. With on_error="dead_letter" the app goes on and counts them.',
         )
@@ -395,7 +396,7 @@ class UnreadableRecord(HeadraceError):
 
 
 class NotRunning(PlanError):
-    """Something was asked of an app that is not running, or of one that is."""
+    """A call needs an app that is running, or one that is not running."""
 
     condition = "NOT_RUNNING"
 
@@ -404,7 +405,7 @@ class NotRunning(PlanError):
 
 
 class UnknownView(PlanError):
-    """A view is asked for that nothing feeds."""
+    """There is no view of this name."""
 
     condition = "UNKNOWN_VIEW"
 
@@ -417,20 +418,20 @@ class UnknownView(PlanError):
 
 
 class ViewChanged(PlanError):
-    """A view is declared with columns or a key that differ from those that it is kept with."""
+    """A view is declared with columns or a key that differ from those that are stored."""
 
     condition = "VIEW_CHANGED"
 
     def __init__(self, name: str, *, differences: Sequence[str]) -> None:
         super().__init__(
-            f'the view "{name}" is kept with other columns or another key',
+            f'the view "{name}" is stored with other columns or another key',
             detail="; ".join(differences) + ".",
-            hint="Give the view another name, or drop it and compute it anew: headrace reset FILE.",
+            hint="Give the view another name, or drop it and recompute it: headrace reset FILE.",
         )
 
 
 class ViewOutOfStep(InternalError):
-    """A view is told to withdraw a row that it does not have: it is not the sum of its deltas."""
+    """A delta withdraws a row that the view does not have: the view is not the sum of its deltas."""
 
     condition = "VIEW_OUT_OF_STEP"
 
@@ -438,12 +439,12 @@ class ViewOutOfStep(InternalError):
         super().__init__(
             f'epoch {epoch} withdraws {missing} row{"s" if missing > 1 else ""} that the view "{name}" does not have',
             detail="The epoch was not applied; the views are as they were before it.",
-            hint="If the file of the views was replaced or edited, compute it anew: headrace reset FILE.",
+            hint="If the file of the views was replaced or edited, recompute it: headrace reset FILE.",
         )
 
 
 class WrongDelta(InternalError):
-    """A step's delta is impossible, or gives something out twice: a checker of the tests looked."""
+    """A step's delta is impossible, or emits a row twice. Found by a checker of the tests."""
 
     condition = "WRONG_DELTA"
 
@@ -461,7 +462,7 @@ class ViewsFailed(OutsideError):
     def __init__(self, where: str, *, why: str) -> None:
         super().__init__(
             f"the views in {where} cannot be used: {why}",
-            detail="The views are as the last whole epoch left them.",
+            detail="The views are as of the last whole epoch.",
         )
 
 
@@ -475,7 +476,7 @@ class InvalidOption(PlanError):
 
 
 class DataLoss(OutsideError):
-    """Records that a query is to read are no longer in the log."""
+    """Records that a query has not read yet are no longer in the log."""
 
     condition = "DATA_LOSS"
 

@@ -36,14 +36,14 @@ _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 _CHUNK = 1 << 14  # rows worked on at a time: the intermediate arrays stay in the processor's cache
 _WORD = 8
-_LONG = 256  # longer texts are summed one by one, shorter ones word by word, all rows at once
+_LONG = 256  # bytes: longer texts are summed one at a time, shorter ones word by word over all rows
 _MINUS_ZERO, _INFINITY = np.uint64(1 << 63), np.uint64(0x7FF << 52)  # of a float64
 _NAN = np.uint64(0xFFF << 51)
 _MASKS = np.array([(1 << (8 * n)) - 1 for n in range(_WORD + 1)], dtype=np.uint64)
 
 
 def hash_columns(columns: Sequence[pa.Array | pa.ChunkedArray], length: int) -> Hashes:
-    """Return one uint64 a row over all columns, in their order; with no column all rows are equal.
+    """Return one uint64 a row over all columns, in their order; without columns all rows have one hash.
 
     Raises:
         InvalidSchema: a column's type has no hash (unions, intervals).
@@ -71,7 +71,7 @@ def hash_column(column: pa.Array | pa.ChunkedArray) -> Hashes:
 
 
 def _values(array: pa.Array) -> Hashes:
-    """Return hashes that are right wherever the array is valid."""
+    """Return hashes; only those of valid values count."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         return _dictionary(array)
@@ -93,7 +93,7 @@ def _values(array: pa.Array) -> Hashes:
 
 
 def _words(array: pa.Array) -> Hashes:
-    """Return each value of a fixed width as a word of its own."""
+    """Return each value of fixed width as one word."""
     kind = array.type
     if pa.types.is_boolean(kind):
         return _buffer(array.cast(pa.uint8()), np.uint8).astype(np.uint64)
@@ -122,7 +122,7 @@ def _valid(array: pa.Array) -> NDArray[np.bool_]:
 
 
 def _mixed(words: Hashes) -> Hashes:
-    """Return `mix` of each word; `words` is overwritten where it is ours to overwrite."""
+    """Return `mix` of each word; overwrites `words` if it is writable."""
     out = words if words.flags.writeable else words.copy()
     spare = np.empty(min(_CHUNK, len(out)), dtype=np.uint64)
     for at in range(0, len(out), _CHUNK):

@@ -1,4 +1,4 @@
-"""The one grammar of names, for steps, views, columns in SQL, and topics."""
+"""The grammar of names: of steps, views and columns in SQL, and of topics."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def check_identifier(name: object, *, what: str) -> str:
     """Return `name` if it is `[A-Za-z_][A-Za-z0-9_]*`; `what` ("step", "view") names it in the error.
 
     Raises:
-        InvalidName: the grammar is not met.
+        InvalidName: it is not.
 
     """
     if isinstance(name, str) and IDENTIFIER.fullmatch(name) and len(name) <= MAX_LENGTH:
         return name
     raise InvalidName(
         f"{name!r} is not allowed as the name of a {what}",
-        detail=f"Letters, digits and _ are, up to {MAX_LENGTH} of them; the first is no digit.",
+        detail=f"Letters, digits and _ are allowed, up to {MAX_LENGTH} of them; the first is not a digit.",
         hint=_suggest(name),
     )
 
@@ -31,14 +31,14 @@ def check_topic(name: object) -> str:
     """Return `name` if it may name a topic: Kafka's letters `[A-Za-z0-9._-]`, not starting with a dot or dash.
 
     Raises:
-        InvalidName: the grammar is not met.
+        InvalidName: it is not.
 
     """
     if isinstance(name, str) and TOPIC.fullmatch(name) and len(name) <= MAX_LENGTH:
         return name
     raise InvalidName(
         f"{name!r} is not allowed as the name of a topic",
-        detail=f"Letters, digits, '.', '_' and '-' are, up to {MAX_LENGTH} of them, not beginning with '.' or '-'.",
+        detail=f"Letters, digits, '.', '_' and '-' are allowed, up to {MAX_LENGTH}; the first is not '.' or '-'.",
         hint=_suggest(name),
     )
 

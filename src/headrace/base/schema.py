@@ -23,7 +23,7 @@ RESERVED = frozenset(
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a column is called as one of Headrace's own."""
+    """Tell whether a column name is reserved for Headrace."""
     return name in RESERVED or name.lower().startswith("_headrace_")
 
 
@@ -65,29 +65,29 @@ def parse(ddl: str) -> pa.Schema:
     """Return the schema that a text in Spark's DDL describes: `"id bigint not null, tags array<string>"`.
 
     Raises:
-        InvalidSchema: the text cannot be read, a type is unknown, or a column stands twice.
+        InvalidSchema: the text cannot be parsed, a type is unknown, or a column is named twice.
 
     """
     reader = _Reader(ddl)
     fields = reader.fields(until=None)
     if not fields:
-        reader.fail("it has no column")
+        reader.fail("it has no columns")
     names = [field.name for field in fields]
     for name in names:
         if names.count(name) > 1:
-            reader.fail(f'the column "{name}" stands twice')
+            reader.fail(f'the column "{name}" is named twice')
         if is_reserved(name):
-            reader.fail(f'the column name "{name}" is taken by Headrace')
+            reader.fail(f'the column name "{name}" is reserved for Headrace')
     return pa.schema(fields)
 
 
 def as_schema(value: str | pa.Schema) -> pa.Schema:
-    """Return `value` as a schema: DDL text, or an Arrow schema brought to the types that DDL can name."""
+    """Return `value` as a schema: DDL text, or an Arrow schema, converted to types that DDL has."""
     if isinstance(value, str):
         return parse(value)
     if isinstance(value, pa.Schema):
         return parse(to_ddl(value))
-    raise InvalidSchema(f"{value!r} is no schema", hint='Give DDL text such as "id bigint, at timestamp".')
+    raise InvalidSchema(f"{value!r} is not a schema", hint='Give DDL text such as "id bigint, at timestamp".')
 
 
 def parse_type(text: str) -> pa.DataType:
@@ -122,11 +122,11 @@ def type_name(kind: pa.DataType) -> str:
         return f"map<{type_name(kind.key_type)},{type_name(kind.item_type)}>"
     if pa.types.is_struct(kind):
         return f"struct<{','.join(_field_ddl(field, ':') for field in kind)}>"
-    raise InvalidSchema(f"the Arrow type {kind} has no counterpart", hint=f"Known are {', '.join(_SIMPLE)}.")
+    raise InvalidSchema(f"the Arrow type {kind} has no counterpart", hint=f"Known types: {', '.join(_SIMPLE)}.")
 
 
 def duckdb_type(kind: pa.DataType) -> str:
-    """Return the name of DuckDB's column type that holds an Arrow type inside Headrace."""
+    """Return the DuckDB column type in which Headrace stores an Arrow type."""
     if kind in _DUCKDB:
         return _DUCKDB[kind]
     if pa.types.is_decimal(kind):
@@ -141,7 +141,7 @@ def duckdb_type(kind: pa.DataType) -> str:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """Bring an Arrow type that means the same as one of ours to ours."""
+    """Return the type of ours that an Arrow type is equivalent to."""
     if pa.types.is_large_string(kind) or kind == pa.string_view():
         return pa.string()
     if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind) or kind == pa.binary_view():
@@ -163,7 +163,7 @@ def _field_ddl(field: pa.Field, between: str) -> str:
 
 
 class _Reader:
-    """A reader of DDL text, one token ahead."""
+    """A parser of DDL text that looks one token ahead."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -193,7 +193,7 @@ class _Reader:
         if token.startswith("`"):
             return token[1:-1].replace("``", "`")
         if not re.fullmatch(r"[\w$]+", token):
-            self.fail(f'"{token}" is no name')
+            self.fail(f'"{token}" is not a name')
         return token
 
     def fields(self, until: str | None) -> list[pa.Field]:
@@ -231,7 +231,7 @@ class _Reader:
         raise InvalidSchema(
             f'the schema {self.text!r} has an unknown type "{word}"',
             hint=did_you_mean(word, types)
-            or f"Known are {', '.join([*_SIMPLE, 'decimal', 'array', 'map', 'struct'])}.",
+            or f"Known types: {', '.join([*_SIMPLE, 'decimal', 'array', 'map', 'struct'])}.",
         )
 
     def _decimal(self) -> pa.DataType:
@@ -250,7 +250,7 @@ class _Reader:
     def _number(self) -> int:
         token = self.take()
         if not token.isdecimal():
-            self.fail(f'"{token}" is no number')
+            self.fail(f'"{token}" is not a number')
         return int(token)
 
     def _nested(self, word: str) -> pa.DataType:

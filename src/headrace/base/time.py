@@ -1,4 +1,4 @@
-"""Clocks, durations and instants. The only file that asks the machine what time it is, or waits.
+"""Clocks, durations and instants. This is the only file that reads the machine's clock, or waits.
 
 Inside Headrace an instant is an `int`: microseconds since 1970-01-01 UTC, as Spark and Arrow count.
 """
@@ -31,18 +31,18 @@ _PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
 
 
 class Clock(Protocol):
-    """What tells the time; a parameter wherever time matters, so that tests never sleep."""
+    """A source of time. It is a parameter wherever time matters, so that tests never sleep."""
 
     def now(self) -> int:
-        """Return the instant in microseconds since 1970 UTC; it may jump, back too."""
+        """Return the instant in microseconds since 1970 UTC; it may jump, also backwards."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds on a clock that never goes back."""
+        """Return seconds of a clock that never goes back."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for this many seconds."""
         ...
 
 
@@ -54,23 +54,23 @@ class SystemClock:
         return time.time_ns() // 1_000
 
     def monotonic(self) -> float:
-        """Return the machine's steady clock, in seconds."""
+        """Return the machine's monotonic clock, in seconds."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Wait for so many seconds."""
+        """Wait for this many seconds."""
         time.sleep(seconds)
 
 
 class ManualClock:
-    """A clock that stands still until a test moves it; sleeping moves it."""
+    """A clock that moves only when a test moves it, or when something sleeps."""
 
     def __init__(self, start: int = 1_735_689_600 * MICROS) -> None:
         self._now = start
         self._lock = threading.Lock()
 
     def now(self) -> int:
-        """Return the instant it was moved to."""
+        """Return the instant that it shows."""
         return self._now
 
     def monotonic(self) -> float:
@@ -78,11 +78,11 @@ class ManualClock:
         return self._now / MICROS
 
     def sleep(self, seconds: float) -> None:
-        """Move instead of waiting."""
+        """Move the clock instead of waiting."""
         self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
-        """Move the clock by so many seconds."""
+        """Move the clock forward by this many seconds."""
         with self._lock:
             self._now += round(seconds * MICROS)
 
@@ -93,7 +93,7 @@ def duration(value: str | timedelta, *, what: str = "duration") -> int:
     Months and years have no fixed length and are refused.
 
     Raises:
-        InvalidTime: the text is no duration; `what` names it.
+        InvalidTime: the value is not a duration; `what` names it in the error.
 
     """
     if isinstance(value, timedelta):
@@ -104,7 +104,7 @@ def duration(value: str | timedelta, *, what: str = "duration") -> int:
             return parts
     raise InvalidTime(
         f"{value!r} is not a {what}",
-        detail=f"A number and a unit are expected: {', '.join(_UNITS)} (plural too).",
+        detail=f"Expected are numbers with a unit: {', '.join(_UNITS)} (also plural).",
         hint='For example "10 seconds" or "1 hour 30 minutes".',
     )
 

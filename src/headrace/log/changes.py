@@ -1,4 +1,4 @@
-"""Changing what a topic is: one process at a time, durably, and whole or not at all."""
+"""Changing a topic's description: one process at a time, durably, completely or not at all."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def alter(topic: OpenTopic, settings: Mapping[str, Any]) -> None:
-    """Change settings of a topic, given as for `Log.create_topic`."""
+    """Change settings of a topic; values are as for `Log.create_topic`."""
     for name in settings:
         if name not in SETTINGS:
             raise InvalidTopic(
@@ -48,16 +48,16 @@ def _other_way(name: str) -> str:
     ways = {
         "schema": "Topic.evolve changes the schema.",
         "partitions": "Topic.add_partitions adds some.",
-        "key": "The key is for ever: it says where records are.",
-        "event_time": "The event time is for ever: the index is made of it.",
-        "name": "The name is for ever.",
-        "private": "Which columns are private is for ever: records are stored that way.",
+        "key": "The key never changes: it decides where records are.",
+        "event_time": "The event time never changes: the index is built from it.",
+        "name": "The name never changes.",
+        "private": "Private columns never change: records are stored that way.",
     }
     return ways.get(name, "")
 
 
 def evolve(topic: OpenTopic, schema: str | pa.Schema, defaults: Mapping[str, object]) -> list[str]:
-    """Give a topic a new schema and return in words what changed."""
+    """Give a topic a new schema and return a text for each change."""
     new = schemas.as_schema(schema)
     with _locked(topic) as meta:
         privacy.keep_subjects(meta, new)
@@ -76,13 +76,13 @@ def evolve(topic: OpenTopic, schema: str | pa.Schema, defaults: Mapping[str, obj
 
 
 def add_partitions(topic: OpenTopic, total: int) -> None:
-    """Give a topic more partitions; they are there, empty and durable, before the topic says so."""
+    """Give a topic more partitions; they exist, empty and durable, before the description counts them."""
     with _locked(topic) as meta:
         after = replace(meta, partitions=total).check()
         if total < meta.partitions:
             raise InvalidTopic(
-                f'topic "{meta.name}" has {meta.partitions} partitions, and none is taken away',
-                hint=f"Give a total from {meta.partitions} on.",
+                f'topic "{meta.name}" has {meta.partitions} partitions, and none can be removed',
+                hint=f"The total must be at least {meta.partitions}.",
             )
         for number in range(meta.partitions, total):
             _make_partition(topic.folder / str(number), fsync=topic.log.fsync)
@@ -103,7 +103,7 @@ def mark_sealed(topic: OpenTopic, columns: Iterable[str], origins: Iterable[Orig
 
 
 def _make_partition(folder: Path, *, fsync: bool) -> None:
-    shutil.rmtree(folder, ignore_errors=True)  # of somebody who died at it: nothing was ever appended there
+    shutil.rmtree(folder, ignore_errors=True)  # left by a process that died here: nothing was ever appended to it
     folder.mkdir()
     with (folder / HEAD_NAME).open("wb") as head:
         head.write(new_head(PartitionState(boot=BOOT))[:FILE_SIZE])

@@ -1,4 +1,4 @@
-"""Arrow tables that nearly fit a schema → tables that do. Values are never changed, only how they are kept."""
+"""Arrow tables that nearly fit a schema → tables that do. Values never change, only their types."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from headrace.log.segments.payload import SYSTEM_COLUMNS, WRITABLE_COLUMNS
 
 
 def fit_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table with exactly the schema's columns, and the given system columns behind them.
+    """Return a table with exactly the schema's columns, followed by the system columns that the table has.
 
     Integers and floats may be narrower or wider than declared as long as every value fits; text is never read as a
     number, a number never as a time.
 
     Raises:
-        InvalidRows: a column is unknown, stands twice, or holds something else than is declared.
+        InvalidRows: a column is unknown, is there twice, or has values of another kind than declared.
 
     """
     if table.schema.equals(schema):

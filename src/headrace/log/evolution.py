@@ -1,7 +1,7 @@
 """How a topic's schema may change, and how old records are read under the new one.
 
-Whatever was valid stays valid and keeps its value: columns are added, types widen to ones that hold every value of the
-old type exactly, "not null" is given up. Nothing is renamed or dropped.
+Every value that was valid stays valid and the same: columns are added, types widen to types that hold every value of
+the old type exactly, "not null" is dropped. Columns are not renamed or dropped.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 def compare(
     old: pa.Schema, new: pa.Schema, *, topic: str, key: tuple[str, ...], defaults: Mapping[str, object]
 ) -> list[str]:
-    """Return in words what a new schema changes; nothing when it is the old one.
+    """Return a text for each change of a new schema; none if it is the same.
 
     Raises:
-        SchemaRefused: old records could not be read under it, or would be read with other values. The error says what
-            differs, all of it, and why that cannot be.
+        SchemaRefused: old records could not be read under it, or would have other values. The error lists every
+            difference that is not possible, with its reason.
 
     """
     wrong = [_defaulted_twice(name, old, new) for name in defaults if name in old.names or name not in new.names]
@@ -49,7 +49,7 @@ def compare(
             changes.append(f'"{field.name}" added, {type_name(field.type)}{by_default}')
     if wrong:
         raise SchemaRefused(topic, wrong, old=to_ddl(old), new=to_ddl(new))
-    return changes or (["the columns stand in another order"] if old.names != new.names else [])
+    return changes or (["the order of the columns changes"] if old.names != new.names else [])
 
 
 def _changed(old: pa.Field, new: pa.Field) -> list[str]:
@@ -63,7 +63,7 @@ def _without_value(field: pa.Field) -> list[str]:
 
 
 def merged(old: pa.Schema, wanted: pa.Schema) -> pa.Schema:
-    """Return the old schema with the columns of another one in it: those of one name as the other has them."""
+    """Return the old schema with the columns of `wanted`: replaced where a name is in both, else appended."""
     fields = [wanted.field(field.name) if field.name in wanted.names else field for field in old]
     return pa.schema([*fields, *(field for field in wanted if field.name not in old.names)])
 
@@ -86,20 +86,18 @@ def _dropped(field: pa.Field, new: pa.Schema, old: pa.Schema) -> str:
 
 def _defaulted_twice(name: str, old: pa.Schema, new: pa.Schema) -> str:
     if name in old.names:
-        return (
-            f'the default of "{name}" cannot be set: the column is there already, and its old records keep their values'
-        )
-    return f'there is a default for "{name}", which is no column. {did_you_mean(name, new.names)}'.strip()
+        return f'the default of "{name}" cannot be set: the column exists, and its old records keep their values'
+    return f'there is a default for "{name}", which is not a column. {did_you_mean(name, new.names)}'.strip()
 
 
 # ---- defaults ------------------------------------------------------------------------------------------
 
 
 def as_json(name: str, value: object, field: pa.Field, *, topic: str) -> Any:
-    """Return a default as it is kept in the topic's description.
+    """Return a default as it is stored in the topic's description.
 
     Raises:
-        InvalidTopic: it is no value of the column, or one that cannot be written down as text.
+        InvalidTopic: it is not a value of the column, or one that JSON cannot represent.
 
     """
     try:
@@ -119,7 +117,7 @@ def as_json(name: str, value: object, field: pa.Field, *, topic: str) -> Any:
 
 
 def constant(value: object, field: pa.Field, rows: int) -> pa.Array:
-    """Return a column that holds one value, given as for a row."""
+    """Return a column that repeats one value, which is as in a row."""
     if value is None:
         return pa.nulls(rows, field.type)
     return pa.repeat(to_column([value], field)[0], rows)
@@ -129,9 +127,9 @@ def constant(value: object, field: pa.Field, rows: int) -> pa.Array:
 
 
 def column_as(batch: pa.RecordBatch, field: pa.Field, default: object) -> pa.Array:
-    """Return a column of an old batch as a newer schema has it: itself, widened, or filled with the default.
+    """Return a column of an old batch under a newer schema: unchanged, widened, or filled with the default.
 
-    A tombstone has no values, so it has no default either.
+    A tombstone has no values, so it gets no default.
     """
     names = batch.schema.names
     if field.name in names:

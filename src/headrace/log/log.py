@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 class Log:
     """The embedded log: durable topics under one folder, shared by any number of threads and processes.
 
-    Opening touches nothing on disk: the folder is made with the first topic. One process at a time appends to a
-    partition, others wait for their turn; readers wait for nobody. `fsync=False` gives up what a power loss takes,
-    for tests. A pickled log opens the same path with the machine's clock.
+    Opening changes nothing on disk: the folder is created with the first topic. One process at a time appends to a
+    partition, others wait for their turn; readers never wait. With `fsync=False` a power loss may lose acknowledged
+    records: for tests. A pickled log opens the same path with the machine's clock.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Log:
         self.close()
 
     def close(self) -> None:
-        """Let go of all files; batches that were read stay valid, everything else says that the log is closed."""
+        """Close all files. Batches that were read stay valid; every other call raises `LogClosed`."""
         self._folder.closed = True
         for topic in self._topics.values():
             topic.opened.close()
@@ -124,23 +124,23 @@ class Log:
     ) -> Topic:
         """Create a topic and return it; the schema is DDL text or Arrow's.
 
-        `key` names the columns by whose hash records go to partitions, `event_time` the timestamp column that says
+        The hash of the `key` columns decides a record's partition. `event_time` is the timestamp column that says
         when a record happened (without it: when it was appended). `cleanup="compact"` keeps the last record of each
-        key, and refuses records without one; a delete marker goes once it stood for `delete_retention` in what was
-        compacted.
+        key, and refuses records without one; a tombstone is removed `delete_retention` after the compaction that first
+        kept it.
 
-        Records older than `retention`, by when they were appended, go, and the oldest where a partition holds more
-        than `retention_bytes`; both work on whole closed segments, so at least that much is kept, and on compacted
-        topics too. Closed segments whose records are all older than `archive_after` (without it: all) are moved to
-        the folder `archive`, which must exist. When that happens: see `Topic.clean`.
-        `private={"email": "user_id"}` seals the column email with a key for each user_id, which `Topic.forget`
-        destroys; `private=["email"]` with one for each key of the topic.
+        Records that were appended longer than `retention` ago are deleted, and the oldest ones while a partition holds
+        more than `retention_bytes`. Both delete whole closed segments, so at least that much is kept; both apply to
+        compacted topics, too. Closed segments whose records are all older than `archive_after` (without it: all) move
+        to the folder `archive`, which must exist. `Topic.clean` says when this happens.
+        `private={"email": "user_id"}` seals the column email with one key for each user_id, which `Topic.forget`
+        destroys; `private=["email"]` uses one for each key of the topic.
 
         Raises:
             TopicExists: the name is taken, perhaps by another process at this moment.
-            InvalidTopic: the description makes no sense.
+            InvalidTopic: the description is not possible.
             InvalidName: the name is not allowed.
-            InvalidSchema: the schema cannot be read.
+            InvalidSchema: the schema cannot be parsed.
             ChangeFailed: the disk refused.
 
         """
@@ -195,9 +195,9 @@ class Log:
         return self._folder.has_topic(name)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and its records; what others are reading from mapped files they read to the end.
+        """Delete a topic and its records. Others can still read mapped files to the end.
 
-        Waits for appends under way. Whoever uses the topic afterwards gets `TopicDeleted`.
+        It waits for appends in progress. Every later use of the topic raises `TopicDeleted`.
 
         Raises:
             UnknownTopic: there is none of this name.
@@ -230,15 +230,15 @@ class Log:
         batch_bytes: int = 1 << 20,
         max_unacknowledged: int = 1000,
     ) -> Producer:
-        """Return a producer: it takes single records from any number of threads and appends them in batches.
+        """Return a producer, which takes single records from any number of threads and appends them in batches.
 
         A batch is written when its first record has waited for `linger`, when it has about `batch_bytes`, or when
-        `max_unacknowledged` records wait for the disk: then `send` waits too. A producer with a name
-        (`producer="…"`) numbers its records, so that those sent again after a crash are not appended again.
+        `max_unacknowledged` records wait for the disk; then `send` waits, too. A producer with a name
+        (`producer="…"`) numbers its records, so that a record sent again after a crash is not appended twice.
 
         Raises:
-            InvalidRows: an option makes no sense.
-            InvalidTime: linger is no duration.
+            InvalidRows: an option has an impossible value.
+            InvalidTime: `linger` is not a duration.
 
         """
         self._folder.check_open()
@@ -254,7 +254,7 @@ class Log:
     # ---- inside ----------------------------------------------------------------------------------------
 
     def _create_folder(self, described: Meta) -> None:
-        """Make the topic's folder under another name, then give it its name: it appears whole or not at all."""
+        """Create the topic's folder under another name, then rename it: it appears complete or not at all."""
         topics = self._folder.topics_path
         draft = topics / f".new-{described.id}"
         try:
@@ -296,7 +296,7 @@ class Log:
 
 
 def _make_folder(folder: Path) -> list[Path]:
-    """Make a folder; return the folders above it whose names a power loss may still take: the log, and what is new."""
+    """Create a folder; return the folders above it to sync: the log, and those that are new."""
     missing = [above for above in folder.parents if not above.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     return [*{folder.parent: None, folder.parent.parent: None} | {above.parent: None for above in missing}]

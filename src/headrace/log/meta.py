@@ -1,4 +1,4 @@
-"""What a topic is: one small file, replaced as a whole, with a checksum."""
+"""The description of a topic: one small file with a checksum, always replaced as a whole."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FILE_NAME = "topic.json"
-_LATER = {"private", "sealed", "origins"}  # written where they say something: earlier releases read the others
+_LATER = {"private", "sealed", "origins"}  # written only if not empty: earlier releases do not know them
 CLEANUPS = ("delete", "compact")
 MAX_PARTITIONS = 10_000
-SEGMENT_AGE = 7 * 86_400 * MICROS  # so that what is kept for some days does not wait for a segment to be full
+SEGMENT_AGE = 7 * 86_400 * MICROS  # so that retention of some days does not wait until a segment is full
 DELETE_RETENTION = 24 * 3_600 * MICROS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Meta:
-    """A topic's description; schemas are DDL text, the last one is in force, frames say which one they have."""
+    """A topic's description. Schemas are DDL text; the last one is current, and each frame names its own by number."""
 
     id: str
     name: str
@@ -40,35 +40,35 @@ class Meta:
     cleanup: str
     schemas: tuple[str, ...]
     created: int
-    defaults: dict[str, Any] = field(default_factory=dict)  # by column that was added, as JSON can say them
+    defaults: dict[str, Any] = field(default_factory=dict)  # by added column, as JSON values
     format: int = 1
     retention_bytes: int | None = None  # of one partition
     delete_retention: int = DELETE_RETENTION  # microseconds
     archive: str | None = None  # an absolute path
     archive_after: int | None = None  # microseconds
-    private: dict[str, str] = field(default_factory=dict)  # the column of the subject, by private column
+    private: dict[str, str] = field(default_factory=dict)  # private column: column of its subject
     sealed: tuple[str, ...] = ()  # columns with values that are private to other topics
-    origins: tuple[tuple[str, str, str], ...] = ()  # these: log (empty: the same), name, id
+    origins: tuple[tuple[str, str, str], ...] = ()  # of these topics: log (empty: the same log), name, id
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Return the schema in force."""
+        """Return the current schema."""
         return self.schema_of(len(self.schemas))
 
     def schema_of(self, number: int) -> pa.Schema:
-        """Return one of the topic's schemas; they count from 1."""
+        """Return one of the topic's schemas, numbered from 1."""
         return _parsed(self.schemas[number - 1])
 
     @property
     def segment_age(self) -> int:
-        """Return how long after its first record a segment is closed though it is not full, in microseconds."""
+        """Return how long after its first record a segment is closed even if it is not full, in microseconds."""
         return min([SEGMENT_AGE, *(age for age in (self.retention, self.archive_after) if age is not None)])
 
     def check(self) -> Meta:
-        """Return this description if it makes sense.
+        """Return this description if it is possible.
 
         Raises:
-            InvalidTopic: it does not.
+            InvalidTopic: it is not.
 
         """
         names = self.schema.names
@@ -83,7 +83,7 @@ class Meta:
             kind = schemas.type_name(self.schema.field(self.event_time).type)
             raise self._wrong(f'event_time is "{self.event_time}", a {kind}', "It must be a timestamp column.")
         if len(set(self.key)) < len(self.key):
-            raise self._wrong("a key column stands twice")
+            raise self._wrong("a key column is named twice")
         if self.cleanup not in CLEANUPS:
             raise self._wrong(f'cleanup is "{self.cleanup}"', f"It is one of {', '.join(CLEANUPS)}.")
         self._check_keeping()
@@ -91,27 +91,29 @@ class Meta:
         if isinstance(self.partitions, bool) or not isinstance(self.partitions, int):
             raise self._wrong(f"partitions is {self.partitions!r}, not a number")
         if not 1 <= self.partitions <= MAX_PARTITIONS:
-            raise self._wrong(f"{self.partitions} partitions are not possible", f"From 1 to {MAX_PARTITIONS} are.")
+            raise self._wrong(f"{self.partitions} partitions are not possible", f"Possible are 1 to {MAX_PARTITIONS}.")
         return self
 
     def _check_keeping(self) -> None:
-        """Check what is said about how long records stay."""
+        """Check the settings for how long records are kept."""
         if self.cleanup == "compact" and not self.key:
-            raise self._wrong("compaction keeps the last record of each key, but there is no key", "Give key=....")
+            raise self._wrong("compaction keeps the last record of each key, but there is no key", "Set key=….")
         for name in self.key if self.cleanup == "compact" else ():
             if not _is_comparable(self.schema.field(name).type):
                 kind = schemas.type_name(self.schema.field(name).type)
-                raise self._wrong(f'the key column "{name}" is a {kind}', "Compaction takes no arrays or maps as keys.")
+                raise self._wrong(
+                    f'the key column "{name}" is a {kind}', "Arrays and maps cannot be keys of a compacted topic."
+                )
         for name in ("retention", "retention_bytes", "delete_retention", "archive_after"):
             value = getattr(self, name)
             absent = value is None and name != "delete_retention"
             if not absent and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-                raise self._wrong(f"{name} is {value!r}", "Give one that is not negative.")
+                raise self._wrong(f"{name} is {value!r}", "It must not be negative.")
         if self.archive_after is not None and self.archive is None:
-            raise self._wrong("archive_after says when, but no archive says where", "Give archive=FOLDER.")
+            raise self._wrong("archive_after is set, but archive is not", "Set archive=FOLDER.")
 
     def _check_private(self) -> None:
-        """Check what is said about private columns: their tokens must fit, and nothing but reading may need them."""
+        """Check private columns: tokens must fit their type, and nothing but reading may need their values."""
         for name, subject in self.private.items():
             for column, what in ((name, "private"), (subject, "subject's")):
                 if column not in self.schema.names:
@@ -121,18 +123,22 @@ class Meta:
             found, whose = self.schema.field(name), self.schema.field(subject).type
             kind = schemas.type_name(found.type)
             if not (pa.types.is_string(found.type) or pa.types.is_binary(found.type)):
-                raise self._wrong(f'the private column "{name}" is a {kind}', "Only string and binary columns can be.")
+                raise self._wrong(
+                    f'the private column "{name}" is a {kind}', "Only string and binary columns can be private."
+                )
             if not found.nullable:
-                raise self._wrong(f'the private column "{name}" is not null', "What is forgotten is null: allow it.")
+                raise self._wrong(f'the private column "{name}" is not null', "Forgotten values are null: allow nulls.")
             if name in self.key:
                 raise self._wrong(f'the private column "{name}" belongs to the key', "Records are found by their key.")
             if subject in self.private:
                 raise self._wrong(
-                    f'the subject\'s column "{subject}" is private itself', "It finds the key to destroy."
+                    f'the subject\'s column "{subject}" is private itself', "Forgetting finds the key by it."
                 )
             if not (pa.types.is_integer(whose) or pa.types.is_string(whose) or pa.types.is_binary(whose)):
                 kind = schemas.type_name(whose)
-                raise self._wrong(f'the subject\'s column "{subject}" is a {kind}', "It is text, bytes or an integer.")
+                raise self._wrong(
+                    f'the subject\'s column "{subject}" is a {kind}', "It must be text, bytes or an integer."
+                )
 
     def _wrong(self, what: str, hint: str = "") -> InvalidTopic:
         return InvalidTopic(f'topic "{self.name}": {what}', hint=hint)
@@ -150,9 +156,9 @@ def _parsed(ddl: str) -> pa.Schema:
 
 
 def write(folder: Path, meta: Meta, *, fsync: bool = False) -> None:
-    """Put the description in place, atomically; with `fsync` its content is on disk before its name is.
+    """Write the description, atomically; with `fsync` its content is on disk before its name is.
 
-    Its time on disk is later than that of the one before, by which `MetaFile` knows it from that.
+    The modification time is always later than before: `MetaFile` notices the change by it.
     """
     body = {name: value for name, value in asdict(meta).items() if value or name not in _LATER}
     text = json.dumps(body, indent=1)
@@ -177,7 +183,7 @@ def read(path: Path) -> Meta:
 
     Raises:
         FileNotFoundError: there is none.
-        CorruptBatch: it is not what was written.
+        CorruptBatch: it is damaged.
         NewerFormat: a later release wrote it.
 
     """
@@ -205,15 +211,15 @@ def _checked(content: dict[str, Any]) -> dict[str, Any]:
 
 
 class MetaFile:
-    """A description that follows its file: read again when another process has replaced it."""
+    """The description in a file; it is read again after another process replaced it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._path = folder / FILE_NAME
-        self._last: tuple[tuple[int, int], Meta] | None = None  # what the file was known by, and what it said
+        self._last: tuple[tuple[int, int], Meta] | None = None  # (inode, modification time), description
 
     def last_read(self) -> Meta:
-        """Return the description as of the last look at it; looks where there was none."""
+        """Return the description as it was last read; reads it if it never was."""
         last = self._last
         return last[1] if last is not None else self.current()
 
@@ -221,7 +227,7 @@ class MetaFile:
         """Return the description as it is now.
 
         Raises:
-            TopicDeleted: the topic is gone, or another one stands in its place.
+            TopicDeleted: the topic was deleted, perhaps created again.
 
         """
         last = self._last
@@ -237,7 +243,7 @@ class MetaFile:
             ) from None
         if last is not None and meta.id != last[1].id:
             raise TopicDeleted(
-                f'the topic "{meta.name}" was deleted and created anew', hint="Ask the log for it again."
+                f'the topic "{meta.name}" was deleted and created again', hint="Ask the log for it again."
             )
         self._last = seen, meta
         return meta

@@ -1,6 +1,6 @@
 """What is open of a topic in this process: its description, partitions, writers and keys.
 
-`Topic` is the front. Everything behind it (appending, reading, cleaning, changing, sealing) takes an `OpenTopic`.
+`Topic` is the front. What is behind it (appending, reading, changing the description) takes an `OpenTopic`.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class OpenTopic:
         )
 
     def end_offsets(self) -> dict[int, int]:
-        """Return the offset behind the last acknowledged record of each partition."""
+        """Return the offset after the last acknowledged record of each partition."""
         return {number: self.partition(number).state().end for number in range(self.meta().partitions)}
 
     def next_turn(self, partitions: int) -> int:

@@ -1,4 +1,4 @@
-"""The columns that a reader wants, out of batches of any of a topic's schemas."""
+"""The columns that a reader wants, from batches of any of a topic's schemas."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def result_schema(meta: Meta, columns: Sequence[str]) -> pa.Schema:
-    """Return the schema of some of a topic's columns, system columns among them.
+    """Return the schema of some columns of a topic, which may include system columns.
 
     Raises:
         UnknownColumn: there is no such column.
@@ -37,7 +37,7 @@ def result_schema(meta: Meta, columns: Sequence[str]) -> pa.Schema:
 
 
 class Projection:
-    """Makes batches of one schema; columns that are stored as they are wanted are not touched."""
+    """Converts batches to one schema; columns that are stored with the wanted type are not copied."""
 
     def __init__(self, schema: pa.Schema, meta: Meta) -> None:
         self._schema = schema
@@ -62,7 +62,7 @@ class Projection:
         return pa.RecordBatch.from_arrays([make(batch, frame) for make in self._readers], schema=self._schema)
 
     def _reader_of(self, field: pa.Field, stored: pa.Schema) -> ColumnReader:
-        """Return what makes a column out of batches of a stored schema."""
+        """Return a function that reads a column from batches of a stored schema."""
         index = stored.get_field_index(field.name)
         if index >= 0 and stored.field(index).type == field.type:
             return lambda batch, _: batch.column(index)

@@ -1,4 +1,4 @@
-"""Rows of a topic → records: every one with its event time, tombstones without a value, and a partition."""
+"""Rows of a topic → records: each with its event time and its partition, tombstones without values."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def as_records(rows: Rows, meta: Meta, *, now: int) -> pa.Table:
-    """Return the topic's columns, and behind them those system columns that have something to say.
+    """Return the topic's columns, followed by those system columns that are needed.
 
     Raises:
-        InvalidRows: a row does not fit the schema, deletes in a topic without a key, or has no key in a compacted one.
+        InvalidRows: a row does not fit the schema, deletes in a topic without key, or has no key in a compacted one.
 
     """
     table = rows_to_table(rows, meta.schema, meta.defaults)
@@ -60,7 +60,7 @@ def partitions_of(table: pa.Table, key: tuple[str, ...], partitions: int) -> NDA
 
 
 def grouped(chosen: NDArray[np.int64]) -> dict[int, NDArray[np.int64]]:
-    """Return for each partition that was chosen which records chose it, ascending."""
+    """Return for each partition the indices of its records, ascending; `chosen` has each record's partition."""
     small = chosen.astype(np.uint16) if len(chosen) and int(chosen.max()) < 1 << 16 else chosen  # sorts by radix
     order = np.argsort(small, kind="stable")
     numbers, firsts = np.unique(small[order], return_index=True)
@@ -69,12 +69,12 @@ def grouped(chosen: NDArray[np.int64]) -> dict[int, NDArray[np.int64]]:
 
 
 def part_of(table: pa.Table, at: NDArray[np.int64]) -> pa.Table:
-    """Return the records at these places, which ascend."""
+    """Return the records at these indices, which ascend."""
     return table if len(at) == table.num_rows else table.take(pa.array(at))
 
 
 def _refuse_without_key(table: pa.Table, meta: Meta) -> None:
-    """Refuse rows whose key columns are all null: compaction could not tell what they are the last of."""
+    """Refuse rows whose key columns are all null: compaction keeps the last record of each key."""
     absent = None
     for name in meta.key:
         column = table.column(name)
@@ -90,7 +90,7 @@ def _refuse_without_key(table: pa.Table, meta: Meta) -> None:
 
 
 def _deleted(table: pa.Table, meta: Meta) -> pa.ChunkedArray | None:
-    """Return which rows are tombstones, None where there are none."""
+    """Return which rows are tombstones; None if there are none."""
     if "_deleted" not in table.column_names:
         return None
     deleted = pc.fill_null(table.column("_deleted"), fill_value=False)
@@ -99,13 +99,13 @@ def _deleted(table: pa.Table, meta: Meta) -> pa.ChunkedArray | None:
     if not meta.key:
         raise InvalidRows(
             f'rows[{pc.index(deleted, value=True).as_py()}] deletes, but the topic "{meta.name}" has no key',
-            hint="Only a topic with key=... can say what is deleted.",
+            hint="Only records of a topic with key=… can be deleted.",
         )
     return deleted
 
 
 def _times(table: pa.Table, meta: Meta, *, deleted: pa.ChunkedArray | None, now: int) -> pa.ChunkedArray | None:
-    """Return the event times to store, None where the topic's column or the time of the append says them."""
+    """Return the event times to store; None if they are the event-time column or the time of the append."""
     times = table.column("_time") if "_time" in table.column_names else None
     if times is None or times.null_count == len(times):
         return None
@@ -118,7 +118,7 @@ def _times(table: pa.Table, meta: Meta, *, deleted: pa.ChunkedArray | None, now:
 
 
 def _without_values(table: pa.Table, meta: Meta, deleted: pa.ChunkedArray) -> pa.Table:
-    """Set every column of a tombstone to null that is neither key nor event time."""
+    """Set all columns of tombstones to null but key and event time."""
     for at, field in enumerate(meta.schema):
         if field.name not in meta.key and field.name != meta.event_time:
             value = table.column(at)

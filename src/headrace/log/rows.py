@@ -1,7 +1,7 @@
-"""Rows as people write them → Arrow: dicts, tables and batches become one table of a schema's columns.
+"""Rows of users → Arrow: dicts, tables and batches become one table with a schema's columns.
 
-Well-typed rows are converted a column at a time; only when a column fails are its values looked at one by one, to
-name the first that does not fit.
+Rows are converted a column at a time. Only if a column fails, its values are converted one by one, to name the first
+that does not fit.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def rows_to_table(rows: Rows, schema: pa.Schema, defaults: Mapping[str, object] 
     """Return rows as a table with exactly the schema's columns; columns that rows lack have their default, or null.
 
     Rows are mappings, a table or a record batch. They may carry `_time`, `_deleted` and `_headers`; those that
-    at least one row carries stand behind the schema's columns. In mappings a time is ISO text, a datetime (naive
-    means UTC) or *milliseconds* since 1970. Nothing is rounded or cut: 2.5 is no bigint and "1" no int.
+    at least one row has follow the schema's columns. In mappings a time is ISO text, a datetime (naive
+    means UTC) or *milliseconds* since 1970. Nothing is rounded or cut: 2.5 is not a bigint, and "1" is not an int.
 
     Raises:
-        InvalidRows: a column is unknown, a value has another type, or a null stands where none may. The error
-            names the row as `rows[i]`, the column, what was expected and what was given.
+        InvalidRows: a column is unknown, a value has another type, or a null is not allowed. The error
+            names the row as `rows[i]`, the column, the expected type and the value.
 
     """
     if isinstance(rows, pa.RecordBatch):
@@ -107,10 +107,10 @@ def _as_records(rows: object) -> Sequence[Mapping[str, Any]]:
 
 
 def to_column(values: list[Any], field: pa.Field) -> pa.Array:
-    """Return values of rows as a column, or say which of them does not fit.
+    """Return values of rows as a column.
 
     Raises:
-        InvalidRows: one does not.
+        InvalidRows: a value does not fit; the error names the row.
 
     """
     try:
@@ -138,7 +138,7 @@ def _shown(value: object) -> str:
 
 
 class _Misfit(TypeError):
-    """A value's Python type is not one of those that the column takes."""
+    """The Python type of a value does not fit the column."""
 
 
 def to_array(values: list[Any], kind: pa.DataType) -> pa.Array:
@@ -150,7 +150,7 @@ def to_array(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _only(values: Iterable[Any], *allowed: type, but: tuple[type, ...] = ()) -> bool:
-    """Check the values' types; return whether there are values besides None."""
+    """Check the types of values; return whether any is not None."""
     kinds = set(map(type, values)) - {type(None)}
     for kind in kinds:
         if not issubclass(kind, allowed) or issubclass(kind, but):
@@ -262,7 +262,7 @@ _CONVERSIONS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[list[Any], pa
 
 
 def _refuse_nulls(table: pa.Table, schema: pa.Schema) -> None:
-    """Refuse nulls in columns that may have none; a deleted row has no value, so it is excused."""
+    """Refuse nulls in columns that are not null. A tombstone has no values, so it may have them."""
     for field in schema:
         column = table.column(field.name)
         if field.nullable or not column.null_count:

@@ -1,4 +1,4 @@
-"""A topic: what a user of the log reads and appends to."""
+"""A topic: the public front for reading, appending, changing and cleaning."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class Topic:
-    """A named, partitioned, append-only log of records with a schema; made by `Log.topic` and `Log.create_topic`.
+    """A named, partitioned, append-only log of records with a schema. Get one from `Log.topic` or `Log.create_topic`.
 
-    May be used by many threads, and pickled: elsewhere it opens the same path. Reading changes nothing on disk and
-    never waits for writers.
+    Many threads may use it. A pickled topic opens the same path elsewhere. Reading changes nothing on disk and never
+    waits for writers.
     """
 
     def __init__(self, opened: OpenTopic) -> None:
@@ -43,7 +43,7 @@ class Topic:
     def __reduce__(self) -> tuple[object, ...]:
         return _reopened, (self.opened.log, self.name)
 
-    # ---- what it is ------------------------------------------------------------------------------------
+    # ---- description ------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
@@ -57,7 +57,7 @@ class Topic:
 
     @property
     def partitions(self) -> int:
-        """How many partitions it has; another process may have added some since the last look."""
+        """How many partitions it has now; another process may add some at any time."""
         return self.opened.meta().partitions
 
     @property
@@ -67,12 +67,12 @@ class Topic:
 
     @property
     def event_time(self) -> str | None:
-        """The column that holds the event time, if one does."""
+        """The column that holds the event time; None if none does."""
         return self.opened.first.event_time
 
     @property
     def private(self) -> dict[str, str]:
-        """The private columns, each with the column that says whose its values are."""
+        """The private columns, each with the column of its subject: whose the values are."""
         return dict(self.opened.first.private)
 
     @property
@@ -87,43 +87,43 @@ class Topic:
 
     @property
     def cleanup(self) -> str:
-        """What becomes of old records: "delete" or "compact"."""
+        """What happens to old records: "delete" or "compact"."""
         return self.opened.meta().cleanup
 
     @property
     def retention(self) -> int | None:
-        """How long records are kept, in microseconds; None for ever."""
+        """How long records are kept, in microseconds; None means for ever."""
         return self.opened.meta().retention
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What `alter` changes, by name; durations in microseconds, None where there is no bound."""
+        """The settings that `alter` changes, by name; durations in microseconds, None for no bound."""
         meta = self.opened.meta()
         return {name: getattr(meta, name) for name in SETTINGS}
 
     def sizes(self) -> dict[int, int]:
-        """Return the bytes that each partition's records take on disk, archived ones included."""
+        """Return the bytes on disk of each partition's records, archived ones included."""
         return {number: self.opened.partition(number).size() for number in range(self.partitions)}
 
-    # ---- changing what it is ---------------------------------------------------------------------------
+    # ---- changing the description ---------------------------------------------------------------------------
 
     def evolve(self, schema: str | pa.Schema, defaults: Mapping[str, object] | None = None) -> list[str]:
-        """Give the topic a new schema, and return in words what it changes; nothing when it is the same.
+        """Give the topic a new schema, and return a text for each change; none if the schema is the same.
 
-        `schema` is the whole new one. What it may do: add columns; widen types so that every old value stays exactly
-        what it is (integers to wider ones, to a double if they have at most 32 bits and to a decimal with room for
+        `schema` is the complete new one. It may add columns; widen types so that every old value stays exactly the
+        same (integers to wider ones, to a double if they have at most 32 bits and to a decimal with room for
         them; float to double; decimals to more digits on both sides of the point; date to timestamp_ntz; the same
         inside arrays, maps and structs; of key columns integers only); allow nulls. `defaults` gives added columns
         the value that older records have and that rows without the column get (a row that says None gets null).
-        An added column that is not null needs one. All else is refused.
+        An added column that is not null needs one. Every other change is refused.
 
-        Old records are read under the new schema, their files stay as they are. Whoever uses the topic sees it with
-        the next call; a reader that runs keeps its columns.
+        Old records are read under the new schema; their files do not change. All users of the topic see it with their
+        next call; an iterator that is already reading keeps its columns.
 
         Raises:
-            SchemaRefused: old records could not be read under it; the error lists what differs, and why.
-            InvalidTopic: a default is no value of its column.
-            ChangeFailed: the disk refused; all is as before.
+            SchemaRefused: old records could not be read under it. The error lists each difference and its reason.
+            InvalidTopic: a default is not a value of its column.
+            ChangeFailed: the disk refused; nothing was changed.
 
         """
         return changes.evolve(self.opened, schema, defaults or {})
@@ -136,25 +136,25 @@ class Topic:
         across the change may be appended twice.
 
         Raises:
-            InvalidTopic: fewer are asked for than there are, or too many.
-            ChangeFailed: the disk refused; all is as before.
+            InvalidTopic: `total` is less than the topic has, or too large.
+            ChangeFailed: the disk refused; nothing was changed.
 
         """
         changes.add_partitions(self.opened, total)
 
     def alter(self, **settings: Any) -> None:
-        """Change settings that `Log.create_topic` took, such as `retention` and `cleanup`; others stay.
+        """Change settings of `Log.create_topic`, such as `retention` and `cleanup`; the others stay.
 
         Raises:
-            InvalidTopic: there is no such setting, or it makes no sense for this topic.
-            ChangeFailed: the disk refused; all is as before.
+            InvalidTopic: there is no such setting, or its value is not possible for this topic.
+            ChangeFailed: the disk refused; nothing was changed.
 
         """
         changes.alter(self.opened, settings)
 
     @property
     def schemas(self) -> list[pa.Schema]:
-        """All schemas that it has had, in order; the last one is in force."""
+        """All schemas that it has had, in order; the last one is the current one."""
         meta = self.opened.meta()
         return [meta.schema_of(number + 1) for number in range(len(meta.schemas))]
 
@@ -162,7 +162,7 @@ class Topic:
         """Mark columns as holding values that these topics have sealed: reading them asks these topics for keys.
 
         Raises:
-            ChangeFailed: the disk refused; all is as before.
+            ChangeFailed: the disk refused; nothing was changed.
 
         """
         changes.mark_sealed(self.opened, columns, owners)
@@ -178,20 +178,20 @@ class Topic:
         sequence: int | None = None,
         sealed: bool = False,
     ) -> dict[int, range]:
-        """Append rows and return the offsets given in each partition, once they are safe on disk.
+        """Append rows and return their offsets in each partition, once they are safe on disk.
 
         Rows are dicts, a `pyarrow.Table` or a `RecordBatch` (see `rows_to_table`), and may carry the system columns
-        `_time` (the event time, where no column of the topic holds it), `_deleted` (a tombstone: only its key and
-        its event time are kept) and `_headers`. Without `partition` the key's hash decides; without a key whole
-        appends go round the partitions. No rows: nothing happens, and the answer is empty.
+        `_time` (the event time, if no column of the topic holds it), `_deleted` (a tombstone: only its key and its
+        event time are stored) and `_headers`. Without `partition` the hash of the key decides; without a key each
+        append goes to one partition, in turn. Without rows nothing happens, and the result is empty.
 
-        One bad row, and nothing is written. In each partition the rows become visible all at once, but an append
+        If one row is bad, nothing is written. In each partition the rows become visible all at once, but an append
         that spreads over several partitions is not atomic over them: after a crash some may have it, some not.
 
-        With `producer` and `sequence` (it must grow) a retry of the same rows appends nothing: a partition in which
-        the producer's last append has this sequence answers with the offsets of that append, and with an empty
-        range at its end for a sequence older than the last. This holds over restarts. With `sealed` private columns
-        hold what `batches(…, sealed=True)` gave.
+        With `producer` and `sequence` (which must grow) a retry of the same rows appends nothing: a partition in which
+        the last append of the producer has this sequence returns the offsets of that append, and an empty range at
+        its end for an older sequence. This also holds after restarts. With `sealed` the private columns hold tokens,
+        as `batches(…, sealed=True)` returns them.
 
         Raises:
             InvalidRows: a row does not fit.
@@ -205,10 +205,10 @@ class Topic:
     def read(self, partition: int, offset: int, max_rows: int, *, sealed: bool = False) -> pa.Table:
         """Return up to `max_rows` records from `offset` on: the columns, then `_offset`, `_time` and `_deleted`.
 
-        At the end the table is empty; at an offset that compaction took, reading goes on with the next one.
+        At the end the table is empty. If compaction removed the record at `offset`, the table begins with the next one.
 
         Raises:
-            OffsetOutOfRange: the offset is before the first or behind the end.
+            OffsetOutOfRange: the offset is before the first one or after the end.
             CorruptBatch: the records there are damaged.
 
         """
@@ -219,15 +219,15 @@ class Topic:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the records with offsets in [start, end), in order, without copying them.
 
-        `columns` names what is wanted, in order, system columns `_offset _time _deleted _headers _appended` included;
-        by default all columns of the schema. Batches have at most some 65 000 rows. They rest on mapped files and stay
-        valid when the topic is closed or deleted. A private column is null where its subject was forgotten before the
-        batch was asked for; `sealed` gives the tokens that are stored in its place.
+        `columns` are the wanted columns, in order, by default all of the schema. They may include the system columns
+        `_offset`, `_time`, `_deleted`, `_headers` and `_appended`. Batches have at most 65 536 rows. They are views of
+        mapped files and stay valid when the topic is closed or deleted. A private column is null where its subject was
+        forgotten before the batch was yielded; `sealed` gives the stored tokens instead of the values.
 
         Raises:
-            OffsetOutOfRange: the range is not, or no longer, all there. Raised by the call, not by the first batch.
-            UnknownColumn: a column is not the topic's.
-            CorruptBatch: records in the range are damaged: none of their batch is given.
+            OffsetOutOfRange: a part of the range does not exist, yet or any more. Raised by the call itself.
+            UnknownColumn: the topic has no such column.
+            CorruptBatch: a batch in the range is damaged; nothing of it is yielded.
 
         """
         return reading.batches(self.opened, partition, start, end, columns=columns, sealed=sealed)
@@ -239,18 +239,18 @@ class Topic:
         return {number: self.opened.partition(number).state().start for number in range(self.partitions)}
 
     def end_offsets(self) -> dict[int, int]:
-        """Return the offset behind the last acknowledged record of each partition; costs microseconds."""
+        """Return the offset after the last acknowledged record of each partition; takes microseconds."""
         return self.opened.end_offsets()
 
     def first_of(self, producers: Collection[str], partition: int, start: int, end: int) -> int | None:
-        """Return the first offset in [start, end) that one of those producers appended with a number, or None."""
+        """Return the first offset in [start, end) that one of these producers appended with a sequence, or None."""
         return first_of(self.opened.partition(partition), (start, end), producers)
 
     def offsets_at(self, time: object) -> dict[int, int]:
-        """Return for each partition the first offset whose event time is `time` or later, else its end.
+        """Return for each partition the first offset whose event time is `time` or later, or the end if there is none.
 
-        `time` is ISO text, a datetime or *milliseconds* since 1970. Records behind that offset may well be earlier:
-        event times need not ascend.
+        `time` is ISO text, a datetime or *milliseconds* since 1970. Records after that offset may be earlier: event
+        times need not ascend.
         """
         micros = instant(time)
         decode, event_time = self.opened.decoded, self.event_time
@@ -260,39 +260,39 @@ class Topic:
         }
 
     def max_time(self, partition: int, start: int, end: int) -> int | None:
-        """Return the greatest event time of the records in [start, end), in microseconds; None where none has one.
+        """Return the greatest event time of the records in [start, end), in microseconds; None if none has one.
 
-        It is exact, and comes from the index: only batches that the bounds cut are looked into.
+        It is exact, and comes from the index: only batches that the bounds cut are decoded.
         """
         found = self.opened.partition(partition)
         return times.extremes(found, (start, end), self.opened.decoded, self.event_time)[1]
 
     def min_time(self, partition: int, start: int, end: int) -> int | None:
-        """Return the least event time of the records in [start, end), in microseconds; None where none has one."""
+        """Return the least event time of the records in [start, end), in microseconds; None if none has one."""
         found = self.opened.partition(partition)
         return times.extremes(found, (start, end), self.opened.decoded, self.event_time)[0]
 
     def ranges(self, partition: int, start: int, end: int, *, since: int, until: int) -> list[range]:
-        """Return what of the offsets [start, end) may hold event times in [since, until], in microseconds.
+        """Return the ranges of [start, end) that may hold event times in [since, until], in microseconds.
 
-        It comes from the index alone, by batches: outside of the ranges there is no such record, inside there may be
-        others too.
+        They come from the index alone, by whole batches: outside the ranges there is no such record, inside there may
+        be others, too.
         """
         return times.overlapping(self.opened.partition(partition), (start, end), since, until)
 
     def seal(self, rows: pa.Table) -> pa.Table:
-        """Return rows with tokens in their private columns, as `append(…, sealed=True)` takes them from elsewhere."""
+        """Return rows with tokens in their private columns, as `append(…, sealed=True)` takes them."""
         return self.opened.privacy.seal(rows, self.opened.meta())
 
     def forget(self, subject: object, *, column: str | None = None) -> int:
-        """Destroy the keys of a subject's private values, for good; return how many there were, 0 the second time.
+        """Destroy the keys of a subject's private values for ever; return how many there were, 0 the second time.
 
-        Wherever those values were copied to as tokens (segments, archives, an app's state and views), reading gives
-        null from now on. Other columns and other topics are not touched, nor is what somebody has read already; a
-        later record of the subject gets a new key. `column` says which column the subject stands in; by default any.
+        Wherever these values were copied to as tokens (segments, archives, an app's state and views), they read as
+        null from now on. Other columns and other topics do not change, nor does what was read already. A later record
+        of the subject gets a new key. `column` is the subject column to look in; default: all of them.
 
         Raises:
-            UnknownSubject: the topic never had a private value of it.
+            UnknownSubject: the topic never had a private value of the subject.
             ChangeFailed: the disk refused; try again.
 
         """
@@ -301,28 +301,28 @@ class Topic:
     # ---- cleaning --------------------------------------------------------------------------------------
 
     def clean(self) -> Cleaned:
-        """Apply the topic's rules: retention, compaction where it is worth its cost, the archive. Says what was done.
+        """Apply retention, compaction (if it is worth its cost) and archiving; return what was done.
 
-        Only closed segments are touched. Retention closes a segment by itself once all its records are due, so that
-        quiet topics expire too. Appends and reads go on meanwhile, in all processes; after a crash at any moment the
-        topic is as it was before or as it is after. An append that closes a segment applies retention; the rest
-        happens here only, so call this now and then.
+        It works on closed segments only. Retention closes a segment once all its records are due, so that topics
+        without appends expire, too. Appends and reads go on meanwhile, in all processes. After a crash the topic is as
+        it was before the cleaning or as it is after it. An append that closes a segment also applies retention;
+        everything else happens here only, so call this regularly.
 
         Raises:
-            CorruptBatch: a segment that should be compacted is damaged.
-            ArchiveMissing: the archive's folder is not there.
+            CorruptBatch: a segment to be compacted is damaged.
+            ArchiveMissing: the folder of the archive is missing.
             CleaningFailed: the disk refused.
 
         """
         return self._cleaned(Cleaner.clean)
 
     def compact(self) -> Cleaned:
-        """Close the segments that are written to and keep the last record of each key, now.
+        """Close the current segments, then keep only the last record of each key.
 
-        Offsets and order stay as they are. Memory is bounded whatever the number of keys.
+        Offsets and order do not change. Memory is bounded for any number of keys.
 
         Raises:
-            InvalidTopic: the topic is not one that is compacted.
+            InvalidTopic: the topic's cleanup is not "compact".
             CorruptBatch: a segment is damaged.
 
         """
@@ -334,12 +334,11 @@ class Topic:
         return self._cleaned(Cleaner.compact)
 
     def verify(self) -> list[Finding]:
-        """Read all files of the topic anew and return what is wrong with them; nothing when the topic is whole.
+        """Read all files of the topic again and return what is wrong with them; an empty list if nothing is.
 
-        Checks every checksum and every rule: offsets ascend and none is missing, headers agree with their batches, the
-        index with its segment, the head and the list of closed segments with the files, compaction left no key twice,
-        keys of private columns are whole.
-        Changes nothing; appends, reads and cleanings may go on meanwhile.
+        It checks every checksum and every rule: offsets ascend and none is missing, headers agree with their batches,
+        the index with its segment, the head and the list of closed segments with the files, compaction left each key
+        once, keys of private columns are intact. It changes nothing; appends, reads and cleanings may go on meanwhile.
 
         Raises:
             CorruptBatch: the topic's description is damaged.

@@ -1,4 +1,4 @@
-"""Which types can take the place of which: those that hold every value of the old one, exactly."""
+"""Which types can replace a type: those that hold every value of it exactly."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _EXACT_IN_DOUBLE = (pa.int8(), pa.int16(), pa.int32(), pa.float32())
 
 
 def refused(old: pa.Field, new: pa.Field, *, keyed: bool) -> str:
-    """Return why a column cannot become another one; an empty text when it can.
+    """Return why a column cannot become another one; an empty text if it can.
 
-    A key's columns may widen among integers only, whose hash does not depend on their width.
+    Key columns may widen among integers only: their hash does not depend on their width.
     """
     if old.nullable and not new.nullable:
         return "would be not null, but may hold nulls"
@@ -31,7 +31,7 @@ def refused(old: pa.Field, new: pa.Field, *, keyed: bool) -> str:
 
 
 def narrowed(old: pa.DataType, new: pa.DataType) -> str:
-    """Return why not every value of the old type is one of the new, exactly; an empty text when it is."""
+    """Return why not every value of the old type is exactly one of the new; an empty text if it is."""
     kinds = pa.types
     if old == new:
         return ""

@@ -1,4 +1,4 @@
-"""A batch of single records for one topic → appends, one to each partition, and what became of each record."""
+"""A batch of single records for one topic → one append to each partition, and a result for each record."""
 
 from __future__ import annotations
 
@@ -29,17 +29,19 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class PendingRows:
-    """Records for one topic, in the order in which they were sent, each with its future."""
+    """Records to append to one topic, in the order in which they were sent, each with its future."""
 
     topic: OpenTopic
     rows: list[dict[str, Any]] = field(default_factory=list)
     futures: list[Sent] = field(default_factory=list)
-    partitions: dict[int, int] = field(default_factory=dict)  # which record is sent to which partition, where said
-    sequences: list[int] = field(default_factory=list)  # all of them, or none
+    partitions: dict[int, int] = field(
+        default_factory=dict
+    )  # index of a record: its partition, if `send` was given one
+    sequences: list[int] = field(default_factory=list)  # of all records, or none
 
 
 class Numbering:
-    """Whose numbered rows they are, and how far each partition had come when it was last seen."""
+    """The identity of a producer that numbers its rows, and its last known sequence in each partition."""
 
     def __init__(self, producer: str) -> None:
         self.producer = identity(producer)
@@ -48,7 +50,7 @@ class Numbering:
 
 @dataclass(slots=True)
 class Delivery:
-    """What became of a piece: the futures that failed, the bytes written, and the first error of an append."""
+    """The result of a delivery: the futures that failed, the bytes written, and the first error of an append."""
 
     failed: list[Sent] = field(default_factory=list)
     bytes: int = 0
@@ -56,7 +58,7 @@ class Delivery:
 
 
 def deliver(pending: PendingRows, numbering: Numbering | None, *, now: int) -> Delivery:
-    """Append a piece and finish the futures of its records; only what befalls the whole topic is raised."""
+    """Append pending rows and finish their futures; only errors about the whole topic are raised."""
     meta = pending.topic.meta()
     delivery = Delivery()
     positions, table = _fitting(pending, meta, now, delivery)
@@ -82,7 +84,7 @@ def deliver(pending: PendingRows, numbering: Numbering | None, *, now: int) -> D
 
 
 def _fitting(pending: PendingRows, meta: Meta, now: int, delivery: Delivery) -> tuple[Places, pa.Table]:
-    """Return which rows fit, and these as records; the others fail, each for itself."""
+    """Return the indices of the rows that fit, and these rows as records; the futures of the others fail."""
     everything = np.arange(len(pending.rows), dtype=np.int64)
     wrong: dict[int, Exception] = {}
     for at, number in pending.partitions.items():
@@ -93,7 +95,7 @@ def _fitting(pending: PendingRows, meta: Meta, now: int, delivery: Delivery) -> 
     if not wrong:
         try:
             return everything, records.as_records(pending.rows, meta, now=now)
-        except Exception:  # noqa: BLE001, S110 - which rows are to blame is found out below
+        except Exception:  # noqa: BLE001, S110 - the rows to blame are found below
             pass
     wrong |= dict(_misfits(pending.rows, 0, meta, now))
     for at, why in wrong.items():
@@ -104,7 +106,7 @@ def _fitting(pending: PendingRows, meta: Meta, now: int, delivery: Delivery) -> 
 
 
 def _misfits(rows: list[dict[str, Any]], first: int, meta: Meta, now: int) -> Iterator[tuple[int, Exception]]:
-    """Yield each row that does not fit, with the reason; found by halving, as nearly all rows fit."""
+    """Yield each row that does not fit, with its error; searches by halving, since nearly all rows fit."""
     try:
         records.as_records(rows, meta, now=now)
     except Exception as error:  # noqa: BLE001 - a row may be any mapping and raise anything
@@ -117,7 +119,7 @@ def _misfits(rows: list[dict[str, Any]], first: int, meta: Meta, now: int) -> It
 
 
 def _of_one(error: Exception, meta: Meta) -> Exception:
-    """Return the error about a single row without the number that it had by itself."""
+    """Return the error of a row that was converted alone, without its row number."""
     if not isinstance(error, InvalidRows):
         return error
     what = error.what.replace("rows[0]: ", "").replace("rows[0] ", "the row ")
@@ -128,7 +130,7 @@ def _partitions(pending: PendingRows, positions: Places, table: pa.Table, meta: 
     """Return each kept record's partition."""
     if meta.key:
         chosen = records.partitions_of(table, meta.key, meta.partitions)
-    elif pending.sequences:  # a retry must meet the partition of the first attempt
+    elif pending.sequences:  # a retry must go to the partition of the first attempt
         chosen = np.array([pending.sequences[at] for at in positions], dtype=np.int64) % meta.partitions
     else:
         turn = pending.topic.next_turn(meta.partitions)
@@ -143,7 +145,7 @@ def _partitions(pending: PendingRows, positions: Places, table: pa.Table, meta: 
 
 
 class _PartitionRows:
-    """The records of a piece that go to one partition."""
+    """The pending rows of one partition."""
 
     def __init__(self, pending: PendingRows, at: Places, table: pa.Table, *, number: int, meta: Meta, now: int) -> None:
         complete = len(at) == len(pending.rows)
@@ -156,14 +158,14 @@ class _PartitionRows:
         self.error: BaseException | None = None
 
     def append(self, numbering: Numbering | None) -> None:
-        """Append them; what comes of it is kept for `settle`, an error too."""
+        """Append them; the offsets or the error are stored for `settle`."""
         try:
             self.offsets = self._write() if numbering is None else self._write_fresh(numbering)
-        except BaseException as error:  # noqa: BLE001 - it is those who wait that must hear of it
+        except BaseException as error:  # noqa: BLE001 - the futures get it
             self.error = error
 
     def settle(self) -> None:
-        """Finish the futures; in the producer's own thread, for callbacks may use the producer."""
+        """Finish the futures, in the producer's own thread: callbacks may use the producer."""
         finish(self.repeated, [None] * len(self.repeated))
         if self.error is None:
             finish(self.futures, self.offsets)
@@ -171,7 +173,7 @@ class _PartitionRows:
             fail(self.futures, self.error)
 
     def _write_fresh(self, numbering: Numbering) -> range:
-        """Skip what this partition has from this producer and append the rest; look again if it got more meanwhile."""
+        """Skip rows that the partition already has and append the others; repeat if it got more meanwhile."""
         topic_partition = self.topic.name, self.number
         while True:
             last = numbering.reached.get(topic_partition, NEVER)

@@ -1,8 +1,8 @@
-"""Who numbered appends, and which number came last: derived from the frames, kept in a snapshot at each new segment.
+"""The last numbered append of each producer: derived from the frames, with a snapshot at each new segment.
 
-A snapshot `<offset>.producers` holds what the frames before that offset say, so it is still known when their
-segments are gone. The frames from there on are read again, by every process that needs to know. A cleaning puts what
-it may take away into the layout as well.
+A snapshot `<offset>.producers` has the last appends before that offset, so they are known after their segments are
+deleted. Every process that needs them reads the frames from there on. A cleaning also writes those that it may delete
+into the layout.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from headrace.log.segments.head import PartitionState
     from headrace.log.segments.partition import Partition
 
-NEVER = -(1 << 63)  # less than every sequence: the producer has appended nothing
+NEVER = -(1 << 63)  # less than every sequence: the producer has not appended anything
 SUFFIX = ".producers"
-_KEPT = 2  # snapshots; the older one serves when the newer one is damaged
+_KEPT = 2  # snapshots; the older one is used if the newer one is damaged
 
 
 class LastAppend(NamedTuple):
@@ -39,7 +39,7 @@ class LastAppend(NamedTuple):
 
 
 class StaleSequence(Exception):
-    """The producer's last sequence is not the one that the append was made for."""
+    """The producer's last sequence is not the one that the request expects."""
 
     def __init__(self, last: int) -> None:
         super().__init__(last)
@@ -47,17 +47,17 @@ class StaleSequence(Exception):
 
 
 def is_sequence(value: object) -> TypeGuard[int]:
-    """Tell whether a value can number an append: a whole number of 64 bits, above `NEVER`."""
+    """Tell whether a value is a valid sequence: an integer of 64 bits, greater than `NEVER`."""
     return isinstance(value, int) and not isinstance(value, bool) and NEVER < value < -NEVER
 
 
 def identity(producer: str) -> bytes:
-    """Return the 16 bytes that stand for a producer's name in frames."""
+    """Return the 16 bytes that represent a producer's name in frames."""
     return blake2b(producer.encode(), digest_size=16).digest()
 
 
 def first_of(partition: Partition, bounds: tuple[int, int], producers: Collection[str]) -> int | None:
-    """Return the first offset inside the bounds that one of the producers appended with a number, from the index."""
+    """Return the first offset in the bounds that one of the producers appended with a sequence; uses the index."""
     ids, state = {identity(name) for name in producers}, partition.state()
     start, end = max(bounds[0], state.start), min(bounds[1], state.end)
     for segment, index, _ in partition.indexed(start, end, state):
@@ -75,15 +75,15 @@ class ProducerStates:
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
         self._last_appends: dict[bytes, LastAppend] = {}
-        self._offset = -1  # up to where frames were read; -1 before the snapshot
+        self._offset = -1  # up to where frames were read; -1 before the snapshot was
 
     def forget(self) -> None:
-        """Start anew, after recovery changed what the log holds."""
+        """Start again, after recovery changed the log."""
         self._last_appends, self._offset = {}, -1
 
     def catch_up(self, state: PartitionState) -> dict[bytes, LastAppend]:
         """Return the last append of each producer as of `state`."""
-        if self._offset < max(self._partition.layout(state).upto, 0):  # at first, or the frames may be gone
+        if self._offset < max(self._partition.layout(state).upto, 0):  # the first time, or the frames may be deleted
             self._offset, self._last_appends = _load(self._partition.folder, state.end)
         for segment, index, _ in self._partition.indexed(max(self._offset, state.start), state.end, state):
             numbered = (index["flags"] & (END | PRODUCED)) == (END | PRODUCED)
@@ -95,7 +95,7 @@ class ProducerStates:
         return self._last_appends
 
     def save(self, state: PartitionState) -> None:
-        """Write a snapshot as of `state`, durably, and drop those that are no longer of use."""
+        """Write a snapshot as of `state`, durably, and delete those that are no longer needed."""
         last_appends = {producer.hex(): last for producer, last in self.catch_up(state).items()}
         body = json.dumps(last_appends, separators=(",", ":")).encode()
         path = self._partition.folder / f"{state.end:020d}{SUFFIX}"
@@ -110,7 +110,7 @@ class ProducerStates:
 
 
 def is_intact(snapshot: Path) -> bool:
-    """Tell whether a snapshot is what was written."""
+    """Tell whether a snapshot matches its checksum."""
     raw = snapshot.read_bytes()
     return raw[:8] == b"%08x" % crc32(raw[8:])
 
@@ -120,7 +120,7 @@ def _snapshots(folder: Path) -> list[Path]:
 
 
 def _load(folder: Path, end: int) -> tuple[int, dict[bytes, LastAppend]]:
-    """Return the newest snapshot that is whole and not ahead of the log, with its offset."""
+    """Return the newest intact snapshot that is not ahead of the log, with its offset."""
     layout = layouts.read(folder)
     for path in _snapshots(folder):
         offset, raw = int(path.stem), path.read_bytes()

@@ -1,4 +1,4 @@
-"""What an append asks for: checked, and put into the form that a partition's writer takes."""
+"""Append requests: arguments are checked, and records encoded for the writer of a partition."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def request_for(part: pa.Table, meta: Meta, now: int) -> Request:
-    """Return the append of records to one partition."""
+    """Return the request that appends records to one partition."""
     encoded = list(payloads.encode(part, event_time=meta.event_time, now=now))
     return Request(payloads=encoded, time=now, schema=len(meta.schemas))
 
 
 def check_partition(meta: Meta, number: object) -> None:
-    """Refuse what is no partition of a topic."""
+    """Raise `InvalidTopic` unless `number` is a partition of the topic."""
     if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < meta.partitions:
         return
     raise InvalidTopic(
@@ -32,7 +32,7 @@ def check_partition(meta: Meta, number: object) -> None:
 
 
 def check_arguments(meta: Meta, partition: int | None, producer: str | None, sequence: int | None) -> None:
-    """Refuse what an append cannot be told."""
+    """Raise `InvalidTopic` or `InvalidRows` where the arguments of an append are not possible."""
     if partition is not None:
         check_partition(meta, partition)
     if (producer is None) != (sequence is None):

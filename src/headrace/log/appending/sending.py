@@ -1,7 +1,7 @@
 """Single records in, batches out: a producer collects what many threads send and appends it together.
 
-One thread of its own writes: while it waits for the disk the next batch gathers, so the slower the disk, the larger
-the batches, and a record costs a fraction of an fsync.
+A thread of its own writes. While it waits for the disk, the next batch grows: the slower the disk, the larger the
+batches, and a record costs a fraction of an fsync.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from headrace.base.time import Clock
     from headrace.log.open_topic import OpenTopic
 
-_REMEMBERED = 1000  # failures that nobody has looked at
+_REMEMBERED = 1000  # failed futures that nobody has asked yet
 
 
 @dataclass(slots=True)
 class _Batch:
-    """What is sent and not yet on its way to the disk, by topic."""
+    """Rows that were sent but are not being written yet, by topic."""
 
     topics: dict[str, PendingRows] = field(default_factory=dict)
     rows: int = 0
@@ -39,9 +39,9 @@ class _Batch:
 
 
 class Producer:
-    """Appends single records in batches; made by `Log.producer`. May be used by many threads.
+    """Appends single records in batches; get one from `Log.producer`. Many threads may use it.
 
-    A record waits at most `linger` for company. Its future is done once it is on disk, for good. Records that one
+    A record waits at most `linger` for others. Its future is done once the record is safe on disk. Records that one
     thread sends to one partition keep their order. Use it as a context manager: without `close`, what was not
     acknowledged when the program ends is not in the log.
     """
@@ -62,7 +62,7 @@ class Producer:
         self._linger = _checked_linger(linger) / MICROS
         self._batch_bytes = _at_least_one(batch_bytes, "batch_bytes")
         self._bound = _at_least_one(max_unacknowledged, "max_unacknowledged")
-        self._enough = self._bound  # rows that make a batch of batch_bytes, as far as is known
+        self._enough = self._bound  # rows of about batch_bytes, by the last batch
         self._pid = os.getpid()
         self._monotonic = SystemClock().monotonic
         lock = threading.Lock()
@@ -91,23 +91,23 @@ class Producer:
     def send(
         self, topic: str, row: Mapping[str, Any], partition: int | None = None, *, sequence: int | None = None
     ) -> Sent:
-        """Take a record and return the future of its offset; wait only while too many are unacknowledged.
+        """Take a record and return the future of its offset; waits only while too many are unacknowledged.
 
-        The row is a dict as for `Topic.append`, system columns included, and is copied: setting a column afterwards
-        changes nothing (lists and dicts inside it are not copied). Without `partition` the key's hash decides;
+        The row is a dict as for `Topic.append`, system columns included. It is copied: setting a column afterwards
+        changes nothing (lists and dicts in it are not copied). Without `partition` the key's hash decides;
         without a key each batch goes to one partition, in turn. A row that does not fit fails its own future; a disk
         that refuses fails those of the partition's batch.
 
         A producer with a name numbers its rows: `sequence` grows with every row sent to a topic, and says which row
-        it is (its line in a file, its offset elsewhere). A row whose number the topic's partition has from this
+        it is (its line in a file, its offset in another log). A row whose number the topic's partition has from this
         producer already is not appended again, after a restart and from another process too; the future then says
-        None. After a failed append it takes no more rows for that topic: make a new one and send again from the
-        first row that failed. A row that did not fit has used its number up: mended, it needs a later one. Without
-        a key such rows go to partition `sequence % partitions`. Adding partitions moves rows: settle retries first.
+        None. After a failed append it takes no more rows for that topic: create a new producer and send again from
+        the first row that failed. A row that did not fit has used its number: corrected, it needs a later one. Without
+        a key such rows go to partition `sequence % partitions`. Adding partitions moves rows: finish retries first.
 
         Raises:
             UnknownTopic: there is no such topic.
-            InvalidRows: the row is no dict, or its sequence is missing, or not above that of the row before.
+            InvalidRows: the row is not a dict, or its sequence is missing or not greater than the last one.
             ProducerClosed: the producer is closed, or had to stop for this topic.
 
         """
@@ -115,7 +115,7 @@ class Producer:
             raise InvalidRows(f"a row is a dict, not {row!r}")
         future, record = Sent(), dict(row)
         if os.getpid() != self._pid:
-            raise self._refusal("belongs to the process that made it", "Make another one after the fork.")
+            raise self._refusal("belongs to the process that created it", "Create another one after the fork.")
         with self._lock:
             if self._sent - self._settled >= self._bound:
                 self._await_room()
@@ -141,9 +141,9 @@ class Producer:
         return future
 
     def flush(self) -> None:
-        """Wait until everything that was sent before the call is acknowledged, or has failed; linger for nothing.
+        """Wait until every record sent before the call is acknowledged or has failed, without lingering.
 
-        Failures are in the futures alone. Called by a future's callback, it does not wait.
+        Failures are in the futures only. Called from a future's callback, it does not wait.
         """
         with self._lock:
             until = self._sent
@@ -157,7 +157,7 @@ class Producer:
         """Write what was sent, then stop; closing again does nothing.
 
         Raises:
-            HeadraceError: a record failed and nobody has asked its future: the first such failure.
+            HeadraceError: a record failed and nobody has asked its future; the first such failure.
 
         """
         if self._finish():
@@ -169,7 +169,7 @@ class Producer:
     # ---- the thread that writes ------------------------------------------------------------------------
 
     def _finish(self) -> bool:
-        """Stop after what was sent; return whether it was still running."""
+        """Stop after writing what was sent; return whether it was still running."""
         with self._lock:
             running, self._closed = not self._closed, True
             self._work.notify()
@@ -194,7 +194,7 @@ class Producer:
                     self._failed = [*waiting, *failed][:_REMEMBERED]
 
     def _next_batch(self) -> _Batch | None:
-        """Return what has gathered, once it has waited long enough; None when there will be no more."""
+        """Return the next batch, once it has waited long enough; None if there will be no more."""
         with self._lock:
             while not self._batch.rows:
                 if self._closed:
@@ -217,7 +217,7 @@ class Producer:
                 fail(pending.futures, self._stop_error(name))
                 return pending.futures
             delivery = deliver(pending, self._numbering, now=self._clock.now())
-        except BaseException as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
+        except BaseException as error:  # noqa: BLE001 - the futures get it, whatever it is
             fail(pending.futures, error)
             if self._name is not None:
                 self._stopped[name] = error
@@ -233,20 +233,21 @@ class Producer:
     def _await_room(self) -> None:
         self._work.notify()
         while self._sent - self._settled >= self._bound and not self._closed:
-            if threading.current_thread() is self._thread:  # a callback sends on: waiting here would be for ever
+            if threading.current_thread() is self._thread:  # a callback that sends: waiting here would never end
                 return
             self._room.wait()
 
     def _checked_number(self, topic: str, sequence: int | None) -> int:
         if self._name is None:
             raise InvalidRows(
-                "the row has a sequence, but its producer has no name", hint='Make it with log.producer(producer="…").'
+                "the row has a sequence, but its producer has no name",
+                hint='Create it with log.producer(producer="…").',
             )
         if topic in self._stopped:
             raise self._stop_error(topic)
         if not is_sequence(sequence):
             raise InvalidRows(
-                f'the producer "{self._name}" numbers its rows, and {sequence!r} is no number',
+                f'the producer "{self._name}" numbers its rows, and {sequence!r} is not a sequence',
                 hint="Give each row its sequence: producer.send(topic, row, sequence=17).",
             )
         last = self._numbers.get(topic)
@@ -254,7 +255,7 @@ class Producer:
             raise InvalidRows(
                 f'the sequence {sequence} does not follow {last}, the last one sent to topic "{topic}"',
                 detail="The row was not sent.",
-                hint="Sequences grow. To send rows again after a failure, make a new producer of the same name.",
+                hint="Sequences grow. To send rows again after a failure, create a new producer of the same name.",
             )
         self._numbers[topic] = sequence
         return sequence
@@ -262,7 +263,7 @@ class Producer:
     def _stop_error(self, topic: str) -> ProducerClosed:
         error = self._refusal(
             f'has stopped for the topic "{topic}": a row before this one was not appended',
-            "Make a new one of the same name and send again, from the first row that failed.",
+            "Create a new one of the same name and send again, from the first row that failed.",
         )
         error.__cause__ = self._stopped[topic]
         return error
@@ -281,11 +282,11 @@ def _checked_name(producer: str | None) -> str | None:
 def _checked_linger(linger: str | timedelta) -> int:
     micros = duration(linger, what="linger")
     if micros < 0:
-        raise InvalidRows(f"linger is {show_duration(micros)}, but no record can wait less than not at all")
+        raise InvalidRows(f"linger is {show_duration(micros)}, and must not be negative")
     return micros
 
 
 def _at_least_one(value: int, what: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value
-    raise InvalidRows(f"{what} is {value!r}", hint="A whole number from 1 on is expected.")
+    raise InvalidRows(f"{what} is {value!r}", hint="It must be a whole number, 1 or more.")

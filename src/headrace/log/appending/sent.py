@@ -1,8 +1,8 @@
-"""What `Producer.send` gives back: a future of the record's offset.
+"""What `Producer.send` returns: a future of the record's offset.
 
-Most futures are finished before anybody waits for them, and then need no lock: the parts that waiting takes are made
-when somebody first waits. Finishing sets the state before it looks for waiters, waiting makes itself known before it
-looks at the state, so one of both sees the other.
+Most futures are finished before anybody waits for them, and then need no lock: what waiting needs is created when
+somebody first waits. Finishing sets the state before it looks for waiters; waiting registers itself before it looks
+at the state. So one of the two always sees the other.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ class Sent(Future[int | None]):
     """The offset of a record that was sent, once it is safe on disk; None where an earlier attempt appended it.
 
     A `concurrent.futures.Future`, so `wait`, `as_completed` and `asyncio.wrap_future` take it. It cannot be
-    cancelled: what was sent is on its way.
+    cancelled.
     """
 
     _state = _PENDING
     _result: int | None = None
     _exception: BaseException | None = None
-    looked_at = False  # somebody asked for the outcome
+    looked_at = False  # somebody asked for the result
 
     def __init__(self) -> None:
-        """Do nothing: the constructor of `Future` makes a lock, which would be most of what a record costs."""
+        """Do nothing: the constructor of `Future` creates a lock, which would be most of the cost of a record."""
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
-        """The lock of whoever waits, made at the first look."""
+        """The lock for waiting, created at the first use."""
         attributes = self.__dict__
         if "awaited" not in attributes:
             attributes.setdefault("_waiters", [])
@@ -43,27 +43,27 @@ class Sent(Future[int | None]):
         return attributes["awaited"]  # type: ignore[no-any-return]
 
     def cancel(self) -> bool:
-        """Return False: what was sent cannot be called back."""
+        """Return False: a record that was sent cannot be cancelled."""
         return False
 
     def done(self) -> bool:
-        """Tell whether the outcome is known."""
+        """Tell whether the record was appended or has failed."""
         return self._state == _FINISHED
 
     def result(self, timeout: float | None = None) -> int | None:
-        """Return the offset, waiting for it; raise what made the append fail."""
+        """Wait for the offset and return it; raises the error of the append."""
         self.looked_at = True
         if self._state == _FINISHED and self._exception is None:
             return self._result
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return what made the append fail, None when it did not; waits for it."""
+        """Wait for the append and return its error; None if it succeeded."""
         self.looked_at = True
         return super().exception(timeout)
 
     def _tell(self) -> None:
-        """Wake whoever waits for this future, which is finished."""
+        """Wake those that wait for this future, which is finished."""
         with self._condition:
             for waiter in self._waiters:
                 (waiter.add_result if self._exception is None else waiter.add_exception)(self)
@@ -72,7 +72,7 @@ class Sent(Future[int | None]):
 
 
 def finish(futures: Iterable[Sent], offsets: Iterable[int | None]) -> None:
-    """Give each future its offset."""
+    """Set the offset of each future."""
     for future, offset in zip(futures, offsets, strict=True):
         future._result = offset  # noqa: SLF001 - a call for each would cost more than the rest
         future._state = _FINISHED  # noqa: SLF001
@@ -81,7 +81,7 @@ def finish(futures: Iterable[Sent], offsets: Iterable[int | None]) -> None:
 
 
 def fail(futures: Iterable[Sent], error: BaseException) -> None:
-    """Give each future that is not finished yet an error."""
+    """Set an error in each future that is not finished yet."""
     for future in futures:
         if not future.done():
             future._exception = error  # noqa: SLF001 - as above

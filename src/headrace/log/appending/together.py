@@ -14,9 +14,9 @@ _THREADS = 8
 
 
 def run_all(act: Callable[[_T], _R], items: Iterable[_T], *, parallel: bool) -> list[_R]:
-    """Return what `act` gives for each item, or raise the first error in their order; `parallel` tries them all.
+    """Return `act(item)` for each item, or raise the first error in their order; `parallel` runs all of them.
 
-    The threads live no longer than the call: those that wait for work would be missing after a fork.
+    The threads end with the call: idle ones would be missing after a fork.
     """
     todo = list(items)
     if len(todo) > 1 and parallel:

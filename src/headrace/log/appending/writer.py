@@ -1,6 +1,6 @@
-"""Appending to one partition: whole appends, on disk before they are acknowledged, one process at a time.
+"""Appending to one partition: complete appends, on disk before they are acknowledged, one process at a time.
 
-Threads that append at the same time are written and fsynced together: the first of them takes the others with it.
+Appends of several threads at the same time share one write and one fsync: the first thread does it for all.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 SEGMENT_BYTES = 128 << 20
 SEGMENT_FRAMES = 8_192  # so that a segment's headers are read in some 20 ms
-_VECTORS = 512  # buffers handed to one system call
+_VECTORS = 512  # buffers of one system call
 _LOGGER = logging.getLogger("headrace.log")
 _sync = getattr(os, "fdatasync", os.fsync)
 
 
 @dataclass(slots=True, kw_only=True)
 class Request:
-    """One append to one partition, and what became of it; `after` is the producer's last sequence, if it must be."""
+    """One append to one partition, and its result. `after` is the last sequence that the producer expects."""
 
     payloads: Sequence[Payload]
     time: int
@@ -58,7 +58,7 @@ class Request:
 
 
 class Writer:
-    """Appends to a partition; may be used by many threads."""
+    """Appends to a partition; many threads may use it."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Writer:
         segment_age: Callable[[], int],
         rolled: Callable[[], None] = lambda: None,
     ) -> None:
-        """Make a writer; `segment_age` (microseconds) says when a segment is closed, `rolled` is told that one was."""
+        """Create a writer. `segment_age` is in microseconds; `rolled` is called after a segment was closed."""
         self._partition = partition
         self._folder = partition.folder
         self._fsync = fsync
@@ -83,20 +83,20 @@ class Writer:
         self._producers = ProducerStates(partition)
         self._lock_fd = -1
         self._head_path = str(partition.folder / HEAD_NAME)
-        self._head_number = -1  # of the file that is locked, on its disk
+        self._head_number = -1  # inode of the locked file
         self._head: PartitionHead | None = None
         self._segment: tuple[int, int] | None = None  # (first offset, file)
-        self._segment_began: tuple[int, int] | None = None  # (first offset of the segment, when its first record came)
-        self._checked = False  # the files were looked at since they were opened
+        self._segment_began: tuple[int, int] | None = None  # (first offset of the segment, time of its first append)
+        self._checked = False  # the files were checked since they were opened
         self._pid = os.getpid()
 
     def append(self, request: Request) -> range:
-        """Return the offsets given, once the records are safe on disk.
+        """Append, and return the offsets once the records are safe on disk.
 
         Raises:
-            AppendFailed: the disk refused; the log is as before.
+            AppendFailed: the disk refused; the log is unchanged.
             TopicDeleted: the topic was deleted meanwhile.
-            Overtaken: the producer's last sequence is another than `after` says.
+            StaleSequence: the producer's last sequence is not `after`.
 
         """
         with self._waiting_lock:
@@ -111,20 +111,20 @@ class Writer:
             self._rolled()
         if request.error is not None:
             raise request.error
-        assert request.offsets is not None  # noqa: S101 - _commit gave every request one or the other
+        assert request.offsets is not None  # noqa: S101 - _commit sets one of the two
         return request.offsets
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         with self._turn:
             self._release()
 
     # ---- for cleaning ----------------------------------------------------------------------------------
 
     def roll(self, *, last_before: int | None = None) -> PartitionState:
-        """Close the segment that is written to, so that it can be cleaned; the next append begins another.
+        """Close the current segment, so that it can be cleaned; the next append begins another. Return the state.
 
-        With `last_before` only if its newest record was appended before that instant. Returns the state.
+        With `last_before` only if its newest record was appended before that instant.
         """
         with self._turn, self._locked() as head:
             state = self._ready(head)
@@ -140,15 +140,15 @@ class Writer:
             return closed
 
     def settle(self) -> PartitionState:
-        """Finish or undo what a process that died left behind; returns the state."""
+        """Finish or undo what a process that died left; return the state."""
         with self._turn, self._locked() as head:
             return self._ready(head)
 
     def switch(self, layout: Layout) -> PartitionState:
-        """Put a layout in place while nobody appends, and tell all readers; returns the state."""
+        """Replace the layout while nobody appends, and publish it to all readers; return the state."""
         with self._turn, self._locked() as head:
             state = self._ready(head)
-            head.set_busy(busy=True)  # whoever comes after us, should we die, looks at the files
+            head.set_busy(busy=True)  # should we die, the next writer checks the files
             layouts.write(self._folder, layout, fsync=self._fsync)
             switched = state._replace(version=state.version + 1, start=max(state.start, layout.start),
                                       layout=state.layout + 1, boot=BOOT)  # fmt: skip
@@ -176,7 +176,7 @@ class Writer:
         failure = AppendFailed(
             f'the append to topic "{topic}", partition {partition} failed: {error.strerror or error}',
             detail=f"Folder {self._folder}; nothing of the append is in the log.",
-            hint="Make room or mend the disk, then append again.",
+            hint="Free disk space or repair the disk, then append again.",
         )
         failure.__cause__ = error
         return failure
@@ -205,7 +205,7 @@ class Writer:
             offset += request.rows
 
     def _not_yet_appended(self, group: list[Request], state: PartitionState) -> list[Request]:
-        """Answer the requests that were appended before; return the others."""
+        """Set the offsets of requests that were appended before; return the others."""
         numbered = any(request.producer != NO_PRODUCER for request in group)
         last_appends = dict(self._producers.catch_up(state)) if numbered else {}
         fresh, offset, repeats = [], state.end, []
@@ -231,7 +231,7 @@ class Writer:
 
     @contextmanager
     def _locked(self) -> Iterator[PartitionHead]:
-        """Hold the partition against writers of all processes."""
+        """Lock the partition against writers of all processes."""
         if self._pid != os.getpid():  # a fork shares its parent's locks: take our own
             self._release()
             self._pid = os.getpid()
@@ -242,7 +242,7 @@ class Writer:
             if self._is_current():
                 break
             self._release()
-            if (self._folder / HEAD_NAME).exists():  # another topic of that name: these rows are not meant for it
+            if (self._folder / HEAD_NAME).exists():  # another topic of the same name: the rows are not for it
                 raise self._partition.replaced()
         try:
             assert self._head is not None  # noqa: S101 - _open_head made it
@@ -265,7 +265,7 @@ class Writer:
         self._checked = False
 
     def _is_current(self) -> bool:
-        """Tell whether the locked file is still the one with the head's name."""
+        """Tell whether the head's path still is the locked file."""
         try:
             return os.stat(self._head_path).st_ino == self._head_number  # noqa: PTH116 - at every append
         except FileNotFoundError:
@@ -281,7 +281,7 @@ class Writer:
         self._producers.forget()
 
     def _ready(self, head: PartitionHead) -> PartitionState:
-        """Return the state to append to, after repairing what a writer that died left behind."""
+        """Return the state to append to, after repairing what a writer that died left."""
         slot, trusted, busy = head.read()
         sound = slot if trusted and not busy else None
         if sound is not None and (self._checked or recovery.is_complete(self._folder, sound)):
@@ -294,7 +294,7 @@ class Writer:
         self._close_segment()
         self._producers.forget()
         for base in layouts.listed(self._folder)[1]:
-            if base >= state.end and base != state.segment:  # of a roll that was not finished
+            if base >= state.end and base != state.segment:  # left by a roll that did not finish
                 segment_path(self._folder, base).unlink()
                 index_path(self._folder, base).unlink(missing_ok=True)
         if state.segment != NO_SEGMENT:
@@ -314,7 +314,7 @@ class Writer:
     # ---- segments --------------------------------------------------------------------------------------
 
     def _segment_for(self, size: int, state: PartitionState, now: int) -> tuple[int, PartitionState]:
-        """Return the file to write to and the state before the write, in a new segment where the old one is full."""
+        """Return the file to write to and the state before the write; begins a new segment if the old one is full."""
         full = state.position + size > self._segment_bytes or state.frames >= SEGMENT_FRAMES
         if state.segment != NO_SEGMENT and not (state.position and (full or self._is_old(state, now))):
             return self._opened(state.segment), state
@@ -329,14 +329,14 @@ class Writer:
         return self._segment[1], state._replace(segment=state.end, position=0, frames=0, layout=state.layout + 1)
 
     def _is_old(self, state: PartitionState, now: int) -> bool:
-        """Tell whether the oldest record of the segment has waited so long that the segment should be closed."""
+        """Tell whether the oldest record of the segment is so old that the segment should be closed."""
         if self._segment_began is None or self._segment_began[0] != state.segment:
             first = os.pread(self._opened(state.segment), framing.HEADER_SIZE, 0)
             self._segment_began = state.segment, framing.unpack(first).append_time
         return now - self._segment_began[1] > self._segment_age()
 
     def _close_off(self, state: PartitionState) -> None:
-        """Write down what is to be known of a segment when it is closed."""
+        """Write the index and the producers' snapshot of a segment that is closed."""
         self._producers.save(state)
         self._partition.segment(state.segment).save_index(state.position, state.end)
 
@@ -352,7 +352,7 @@ class Writer:
         self._segment = None
 
     def _undo(self, head: PartitionHead, state: PartitionState) -> None:
-        """Undo a write that failed; where that fails too, `busy` stays set and the next append recovers."""
+        """Undo a write that failed. If that fails, too, `busy` stays set and the next append recovers."""
         try:
             if self._segment is not None and self._segment[0] != state.segment:
                 segment_path(self._folder, self._segment[0]).unlink()
@@ -365,7 +365,7 @@ class Writer:
 
 
 def _frames_of(requests: Sequence[Request], state: PartitionState) -> tuple[list[object], PartitionState]:
-    """Return the bytes to write at the state's position, in pieces, and the state behind them."""
+    """Return the buffers to write at the state's position, and the state after them."""
     buffers: list[object] = []
     position, offset, count = state.position, state.end, state.frames
     for request in requests:
@@ -399,7 +399,7 @@ def _seek_and_write(fd: int, views: list[memoryview], position: int) -> int:
     return os.writev(fd, views)
 
 
-_pwritev = getattr(os, "pwritev", _seek_and_write)  # some systems have no call for both
+_pwritev = getattr(os, "pwritev", _seek_and_write)  # not every system has it
 
 
 def wait_for(partition: Partition) -> None:

@@ -1,7 +1,7 @@
-"""The archive: a second folder, on a larger and slower disk perhaps, to which closed segments are moved.
+"""The archive: a second folder, perhaps on a larger and slower disk, to which closed segments are moved.
 
-A segment is copied and made durable before the layout names the copy; the original goes afterwards. The index stays,
-so that offsets and times are looked up without the archive.
+The copy of a segment is durable before the layout names it; the original is deleted afterwards. The index stays, so
+that offsets and times are looked up without the archive.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 
 def check(folder: str | os.PathLike[str]) -> str:
-    """Return the absolute path of a folder that is to be a topic's archive.
+    """Return the absolute path of a topic's future archive folder.
 
     Raises:
-        InvalidTopic: it is not there: making it might mean to write beside a disk that is not mounted.
+        InvalidTopic: it does not exist. It is not created: its disk may not be mounted.
 
     """
     path = Path(os.path.abspath(folder))  # noqa: PTH100 - no links are followed: the name is what may be mounted anew
     if not path.is_dir():
         raise InvalidTopic(
-            f'the archive "{folder}" is no folder',
+            f'the archive "{folder}" is not a folder',
             hint=f'Create it first: mkdir -p "{path}".',
         )
     return str(path)
 
 
 def root_of(meta: Meta) -> Path:
-    """Return the folder of a topic in its archive; topics of equal names do not meet there."""
+    """Return the folder of a topic in its archive; topics of the same name have different ones."""
     return Path(meta.archive or "") / f"{meta.name}-{meta.id}"
 
 
@@ -52,7 +52,7 @@ def fill(folder: Path, target: Path, entries: Iterable[SegmentEntry], meta: Meta
     """Copy segments from a partition's folder to the archive, durably.
 
     Raises:
-        ArchiveMissing: the archive is not there.
+        ArchiveMissing: the archive folder is missing.
 
     """
     if meta.archive is None or not Path(meta.archive).is_dir():
@@ -73,7 +73,7 @@ def fill(folder: Path, target: Path, entries: Iterable[SegmentEntry], meta: Meta
 
 
 def clear(folders: Iterable[Path], layout: Layout) -> None:
-    """Delete the files in a partition's archives that a layout does not name; an absent archive keeps what it has."""
+    """Delete the files in a partition's archives that a layout does not name; a missing archive is left alone."""
     named = {entry.segment_path(Path()) for entry in layout.entries if entry.archive}
     for folder in folders:
         for path in list(folder.iterdir()) if folder.is_dir() else ():

@@ -1,9 +1,9 @@
-"""Compaction: of the closed segments' records, the last of each key stays, at its offset and in its place.
+"""Compaction: of the records in closed segments, the last one of each key stays, at its offset and in its order.
 
-A delete marker stays too, until `delete_retention` has passed since the compaction that first kept it: who reads from
-the start and reaches the head within that time has seen it. Two passes over the segments in bulk: one finds the last
-record of each key, by grouping; one copies what stays. Memory holds the keys of a share of the records, one byte a
-record, and a segment.
+A tombstone stays too, until `delete_retention` after the compaction that first kept it: who reads from the start to
+the head within that time has seen it. There are two passes over the segments, in bulk: one finds the last record of
+each key, by grouping; one copies what stays. In memory are the keys of a share of the records, one byte a record, and
+a segment.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class CompactionInput:
 
     @property
     def is_unchanged(self) -> bool:
-        """Tell whether it can stay as it is: every record stays, and no delete marker begins to wait."""
+        """Tell whether the segment needs no rewriting: every record stays, and no tombstone gets a date to go."""
         waiting = (self.index["flags"] & DELETED != 0) & (self.index["due"] == 0)
         return bool(self.keep.all()) and not waiting.any()
 
     @property
     def expected(self) -> int:
-        """Return about how many bytes will be left."""
+        """Return about how many bytes will remain."""
         return self.entry.size * int(self.keep.sum()) // max(len(self.keep), 1)
 
     def frames(self) -> Iterator[tuple[int, Frame, Mask]]:
@@ -62,7 +62,7 @@ class CompactionInput:
 
 
 def compact(closed: Sequence[tuple[SegmentEntry, Segment]], plan: CompactionPlan) -> list[SegmentEntry]:
-    """Write what stays of closed segments to new files and return the pieces that hold it; the old ones stay as well.
+    """Write what stays of closed segments to new files and return their entries; the old files stay as well.
 
     Raises:
         CorruptBatch: a segment is damaged.
@@ -85,7 +85,7 @@ def decoded(segment: Segment, number: int, meta: Meta) -> pa.RecordBatch:
 
 
 def _inputs(closed: Sequence[tuple[SegmentEntry, Segment]], plan: CompactionPlan) -> list[CompactionInput]:
-    """Return the sources, with what stays of each."""
+    """Return the closed segments, each with the mask of the records that stay."""
     indexes = []
     for entry, segment in closed:
         index = segment.frames(entry.size, entry.end)
@@ -102,14 +102,14 @@ def _inputs(closed: Sequence[tuple[SegmentEntry, Segment]], plan: CompactionPlan
     for compacted in inputs:
         _drop_markers(compacted, plan)
     if len(keep):
-        keep[-1] = True  # so that who reads on from any offset is given something before the end
+        keep[-1] = True  # so that reading from any offset finds a record before the end
     return inputs
 
 
 def key_batches(
     closed: Sequence[tuple[SegmentEntry, Segment]], indexes: Sequence[NDArray[np.void]], meta: Meta
 ) -> Iterator[pa.RecordBatch | None]:
-    """Yield the key columns of all frames; None where a segment ends and its memory is let go."""
+    """Yield the key columns of all frames, and None at the end of a segment, whose memory is released next."""
     for (_, segment), index in zip(closed, indexes, strict=True):
         for number in range(len(index)):
             yield decoded(segment, number, meta).select(list(meta.key))
@@ -118,7 +118,7 @@ def key_batches(
 
 
 def _drop_markers(compacted: CompactionInput, plan: CompactionPlan) -> None:
-    """Take the delete markers whose time has come."""
+    """Remove the tombstones that are due."""
     for number, frame, keep in compacted.frames():
         if frame.flags & DELETED and 0 < frame.due <= plan.now and keep.any():
             markers = decoded(compacted.segment, number, plan.meta).column("_deleted")
@@ -126,7 +126,7 @@ def _drop_markers(compacted: CompactionInput, plan: CompactionPlan) -> None:
 
 
 def _grouped(inputs: Sequence[CompactionInput], limit: int) -> Iterator[list[CompactionInput]]:
-    """Yield the sources in groups that will make about one segment each."""
+    """Yield the segments in groups whose remaining records fill about one segment each."""
     group: list[CompactionInput] = []
     size = 0
     for compacted in inputs:

@@ -1,7 +1,7 @@
 """Which records are the last of their key: exact, in bulk, in bounded memory.
 
-Rows are grouped by key in chunks, the groups of chunks are grouped again. Where the keys are too many for that, only
-a share of them, by their hash, is looked for in each pass over the rows.
+Rows are grouped by key in chunks, and the groups of chunks are grouped again. If there are too many keys for that,
+each pass over the rows looks for a share of them only, by hash.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS = 1 << 21
 CHUNK_BYTES = 128 << 20
-KEYS_BYTES = 192 << 20  # of the keys known in one pass
+KEYS_BYTES = 192 << 20  # of the keys in one pass
 _ROW = "row"
 
 
@@ -34,9 +34,9 @@ class _TooManyKeys(Exception):
 
 
 def latest(batches: Batches, rows: int, meta: Meta) -> NDArray[np.bool_]:
-    """Return for each of the rows whether no later one has its key; rows without a key stay.
+    """Return for each row whether no later row has its key; True for rows without a key.
 
-    `batches` gives all rows' key columns, anew at each call, and None where what it gave may no longer be used.
+    Each call of `batches` yields the key columns of all rows, and None when earlier ones may no longer be used.
     """
     shares = 1
     while True:
@@ -94,7 +94,7 @@ class _Pass:
         self._chunk_bytes += table.nbytes
 
     def _with_key(self, table: pa.Table, batch: pa.RecordBatch) -> pa.Table:
-        """Return the rows that have a key; the others, which older versions took, are kept all."""
+        """Return the rows that have a key; all others, which older versions accepted, are kept."""
         absent = pc.is_null(batch.column(0))
         for column in batch.columns[1:]:
             absent = pc.and_(absent, pc.is_null(column))
@@ -118,7 +118,7 @@ class _Pass:
 
 
 def _last(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return each key once, with its greatest row."""
+    """Return each key once, with its last row number."""
     table = pa.concat_tables(tables)
     names = table.column_names[:-1]
     found = table.group_by(names, use_threads=False).aggregate([(_ROW, "max")])
@@ -128,7 +128,7 @@ def _last(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def _flat(column: pa.Array, kind: pa.DataType) -> list[pa.Array]:
-    """Return columns that are equal where the key column is: of the type in force, and no structs."""
+    """Return columns that are equal where the key column is: cast to the current type, structs flattened."""
     if column.type != kind:
         column = column.cast(kind)
     if pa.types.is_struct(kind):

@@ -1,7 +1,7 @@
-"""Writing what compaction leaves: frames that say which offsets they stand for, though records are gone from them.
+"""Writing the records that compaction keeps: frames with an offset range, from which records are missing.
 
-The frames of a rewritten segment follow each other without a gap: each begins where the one before ended, also where
-no record is left, so that what is missing by damage is still told from what was compacted away.
+The frames of a rewritten segment follow each other without a gap: each begins where the one before ended, even if no
+record is left. So records that are missing by damage can be told from those that were compacted away.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class CompactionPlan:
 
     folder: Path
     meta: Meta
-    version: int  # of the layout that it is made for: its files are named after it
+    version: int  # of the layout that it will be part of; file names contain it
     fsync: bool
     segment_bytes: int
     now: int
 
 
 class _Remainder(NamedTuple):
-    """What is left of one frame."""
+    """The records that stay of one frame."""
 
     batch: pa.RecordBatch
     offsets: pa.Array
@@ -54,23 +54,23 @@ class Rewriter:
 
     def __init__(self, plan: CompactionPlan, *, base: int) -> None:
         self._plan = plan
-        self._reached = base  # up to which offset frames were written
-        self._covered = base  # up to which offset frames were taken
+        self._reached = base  # the offset up to which frames were written
+        self._covered = base  # the offset up to which frames were added or skipped
         self._remainders: list[_Remainder] = []
         self._rows = self._bytes = 0
-        self._skipped = 0  # when the newest record of the frames that were skipped was appended
+        self._skipped = 0  # append time of the newest skipped frame
         self._file: BinaryIO | None = None
         self._base = base
         self._position = self._count = self._due = self._age = 0
         self._entries: list[SegmentEntry] = []
 
     def skip(self, frame: Frame) -> None:
-        """Go on behind a frame of which nothing is left."""
+        """Skip a frame of which no record stays."""
         self._covered = frame.next
         self._skipped = max(self._skipped, frame.append_time)
 
     def add(self, batch: pa.RecordBatch, frame: Frame, offsets: pa.Array) -> None:
-        """Take what is left of a frame, with its offsets."""
+        """Add the records that stay of a frame, with their offsets."""
         marked = bool(frame.flags & DELETED) and pc.any(batch.column("_deleted"), min_count=0).as_py()
         due = (frame.due or self._plan.now + self._plan.meta.delete_retention) if marked else 0
         remainder = _Remainder(batch, offsets, frame._replace(due=due))
@@ -82,7 +82,7 @@ class Rewriter:
         self._covered = frame.next
 
     def close(self) -> list[SegmentEntry]:
-        """Finish the last segment and return what was written."""
+        """Finish the last segment and return the entries of all that were written."""
         self._flush()
         self._finish()
         if self._plan.fsync:
@@ -98,7 +98,7 @@ class Rewriter:
     # ---- frames ----------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Write the frames of the records at hand, or an empty one for offsets at which nothing is left."""
+        """Write the frames of the pending records, or an empty one for offsets at which none is left."""
         if self._reached == self._covered:
             return
         remainders = self._remainders or [self._nothing()]
@@ -120,7 +120,7 @@ class Rewriter:
         timed = flags & TIMES
         if self._plan.meta.event_time is None and len({frame.append_time for frame in frames}) > 1:
             timed = TIMES
-        marked = any(frame.due for frame in frames)  # that some were is no reason to look for them again
+        marked = any(frame.due for frame in frames)  # a frame without tombstones needs no column for them
         needed = {"_time": timed, "_deleted": marked, "_headers": flags & HEADERS}
         names = [name for name, needs in needed.items() if needs]
         schema = self._plan.meta.schema_of(frames[0].schema)
@@ -134,7 +134,7 @@ class Rewriter:
         return pa.Table.from_batches(batches)
 
     def _nothing(self) -> _Remainder:
-        """Return a part without records, as of the newest schema."""
+        """Return a remainder without records, under the newest schema."""
         number = len(self._plan.meta.schemas)
         batch = pa.RecordBatch.from_pylist([], schema=self._plan.meta.schema_of(number))
         frame = Frame(0, 0, 0, 0, 0, 0, 0, 0, number, self._skipped, 0, 0, 0, NO_PRODUCER, 0)
@@ -161,7 +161,7 @@ class Rewriter:
         return f"{name_of(self._base)}-{self._plan.version}"
 
     def _finish(self) -> None:
-        """Close the segment at hand, durably, with its index."""
+        """Close the current segment, durably, with its index."""
         if self._file is None:
             return
         self._file.flush()

@@ -1,6 +1,6 @@
-"""What becomes of old records: dropped by age and size, compacted by key, moved to an archive.
+"""What happens to old records: retention by age and size, compaction by key, moving to an archive.
 
-Everything here works on closed segments, which never change, and ends in one step: a new layout is put in place. One
+Each works on closed segments, which never change, and takes effect in one step: a new layout replaces the old one. One
 cleaner at a time works on a partition; appends and reads go on meanwhile.
 """
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from headrace.log.segments.partition import Partition, Span
 
 LOCK_NAME = "cleaning"
-DIRTY = 0.5  # the part of the closed bytes that is not compacted yet, from which on compacting is worth its cost
+DIRTY = 0.5  # the fraction of the closed bytes that must be new for a compaction to be worth its cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned:
-    """What a cleaning did, over all partitions of a topic."""
+    """What a cleaning did, over all partitions of a topic. Its truth value says whether it did anything."""
 
     segments_dropped: int = 0
-    """Segments that retention dropped, archived ones included."""
+    """Segments that retention deleted, archived ones included."""
     bytes_dropped: int = 0
     records_removed: int = 0
-    """Records that compaction took, because a later one of their key is there; delete markers included."""
+    """Records that compaction removed because their key has a later one; tombstones included."""
     bytes_before: int = 0
     """Size of the segments that were compacted, before and after."""
     bytes_after: int = 0
@@ -59,7 +59,7 @@ class Cleaned:
 
 @dataclass(frozen=True, kw_only=True)
 class Cleaner:
-    """Cleans one partition as its topic's description asks, as of the instant `now`."""
+    """Cleans one partition by the settings of its topic, as of the instant `now`."""
 
     partition: Partition
     writer: Writer
@@ -69,12 +69,12 @@ class Cleaner:
     now: int
 
     def clean(self) -> Cleaned:
-        """Drop, compact and archive what is due; a segment that is written to is closed where its records are due.
+        """Delete, compact and archive what is due. The current segment is closed if all its records are due.
 
         Raises:
             CorruptBatch: a segment to be compacted is damaged; retention has been applied.
-            ArchiveMissing: the archive's folder is not there.
-            CleaningFailed: the disk refused; the log is as before.
+            ArchiveMissing: the folder of the archive is missing.
+            CleaningFailed: the disk refused; the log is unchanged.
 
         """
         with self._alone():
@@ -87,7 +87,7 @@ class Cleaner:
             return cleaned + self._archive()
 
     def retain(self) -> Cleaned:
-        """Drop closed segments that are due, if nobody else is cleaning."""
+        """Delete closed segments that are due, unless another process is cleaning."""
         try:
             with self._alone(wait=False):
                 return self._retain()
@@ -95,7 +95,7 @@ class Cleaner:
             return Cleaned()
 
     def compact(self) -> Cleaned:
-        """Close the segment that is written to and compact all closed ones."""
+        """Close the current segment and compact all closed ones."""
         with self._alone():
             self.writer.roll()
             return self._compact()
@@ -170,7 +170,7 @@ class Cleaner:
         return [span for span in self.partition.spans(state) if span.base < _upto(state)]
 
     def _closed(self) -> tuple[list[SegmentEntry], PartitionState]:
-        """Return the closed segments, and the state that they are of."""
+        """Return the closed segments, and the state as of which they are closed."""
         state = self.partition.state()
         entries = []
         for span in self._spans(state):
@@ -187,7 +187,7 @@ class Cleaner:
         return entries, state
 
     def _put(self, entries: list[SegmentEntry], state: PartitionState, *, start: int | None = None) -> None:
-        """Let the pieces be the closed segments from now on; this is the instant at which a cleaning happens."""
+        """Replace the closed segments by these; at this instant the cleaning takes effect."""
         upto = _upto(state)
         last_appends = ProducerStates(self.partition).catch_up(state._replace(end=upto))
         layout = Layout(
@@ -202,7 +202,7 @@ class Cleaner:
         self._clear(layout, before)
 
     def _clear(self, layout: Layout, before: Layout) -> None:
-        """Delete what a layout does not name: files that were replaced, and those of a cleaning that never happened."""
+        """Delete files that a layout does not name: replaced ones, and those of a cleaning that did not finish."""
         for path in list(layouts.leftovers(self.partition.folder, layout)):
             path.unlink(missing_ok=True)
         folders = {Path(entry.archive) for entry in (*before.entries, *layout.entries) if entry.archive}
@@ -212,7 +212,7 @@ class Cleaner:
 
     @contextmanager
     def _alone(self, *, wait: bool = True) -> Iterator[None]:
-        """Hold the partition against other cleaners, of this process too, and explain what the disk says."""
+        """Lock the partition against other cleaners, also of this process; turn errors of the disk into ours."""
         try:
             fd = os.open(self.partition.folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
@@ -236,14 +236,14 @@ class Cleaner:
         topic, partition = self.partition.topic_partition
         return CleaningFailed(
             f'cleaning topic "{topic}", partition {partition} failed: {error.strerror or error}',
-            detail=f"Folder {self.partition.folder}; the topic is as it was before.",
-            hint="Make room or mend the disk, then clean again.",
+            detail=f"Folder {self.partition.folder}; the topic is unchanged.",
+            hint="Free disk space or repair the disk, then clean again.",
         )
 
 
 @contextmanager
 def cleaners_kept_out(folder: Path) -> Iterator[None]:
-    """Hold a partition that was cleaned before against cleaners."""
+    """Lock a partition, which was cleaned before, against cleaners."""
     fd = os.open(folder / LOCK_NAME, os.O_RDONLY)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH)

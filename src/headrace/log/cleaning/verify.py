@@ -1,7 +1,7 @@
-"""Verifying: every checksum and every rule of a partition's files, read anew from the disk.
+"""Verifying every checksum and every rule of a partition's files, read again from the disk.
 
-What a crash may leave, and the next append or cleaning puts right by itself (a torn tail behind the acknowledged end,
-files that no layout names, a head from before the machine started anew), is no finding.
+What a crash may leave, and the next append or cleaning repairs by itself (a torn tail after the acknowledged end,
+files that no layout names, a head from before the machine was restarted), is not a finding.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _OWN = {HEAD_NAME, layouts.FILE_NAME, LOCK_NAME}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something in a topic's files that is not as it was written, or breaks a rule of the log."""
+    """Damage in a topic's files, or a broken rule of the log."""
 
     partition: int | None
-    """None where it is about the topic as a whole."""
+    """None if it is about the whole topic."""
     file: str
     position: int | None = None
-    """Where in the file, in bytes; None where it is about the file as a whole."""
+    """Where in the file, in bytes; None if it is about the whole file."""
     first: int | None = None
-    """The offsets [first, following) that cannot be read, or not relied upon; None where reading does not suffer."""
+    """The offsets [first, following) that cannot be read or relied upon; None if reading is not affected."""
     following: int | None = None
     what: str
 
@@ -69,7 +69,7 @@ def verify_keys(folder: Path, meta: Meta) -> list[Finding]:
 
 
 def verify(folder: Path, number: int, meta: Meta) -> list[Finding]:
-    """Return what is wrong with a partition; nothing when it is whole.
+    """Return what is wrong with a partition; an empty list if nothing is.
 
     Raises:
         TopicDeleted: the topic was deleted meanwhile.
@@ -85,14 +85,14 @@ def verify(folder: Path, number: int, meta: Meta) -> list[Finding]:
         return findings
     check = _PartitionCheck(folder, number, meta)
     try:
-        with cleaners_kept_out(folder):  # a cleaning took files away: look again while nobody cleans
+        with cleaners_kept_out(folder):  # a cleaning deleted files: check again while nobody cleans
             return list(check.run())
     except FileNotFoundError as error:
         raise check.gone(error) from None
 
 
 class _PartitionCheck:
-    """Looks at one partition once, with nothing that was read before."""
+    """Checks one partition once, with files opened again."""
 
     def __init__(self, folder: Path, number: int, meta: Meta) -> None:
         self._folder = folder
@@ -102,11 +102,11 @@ class _PartitionCheck:
         self._version = -1
 
     def gone(self, error: FileNotFoundError) -> HeadraceError:
-        """Return the error for a file that nobody cleaned away."""
+        """Return the error for a missing file that no cleaning deleted."""
         return self._partition.gone(error)
 
     def was_cleaned(self) -> bool:
-        """Tell whether a cleaning came between."""
+        """Tell whether a cleaning happened during the check."""
         try:
             return layouts.read(self._folder).version != self._version
         except CorruptBatch:
@@ -141,21 +141,21 @@ class _PartitionCheck:
             partition=self._number, file=str(file), position=position, first=first, following=following, what=what
         )
 
-    # ---- beside the segments ---------------------------------------------------------------------------
+    # ---- outside the segments ---------------------------------------------------------------------------
 
     def _head(self) -> Iterator[Finding]:
         path = self._folder / HEAD_NAME
         head = PartitionHead.open(path)
         if head is None:
-            yield self._finding(path, "the head is missing or cut short (the next append makes it anew)")
+            yield self._finding(path, "the head is missing or cut short (the next append rewrites it)")
             return
         flaw = head.flaw()
         head.close()
         if flaw:
-            yield self._finding(path, f"{flaw} (the next append makes it anew)")
+            yield self._finding(path, f"{flaw} (the next append rewrites it)")
 
     def _gaps(self, spans: list[Span], state: PartitionState) -> Iterator[Finding]:
-        """Yield the offsets that no segment is there for."""
+        """Yield the offset ranges that no segment has."""
         reached = state.start
         for span in spans:
             if span.base > reached:
@@ -173,9 +173,9 @@ class _PartitionCheck:
         for path in sorted(self._folder.iterdir()):
             if path.suffix == producers.SUFFIX:
                 if not producers.is_intact(path):
-                    yield self._finding(path, "the snapshot of producers is damaged (an older one serves)")
+                    yield self._finding(path, "the snapshot of producers is damaged (an older one is used)")
             elif path.name not in expected and path.suffix != layouts.DRAFT and path.suffix not in (SEGMENT, INDEX):
-                yield self._finding(path, "a file that is not the log's")
+                yield self._finding(path, "the file does not belong to the log")
 
     # ---- segments --------------------------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ class _PartitionCheck:
             yield self._finding(segment.path, what, position=len(data), lost=(min(reached, first), end))
 
     def _flaw(self, data: mmap.mmap, frame: Frame) -> str:
-        """Return what is wrong with a frame, an empty text when nothing is."""
+        """Return what is wrong with a frame; an empty text if nothing is."""
         if frame.flags & HOLE:
             return "no valid batch starts here"
         with memoryview(data) as view:
@@ -242,7 +242,7 @@ class _PartitionCheck:
         return self._disagreement(batch, frame)
 
     def _disagreement(self, batch: pa.RecordBatch, frame: Frame) -> str:
-        """Return where a frame's header and its batch differ."""
+        """Return how a frame's header and its batch differ; an empty text if they agree."""
         if batch.num_rows != frame.rows:
             return f"the batch has {batch.num_rows} records, its header says {frame.rows}"
         offsets = payloads.offsets(batch, frame).to_numpy()
@@ -270,7 +270,7 @@ class _PartitionCheck:
     # ---- compaction ------------------------------------------------------------------------------------
 
     def _keys(self, spans: list[Span]) -> Iterator[Finding]:
-        """Yield the first record that compaction should have taken: segments that it left hold each key once."""
+        """Yield the first record that compaction should have removed: its segments have each key once."""
         compacted = [(span.entry, self._partition.opened(span)) for span in spans if span.entry and span.entry.cleaned]
         if not compacted or self._meta.cleanup != "compact":
             return

@@ -2,8 +2,8 @@
 
 Slots of one size, each under a checksum: a header, then one slot for each key, appended under a lock. A key is
 destroyed in its place: the mark overwrites it. No slot crosses a disk's sector, so a slot is there whole or not at all.
-A slot that is damaged is skipped; whoever needs its key then gets an error, never a null. The subject itself is not in
-the file: only its hash under a secret of the file.
+A damaged slot is skipped; needing its key is then an error, never a null. The subject itself is not in the file, only
+its hash under a secret of the file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _KEY, _FORGOTTEN = 1, 2
 _LATER = 1_000_000  # nanoseconds
 
 Subject = tuple[str, str]
-"""Whose a value is: the column that says so, and its value as text."""
+"""Whom a value is about: the subject column, and its value as text."""
 
 
 class Key(NamedTuple):
@@ -50,7 +50,7 @@ class Key(NamedTuple):
 
 
 class Forgotten(NamedTuple):
-    """What `KeyFile.forget` found: the keys destroyed now, and how many of the subjects had been forgotten before."""
+    """The result of `KeyFile.forget`: keys destroyed now, and how many of the subjects were forgotten before."""
 
     destroyed: int
     before: int
@@ -63,20 +63,22 @@ class _Header(NamedTuple):
 
 
 class _KeyTable:
-    """What the file said when it was last looked at."""
+    """The content of the file when it was last read."""
 
     def __init__(self) -> None:
-        self.stamp: tuple[int, int, int] | None = None  # by which the file is known: inode, time, size
+        self.stamp: tuple[int, int, int] | None = None  # of the file: inode, modification time, size
         self.header = _Header(b"", b"", -1)
-        self.upto = SLOT  # how far its slots were read
-        self.durable = 0  # how far they are known to be on disk
-        self.secrets: dict[bytes, bytes | None] = {}  # by the key's id; None where it was destroyed
-        self.slots: dict[bytes, tuple[bytes, int]] = {}  # by the subject's hash: the id of its key, and the slot
-        self.older: list[tuple[bytes, bytes, int]] = []  # the same of further keys, where power went at forgetting
+        self.upto = SLOT  # the position up to which slots were read
+        self.durable = 0  # the position up to which they are known to be on disk
+        self.secrets: dict[bytes, bytes | None] = {}  # by the key's id; None if it was destroyed
+        self.slots: dict[bytes, tuple[bytes, int]] = {}  # by the subject's hash: (id of its key, position)
+        self.older: list[
+            tuple[bytes, bytes, int]
+        ] = []  # (hash, id, position) of further keys of a subject, after a power loss
         self.forgotten: set[bytes] = set()  # hashes of subjects that had a key once
 
     def read_slots(self, raw: bytes) -> None:
-        """Learn slots that stand at `upto`."""
+        """Add the slots that begin at `upto`."""
         length, view = len(raw) // SLOT * SLOT, memoryview(raw)
         for at, (kind, key, subject, secret, checksum) in enumerate(_SLOT.iter_unpack(view[:length])):
             if crc32(view[at * SLOT : at * SLOT + _BODY]) != checksum:
@@ -91,28 +93,28 @@ class _KeyTable:
         self.upto += length
 
     def slots_of(self, subjects: Collection[bytes]) -> list[tuple[bytes, bytes, int]]:
-        """Return the slots with keys of these subjects: hash, id and place of each."""
+        """Return the slots with keys of these subjects: hash, id and position of each."""
         latest = [(subject, *self.slots[subject]) for subject in subjects if subject in self.slots]
         return [*latest, *(slot for slot in self.older if slot[0] in subjects)]
 
 
 def create(folder: Path, topic: str) -> None:
-    """Write the key file of a new topic, with no keys; making it durable is the caller's task."""
+    """Write the key file of a new topic, without keys; the caller makes it durable."""
     with _opened(folder / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL) as fd:
         os.pwrite(fd, _header(_Header(topic.encode(), secrets.token_bytes(32), 0)), 0)
 
 
 def destroy(folder: Path) -> None:
-    """Overwrite and remove the key file of a topic that is deleted, as well as the disk lets us."""
+    """Overwrite and remove the key file of a deleted topic; errors of the disk are ignored."""
     with suppress(OSError), _opened(folder / FILE_NAME, os.O_RDWR) as fd:
         os.pwrite(fd, bytes(os.fstat(fd).st_size), 0)
         os.fsync(fd)
 
 
 def damage(folder: Path, topic: str) -> Iterator[tuple[int | None, str]]:
-    """Yield what is wrong with a key file, read anew: where, in bytes, and what.
+    """Read a key file again and yield what is wrong with it: (position in bytes, what).
 
-    Zeros are no damage: a power loss may leave them for keys that no record needs.
+    Zeros are not damage: a power loss may leave them for keys that no record needs.
     """
     try:
         raw = (folder / FILE_NAME).read_bytes()
@@ -129,9 +131,9 @@ def damage(folder: Path, topic: str) -> Iterator[tuple[int | None, str]]:
 
 
 class KeyFile:
-    """The keys of one topic, as the file has them now: other processes add and destroy keys at any time.
+    """The current keys of one topic; other processes add and destroy keys at any time.
 
-    May be used by many threads. Reading takes no lock; a key that is given out is durable.
+    Many threads may use it. Reading takes no lock; a key that is returned is durable.
     """
 
     def __init__(self, folder: Path, topic: str, *, fsync: bool) -> None:
@@ -143,7 +145,7 @@ class KeyFile:
         self._table = _KeyTable()
 
     def secrets(self) -> Mapping[bytes, bytes | None]:
-        """Return all keys by id, None for those destroyed; it is not to be changed, and grows by later calls.
+        """Return all keys by id, None for destroyed ones. Do not change the mapping; later calls may add to it.
 
         Raises:
             CorruptBatch: the file is missing or damaged.
@@ -153,7 +155,7 @@ class KeyFile:
         return self._current().secrets
 
     def keys_of(self, subjects: Iterable[Subject]) -> dict[Subject, Key]:
-        """Return each subject's key; those that have none, or none any more, get a new one, durable before it is used.
+        """Return each subject's key; a subject without one gets a new one, which is durable before it is used.
 
         Raises:
             AppendFailed: the disk refused a new key.
@@ -171,7 +173,7 @@ class KeyFile:
             table = self._add(missing)
 
     def forget(self, subjects: Iterable[Subject]) -> Forgotten:
-        """Destroy the keys of these subjects, durably; again, it does nothing.
+        """Destroy the keys of these subjects, durably; a second call does nothing.
 
         Raises:
             ChangeFailed: the disk refused: some keys may be destroyed, others not. Try again.
@@ -186,7 +188,7 @@ class KeyFile:
                 before = len((hashes & table.forgotten) - {digest for digest, _, _ in slots})
                 for digest, key, position in slots:
                     os.pwrite(fd, _sealed(_ENTRY.pack(_FORGOTTEN, key, digest, bytes(KEY_BYTES))), position)
-                if slots or before:  # a crash may have come between the two of an earlier call
+                if slots or before:  # an earlier call may have crashed between the two writes
                     header = table.header._replace(generation=table.header.generation + 1)
                     os.pwrite(fd, _header(header), 0)
                     self._settle(fd)
@@ -198,7 +200,7 @@ class KeyFile:
     # ---- reading ---------------------------------------------------------------------------------------
 
     def _current(self) -> _KeyTable:
-        """Return what the file says now; reads what was added, or all of it where keys were destroyed."""
+        """Return the current content; reads what was added, or all of it if keys were destroyed."""
         try:
             table = self._table
             if self._stamp() != table.stamp:
@@ -262,7 +264,7 @@ class KeyFile:
                     _ENTRY.pack(_KEY, secrets.token_bytes(_ID_BYTES), digest, secrets.token_bytes(KEY_BYTES))
                     for digest in new
                 ]
-                end = os.fstat(fd).st_size // SLOT * SLOT  # behind it is what a crash left of a slot
+                end = os.fstat(fd).st_size // SLOT * SLOT  # after it may be a part of a slot, left by a crash
                 os.ftruncate(fd, end)
                 _write(fd, b"".join(map(_sealed, slots)), end)
                 self._settle(fd)
@@ -276,11 +278,11 @@ class KeyFile:
         return AppendFailed(
             f'topic "{self._folder.name}": the key file cannot be written: {error.strerror or error}',
             detail="Nothing was appended.",
-            hint="Make room or mend the disk, then append again.",
+            hint="Free disk space or repair the disk, then append again.",
         )
 
     def _make_durable(self, table: _KeyTable, position: int) -> None:
-        """Sync the file if it is not known that the slot at `position` is on disk: another process may be about to."""
+        """Sync the file unless the slot at `position` is known to be on disk: another process may have written it."""
         if position < table.durable or not self._fsync:
             return
         upto = table.upto
@@ -293,7 +295,7 @@ class KeyFile:
 
     @contextmanager
     def _writing(self) -> Iterator[int]:
-        """Hold the file against other writers, in whatever process, and open it."""
+        """Lock the file against writers of all processes, and open it."""
         try:
             with _locked(self._folder), _opened(self._path, os.O_RDWR) as fd:
                 yield fd
@@ -301,7 +303,7 @@ class KeyFile:
             raise self._damaged("is missing") from None
 
     def _settle(self, fd: int) -> None:
-        """Make what was written durable, and the file's time later than what anybody knows it by."""
+        """Sync the file, and set its modification time later than any that was read before."""
         if self._fsync:
             os.fsync(fd)
         before = self._table.stamp[1] if self._table.stamp is not None else 0
@@ -318,7 +320,7 @@ def _sealed(body: bytes) -> bytes:
 
 
 def _checked(raw: bytes) -> bytes | None:
-    """Return what a slot holds, None where it is not what was written."""
+    """Return the content of a slot; None if it is damaged."""
     body, checksum = raw[:_BODY], raw[_BODY:]
     return body if len(raw) == SLOT and _CHECKSUM.pack(crc32(body)) == checksum else None
 

@@ -1,8 +1,8 @@
-"""Sealed values: private columns hold tokens, `sealed:v1:<topic>:<key>:<ciphertext>`, in place of their values.
+"""Sealed values: private columns hold tokens, `sealed:v1:<topic>:<key>:<ciphertext>`, instead of their values.
 
-The cipher is AES-SIV: of one key, equal values give equal tokens, so that what compares rows goes on working, and
-nothing but that, and the length, can be told from a token without its key. A token says whose key it needs, so it may
-be copied to anywhere: it opens as long as that key is there, and is null from then on.
+The cipher is AES-SIV: with one key, equal values have equal tokens, so rows can still be compared. Without its key, a
+token shows only that, and the length of the value. A token names the key that it needs, so it may be copied anywhere:
+it can be opened as long as that key exists, and reads as null afterwards.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from headrace.log.privacy.keyfile import Key, KeyFile, Subject
 
     Secrets = Callable[[str], Mapping[bytes, bytes | None] | None]
-    """The keys of a topic by its id; None where the topic was deleted, and its keys with it."""
+    """The keys of a topic by its id; None if the topic was deleted, and its keys with it."""
 
 _PREFIX = "sealed:v1:"
 _TOPIC, _KEY = 32, 16  # characters of a topic's and a key's id
 _START = len(_PREFIX)
 _TOPIC_END = _START + _TOPIC
 _KEY_END = _TOPIC_END + 1 + _KEY
-_MARK = b"\0"  # before the value, so that nothing is ever empty
+_MARK = b"\0"  # before the value: an empty text cannot be encrypted
 
 
 def texts(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
@@ -43,7 +43,7 @@ def texts(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
 
 
 def seal(table: pa.Table, private: Mapping[str, str], topic: str, keys: KeyFile) -> pa.Table:
-    """Return records with tokens in their private columns; `private` says by column whose values they are.
+    """Return records with tokens in their private columns; `private` maps each private column to its subject column.
 
     Raises:
         AppendFailed: the disk refused a new key.
@@ -73,7 +73,7 @@ def _token(
 
 
 class _Sealer:
-    """Makes tokens of one key."""
+    """Seals values with one key."""
 
     def __init__(self, topic: str, key: Key) -> None:
         self._head = f"{_PREFIX}{topic}:{base64.urlsafe_b64encode(key.id).decode()}:"
@@ -89,7 +89,7 @@ def unseal(batch: pa.RecordBatch, columns: Iterable[str], secrets: Secrets) -> p
     """Return a batch with the values of these columns, null where the key was destroyed.
 
     Raises:
-        CorruptBatch: a value is no token, or one whose key was never in the key file.
+        CorruptBatch: a value is not a token, or its key was never in the key file.
 
     """
     opener = _Opener(secrets)
@@ -137,7 +137,7 @@ class _Opener:
         except (ValueError, LookupError, self._invalid):
             raise CorruptBatch(
                 f"a value of a private column cannot be unsealed: {token[: _KEY_END + 1]}…",
-                detail="It is no token, or its key was never in the topic's key file.",
+                detail="It is not a token, or its key was never in the topic's key file.",
                 hint="Restore the key file from a newer copy, then forget again whom that copy still knows.",
             ) from None
 
@@ -153,13 +153,13 @@ class _Opener:
 
 
 def _cipher(secret: bytes) -> AESSIV:
-    from cryptography.hazmat.primitives.ciphers.aead import AESSIV  # topics without private columns do without
+    from cryptography.hazmat.primitives.ciphers.aead import AESSIV  # not needed without private columns
 
     return AESSIV(secret)
 
 
 def refuse_unsealed(table: pa.Table, columns: Iterable[str], topics: Iterable[str], *, topic: str) -> None:
-    """Refuse values that are no tokens of these topics where tokens are to be appended as they are.
+    """Refuse values that are not tokens of these topics, where tokens are appended unchanged.
 
     Raises:
         InvalidRows: there is one.
@@ -176,5 +176,5 @@ def refuse_unsealed(table: pa.Table, columns: Iterable[str], topics: Iterable[st
             raise InvalidRows(
                 f'rows[{at}]: the column "{name}" of topic "{topic}" takes sealed values only',
                 detail="Its values are private to another topic, which has the keys.",
-                hint="Append what Topic.batches(…, sealed=True) of that topic gives, or let an app write the topic.",
+                hint="Append the tokens of that topic's batches(…, sealed=True), or let an app write the topic.",
             )

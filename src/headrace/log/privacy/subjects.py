@@ -35,7 +35,7 @@ _MISFITS = (pa.ArrowException, ArithmeticError, ValueError, TypeError, HeadraceE
 
 
 class Origin(NamedTuple):
-    """A topic that has keys: its log (empty for the log at hand), its name and its id."""
+    """A topic that has keys: its log (empty for the same log), its name and its id."""
 
     log: str
     topic: str
@@ -43,7 +43,7 @@ class Origin(NamedTuple):
 
 
 class Privacy:
-    """What a topic does about its private columns, and about sealed ones that an app put there."""
+    """Seals and unseals the private columns of a topic, and those with sealed values of other topics."""
 
     def __init__(self, folder: Path, meta: Meta, *, fsync: bool) -> None:
         self._folder = folder
@@ -51,10 +51,10 @@ class Privacy:
         self._keys = KeyFile(folder, meta.id, fsync=fsync)
 
     def seal(self, table: pa.Table, meta: Meta, *, sealed: bool = False) -> pa.Table:
-        """Return records as they are stored; `sealed` says that they hold tokens already.
+        """Return records as they are stored; with `sealed` they have tokens already.
 
         Raises:
-            InvalidRows: a value should be a token, and is none.
+            InvalidRows: a value should be a token, but is not.
             AppendFailed: the disk refused a new key.
 
         """
@@ -82,8 +82,8 @@ class Privacy:
         if found == (0, 0):
             raise UnknownSubject(
                 f'the topic "{meta.name}" never had a private value of the subject {subject!r}',
-                detail=f"Subjects stand in: {', '.join(sorted({*meta.private.values()}))}. Nothing was destroyed.",
-                hint="Look the subject up again, and in the other topics that know it.",
+                detail=f"Subject columns: {', '.join(sorted({*meta.private.values()}))}. Nothing was destroyed.",
+                hint="Check the subject, and look in the other topics that have it.",
             )
         return found.destroyed
 
@@ -93,12 +93,12 @@ def _subjects(meta: Meta, subject: object, column: str | None) -> list[Subject]:
     if not columns:
         raise InvalidTopic(
             f'the topic "{meta.name}" has no private columns, so it has no keys to destroy',
-            hint='Topics are made with them: Log.create_topic(…, private={"email": "user_id"}).',
+            hint='Topics are created with them: Log.create_topic(…, private={"email": "user_id"}).',
         )
     if column is not None and column not in columns:
         raise InvalidTopic(
-            f'the column "{column}" of the topic "{meta.name}" says of no private value whose it is',
-            detail=f"Subjects stand in: {', '.join(columns)}.",
+            f'the column "{column}" of the topic "{meta.name}" is not a subject column',
+            detail=f"Subject columns: {', '.join(columns)}.",
             hint=did_you_mean(column, columns),
         )
     subjects = []
@@ -110,7 +110,7 @@ def _subjects(meta: Meta, subject: object, column: str | None) -> list[Subject]:
         subjects += [] if text is None else [(name, text)]
     if not subjects:
         kinds = ", ".join(f"{name} {type_name(meta.schema.field(name).type)}" for name in columns)
-        raise InvalidRows(f"{subject!r} is no subject of the topic {meta.name}", detail=f"Subjects are: {kinds}.")
+        raise InvalidRows(f"{subject!r} is not a subject of the topic {meta.name}", detail=f"Subjects are: {kinds}.")
     return subjects
 
 
@@ -118,14 +118,14 @@ def _subjects(meta: Meta, subject: object, column: str | None) -> list[Subject]:
 
 
 def origins_of(meta: Meta, log: Path) -> dict[str, Origin]:
-    """Return the topics whose keys open the topic's columns, by id, with their logs."""
+    """Return the topics whose keys open the columns of a topic, by id, with the paths of their logs."""
     own = [Origin(str(log), meta.name, meta.id)] if meta.private else []
     others = [Origin(path or str(log), topic, key) for path, topic, key in meta.origins]
     return {origin.id: origin for origin in (*own, *others)}
 
 
 def key_owners(meta: Meta) -> list[Origin]:
-    """Return the topics whose keys open a topic's columns, as other topics of the same log would name them."""
+    """Return the topics whose keys open the columns of a topic; an empty log is the topic's own."""
     own = [Origin("", meta.name, meta.id)] if meta.private else []
     return [*own, *(Origin(*origin) for origin in meta.origins)]
 
@@ -134,7 +134,7 @@ def unseal_table(table: pa.Table, columns: Iterable[str], origins: Mapping[str, 
     """Return rows with the values of their sealed columns, null where the subject was forgotten.
 
     Raises:
-        KeysMissing: the log that has the keys is not there.
+        KeysMissing: the log that has the keys is missing.
 
     """
     wanted = [name for name in columns if name in table.column_names]
@@ -145,23 +145,23 @@ def unseal_table(table: pa.Table, columns: Iterable[str], origins: Mapping[str, 
 
 
 def secrets_of(origins: Mapping[str, Origin], topic: str) -> Mapping[bytes, bytes | None] | None:
-    """Return the keys of a topic by its id; None where it was deleted, which destroyed them all.
+    """Return the keys of a topic by its id; None if it was deleted, which destroyed all keys.
 
     Raises:
-        KeysMissing: its log is not there, or nobody knows which topic it is.
+        KeysMissing: its log is missing, or no topic of this id is known.
         CorruptBatch: its key file is damaged.
 
     """
     origin = origins.get(topic)
     if origin is None:
         raise KeysMissing(
-            f"a sealed value is of a topic that is not known here, of id {topic}",
+            f"a sealed value belongs to an unknown topic, of id {topic}",
             hint="Read it through the topic, the app or the view that it was written to.",
         )
     topics = Path(origin.log) / "topics"
     if not topics.is_dir():
         raise KeysMissing(
-            f'the log {origin.log} is not there: its topic "{origin.topic}" has the keys of what is to be read',
+            f'the log {origin.log} is missing: its topic "{origin.topic}" has the keys of the private values',
             hint="Mount or restore it under this path, then read again.",
         )
     try:
@@ -180,10 +180,10 @@ def _keys(folder: Path, topic: str) -> KeyFile:
 
 
 def as_private(private: object, key: str | Sequence[str] | None, *, topic: str) -> dict[str, str]:
-    """Return the subject's column of each private column, as `Log.create_topic` was told.
+    """Return the subject column of each private column; `private` is as for `Log.create_topic`.
 
     Raises:
-        InvalidTopic: it was told something else.
+        InvalidTopic: it is something else.
 
     """
     if private is None:
@@ -195,20 +195,22 @@ def as_private(private: object, key: str | Sequence[str] | None, *, topic: str) 
         keys = [key] if isinstance(key, str) else list(key or ())
         if names and len(keys) != 1:
             raise InvalidTopic(
-                f'topic "{topic}": whose the private values are is not said, and the key is not one column',
-                hint='Say which column has the subject: private={"email": "user_id"}.',
+                f'topic "{topic}": there is no subject column for the private columns, and the key is not one column',
+                hint='Name the subject column: private={"email": "user_id"}.',
             )
         subject_of = dict.fromkeys(names, keys[0] if keys else "")
     if not all(isinstance(part, str) for pair in subject_of.items() for part in pair):
-        raise InvalidTopic(f'topic "{topic}": private is {private!r}', hint='Say it like private={"email": "user_id"}.')
+        raise InvalidTopic(
+            f'topic "{topic}": private is {private!r}', hint='Write it like private={"email": "user_id"}.'
+        )
     return subject_of
 
 
 def refuse_without_subject(table: pa.Table, private: Mapping[str, str]) -> None:
-    """Refuse rows with a private value and no subject: no key could ever be destroyed for them.
+    """Refuse rows with a private value but no subject: the value could never be forgotten.
 
     Raises:
-        InvalidRows: there is one.
+        InvalidRows: there is such a row.
 
     """
     for name, subject in private.items():
@@ -218,20 +220,20 @@ def refuse_without_subject(table: pa.Table, private: Mapping[str, str]) -> None:
         at = pc.index(nobodys, value=True).as_py()
         if at >= 0:
             raise InvalidRows(
-                f'rows[{at}] has the private value of "{name}", but "{subject}", whose it would be, is null',
-                hint=f'Give the row its "{subject}", or no "{name}".',
+                f'rows[{at}] has a private value in "{name}", but its subject "{subject}" is null',
+                hint=f'Set "{subject}" in the row, or leave out "{name}".',
             )
 
 
 def keep_subjects(meta: Meta, new: pa.Schema) -> None:
-    """Refuse a schema under which subjects would be written otherwise, and so not be found again.
+    """Refuse a schema under which the text of subjects would change: their keys would not be found again.
 
     Raises:
-        SchemaRefused: a subject's column would get another type; integers may widen.
+        SchemaRefused: a subject column would get another type; integers may widen.
 
     """
     for name in sorted(set(meta.private.values())):
         old, wanted = meta.schema.field(name).type, new.field(name).type if name in new.names else None
         if wanted not in (None, old) and not pa.types.is_integer(wanted):
-            why = f'the column "{name}" says whose private values are, and cannot become {type_name(wanted)}'
+            why = f'the subject column "{name}" cannot become {type_name(wanted)}'
             raise SchemaRefused(meta.name, [why], old=to_ddl(meta.schema), new=to_ddl(new))

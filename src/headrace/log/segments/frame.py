@@ -35,7 +35,7 @@ NO_MIN, NO_MAX = (1 << 63) - 1, -(1 << 63)  # event times of a frame that has no
 NO_PRODUCER = bytes(16)
 
 _LAYOUT = struct.Struct("<4sHHIIqqqqqIIqqqq16sqq")
-_SKIPPED = slice(8, 12)  # where the header's own checksum stands
+_SKIPPED = slice(8, 12)  # the header's own checksum
 FIELDS = np.dtype(
     {
         "names": ["flags", "base", "next", "rows", "append_time", "min_time", "max_time", "due"],
@@ -47,7 +47,7 @@ FIELDS = np.dtype(
 
 
 class Frame(NamedTuple):
-    """What a header says; offsets and times as in `Topic`, positions and lengths in bytes."""
+    """The fields of a header; offsets and times as in `Topic`, positions and lengths in bytes."""
 
     flags: int
     payload_crc: int
@@ -64,11 +64,11 @@ class Frame(NamedTuple):
     first: int  # the first offset of the append that this frame belongs to
     producer: bytes
     sequence: int
-    due: int = 0  # from when on compaction may take the delete markers; 0 before it first met them
+    due: int = 0  # when compaction may remove its tombstones; 0 before it first kept them
 
     @property
     def end(self) -> int:
-        """Return the position behind the frame."""
+        """Return the position after the frame."""
         return self.position + HEADER_SIZE + self.length
 
 
@@ -80,7 +80,7 @@ def pack(frame: Frame) -> bytes:
 
 
 def parse(data: bytes | mmap, position: int) -> Frame | None:
-    """Return the frame that starts at `position`, or None where no whole valid header of that place stands."""
+    """Return the frame that starts at `position`, or None if no valid header of that position is there."""
     raw = data[position : position + HEADER_SIZE]
     if len(raw) < HEADER_SIZE or raw[:4] != MAGIC:
         return None
@@ -91,13 +91,13 @@ def parse(data: bytes | mmap, position: int) -> Frame | None:
 
 
 def unpack(raw: bytes) -> Frame:
-    """Return what a header says, unchecked."""
+    """Return the fields of a header, without checking it."""
     _, _, flags, _, *rest = _LAYOUT.unpack(raw)
     return Frame(flags, *rest)
 
 
 def hole(position: int, until: int, *, base: int, following: int) -> bytes:
-    """Return a header that stands for damaged bytes: the records in [base, following) are lost there."""
+    """Return a header that represents damaged bytes: the records in [base, following) are lost."""
     return pack(Frame(HOLE, 0, until - position - HEADER_SIZE, position, 0, base, following, 0, 0, 0,
                       NO_MIN, NO_MAX, base, NO_PRODUCER, 0))  # fmt: skip
 
@@ -109,7 +109,7 @@ def payload_is_whole(data: memoryview, frame: Frame) -> bool:
 
 
 def following(data: mmap, position: int, stop: int) -> Iterator[Frame]:
-    """Yield every valid header behind `position`, by looking for it: used where the chain is broken."""
+    """Search for every valid header after `position` and yield it; used where the chain is broken."""
     at = data.find(MAGIC, position + 1, stop)
     while at >= 0:
         frame = parse(data, at) if at % ALIGN == 0 else None
@@ -137,5 +137,5 @@ def walk(data: mmap, start: int, stop: int, *, offset: int, end: int) -> list[by
 
 
 def as_array(headers: bytes) -> NDArray[np.void]:
-    """Return headers that stand side by side as rows with the fields that lookups need."""
+    """Return consecutive headers as an array with the fields that lookups need."""
     return np.frombuffer(headers, dtype=FIELDS)

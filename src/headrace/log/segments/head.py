@@ -30,15 +30,15 @@ class PartitionState(NamedTuple):
     version: int = 0
     end: int = 0  # the next offset
     position: int = 0  # where the next frame goes in the segment
-    segment: int = NO_SEGMENT  # first offset of the segment that is written to
-    start: int = 0  # the first offset that is still there
+    segment: int = NO_SEGMENT  # first offset of the current segment, which is appended to
+    start: int = 0  # the first offset that was not deleted
     boot: int = 0
     layout: int = 0  # counts the changes of the set of segments
-    frames: int = 0  # in the segment that is written to
+    frames: int = 0  # in the current segment
 
 
 def boot_identity() -> int:
-    """Return a number that changes when the machine starts anew, 1 where nothing tells."""
+    """Return a number that changes when the machine is restarted; 1 if the system does not have one."""
     try:
         text = Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:
@@ -68,7 +68,7 @@ def new_head(slot: PartitionState) -> bytes:
 
 
 class HeadSnapshot(NamedTuple):
-    """What a head says: the newest slot, and whether it is beyond doubt."""
+    """The content of a head: the newest slot, whether it can be trusted, and whether a writer is at work."""
 
     slot: PartitionState | None
     trusted: bool
@@ -79,7 +79,7 @@ _NOTHING = HeadSnapshot(None, trusted=False, busy=False)
 
 
 class PartitionHead:
-    """A mapped head file; `writable` only for who holds the lock."""
+    """A mapped head file; `writable` only for the holder of the lock."""
 
     def __init__(self, fd: int, *, writable: bool) -> None:
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
@@ -89,7 +89,7 @@ class PartitionHead:
 
     @classmethod
     def open(cls, path: Path) -> PartitionHead | None:
-        """Map a head for reading; None where there is none or it is cut short."""
+        """Map a head for reading; None if it is missing or cut short."""
         try:
             fd = os.open(path, os.O_RDONLY)
         except FileNotFoundError:
@@ -113,14 +113,14 @@ class PartitionHead:
             if all(slots):
                 break
             again = self._map[: _BUSY + 1]
-            if again == raw:  # not being written: it is damaged, or its writer died at it
+            if again == raw:  # nobody is writing it: it is damaged, or its writer died
                 break
             raw = again
         self._raw, self._snapshot = raw, _snapshot_of(slots, busy=raw[_BUSY] != 0)
         return self._snapshot
 
     def flaw(self) -> str:
-        """Return what is damaged in it, an empty text when nothing is."""
+        """Return what is damaged; an empty text if nothing is."""
         self.read()
         slots = _unpack(self._raw[:_SIZE]), _unpack(self._raw[_SIZE:_BUSY])
         if slots[0] is None or slots[1] is None:
@@ -132,7 +132,7 @@ class PartitionHead:
         )
 
     def set_busy(self, *, busy: bool) -> None:
-        """Say that an append is under way; a writer that dies leaves it set."""
+        """Mark that an append is in progress; a writer that dies leaves the mark."""
         self._map[_BUSY] = 1 if busy else 0
 
     def publish(self, slot: PartitionState) -> None:
@@ -141,7 +141,7 @@ class PartitionHead:
         self._map[at : at + _SIZE] = _pack(slot)
 
     def rebuild(self, slot: PartitionState) -> None:
-        """Publish `slot` in a head whose content may be anything."""
+        """Publish `slot` in a head with any content."""
         self._map[:FILE_SIZE] = new_head(slot)
 
 

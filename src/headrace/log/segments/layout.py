@@ -25,17 +25,17 @@ DRAFT = ".draft"
 
 
 class SegmentEntry(NamedTuple):
-    """A closed segment: the offsets [base, end), whether or not records still stand at all of them."""
+    """A closed segment with the offsets [base, end); compaction may have removed records from it."""
 
     base: int
     end: int
-    name: str  # of its files, without what says which
+    name: str  # of its files, without suffix
     size: int  # of the segment's file
     rows: int
-    newest: int  # when its newest record was appended
-    cleaned: bool = False  # all that came before its end was compacted together
-    due: int = 0  # from when on a delete marker in it may go; 0 where none waits
-    archive: str = ""  # the folder that it was moved to
+    newest: int  # append time of its newest record
+    cleaned: bool = False  # everything before its end was compacted together
+    due: int = 0  # when the first tombstone in it may be removed; 0 if there is none
+    archive: str = ""  # the folder it was moved to; empty if it was not
 
     def segment_path(self, folder: Path) -> Path:
         """Return the path of the segment's file."""
@@ -50,13 +50,13 @@ class Layout(NamedTuple):
     """The closed segments as of the last cleaning."""
 
     version: int = 0
-    start: int = 0  # the first offset that is still there
-    upto: int = 0  # the offset from which on segments are found by their names
+    start: int = 0  # the first offset that was not deleted
+    upto: int = 0  # from this offset on segments are found by their names
     entries: tuple[SegmentEntry, ...] = ()
     producers: tuple[tuple[str, int, int, int], ...] = ()  # their last appends before `upto`
 
     def live(self, listed: list[int]) -> list[int]:
-        """Return those of the listed first offsets that are of segments appended since."""
+        """Return the first offsets of segments that were appended since the cleaning."""
         return [base for base in listed if base >= self.upto]
 
     def files(self) -> set[str]:
@@ -67,10 +67,10 @@ class Layout(NamedTuple):
 
 
 def read(folder: Path) -> Layout:
-    """Return the layout of a partition; an empty one where nothing was cleaned yet.
+    """Return the layout of a partition; an empty one if it was never cleaned.
 
     Raises:
-        CorruptBatch: the file is not what was written.
+        CorruptBatch: the file is damaged.
 
     """
     path = folder / FILE_NAME
@@ -81,7 +81,7 @@ def read(folder: Path) -> Layout:
     try:
         checksum, _, body = raw.partition(b"\n")
         if int(checksum, 16) != crc32(body):
-            raise ValueError("checksum")  # noqa: TRY301 - one error for whatever is wrong with it
+            raise ValueError("checksum")  # noqa: TRY301 - all kinds of damage are one error
         content = json.loads(body)
     except ValueError:
         raise CorruptBatch(
@@ -94,13 +94,13 @@ def read(folder: Path) -> Layout:
 
 def listed(folder: Path) -> tuple[Layout, list[int]]:
     """Return the layout and the first offsets of the segments appended since, ascending."""
-    found = bases(folder)  # first: what a cleaning takes from the list meanwhile, the layout then names
+    found = bases(folder)  # first: what a cleaning removes from the list meanwhile, the layout then names
     layout = read(folder)
     return layout, layout.live(found)
 
 
 def write(folder: Path, layout: Layout, *, fsync: bool) -> None:
-    """Put a layout in place, atomically and durably."""
+    """Replace the layout, atomically and durably."""
     content = layout._asdict()
     content["pieces"] = content.pop("entries")  # as the file has always called them
     body = json.dumps(content, separators=(",", ":")).encode()
@@ -116,11 +116,11 @@ def write(folder: Path, layout: Layout, *, fsync: bool) -> None:
 
 
 def leftovers(folder: Path, layout: Layout) -> Iterator[Path]:
-    """Yield the files of segments that neither the layout names nor an append made since."""
+    """Yield the files of segments that are not in the layout and were not appended since."""
     named = layout.files()
     for name in os.listdir(folder):  # noqa: PTH208 - names are all that is wanted
         stem, suffix = os.path.splitext(name)  # noqa: PTH122 - the same
-        if suffix == DRAFT and (stem == FILE_NAME or "-" in stem):  # the others are an appender's
+        if suffix == DRAFT and (stem == FILE_NAME or "-" in stem):  # others belong to an appender
             yield folder / name
         if suffix not in (SEGMENT, INDEX) or name in named:
             continue

@@ -1,4 +1,4 @@
-"""A partition as readers see it: what the head publishes, and the segments behind it.
+"""A partition as readers see it: the state that the head publishes, and the segments.
 
 Reading takes no lock between processes and changes nothing on disk.
 """
@@ -33,11 +33,11 @@ class Frames(NamedTuple):
 
     segment: Segment
     frames: NDArray[np.void]
-    reached: int  # what is before this offset was given already, from files that a cleaning replaced
+    reached: int  # records before this offset were read already, from files that a cleaning replaced
 
 
 class Span(NamedTuple):
-    """A segment and the offsets [base, end) that it holds; `entry` where a cleaning put it in the layout."""
+    """A segment and its offsets [base, end); it has an `entry` if a cleaning put it into the layout."""
 
     base: int
     end: int
@@ -45,7 +45,7 @@ class Span(NamedTuple):
 
 
 class Partition:
-    """Published records by offset; may be used by many threads."""
+    """The published records of a partition, by offset; many threads may use it."""
 
     def __init__(self, folder: Path, topic_partition: TopicPartition) -> None:
         self.folder = folder
@@ -54,13 +54,13 @@ class Partition:
         self._head: PartitionHead | None = None
         self._opened = False
         self._surveyed: tuple[HeadSnapshot, PartitionState] | None = None  # the last survey, and for which head
-        self._layout_version = -1  # which of the head's layouts the spans are of
+        self._layout_version = -1  # of the layout that `_spans` was read from
         self._layout = layouts.Layout()
         self._spans: list[Span] = []
         self._segments: dict[Path, Segment] = {}
 
     def close(self) -> None:
-        """Let go of the files; batches that were handed out stay valid."""
+        """Close the files; batches that were read stay valid."""
         with self._lock:
             if self._head is not None:
                 self._head.close()
@@ -68,10 +68,10 @@ class Partition:
             self._layout_version, self._segments, self._spans = -1, {}, []
 
     def state(self) -> PartitionState:
-        """Return the published state: what was acknowledged before the call is in it.
+        """Return the published state; it includes every record acknowledged before the call.
 
         Raises:
-            TopicDeleted: the partition's folder is gone.
+            TopicDeleted: the partition's folder was deleted.
 
         """
         with self._lock:
@@ -83,13 +83,13 @@ class Partition:
             return self._with_start(self._survey(snapshot))
 
     def _with_start(self, state: PartitionState) -> PartitionState:
-        """Return the state with the start that the layout has: a cleaner that died may not have published it."""
+        """Return the state with the start of the layout: a cleaner that died may not have published it."""
         if state.layout != self._layout_version:
             self._read_layout(state)
         return state if state.start >= self._layout.start else state._replace(start=self._layout.start)
 
     def _survey(self, snapshot: HeadSnapshot) -> PartitionState:
-        """Return the state when the head alone does not prove it: at first sight, and after a power loss."""
+        """Return the state if the head alone does not prove it: at the first read, and after a power loss."""
         if self._surveyed is not None and self._surveyed[0] == snapshot and self._head is not None:
             return self._surveyed[1]
         try:
@@ -97,7 +97,7 @@ class Partition:
                 if snapshot.busy or recovery.is_complete(self.folder, snapshot.slot):
                     self._opened = True
                     return snapshot.slot
-                if self._head is not None and self._head.read() != snapshot:  # a writer was just at it
+                if self._head is not None and self._head.read() != snapshot:  # a writer has just changed it
                     return self.state()
             slot = recovery.survey(self.folder, snapshot.slot)
         except FileNotFoundError:
@@ -106,7 +106,7 @@ class Partition:
         return slot
 
     def gone(self, error: FileNotFoundError | None = None) -> TopicDeleted | ArchiveMissing | CorruptBatch:
-        """Return the error for a file that is not there."""
+        """Return the error for a missing file."""
         topic, partition = self.topic_partition
         file = Path(error.filename) if error is not None and error.filename else self.folder
         if self.folder.exists():
@@ -120,24 +120,24 @@ class Partition:
         return TopicDeleted(f'the topic "{topic}" was deleted', hint="Ask the log for its topics again.")
 
     def missing(self, start: int, end: int) -> CorruptBatch:
-        """Return the error for records that no segment holds, though they were acknowledged."""
+        """Return the error for acknowledged records that no segment has."""
         topic, partition = self.topic_partition
         return CorruptBatch(
             f'topic "{topic}", partition {partition}: the records at offsets {start} to {end - 1} are missing',
-            detail=f"No segment in the folder {self.folder} holds them.",
+            detail=f"No segment in the folder {self.folder} has them.",
             hint=f"Restore the folder from a copy, or read on from offset {end}.",
         )
 
     def replaced(self) -> TopicDeleted:
-        """Return the error for a topic in whose place another one stands."""
+        """Return the error for a topic that was deleted and created again."""
         name = self.topic_partition.topic
-        return TopicDeleted(f'the topic "{name}" was deleted and created anew', hint="Ask the log for it again.")
+        return TopicDeleted(f'the topic "{name}" was deleted and created again', hint="Ask the log for it again.")
 
     def check(self, start: int, end: int) -> PartitionState:
         """Return the state if the offsets [start, end) can be read from it.
 
         Raises:
-            OffsetOutOfRange: they are not there any more, or not yet.
+            OffsetOutOfRange: they were deleted, or do not exist yet.
 
         """
         state = self.state()
@@ -150,7 +150,7 @@ class Partition:
         offsets = f"offset {start}" if start == end else f"offsets {start} to {end}"
         return OffsetOutOfRange(
             f'topic "{topic}", partition {partition} cannot be read at {offsets}',
-            detail=f"It holds the offsets from {state.start} up to, not including, {state.end}.",
+            detail=f"It has the offsets from {state.start} up to, not including, {state.end}.",
             hint=f"Read from {min(max(start, state.start), state.end)}.",
         )
 
@@ -165,10 +165,10 @@ class Partition:
     def indexed(self, start: int, end: int, state: PartitionState) -> Iterator[Frames]:
         """Yield the segments that overlap the offsets [start, end), each mapped and with its index.
 
-        Where a cleaning takes a segment away meanwhile, reading goes on in those that took its place.
+        If a cleaning deletes a segment meanwhile, reading goes on in those that replaced it.
 
         Raises:
-            OffsetOutOfRange: retention took the rest of the range while it was read.
+            OffsetOutOfRange: retention deleted the rest of the range while it was read.
             CorruptBatch: a segment is missing.
 
         """
@@ -210,7 +210,7 @@ class Partition:
         return self._current_spans(state)
 
     def layout(self, state: PartitionState) -> Layout:
-        """Return what the last cleaning left, as of a state."""
+        """Return the layout of the last cleaning, as of a state."""
         with self._lock:
             self._current_spans(state)
             return self._layout
@@ -238,7 +238,7 @@ class Partition:
 
     def _frames(self, span: Span, state: PartitionState, reached: int) -> Frames:
         segment = self.opened(span)
-        if span.entry is not None:  # even if the state is of a time when it was appended to
+        if span.entry is not None:  # also if the state is older than the cleaning
             stop, end = span.entry.size, span.end
         elif span.base == state.segment:
             stop, end = state.position, state.end
@@ -250,7 +250,7 @@ class Partition:
     def _after_cleaning(
         self, state: PartitionState, reached: int, end: int, error: FileNotFoundError
     ) -> PartitionState:
-        """Return the state in which to read on after a segment went away; or raise what its absence means."""
+        """Return the state to read on from after a segment was deleted, or raise what its absence means."""
         with self._lock:
             before = self._spans
             current = self.state()
@@ -263,7 +263,7 @@ class Partition:
             return current
 
     def _current_spans(self, state: PartitionState) -> list[Span]:
-        """Return the segments, looked up anew when the set of them has changed."""
+        """Return the segments; they are listed again if the layout has changed."""
         with self._lock:
             if self._layout_version != state.layout:
                 self._read_layout(state)

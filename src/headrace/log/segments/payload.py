@@ -1,6 +1,6 @@
-"""A frame's payload: one record batch as Arrow's IPC message, without its schema, which the topic keeps.
+"""A frame's payload: one record batch as Arrow's IPC message, without its schema, which is in the description.
 
-Behind the schema's columns stand those of the system columns that the batch needs, always in the order `_time`,
+The columns of the schema are followed by the system columns that the batch needs, always in the order `_time`,
 `_deleted`, `_headers`, `_offset`; the frame's flags say which.
 """
 
@@ -31,7 +31,7 @@ SYSTEM_COLUMNS = {
     "_deleted": pa.bool_(),
     "_headers": pa.map_(pa.string(), pa.string()),
     "_offset": pa.int64(),
-    "_appended": TIMESTAMP,  # never in the batch: the frame's header has it
+    "_appended": TIMESTAMP,  # never in the batch: it is in the frame's header
 }
 WRITABLE_COLUMNS = ("_time", "_deleted", "_headers")
 """System columns that rows may carry when they are appended."""
@@ -41,7 +41,7 @@ _FILLING = bytes(ALIGN)
 
 
 class Payload(NamedTuple):
-    """A batch ready to be written; only its place in the log is still open."""
+    """A batch ready to be written; only its offsets and position are open."""
 
     buffer: pa.Buffer
     filling: bytes
@@ -53,12 +53,12 @@ class Payload(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Return the bytes that it takes, filling included."""
+        """Return its length in bytes, filling included."""
         return int(self.buffer.size) + len(self.filling)
 
 
 def encode(table: pa.Table, *, event_time: str | None, now: int) -> Iterator[Payload]:
-    """Yield the payloads that hold a table of a topic's columns and, behind them, system columns; at least one."""
+    """Yield the payloads of a table, at least one; it has a topic's columns, followed by system columns."""
     flags = 0
     for name in table.column_names:
         flags |= _FLAGS.get(name, 0)
@@ -75,7 +75,7 @@ def encode(table: pa.Table, *, event_time: str | None, now: int) -> Iterator[Pay
 
 
 def extremes(times: pa.Array) -> tuple[int, int]:
-    """Return the least and the greatest of a column of times, in microseconds; nulls do not count."""
+    """Return the least and the greatest time of a column, in microseconds; nulls do not count."""
     found = pc.min_max(times.view(pa.int64()))
     if not found["min"].is_valid:
         return NO_MIN, NO_MAX
@@ -113,7 +113,7 @@ def times(batch: pa.RecordBatch, frame: Frame, event_time: str | None) -> pa.Arr
 
 
 def system_column(name: str, batch: pa.RecordBatch, frame: Frame, event_time: str | None) -> pa.Array:
-    """Return a system column of a batch, made where it is not stored."""
+    """Return a system column of a batch, computed if it is not stored."""
     if name == "_offset":
         return offsets(batch, frame)
     if name == "_time":
@@ -140,5 +140,5 @@ def cut(batch: pa.RecordBatch, frame: Frame, start: int, end: int) -> tuple[int,
 
 
 def is_hole(frame: Frame) -> bool:
-    """Tell whether the frame stands for damaged bytes."""
+    """Tell whether the frame represents damaged bytes."""
     return bool(frame.flags & framing.HOLE)

@@ -1,9 +1,9 @@
-"""Recovery: what of a partition's files counts, found by reading them and changing nothing.
+"""Recovery: which records of a partition's files count. It reads the files and changes nothing.
 
-A slot of the head that can be believed says from where to look. Whole appends behind it are accepted: they were
-written, perhaps not acknowledged. At the first bytes that are no frame, one question decides: does a later frame say
-that the disk had already confirmed this place? Then these are damaged records, which are kept as damaged, and
-nothing behind them is lost. If none does, it is the torn tail of an append that nobody was told of, and it ends here.
+It starts at the newest valid slot of the head. Complete appends after it are accepted: they were written, perhaps not
+acknowledged. At the first bytes that are not a frame, one question decides: does a later frame say that the disk had
+already confirmed this position? If so, these are damaged records; they stay, marked as damaged, and nothing after
+them is lost. If not, this is the torn tail of an append that was never acknowledged, and the log ends here.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def is_complete(folder: Path, slot: PartitionState) -> bool:
 
 
 def _starting_point(folder: Path, slot: PartitionState | None, layout: Layout, bases: list[int]) -> PartitionState:
-    """Return the last state that is beyond doubt."""
+    """Return the last state that is certain."""
     if slot is None:
         start = layout.start if layout.version else bases[0] if bases else 0
         if not bases:
@@ -63,7 +63,7 @@ def _starting_point(folder: Path, slot: PartitionState | None, layout: Layout, b
         return slot._replace(end=layout.upto, segment=NO_SEGMENT, position=0, frames=0, layout=slot.layout + 1)
     if slot.segment == NO_SEGMENT:
         return slot
-    if slot.segment not in bases:  # lost with what was acknowledged in it: its offsets are not given again
+    if slot.segment not in bases:  # lost with its acknowledged records: their offsets are not used again
         return slot._replace(segment=NO_SEGMENT, position=0, frames=0, layout=slot.layout + 1)
     if segment_path(folder, slot.segment).stat().st_size < slot.position:
         return slot._replace(end=slot.segment, position=0, frames=0)
@@ -71,7 +71,7 @@ def _starting_point(folder: Path, slot: PartitionState | None, layout: Layout, b
 
 
 def _read_on(folder: Path, state: PartitionState) -> tuple[PartitionState, bool]:
-    """Return the state behind the last whole append of the state's segment, and whether nothing is left behind it."""
+    """Return the state after the last complete append of its segment, and whether the segment ends there."""
     path = segment_path(folder, state.segment)
     size = path.stat().st_size
     if size <= state.position:

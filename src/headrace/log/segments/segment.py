@@ -1,7 +1,7 @@
 """A segment: one file of frames, mapped for reading, with an index that is rebuilt rather than trusted.
 
 The index is the list of the frames' headers: offsets, positions and event times of everything in the segment. A
-closed segment keeps it in a file beside itself; where that is missing or does not add up, the headers are read again.
+closed segment has it in a file next to it; if that is missing or wrong, the headers are read again.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _DIGITS = 20
 
 
 class TopicPartition(NamedTuple):
-    """Whose segment it is, for errors."""
+    """The topic and the partition that a file belongs to, for errors."""
 
     topic: str
     partition: int
 
 
 def name_of(base: int) -> str:
-    """Return the name of the files of an appended segment; those that cleaning makes have more behind it."""
+    """Return the name of the files of an appended segment; cleaning adds a version to it."""
     return f"{base:0{_DIGITS}d}"
 
 
@@ -56,14 +56,14 @@ def index_path(folder: Path, base: int) -> Path:
 
 def bases(folder: Path) -> list[int]:
     """Return the first offsets of the segments that were appended to in a folder, ascending."""
-    names = os.listdir(folder)  # noqa: PTH208 - names are all that is wanted, and no more time than that
+    names = os.listdir(folder)  # noqa: PTH208 - faster, and only names are needed
     length = _DIGITS + len(SEGMENT)
     found = [name[:_DIGITS] for name in names if len(name) == length and name.endswith(SEGMENT)]
     return sorted(int(name) for name in found if name.isdecimal())
 
 
 class Segment:
-    """The frames of one file; may be used by many threads."""
+    """The frames of one file; many threads may use it."""
 
     def __init__(self, path: Path, index: Path, base: int, topic_partition: TopicPartition) -> None:
         self.base = base
@@ -75,7 +75,7 @@ class Segment:
         self._buffer: pa.Buffer = None
         self._headers = b""
         self._frames = framing.as_array(b"")
-        self._indexed_upto = 0  # the position up to which the index reaches
+        self._indexed_upto = 0  # the position up to which the index was read
         self._checked: set[int] = set()
 
     def size(self) -> int:
@@ -83,17 +83,17 @@ class Segment:
         return self.path.stat().st_size
 
     def frames(self, stop: int, end: int) -> NDArray[np.void]:
-        """Return the index up to the position `stop`, where the offset `end` is reached."""
+        """Return the index up to the position `stop`, at which the offset is `end`."""
         with self._lock:
             if self._indexed_upto < stop:
                 self._read_index(stop, end)
             return self._frames
 
     def hold(self, upto: int) -> None:
-        """Map the file, so that what is read of it up to a position no longer depends on its name.
+        """Map the file up to a position, so that it can be read even after it is deleted.
 
         Raises:
-            FileNotFoundError: it is not there, perhaps no longer.
+            FileNotFoundError: it was deleted, or never existed.
 
         """
         with self._lock:
@@ -101,7 +101,7 @@ class Segment:
                 self._mapped(upto)
 
     def let_go(self) -> None:
-        """Tell the machine that the mapped bytes need not stay in memory; they can still be read."""
+        """Release the memory of the mapped bytes; they can still be read."""
         with self._lock:
             if self._data is not None:
                 self._data.madvise(mmap.MADV_DONTNEED)
@@ -113,10 +113,10 @@ class Segment:
     def payload(self, number: int, frame: Frame | None = None) -> pa.Buffer:
         """Return the bytes of a frame's batch, mapped; each is checked once while the segment is open.
 
-        Who has the frame already gives it along.
+        `frame` is `frame(number)`, if the caller has it.
 
         Raises:
-            CorruptBatch: header or payload are not what was written.
+            CorruptBatch: header or payload are damaged.
 
         """
         frame = frame or self.frame(number)
@@ -149,7 +149,7 @@ class Segment:
         draft.replace(self.index_path)
 
     def saved_index(self, stop: int) -> bytes | None:
-        """Return the headers kept in the index file, if it is whole and made for a segment of this length."""
+        """Return the headers in the index file, if it is intact and belongs to a segment of this length."""
         try:
             raw = self.index_path.read_bytes()
         except OSError:
@@ -175,7 +175,7 @@ class Segment:
         self._headers, self._frames, self._indexed_upto = headers, framing.as_array(headers), stop
 
     def _mapped(self, upto: int) -> mmap.mmap:
-        """Return a map of at least so many bytes; earlier maps live on for as long as arrays rest on them."""
+        """Return a map of at least this many bytes; earlier maps live as long as arrays that use them."""
         if self._data is None or len(self._data) < upto:
             with self.path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size

@@ -1,7 +1,7 @@
-"""Columns that follow from a frame's header alone: made once, and shared by all reads while there is room.
+"""Columns that follow from a frame's header alone: computed once, then shared by all reads while there is room.
 
-Who reads the same records again and again (a window over the newest ones, a join with a small topic) gets them without
-writing 16 bytes a record each time. They are as immutable as everything of Arrow's.
+So reading the same records again and again (a window over the newest ones, a join with a small topic) does not write
+16 bytes a record each time. Like all Arrow arrays they are immutable.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from headrace.base.schema import TIMESTAMP
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LIMIT = 64 << 20  # bytes of a process; what is used longest ago goes first
+LIMIT = 64 << 20  # bytes in this process; the least recently used goes first
 _FALSE = pa.py_buffer(bytes(8_192))
 
 
 class ArrayCache:
-    """A bounded number of bytes in arrays, by what they were made of; may be used by many threads."""
+    """A cache of arrays, bounded in bytes; many threads may use it."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -32,7 +32,7 @@ class ArrayCache:
         self._lock = threading.Lock()
 
     def get(self, key: tuple[str, int, int], make: Callable[[int, int], pa.Array]) -> pa.Array:
-        """Return the array of a key, made by `make` of its two numbers when it is not known."""
+        """Return the array of a key; if it is not cached, `make` computes it from the key's two numbers."""
         with self._lock:
             if key in self._arrays:
                 self._arrays.move_to_end(key)
@@ -56,12 +56,12 @@ def ascending(base: int, following: int) -> pa.Array:
 
 
 def instants(micros: int, rows: int) -> pa.Array:
-    """Return an instant as often as there are rows."""
+    """Return an instant, repeated for each row."""
     return _CACHE.get(("instants", micros, rows), _instants)
 
 
 def falses(rows: int) -> pa.Array:
-    """Return so many times false."""
+    """Return false for each row."""
     enough = rows <= _FALSE.size * 8
     return pa.Array.from_buffers(pa.bool_(), rows, [None, _FALSE if enough else pa.py_buffer(bytes(-(-rows // 8)))])
 

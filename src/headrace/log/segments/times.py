@@ -1,4 +1,4 @@
-"""The time index: event times of offset ranges, exact, with a look into no more than the batches at the bounds."""
+"""The time index: exact event times of offset ranges. It decodes only the batches at the bounds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def extremes(
     partition: Partition, bounds: tuple[int, int], decode: Decode, event_time: str | None
 ) -> tuple[int | None, int | None]:
-    """Return the least and greatest event time in the offsets [start, end), None where no record has one."""
+    """Return the least and greatest event time in the offsets [start, end), None if no record has one."""
     start, end = bounds
     state = partition.check(start, end)
     lows, highs = [NO_MIN], [NO_MAX]
@@ -48,9 +48,9 @@ def extremes(
 
 
 def overlapping(partition: Partition, bounds: tuple[int, int], since: int, until: int) -> list[range]:
-    """Return what of the offsets [start, end) lies in batches that reach into the times [since, until].
+    """Return the ranges of [start, end) that are in batches with event times in [since, until].
 
-    Damaged batches are in it: whoever reads them is told.
+    Damaged batches are included, so that reading them raises.
     """
     start, end = bounds
     found: list[range] = []
@@ -67,7 +67,7 @@ def overlapping(partition: Partition, bounds: tuple[int, int], since: int, until
 
 
 def first_at(partition: Partition, time: int, decode: Decode, event_time: str | None) -> int:
-    """Return the first offset whose event time is `time` or later, else the end."""
+    """Return the first offset whose event time is `time` or later; the end if there is none."""
     state = partition.state()
     bounds = state.start, state.end
     for segment, index, _ in partition.indexed(*bounds, state):
@@ -94,7 +94,7 @@ def _first_in(
 def _inside(
     segment: Segment, number: int, bounds: tuple[int, int], *, decode: Decode, event_time: str | None
 ) -> tuple[pa.Array, int, pa.Array]:
-    """Return a frame's offsets, which of them is the first inside the bounds, and the event times inside."""
+    """Return a frame's offsets, the index of the first one in the bounds, and the event times in the bounds."""
     frame, batch = segment.frame(number), decode(segment, number)
     first, count = payloads.cut(batch, frame, *bounds)
     return payloads.offsets(batch, frame), first, payloads.times(batch, frame, event_time).slice(first, count)
