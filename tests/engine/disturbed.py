@@ -52,7 +52,7 @@ def crashing(point, epochs):
             return
         driver.crash(at=point)
         driver.restart()
-        if driver._engine.inputs.unread(driver._engine.last, 1):
+        if driver._engine.begin(limit=1).ranges:
             driver.step()  # the epoch had not happened
 
     return step

@@ -336,16 +336,16 @@ def test_records_that_retention_took_before_they_were_read_are_counted(tmp_path)
 
 
 def test_a_partition_that_several_tasks_read_has_lost_nothing():
-    """Spark cuts a large slice into one for each task: the second begins behind what the epoch before had read."""
+    """Spark cuts a large range into one for each task: the second begins behind what the epoch before had read."""
     with Driver(counting()) as driver:
         driver.send("t", {"k": "a", "at": 1})
         driver.run()
         driver.send("t", *({"k": "a", "at": at} for at in range(2, 6)))
         engine, carrier = driver._engine, driver._carrier
         work = engine.begin()
-        work = replace(work, slices=tuple(part for piece in work.slices for part in piece.cut(2)))
+        work = replace(work, ranges=tuple(part for whole in work.ranges for part in whole.split(2)))
         commit = engine.commit(work, carrier._levels(work), carrier="test")
-        assert [(piece.first, piece.last) for piece in work.slices] == [(1, 3), (3, 5)]
+        assert [(part.start, part.end) for part in work.ranges] == [(1, 3), (3, 5)]
         assert commit.totals["t"]["lost"] == 0
 
 

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 import headrace as hr
+from headrace.connect.embedded import EmbeddedTopics
 from headrace.engine.cleaning import Cleaning
 
 
@@ -27,7 +28,7 @@ def until(condition):
 
 def test_a_changelog_is_compacted_while_it_is_appended_to(log):
     topic = log.create_topic("counts", "k string, n bigint", key="k", cleanup="compact", partitions=1)
-    cleaning = Cleaning(log, ["counts", "counts", "missing"], every=0.001)
+    cleaning = Cleaning(EmbeddedTopics(log, partitions=1, fault=print), ["counts", "counts", "missing"], every=0.001)
     try:
         for n in range(200):
             topic.append([{"k": "a", "n": n}, {"k": f"only {n}", "n": n}])
@@ -46,7 +47,7 @@ def test_what_cannot_be_cleaned_is_said_once_and_tried_again(log, tmp_path, capl
     for n in range(100):
         topic.append([{"v": n}])
     with caplog.at_level(logging.WARNING, logger="headrace.engine"):
-        cleaning = Cleaning(log, ["t"], every=0.001)
+        cleaning = Cleaning(EmbeddedTopics(log, partitions=1, fault=print), ["t"], every=0.001)
         try:
             assert until(lambda: caplog.records)
             archive.mkdir()

@@ -105,7 +105,7 @@ def test_small_and_spread_epochs_give_the_same(spark, undisturbed, tmp_path, sma
         carrier = SparkCarrier(engine, spark, gate=Gate(until=-1))
         try:
             played(engine, carrier, SparkCarrier.step)
-            whole = [carrier.is_single_task(batch) for batch in range(len(SIZES))]
+            whole = [carrier.planned(batch, batch)["single_task"] for batch in range(len(SIZES))]
         finally:
             carrier.close()
     finally:
@@ -116,7 +116,9 @@ def test_small_and_spread_epochs_give_the_same(spark, undisturbed, tmp_path, sma
 
 def test_what_is_small(tmp_path):
     whole = pytest.importorskip("headrace.engine.spark.single_task")
-    from headrace.connect.embedded import OffsetRange
+    from headrace.base.time import SystemClock
+    from headrace.connect.source import OffsetRange
+    from headrace.engine.outside import Outside
     from headrace.engine.spark.tasks import SMALL_BYTES, Job
     from headrace.engine.storage import Commit
     from headrace.kernels.state.state import StateHead
@@ -128,14 +130,15 @@ def test_what_is_small(tmp_path):
         storage=tmp_path,
         topics=None,
         sync=False,
-        sources={plan.name(node): node for node in plan.sources()},
+        inputs=Outside(plan, tmp_path, None, clock=SystemClock()).inputs,
         fault=print,
         base=0,
         small=100,
+        query="q",
     )
 
     def rows(count):
-        return [OffsetRange(source="ticks", topic="ticks", partition=0, first=5, last=5 + count)]
+        return [OffsetRange(source="ticks", partition="0", start=5, end=5 + count)]
 
     def before(**more):
         return dataclasses.replace(Commit(epoch=3, rows=10, seconds=0.1), **more)
@@ -158,6 +161,8 @@ def test_what_is_small(tmp_path):
 def test_an_epoch_in_which_much_may_come_out_is_not_small(tmp_path, how):
     """Rows of a stream join are read by their time; those that met none come out when it has passed, however many."""
     whole = pytest.importorskip("headrace.engine.spark.single_task")
+    from headrace.base.time import SystemClock
+    from headrace.engine.outside import Outside
     from headrace.engine.spark.tasks import SMALL_BYTES, Job
     from headrace.engine.storage import Commit
     from headrace.kernels.state.state import StateHead
@@ -166,11 +171,12 @@ def test_an_epoch_in_which_much_may_come_out_is_not_small(tmp_path, how):
     left, right = (app.stream(name, TICKS, event_time="at") for name in ("left", "right"))
     left.join(right, on="car", within="1 minute", how=how).named("both").to_topic("out")
     plan = app.plan()
-    sources = {plan.name(node): node for node in plan.sources()}
+    inputs = Outside(plan, tmp_path, None, clock=SystemClock()).inputs
     program = lower(plan, 2)
     job = Job(
-        app_id="x", program=program, storage=tmp_path, topics=None, sync=False, sources=sources, fault=print, base=0,
+        app_id="x", program=program, storage=tmp_path, topics=None, sync=False, inputs=inputs, fault=print, base=0,
         small=100,
+        query="q",
     )  # fmt: skip
     large = {"both": {"1": StateHead(file="x", chain=1, full_bytes=SMALL_BYTES, chain_bytes=1)}}
     assert whole.is_small(job, Commit(epoch=3, rows=10, seconds=0.1), [])
@@ -241,13 +247,13 @@ def test_shards_side_by_side_may_each_have_a_cache_on_the_disk(tmp_path, monkeyp
     try:
         job = tasks.Job(
             app_id=f"wide{threads}", program=engine.program, storage=tmp_path / "s", topics=None, sync=False,
-            sources=engine.inputs.sources, fault=engine.settings.fault, base=0, small=SMALL_ROWS,
+            inputs=engine.outside.inputs, fault=engine.settings.fault, base=0, small=SMALL_ROWS, query=f"wide{threads}",
         )  # fmt: skip
         for epoch in range(3):
             words = [{"k": f"k{i % 40}", "word": str(i), "x": i / 7, "at": 1_000 * i} for i in range(200 * (epoch + 1))]
             engine.topics.log.topic("words").append(words)
             work = engine.begin()
-            (row,) = read_single_task(job, work.epoch, work.slices, 0.0)
+            (row,) = read_single_task(job, work.epoch, work.ranges)
             reports = pickle.loads(row.column(2)[0].as_buffer())  # noqa: S301 -- ours
             engine.publish(engine.commit(work, reports, carrier="test"))
     finally:

@@ -215,7 +215,7 @@ def test_a_null_in_the_key_is_a_dead_letter_and_counted(drive):
     assert driver.view("rows") == [{"a": 1, "b": 1, "v": 2}]
     letters = driver.read("t.dead")
     assert [(each["offset"], each["reason"]) for each in letters] == [
-        (offset, "no key: a table's rows are told by a, b, and one is null") for offset in (0, 2, 3)
+        (offset, "no key: rows of the table are identified by a, b, and one of them is null") for offset in (0, 2, 3)
     ]
     assert driver._engine.last.totals["t"]["dead"] == 3
 
@@ -238,7 +238,7 @@ def test_a_null_in_the_key_stops_the_app_that_says_so():
     app.table("t", "a int, b int", key=("a", "b"), on_error="fail").to_view("rows")
     with Driver(app) as driver:
         driver.send("t", {"a": 1, "b": None})
-        with pytest.raises(UnreadableRecord, match="one is null"):
+        with pytest.raises(UnreadableRecord, match="one of them is null"):
             driver.run()
 
 

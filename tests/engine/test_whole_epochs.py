@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import headrace as hr
 from budget import examples
 from headrace.base.time import ManualClock
+from headrace.connect.embedded.boundaries import TOPIC, EpochBoundaries, Marker, producer
 from headrace.engine.engine import Engine, Settings, no_fault
 from headrace.engine.inprocess import InProcess
-from headrace.engine.marks import TOPIC, EpochBoundaries, Marker, producer
 from headrace.testing.faults import Crash, Faults
 
 SCHEMA = "id bigint, source int, target int, amount int"
@@ -175,7 +175,7 @@ def test_marks_are_not_listed_and_written_once(tmp_path):
     upper = Runs(banks(), tmp_path)
     pour(tmp_path, moves(5))
     upper.step()
-    upper.engine.publisher.marker.mark(0, {"credits": {0: range(5)}})
+    upper.engine.publisher.places[0].writer.marker.mark(0, {"credits": {0: range(5)}})
     with hr.Log(tmp_path / "log") as log:
         assert log.topics() == ["credits", "debits", "transfers"]
         rows = log.topic(TOPIC).read(0, 0, 100).to_pylist()

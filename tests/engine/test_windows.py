@@ -224,7 +224,7 @@ def test_rows_in_order_are_never_late_however_unevenly_partitions_are_read(drive
     driver = drive(counting(hr.tumbling("1 s", grace="0 s"), partitions=2))
     driver.send("t", *({"at": ms} for ms in range(0, 50_000, 100)), partition=0)
     driver.send("t", *({"at": ms} for ms in range(0, 50_000, 2500)), partition=1)
-    while driver._engine.inputs.unread(driver._engine.last, 1):
+    while driver._engine.begin(limit=1).ranges:
         driver._carrier.step(limit=90)
     driver.finish()
     assert driver.late("counts") == []

@@ -23,7 +23,16 @@ def test_a_task_that_arrives_hurries_the_connections_of_its_worker(connection, t
     monkeypatch.setattr(workers, "_tasks", 1_000)
     assert not connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     job = tasks.Job(
-        app_id="a", program=None, storage=tmp_path, topics=None, sync=True, sources={}, fault=print, base=3, small=0
+        app_id="a",
+        program=None,
+        storage=tmp_path,
+        topics=None,
+        sync=True,
+        inputs={},
+        fault=print,
+        base=3,
+        small=0,
+        query="q",
     )
     assert pickle.loads(pickle.dumps(job)) == job  # noqa: S301 -- what was just pickled
     assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -7,7 +7,7 @@ process, `InternalError` Headrace.
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,6 +30,8 @@ class HeadraceError(Exception):
     """The base class of every error; `str` is `[CONDITION] what`, then detail and hint on lines of their own."""
 
     condition = "ERROR"
+    may_pass: ClassVar[bool] = False
+    """Whether the same call may work later: sinks and feeds that raise it are called again, with back-off."""
 
     def __init__(self, what: str, *, detail: str = "", hint: str = "") -> None:
         super().__init__(what)

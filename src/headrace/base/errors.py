@@ -132,6 +132,7 @@ class AppendFailed(OutsideError):
     """The disk refused an append; nothing of it is in the log, and the log can be read and appended to."""
 
     condition = "APPEND_FAILED"
+    may_pass = True
 
 
 class ChangeFailed(OutsideError):
@@ -380,7 +381,7 @@ class RecordsGone(OutsideError):
 
     condition = "RECORDS_GONE"
 
-    def __init__(self, topic: str, partition: int, *, first: int, start: int) -> None:
+    def __init__(self, topic: str, partition: str, *, first: int, start: int) -> None:
         lost = f"the records {first} to {start - 1} were deleted before the app read them"
         super().__init__(
             f'topic "{topic}", partition {partition}: {lost}',
@@ -458,6 +459,7 @@ class ViewsFailed(OutsideError):
     """The store of views cannot be read or written."""
 
     condition = "VIEWS_FAILED"
+    may_pass = True
 
     def __init__(self, where: str, *, why: str) -> None:
         super().__init__(

@@ -14,10 +14,10 @@ import click
 from headrace.cli.demo_progress import progress, waiting
 from headrace.cli.output import console, example, json_option, note, on_terminal, say, say_json, say_rows
 from headrace.cli.programs import load_app
+from headrace.connect.embedded import log_path
 from headrace.demo import carriers
 from headrace.demo.catalogue import DEMOS, Demo, find_demo
 from headrace.demo.feeding import facts, feed
-from headrace.engine.topics import log_path
 
 if TYPE_CHECKING:
     from headrace.app import App

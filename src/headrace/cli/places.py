@@ -9,7 +9,7 @@ import click
 
 from headrace.base.errors import PlanError, UnknownTopic, did_you_mean
 from headrace.cli.programs import load_app
-from headrace.engine.topics import log_path
+from headrace.connect.embedded import log_path
 from headrace.log import Log
 from headrace.views.sqlite import SqliteViews
 

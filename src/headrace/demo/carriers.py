@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.base.errors import PlanError
+from headrace.connect.embedded import log_path
 from headrace.engine.engine import Engine
 from headrace.engine.inprocess import InProcess
 from headrace.engine.reset import reset
 from headrace.engine.running import settings
 from headrace.engine.status import describe
 from headrace.engine.storage import Storage
-from headrace.engine.topics import log_path
 from headrace.log import Log
 
 if TYPE_CHECKING:

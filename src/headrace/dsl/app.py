@@ -59,6 +59,7 @@ class App:
         sent_time: str | None = None,
         out_of_order: str | None = None,
         idle_after: str | None = None,
+        source: Any = None,
         format: str | None = None,  # noqa: A002 -- as in DESIGN.md
         on_error: Literal["dead_letter", "fail"] = "dead_letter",
         partitions: int | None = None,
@@ -74,6 +75,9 @@ class App:
         read go to the topic `<topic>.dead` with the reason, or stop the app with `on_error="fail"`.
         `private={"email": "user_id"}` says what `Log.create_topic` is told; for a topic that exists, its private
         columns by name are enough. The app has them sealed, and only passes them on: see docs/privacy.md.
+        `source` is what a connector returns (docs/CONNECTORS.md): a source is read in place of the topic; a feed
+        lands its records in the topic, and runs while the app does. `format="json"`: records are JSON text in the
+        topic's column `value`, beside the columns of the key; those that cannot be decoded are dead letters.
 
         `sent_time` names the timestamp column that says when a device sent the record, by the clock that `event_time`
         is of: `at` becomes `at + (when the log got it - sent)`, the event time by the log's clock, and what the device
@@ -85,7 +89,7 @@ class App:
 
         """
         options = TopicOptions(
-            location=self.topics,
+            source=source,
             key=key,
             event_time=event_time,
             out_of_order=out_of_order,
@@ -108,6 +112,7 @@ class App:
         event_time: str | None = None,
         out_of_order: str | None = None,
         idle_after: str | None = None,
+        source: Any = None,
         format: str | None = None,  # noqa: A002 -- as in DESIGN.md
         on_error: Literal["dead_letter", "fail"] = "dead_letter",
         partitions: int | None = None,
@@ -127,7 +132,7 @@ class App:
 
         """
         options = TopicOptions(
-            location=self.topics,
+            source=source,
             key=key,
             event_time=event_time,
             out_of_order=out_of_order,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from headrace.base.names import check_identifier
 from headrace.base.schema import to_ddl
 from headrace.dsl.columns import drop_node, rename_node, select_node, with_columns_node
-from headrace.dsl.outputs import call_sink, view_sink
+from headrace.dsl.outputs import target_sink, view_sink
 from headrace.dsl.rows import where_node
 from headrace.dsl.verb import Verb
 from headrace.plan.nodes import Top
@@ -129,9 +129,16 @@ class Handle:
         self.registry.add_sink(view_sink(self.node, view))
 
     def to(self, sink: Any) -> None:
-        """Hand each epoch's rows to an object with `write(epoch: int, rows: pyarrow.Table)`, once it is committed.
+        """Hand each epoch's rows to a connector's sink, or to an object with `write(epoch, rows)`, after its commit.
 
-        `rows` has the columns and `_weight` (+1 came, -1 went away). Trap: after a crash the last epoch is
-        handed over again; `write` must be idempotent by `epoch` to be exactly once.
+        Args:
+            sink: what a connector returns (docs/CONNECTORS.md), or an object. Its `write(epoch: int, rows:
+                pyarrow.Table)` gets the columns, `_weight` (+1 inserted, -1 withdrawn) and `_time` (int64
+                microseconds). Trap: after a crash the last epoch is handed over again; `write` must be idempotent by
+                `epoch` to be exactly once.
+
+        Raises:
+            InvalidPlan: it is neither; or it takes another form of rows than the step has.
+
         """
-        self.registry.add_sink(call_sink(self.node, sink))
+        self.registry.add_sink(target_sink(self.node, sink))

@@ -8,7 +8,7 @@ from headrace.base.errors import InvalidPlan
 from headrace.base.names import check_identifier, check_topic
 from headrace.plan import check
 from headrace.plan.nodes import TableJoin, Top
-from headrace.plan.sinks import CallSink, TopicSink, ViewSink
+from headrace.plan.sinks import Sink
 from headrace.plan.steps import step_name
 
 if TYPE_CHECKING:
@@ -17,33 +17,43 @@ if TYPE_CHECKING:
     from headrace.plan.nodes import Node
 
 
-def view_sink(node: Node, view: str) -> ViewSink:
+def view_sink(node: Node, view: str) -> Sink:
     """Return the sink that serves rows as a view.
 
     Raises:
         InvalidName: the name is not allowed.
 
     """
-    return ViewSink(up=node, name=f"view:{check_identifier(view, what='view')}", view=view)
+    return Sink(up=node, name=f"view:{check_identifier(view, what='view')}", view=view)
 
 
-def call_sink(node: Node, target: Any) -> CallSink:
-    """Return the sink that hands each epoch's rows to an object.
+def target_sink(node: Node, target: Any) -> Sink:
+    """Return the sink that hands each epoch's rows to a connector, or to an object.
 
     Raises:
-        InvalidPlan: it has no method `write`.
+        InvalidPlan: it is no connector's sink, and has no method `write`; or a connector takes changes by key, and the
+            table has none.
 
     """
-    if not callable(getattr(target, "write", None)):
+    connector = callable(getattr(target, "open", None)) and hasattr(target, "form")
+    if not connector and not callable(getattr(target, "write", None)):
         raise InvalidPlan(
             f"{target!r} cannot take rows",
-            hint="Give an object with a method write(epoch, rows), .to_topic(name) or .to_view(name).",
+            hint="Give a connector's sink or an object with a method write(epoch, rows); or say .to_topic(name) or "
+            ".to_view(name).",
+        )
+    if connector and target.form == "changelog":
+        table_key(node, "to")
+    if connector and target.form == "rows" and not node.append_only:
+        raise InvalidPlan(
+            f'step "{step_name(node)}": its rows are withdrawn, and {type(target).__name__} takes rows that stay',
+            hint="Give it the stream of what happened: .changes().to(…).",
         )
     name = getattr(target, "name", None) or type(target).__name__
-    return CallSink(up=node, name=f"call:{name}", target=target)
+    return Sink(up=node, name=f"call:{name}", target=target)
 
 
-def topic_sink(node: Node, topic: str, key: str | Sequence[str] | None) -> TopicSink:
+def topic_sink(node: Node, topic: str, key: str | Sequence[str] | None) -> Sink:
     """Return the sink that appends the rows of a stream to a topic; `key` chooses the partition.
 
     Raises:
@@ -56,10 +66,10 @@ def topic_sink(node: Node, topic: str, key: str | Sequence[str] | None) -> Topic
     check_topic(topic)
     keys = check.columns(key, node.schema, step=step)
     check.clear(keys, node.sealed, step=step, role="the key of a topic")
-    return TopicSink(up=node, name=f"topic:{topic}", topic=topic, location=None, record_key=keys)
+    return Sink(up=node, name=f"topic:{topic}", topic=topic, record_key=keys)
 
 
-def changelog_sink(node: Node, topic: str) -> TopicSink:
+def changelog_sink(node: Node, topic: str) -> Sink:
     """Return the sink that writes a table's changelog to a topic, keyed by the table's key.
 
     Raises:
@@ -69,7 +79,7 @@ def changelog_sink(node: Node, topic: str) -> TopicSink:
     """
     check_topic(topic)
     key = table_key(node, "to_topic")
-    return TopicSink(up=node, name=f"topic:{topic}", topic=topic, location=None, record_key=key)
+    return Sink(up=node, name=f"topic:{topic}", topic=topic, record_key=key)
 
 
 def table_key(node: Node, verb: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from headrace.base.errors import InvalidPlan
+from headrace.base.errors import InvalidPlan, did_you_mean
 from headrace.base.names import check_topic
 from headrace.base.schema import as_schema
 from headrace.base.time import duration
@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 
 OnError = Literal["dead_letter", "fail"]
 ON_ERROR = ("dead_letter", "fail")
+FORMATS = ("json",)
+"""How records may be written; `connect/formats.py` has what reads them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicOptions:
-    """What `app.stream` and `app.table` were told about a topic, as the user gave it; `location` is the app's."""
+    """What `app.stream` and `app.table` were told about a topic, as the user gave it."""
 
-    location: str | None
+    source: Any
     key: str | Sequence[str] | None
     event_time: str | None
     out_of_order: str | None
@@ -85,11 +87,6 @@ def table_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *, 
 
 
 def _topic_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *, upserts: bool) -> TopicSource:
-    if options.format is not None:
-        raise InvalidPlan(
-            f"format={options.format!r} is not known",
-            detail="Topics of the embedded log hold typed columns; they need no format.",
-        )
     columns, step = as_schema(schema), check_topic(topic)
     check.no_repeats(columns.names, step=step)
     partitions = options.partitions
@@ -100,12 +97,12 @@ def _topic_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *,
     node = TopicSource(
         schema=columns,
         topic=topic,
-        location=options.location,
+        connector=_connector(options.source, step=step),
         record_key=check.columns(options.key, columns, step=step),
         event_time=check.event_time(options.event_time, columns, step=step),
         out_of_order=_length(options.out_of_order, "out_of_order") or 0,
         idle_after=_length(options.idle_after, "idle_after"),
-        format=None,
+        format=_format(options, step=step),
         on_error=options.on_error,
         partitions=partitions,
         upserts=upserts,
@@ -114,6 +111,33 @@ def _topic_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *,
     times = filter(None, [node.event_time])
     check.clear((*node.record_key, *times), node.sealed, step=step, role="key or event time")
     return node
+
+
+def _connector(source: Any, *, step: str) -> Any:
+    """Return what `source=` gives: a connector's source (it can be opened) or feed (it runs)."""
+    if source is None or callable(getattr(source, "open", None)) or callable(getattr(source, "run", None)):
+        return source
+    raise InvalidPlan(
+        f'step "{step}": source={source!r} is no source',
+        hint="Give what a connector returns, such as files.lines(path); or leave it out for a topic of the app.",
+    )
+
+
+def _format(options: TopicOptions, *, step: str) -> str | None:
+    if options.format is None:
+        return None
+    if options.format not in FORMATS:
+        raise InvalidPlan(
+            f"format={options.format!r} is not known",
+            detail=f"Known are: {', '.join(FORMATS)}.",
+            hint=did_you_mean(str(options.format), FORMATS),
+        )
+    if options.private:
+        raise InvalidPlan(
+            f'step "{step}": private= seals columns, and format={options.format!r} puts them all into one',
+            hint="Leave format out: the topic then has the columns.",
+        )
+    return options.format
 
 
 def spark_source(
@@ -134,7 +158,7 @@ def spark_source(
     label, columns = _label_and_schema(source, schema)
     return ReadSource(
         schema=columns,
-        label=label,
+        source_name=label,
         format=source if isinstance(source, str) else None,
         options=tuple(sorted((name, str(value)) for name, value in options.items())),
         frame=None if isinstance(source, str) else source,

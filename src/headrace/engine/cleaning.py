@@ -11,7 +11,7 @@ from headrace.base.errors import HeadraceError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.log import Log
+    from headrace.connect.topics import TopicStore
 
 EVERY_SECONDS = 60.0
 logger = logging.getLogger("headrace.engine")
@@ -24,8 +24,8 @@ class Cleaning:
     as it stays the same, and tried again: an app does not end for it.
     """
 
-    def __init__(self, log: Log, topics: Sequence[str], *, every: float = EVERY_SECONDS) -> None:
-        self._log = log
+    def __init__(self, store: TopicStore, topics: Sequence[str], *, every: float = EVERY_SECONDS) -> None:
+        self._store = store
         self._topics = list(dict.fromkeys(topics))
         self._every = every
         self._said: dict[str, str] = {}
@@ -47,8 +47,7 @@ class Cleaning:
 
     def _clean(self, name: str) -> None:
         try:
-            if self._log.has_topic(name):
-                self._log.topic(name).clean()
+            self._store.clean([name])
             self._said.pop(name, None)
         except HeadraceError as error:
             text = str(error)

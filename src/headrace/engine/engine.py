@@ -3,7 +3,7 @@
     begin    which records, with which watermarks, on which state
     (the carrier runs the levels and brings back reports)
     commit   one file, created whole: from now on the epoch has happened
-    publish  its staged rows to topics and views; repeated after a crash
+    publish  its staged rows to the sinks; repeated after a crash
 
 What must stay true: an epoch that is committed is never computed again; nothing that was not committed is visible;
 the next epoch begins only when this one is published.
@@ -16,28 +16,26 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import InternalError, PlanError
+from headrace.connect.source import to_json, total_rows
 from headrace.engine import private
 from headrace.engine.identity import check, check_begun, check_returned, identity
 from headrace.engine.inputs import Inputs
 from headrace.engine.lowering import lower
-from headrace.engine.marks import Marker
-from headrace.engine.pace import SMALL_ROWS, add_counts, most_rows, next_limit, total
+from headrace.engine.outside import Outside
+from headrace.engine.pace import SMALL_ROWS, add_counts, most_rows, next_limit, with_publishing
 from headrace.engine.publish import Publisher
 from headrace.engine.reset import resume
 from headrace.engine.storage import Commit, SourceProgress, Storage
-from headrace.engine.topics import Topics
 from headrace.engine.watermarks import WHOLE, advance, due
 from headrace.kernels.state.state import DELTA
 from headrace.kernels.task import Report, Task
-from headrace.plan.sinks import TopicSink, ViewSink
-from headrace.views.sqlite import SqliteViews
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from headrace.base.time import Clock
-    from headrace.connect.embedded import OffsetRange
+    from headrace.connect.source import Bounds, OffsetRange
     from headrace.kernels.state.state import StateHead
     from headrace.plan.nodes import Node
     from headrace.plan.plan import Plan
@@ -66,17 +64,18 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """An epoch to be run: its input and what every task of it must know."""
+    """An epoch to be run: its input, what there was to read when it was planned, and what it builds on."""
 
     epoch: int
-    slices: tuple[OffsetRange, ...]
+    ranges: tuple[OffsetRange, ...]
+    bounds: Mapping[str, Bounds]
     before: Commit
     began: float
 
     @property
     def rows(self) -> int:
         """How many offsets it takes."""
-        return total(self.slices)
+        return total_rows(self.ranges)
 
 
 class Engine:
@@ -101,20 +100,24 @@ class Engine:
         last = None if newest is None else self.storage.read_commit(newest)
         self._agree_on_identity(last)
         s = self.settings
-        self.topics = Topics(s.storage, s.topics, clock=s.clock, sync=s.sync, partitions=s.partitions or self.shards)
-        self.topics.prepare(self.plan)
-        if self.topics.origins:
-            private.remember(self.plan, self.storage, self.topics)
-        self.inputs = Inputs({self.plan.name(node): node for node in self.plan.sources()}, self.topics.log)
-        self.most_rows = most_rows(node.schema for node in self.plan.sources())
-        self.views = SqliteViews(s.storage / "views.db", durable=s.sync)
-        for sink in self.plan.sinks:
-            if isinstance(sink, ViewSink):
-                self.views.declare(sink.view, sink.up.schema, sink.up.key if sink.up.is_table else None)
-        marker = Marker(self.topics.log, f"{self.plan.app}/{self.storage.about()['id']}")
-        marker.declare(self.topics.of_sink(sink) for sink in self.plan.sinks if isinstance(sink, TopicSink))
-        made, dead = self.topics.of_sink, self.topics.dead
-        self.publisher = Publisher(self.plan, self.storage, self.views, made, dead, marker, s.fault)
+        self.outside = Outside(
+            self.plan,
+            s.storage,
+            s.topics,
+            clock=s.clock,
+            sync=s.sync,
+            partitions=s.partitions or self.shards,
+            fault=s.fault,
+        )
+        self.topics, self.views = self.outside.topics, self.outside.views
+        self.outside.prepare()
+        if self.outside.origins:
+            private.remember(self.plan, self.storage, self.outside)
+        self.inputs = Inputs(self.outside.inputs, clock=s.clock)
+        self.most_rows = most_rows(each.shape.schema for each in self.outside.inputs.values())
+        places = self.outside.open_places(f"{self.plan.app}/{self.storage.about()['id']}")
+        self.publisher = Publisher(self.storage, places, s.clock, s.fault)
+        self._published = (0, 0.0)  # the rows of the last epoch, and the seconds that publishing it took
         self._recover(last)
 
     def _agreed_shards(self) -> int:
@@ -154,21 +157,29 @@ class Engine:
 
     def close(self) -> None:
         """Let go of the storage."""
-        self.views.close()
-        self.topics.log.close()
+        for place in self.publisher.places:
+            place.writer.close()
+        self.inputs.close()
+        self.outside.close()
         self.storage.release()
 
     # ---- begin ----
 
     def begin(self, *, limit: int | None = None) -> Work:
         """Return the next epoch: what is unread, up to `limit` rows (default: what the pace allows)."""
-        before = self._known(self.last)
+        before, bounds = self.before, self.inputs.bounds()
         return Work(
             epoch=before.epoch + 1,
-            slices=tuple(self.inputs.unread(before, limit if limit is not None else before.limit)),
+            ranges=tuple(self.inputs.unread(before, bounds, limit if limit is not None else before.limit)),
+            bounds=bounds,
             before=before,
             began=self.settings.clock.monotonic(),
         )
+
+    @property
+    def before(self) -> Commit:
+        """What the next epoch builds on."""
+        return self._known(self.last)
 
     def _known(self, commit: Commit) -> Commit:
         """Give steps that are new in the plan their place in the last commit."""
@@ -182,13 +193,15 @@ class Engine:
     @property
     def needs_no_epoch(self) -> bool:
         """Whether another epoch would change nothing: all is read, and every step has met its watermark."""
-        return self.caught_up and not self._known(self.last).watermarks_moved
+        return self.caught_up and not self.before.watermarks_moved
 
     @property
     def caught_up(self) -> bool:
         """Whether another epoch would give nothing out: steps may still have to forget what time has closed."""
-        last = self._known(self.last)
-        return not last.due and not self.inputs.unread(last, 1) and not self.inputs.clock_epoch_due(last, self._now())
+        last, bounds = self.before, self.inputs.bounds()
+        if last.due or self.inputs.unread(last, bounds, 1):
+            return False
+        return not self.inputs.clock_epoch_due(last, bounds, self._now())
 
     def _now(self) -> int:
         return self.settings.clock.now()
@@ -204,21 +217,22 @@ class Engine:
         """
         sources = self._advanced_sources(work, reports, ended=ended)
         used = work.before.watermarks
-        promises = self.inputs.promises(sources, work.before.outputs, self._now())
+        promises = self.inputs.watermarks(sources, work.before.outputs, work.bounds, self._now())
         heads = _heads(work.before.heads, reports)
         outputs, watermarks = advance(self.plan, promises, used, _waiting(heads))
         keeps = {step for step, by_shard in heads.items() if any(head.rows for head in by_shard.values())}
         counts = _counts(reports)
-        for piece in work.slices:
-            kept = counts.setdefault(piece.source, {})
-            kept["rows_out"] = kept.get("rows_out", 0) + piece.rows
-        for name, lost in self.inputs.lost(work.before, work.slices).items():
-            counts.setdefault(name, {})["lost"] = lost
+        for part in work.ranges:
+            kept = counts.setdefault(part.source, {})
+            kept["rows_out"] = kept.get("rows_out", 0) + part.rows
+        for name, lost in self.inputs.lost(work.before, work.ranges).items():
+            counts[name]["lost"] = counts[name].get("lost", 0) + lost
         for step, by_shard in heads.items():
             counts.setdefault(step, {})["state_rows"] = sum(head.rows for head in by_shard.values())
         seconds = self.settings.clock.monotonic() - work.began
         commit = Commit(
             epoch=work.epoch,
+            ranges=to_json(work.ranges),
             sources=sources,
             watermarks=watermarks,
             previous=dict(used),
@@ -232,26 +246,29 @@ class Engine:
             totals=add_counts(work.before.totals, counts),
             rows=work.rows,
             seconds=seconds,
-            limit=next_limit(work.before.limit, work.rows, seconds, most=self.most_rows),
+            limit=next_limit(
+                work.before.limit, work.rows, with_publishing(seconds, work.rows, self._published), most=self.most_rows
+            ),
             at=self._now(),
             carrier=carrier,
         )
         self.storage.write_commit(commit, self.settings.fault)
         self.last = commit
         self.settings.fault("after_commit")
+        self.inputs.committed(commit)
         return commit
 
     def _advanced_sources(self, work: Work, reports: Sequence[Report], *, ended: bool) -> dict[str, SourceProgress]:
         now = self._now()
-        made = {name: deepcopy(work.before.sources.get(name, SourceProgress())) for name in self.inputs.sources}
+        made = {name: deepcopy(work.before.sources.get(name, SourceProgress())) for name in self.inputs.inputs}
         for name, progress in made.items():
             progress.ended = progress.ended or ended
-            backlog = self.inputs.backlog(name)
-            for partition in {*progress.active, *(backlog.ends if backlog else [WHOLE])}:
+            partitions = work.bounds[name].end if name in work.bounds else [WHOLE]
+            for partition in {*progress.active, *partitions}:
                 progress.active[partition] = min(now, progress.active.get(partition, now))  # the clock may be set back
-        for piece in work.slices:
-            made[piece.source].offsets[str(piece.partition)] = piece.last
-            _saw(made[piece.source], str(piece.partition), self.inputs.max_time(piece), now)
+        for part in work.ranges:
+            made[part.source].offsets[part.partition] = part.end
+            _saw(made[part.source], part.partition, None, now)
         for report in reports:
             for name, times in report.times.items():
                 for partition, time in times.items():
@@ -261,12 +278,14 @@ class Engine:
     # ---- publish ----
 
     def publish(self, commit: Commit) -> None:
-        """Bring a committed epoch to its topics and views, then forget its staged rows.
+        """Hand a committed epoch to its sinks, then remove its staged rows.
 
-        Where they are forgotten already, it has been published.
+        Where they are removed already, it has been published.
         """
         if self.storage.staging(commit.epoch).is_dir():
+            began = self.settings.clock.monotonic()
             self.publisher.publish(commit)
+            self._published = commit.rows, self.settings.clock.monotonic() - began
         self.storage.forget_staged(commit.epoch)
         self._tidy(commit)
 

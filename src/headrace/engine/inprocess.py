@@ -6,11 +6,11 @@ import uuid
 from typing import TYPE_CHECKING
 
 from headrace.engine.engine import task
-from headrace.engine.level_zero import run_slices
+from headrace.engine.level_zero import run_ranges
 from headrace.engine.levels import run_levels
+from headrace.engine.outside import no_spark
 from headrace.kernels.duck import Duck
 from headrace.kernels.level import LevelRun
-from headrace.plan.nodes import ReadSource
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine, Work
@@ -29,9 +29,7 @@ class InProcess:
         self.engine = engine
         self.attempt = uuid.uuid4().hex[:8]
         self.ducks: dict[tuple[int, int], Duck] = {}
-        for source in engine.plan.sources():
-            if isinstance(source, ReadSource):
-                source_of_spark(source)
+        no_spark(engine.outside.inputs)
 
     def step(self, *, limit: int | None = None, ended: bool = False) -> Commit:
         """Run one epoch, whole: computed, committed, published."""
@@ -54,9 +52,9 @@ class InProcess:
         return run_levels(self.engine.program, self._read(work), run)
 
     def _read(self, work: Work) -> Outcome:
-        """Run level 0 on all slices at once."""
+        """Run level 0 on all ranges at once."""
         engine = self.engine
-        return run_slices(self._duck(0, 0), engine.program, self._task(work, 0), engine.inputs, work.slices)
+        return run_ranges(self._duck(0, 0), engine.program, self._task(work, 0), engine.inputs, work.ranges)
 
     def _task(self, work: Work, shard: int) -> Task:
         return task(self.engine.settings, work, shard=shard, shards=self.engine.shards, attempt=self.attempt)
@@ -65,13 +63,3 @@ class InProcess:
         if (level, shard) not in self.ducks:
             self.ducks[level, shard] = Duck()
         return self.ducks[level, shard]
-
-
-def source_of_spark(source: ReadSource) -> None:
-    """Refuse a source that only Spark can read."""
-    from headrace.base.errors import InvalidPlan
-
-    raise InvalidPlan(
-        f'the source "{source.label}" is read by Spark, and this runs without it',
-        hint='Run the app with app.start(), or Driver(app, carrier="spark").',
-    )

@@ -5,162 +5,232 @@ This is all that the planner of an epoch needs, so that it can run in another pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
+
 from headrace.base.errors import RecordsGone, UnreadableRecord
-from headrace.connect.embedded import OffsetRange, decode_changes, take
-from headrace.engine.marks import EpochBoundaries
+from headrace.base.outside import OffsetsLost
+from headrace.connect.decoding import Decoded, decode, empty
+from headrace.connect.source import Bounds, OffsetRange
 from headrace.engine.pace import share
 from headrace.engine.storage import SourceProgress
-from headrace.engine.watermarks import Backlog, SourceWatermark, of_source
-from headrace.plan.nodes import ReadSource, TopicSource
+from headrace.engine.watermarks import SourceWatermark, of_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.connect.embedded import Decoded
+    from headrace.base.time import Clock
+    from headrace.connect.source import SourceReader
+    from headrace.engine.outside import Input
     from headrace.engine.storage import Commit
-    from headrace.log import Log, Topic
 
 NOTHING_READ = SourceProgress()
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A range as it was read: its rows and dead letters, its greatest event time, and how many records were lost."""
+
+    decoded: Decoded
+    time: int | None
+    lost: int
+
+
 class Inputs:
-    """The sources of a plan by their steps' names, and the log that topics are in."""
+    """The inputs of a plan, by their steps, with readers that stay open."""
 
-    sources: Mapping[str, TopicSource | ReadSource]
-    log: Log
-    cuts: EpochBoundaries = field(init=False)
+    def __init__(self, inputs: Mapping[str, Input], *, clock: Clock) -> None:
+        self.inputs = inputs
+        self.clock = clock
+        self._readers: dict[str, SourceReader] = {}
+        self._asked: dict[str, tuple[float, Bounds]] = {}
 
-    def __post_init__(self) -> None:
-        """Read other apps' marks in the same log."""
-        self.cuts = EpochBoundaries(self.log)
+    # ---- before an epoch ----
 
-    def backlog(self, source: str) -> Backlog | None:
-        """Return where a source's topic starts and ends now; None for a source that is no topic."""
-        node = self.sources[source]
-        if not isinstance(node, TopicSource):
-            return None
-        topic = self.log.topic(node.topic)
-        ends, starts = topic.end_offsets(), topic.start_offsets()
-        return Backlog({str(p): end for p, end in ends.items()}, {str(p): start for p, start in starts.items()})
+    def bounds(self) -> dict[str, Bounds]:
+        """Return what there is to read of each source now: ask once for each planning.
 
-    def unread(self, commit: Commit, limit: int) -> list[OffsetRange]:
-        """Return slices of what a commit has not read, of all sources and partitions in equal parts.
+        A source that is far away is asked again only after its reader's `poll_seconds`.
+        """
+        return {step: self.bounds_of(step) for step, each in self.inputs.items() if each.source is not None}
 
-        What other apps published together is taken together, even where that is more than `limit` (`marks.Cuts`).
+    def bounds_of(self, step: str) -> Bounds:
+        """Return what there is to read of one source; nothing of one that Spark reads."""
+        if self.inputs[step].source is None:
+            return Bounds({}, {})
+        reader, now = self.reader(step), self.clock.monotonic()
+        asked = self._asked.get(step)
+        if asked is not None and 0 <= now - asked[0] < reader.poll_seconds:
+            return asked[1]
+        found = reader.bounds()
+        self._asked[step] = now, found
+        return found
+
+    def unread(self, commit: Commit, bounds: Mapping[str, Bounds], limit: int) -> list[OffsetRange]:
+        """Return what a commit has not read, of all sources and partitions in equal parts.
+
+        What was published together is taken together, even where that is more than `limit` (`SourceReader.align`).
 
         Raises:
             RecordsGone: retention took some of it, and the source says to fail.
 
         """
-        whole = [piece for name in self.sources for piece in self._behind(name, commit.sources.get(name, NOTHING_READ))]
-        taken = share([piece.rows for piece in whole], limit)
-        ends = self.cuts.ends(
-            [(piece.topic, piece.partition) for piece in whole],
-            [piece.first for piece in whole],
-            [piece.first + rows for piece, rows in zip(whole, taken, strict=True)],
-            [piece.last for piece in whole],
+        unread = [each for step in bounds for each in self._behind(step, commit, bounds[step])]
+        taken = share([each.rows for each in unread], limit)
+        return self._aligned(
+            [
+                OffsetRange(source=each.source, partition=each.partition, start=each.start, end=each.start + rows)
+                for each, rows in zip(unread, taken, strict=True)
+            ],
+            bounds,
         )
-        return [replace(piece, last=end) for piece, end in zip(whole, ends, strict=True) if end > piece.first]
 
-    def _behind(self, source: str, progress: SourceProgress) -> list[OffsetRange]:
-        backlog, node = self.backlog(source), self.sources[source]
-        if backlog is None or not isinstance(node, TopicSource):
-            return []
-        made = []
-        for partition, end in backlog.ends.items():
-            first = max(progress.offsets.get(partition, 0), backlog.starts[partition])
-            if node.on_error == "fail" and self._gone(source, progress, partition, first):
-                known = progress.offsets[partition]
-                raise RecordsGone(node.topic, int(partition), first=known, start=first)
-            if end > first:
-                piece = OffsetRange(source=source, topic=node.topic, partition=int(partition), first=first, last=end)
-                made.append(piece)
-        return made
+    def _behind(self, step: str, commit: Commit, bounds: Bounds) -> list[OffsetRange]:
+        offsets = commit.sources.get(step, NOTHING_READ).offsets
+        ranges = []
+        for partition, end in bounds.end.items():
+            read = offsets.get(partition, 0)
+            start = max(read, bounds.earliest[partition])
+            if (
+                self.inputs[step].on_error == "fail"
+                and partition in offsets
+                and self._lost(step, partition, read, start)
+            ):
+                raise RecordsGone(self.inputs[step].shape.topic, partition, first=read, start=start)
+            if end > start:
+                ranges.append(OffsetRange(source=step, partition=partition, start=start, end=end))
+        return ranges
 
-    def lost(self, before: Commit, slices: Sequence[OffsetRange]) -> dict[str, int]:
-        """Return by source how many records retention took between what a commit has read and the slices after it."""
-        begins: dict[tuple[str, str], int] = {}
-        for piece in slices:  # a partition may have several, one for each task
-            at = (piece.source, str(piece.partition))
-            begins[at] = min(piece.first, begins.get(at, piece.first))
-        made: dict[str, int] = {}
-        for (source, partition), first in begins.items():
-            gone = self._gone(source, before.sources.get(source, NOTHING_READ), partition, first)
-            made[source] = made.get(source, 0) + gone
-        return made
+    def _aligned(self, ranges: list[OffsetRange], bounds: Mapping[str, Bounds]) -> list[OffsetRange]:
+        groups: dict[str, list[OffsetRange]] = {}
+        for each in ranges:
+            groups.setdefault(self.reader(each.source).together or f"alone:{each.source}", []).append(each)
+        ends: dict[tuple[str, str], OffsetRange] = {}
+        for group in groups.values():
+            peers = {each.source: self.reader(each.source) for each in group}
+            first = next(step for step in self.inputs if step in peers)
+            aligner = self._aligner(first, peers[first].together)
+            ends |= {(each.source, each.partition): each for each in aligner.align(group, bounds, peers)}
+        aligned = [ends[each.source, each.partition] for each in ranges]
+        return [each for each in aligned if each.rows > 0]
 
-    def _gone(self, source: str, progress: SourceProgress, partition: str, first: int) -> int:
-        """Return how many records retention took between what was read of a partition and `first`."""
-        read, node = progress.offsets.get(partition), self.sources[source]
-        if read is None or first <= read or not isinstance(node, TopicSource):
-            return 0
-        rules = self.log.topic(node.topic).settings
-        kept = rules["retention"] is None and rules["retention_bytes"] is None
-        return 0 if kept and rules["cleanup"] == "compact" else first - read
+    def _aligner(self, step: str, together: str | None) -> SourceReader:
+        """Return the reader that aligns a group: always the same one, since it remembers what it has seen."""
+        if together is None:
+            return self.reader(step)
+        steps = (each for each in self.inputs if self.inputs[each].source is not None)
+        return next(self.reader(each) for each in steps if self.reader(each).together == together)
 
-    def promises(
-        self, progress: Mapping[str, SourceProgress], before: Mapping[str, int | None], now: int
+    def lost(self, before: Commit, ranges: Sequence[OffsetRange]) -> dict[str, int]:
+        """Return by source how many records were lost between what a commit has read and the ranges after it."""
+        starts: dict[tuple[str, str], int] = {}
+        for each in ranges:
+            place = each.source, each.partition
+            starts[place] = min(each.start, starts.get(place, each.start))
+        lost: dict[str, int] = {}
+        for (step, partition), start in starts.items():
+            read = before.sources.get(step, NOTHING_READ).offsets.get(partition, start)
+            lost[step] = lost.get(step, 0) + self._lost(step, partition, read, start)
+        return lost
+
+    def _lost(self, step: str, partition: str, read: int, start: int) -> int:
+        return self.reader(step).lost(partition, read, start) if start > read else 0
+
+    # ---- event time ----
+
+    def watermarks(
+        self,
+        progress: Mapping[str, SourceProgress],
+        before: Mapping[str, int | None],
+        bounds: Mapping[str, Bounds],
+        now: int,
     ) -> dict[str, SourceWatermark]:
         """Return the sources' watermarks at an instant; `before` are those that they had."""
         return {
-            name: of_source(node, progress.get(name, NOTHING_READ), self.backlog(name), before.get(name), now)
-            for name, node in self.sources.items()
+            step: of_source(each, progress.get(step, NOTHING_READ), bounds.get(step), before.get(step), now)
+            for step, each in self.inputs.items()
         }
 
-    def clock_epoch_due(self, commit: Commit, now: int) -> bool:
-        """Return whether an epoch is due by the clock alone: a source has fallen idle, or is idle and windows wait.
+    def clock_epoch_due(self, commit: Commit, bounds: Mapping[str, Bounds], now: int) -> bool:
+        """Return whether an epoch is due by the clock alone: a source has become idle, or is idle and windows wait.
 
         Also where the clock was set back: quiet partitions are timed anew from there.
         """
-        if all(node.idle_after is None for node in self.sources.values()) or commit.epoch < 0:
+        if all(each.idle_after is None for each in self.inputs.values()) or commit.epoch < 0:
             return False
         if any(time > now for progress in commit.sources.values() for time in progress.active.values()):
             return True
-        for name, promise in self.promises(commit.sources, commit.outputs, now).items():
-            was = commit.idle.get(name, False)
-            moved = promise.before != commit.outputs.get(name)
-            if promise.idle != was or (moved and (commit.waiting or not was)):
+        for step, watermark in self.watermarks(commit.sources, commit.outputs, bounds, now).items():
+            was_idle = commit.idle.get(step, False)
+            moved = watermark.before != commit.outputs.get(step)
+            if watermark.idle != was_idle or (moved and (commit.waiting or not was_idle)):
                 return True
         return False
 
-    def indexed(self, piece: OffsetRange) -> bool:
-        """Return whether the log's time index knows the event times of a slice; else the task that reads it says."""
-        node = self.sources[piece.source]
-        assert isinstance(node, TopicSource)  # noqa: S101 -- only topics are read by slices
-        return node.sent_time is None and node.event_time in (None, self.log.topic(piece.topic).event_time)
+    # ---- in tasks ----
 
-    def max_time(self, piece: OffsetRange) -> int | None:
-        """Return the greatest event time of a slice where the log's time index knows it."""
-        if not self.indexed(piece):
-            return None
-        return self.log.topic(piece.topic).max_time(piece.partition, piece.first, piece.last)
+    def take(self, part: OffsetRange) -> Taken:
+        """Read and decode a range.
 
-    def take(self, piece: OffsetRange) -> Decoded:
-        """Read a slice: good rows and dead letters.
+        Records that went after the range was planned are counted as lost.
 
         Raises:
             UnreadableRecord: there are dead letters, and the source says to fail.
+            RecordsGone: records went, and the source says to fail.
 
         """
-        node = self.sources[piece.source]
-        assert isinstance(node, TopicSource)  # noqa: S101 -- only topics are read by slices
-        taken = _taken(self.log.topic(piece.topic), piece, node)
-        if taken.dead is not None and node.on_error == "fail":
-            first = taken.dead.slice(0, 1).to_pylist()[0]
-            raise UnreadableRecord(
-                f'the topic "{piece.topic}" has a record that cannot be read: {first["reason"]}',
-                detail=f"partition {first['partition']}, offset {first['offset']}: {first['record']}",
-                hint='With on_error="dead_letter" such records go to the topic '
-                f'"{piece.topic}.dead" and the app goes on.',
-            )
-        return taken
+        each, reader, lost = self.inputs[part.source], self.reader(part.source), 0
+        try:
+            decoded, time = decode(reader, part, each.shape), reader.max_event_time(part)
+        except OffsetsLost as error:
+            earliest = min(error.earliest, part.end)
+            lost = reader.lost(part.partition, part.start, earliest)
+            if lost and each.on_error == "fail":
+                raise RecordsGone(each.shape.topic, part.partition, first=part.start, start=earliest) from error
+            rest = replace(part, start=earliest)
+            if not rest.rows:
+                return Taken(Decoded(empty(each.shape), None), None, lost)
+            later = self.take(rest)
+            return replace(later, lost=lost + later.lost)
+        if decoded.dead is not None and each.on_error == "fail":
+            raise _unreadable(each.shape.topic, decoded)
+        return Taken(decoded, _greatest(decoded) if time is None else time, lost)
+
+    # ---- readers ----
+
+    def reader(self, step: str) -> SourceReader:
+        """Return the open reader of a source."""
+        if step not in self._readers:
+            source = self.inputs[step].source
+            assert source is not None  # noqa: S101 -- what Spark reads has no ranges
+            self._readers[step] = source.open(clock=self.clock)
+        return self._readers[step]
+
+    def committed(self, commit: Commit) -> None:
+        """Tell the sources how far they have been read."""
+        for step, each in self.inputs.items():
+            if each.source is not None and step in commit.sources:
+                self.reader(step).committed(commit.sources[step].offsets)
+
+    def close(self) -> None:
+        """Close the readers."""
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
 
 
-def _taken(topic: Topic, piece: OffsetRange, node: TopicSource) -> Decoded:
-    if node.upserts:
-        return decode_changes(topic, piece, node.schema, node.event_time, node.record_key)
-    return take(topic, piece, node.schema, node.event_time, node.sent_time)
+def _greatest(decoded: Decoded) -> int | None:
+    greatest: int | None = pc.max(decoded.rows.column("_time")).as_py()
+    return greatest
+
+
+def _unreadable(topic: str, decoded: Decoded) -> UnreadableRecord:
+    assert decoded.dead is not None  # noqa: S101 -- asked before
+    first = decoded.dead.slice(0, 1).to_pylist()[0]
+    return UnreadableRecord(
+        f'the topic "{topic}" has a record that cannot be read: {first["reason"]}',
+        detail=f"partition {first['partition']}, offset {first['offset']}: {first['record']}",
+        hint=f'With on_error="dead_letter" such records go to the topic "{topic}.dead" and the app goes on.',
+    )

@@ -1,13 +1,12 @@
-"""Level 0 on slices of topics: what can be read is run, what cannot is counted and on its way to `<topic>.dead`."""
+"""Level 0 on ranges of sources: what can be read is run, what cannot is counted and on its way to `<topic>.dead`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headrace.engine.publish import DEAD_SINK
+from headrace.engine.outside import DEAD_SINK
 from headrace.kernels.counts import Counts
 from headrace.kernels.level import LevelRun
 from headrace.kernels.task import stage
@@ -15,48 +14,51 @@ from headrace.kernels.task import stage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.connect.embedded import OffsetRange
+    from headrace.connect.source import OffsetRange
     from headrace.engine.inputs import Inputs
     from headrace.kernels.duck import Duck
     from headrace.kernels.program import Program
     from headrace.kernels.task import Outcome, Report, Task
 
 
-def run_slices(duck: Duck, program: Program, here: Task, inputs: Inputs, slices: Sequence[OffsetRange]) -> Outcome:
-    """Read slices and run level 0 on them, all at once.
+def run_ranges(duck: Duck, program: Program, here: Task, inputs: Inputs, ranges: Sequence[OffsetRange]) -> Outcome:
+    """Read ranges and run level 0 on them, all at once.
 
     Raises:
         UnreadableRecord: a record cannot be read, and its source says to fail.
+        RecordsGone: records are gone, and their source says to fail.
 
     """
     intakes = {intake.source: intake.output for intake in program.intakes}
     deltas: dict[int, list[pa.Table]] = {}
-    dead, times = [], dict[str, dict[str, int]]()
-    for piece in slices:
-        taken = inputs.take(piece)
-        if not inputs.indexed(piece):
-            _saw(times.setdefault(piece.source, {}), str(piece.partition), taken.rows)
-        deltas.setdefault(intakes[piece.source], []).append(taken.rows)
-        if taken.dead is not None:
-            dead.append((piece, taken.dead))
+    dead: list[tuple[str, str, pa.Table]] = []
+    times: dict[str, dict[str, int]] = {}
+    lost: dict[str, int] = {}
+    for part in ranges:
+        here.fault("before_read")
+        taken = inputs.take(part)
+        here.fault("after_read")
+        if taken.time is not None:
+            seen = times.setdefault(part.source, {})
+            seen[part.partition] = max(taken.time, seen.get(part.partition, taken.time))
+        if taken.lost:
+            lost[part.source] = lost.get(part.source, 0) + taken.lost
+        deltas.setdefault(intakes[part.source], []).append(taken.decoded.rows)
+        if taken.decoded.dead is not None:
+            dead.append((part.source, inputs.inputs[part.source].shape.topic, taken.decoded.dead))
     outcome = LevelRun(duck, program.levels[0], here).run(deltas)
     stage_dead_letters(outcome.report, here, dead)
     outcome.report.times = times
+    for step, count in lost.items():
+        outcome.report.counts.setdefault(step, Counts()).lost += count
     return outcome
 
 
-def _saw(times: dict[str, int], partition: str, rows: pa.Table) -> None:
-    """Remember the greatest event time of a partition's rows."""
-    greatest = pc.max(rows.column("_time")).as_py()
-    if greatest is not None:
-        times[partition] = max(greatest, times.get(partition, greatest))
-
-
-def stage_dead_letters(report: Report, here: Task, dead: Sequence[tuple[OffsetRange, pa.Table]]) -> None:
-    """Stage dead letters for `<topic>.dead`, and count them."""
+def stage_dead_letters(report: Report, here: Task, dead: Sequence[tuple[str, str, pa.Table]]) -> None:
+    """Stage dead letters, given as (step, topic, letters), for `<topic>.dead`, and count them."""
     by_topic: dict[str, list[pa.Table]] = {}
-    for piece, letters in dead:
-        by_topic.setdefault(piece.topic, []).append(letters)
-        report.counts.setdefault(piece.source, Counts()).dead += letters.num_rows
+    for step, topic, letters in dead:
+        by_topic.setdefault(topic, []).append(letters)
+        report.counts.setdefault(step, Counts()).dead += letters.num_rows
     for topic, tables in by_topic.items():
         report.staged.append(stage(here, 0, DEAD_SINK + topic, pa.concat_tables(tables)))

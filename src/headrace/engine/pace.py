@@ -9,8 +9,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.connect.embedded import OffsetRange
-
 TARGET_SECONDS = 3.0
 LEAST_ROWS = 1_000
 MOST_ROWS = 4_000_000
@@ -66,9 +64,17 @@ def share(unread: Sequence[int], limit: int) -> list[int]:
     return taken
 
 
-def total(slices: Sequence[OffsetRange]) -> int:
-    """Return the rows of slices."""
-    return sum(piece.rows for piece in slices)
+def with_publishing(seconds: float, rows: int, last: tuple[int, float]) -> float:
+    """Return how long an epoch takes with its publishing, which is still to come: as long a row as the last time.
+
+    Args:
+        seconds: how long it took so far.
+        rows: how many it has.
+        last: the rows of the last epoch that was published, and the seconds that this took.
+
+    """
+    last_rows, last_seconds = last
+    return seconds + (last_seconds * rows / last_rows if last_rows else 0.0)
 
 
 def add_counts(

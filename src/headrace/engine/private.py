@@ -10,7 +10,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from headrace.log.privacy.subjects import Origin, unseal_table
-from headrace.plan.sinks import ViewSink
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,19 +17,20 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headrace.engine.outside import Outside
     from headrace.engine.storage import Storage
-    from headrace.engine.topics import Topics
     from headrace.plan.plan import Plan
 
 FILE_NAME = "private.json"
 
 
-def remember(plan: Plan, storage: Storage, topics: Topics) -> None:
+def remember(plan: Plan, storage: Storage, outside: Outside) -> None:
     """Write down what is sealed in the views of a plan; what an earlier plan left sealed stays known."""
     kept: dict[str, Any] = storage.read_json(FILE_NAME) or {"views": {}, "origins": []}
-    views = {sink.view: sorted(sink.up.sealed) for sink in plan.sinks if isinstance(sink, ViewSink)}
-    log = "" if topics.log.path == storage.path / "log" else str(topics.log.path.absolute())
-    found = {(origin.log or log, origin.topic, origin.id) for origin in topics.origins}
+    views = {sink.view: sorted(sink.up.sealed) for sink in plan.sinks if sink.view is not None}
+    path = outside.topics.log.path
+    log = "" if path == storage.path / "log" else str(path.absolute())
+    found = {(origin.log or log, origin.topic, origin.id) for origin in outside.origins}
     now = {
         "views": {name: columns for name, columns in (kept["views"] | views).items() if columns},
         "origins": sorted([*map(list, found), *(each for each in kept["origins"] if tuple(each) not in found)]),

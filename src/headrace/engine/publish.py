@@ -1,58 +1,86 @@
-"""From staged files to topics and views: after the commit, as often as it takes, with the effect of once."""
+"""From staged files to sinks: after the commit, as often as it takes, with the effect of once.
+
+A place that fails for a while is tried again, with back-off by the clock. Then the app stops: the epoch is committed,
+its rows are staged, and the next start publishes them first.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from headrace.connect.embedded import DEAD, append, keyed
+from headrace.base.blame import HeadraceError
+from headrace.base.outside import SinkFailed
 from headrace.engine.private import opened
 from headrace.kernels.files import read_tables
-from headrace.plan.sinks import CallSink, TopicSink, ViewSink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from headrace.engine.marks import Marker
+    import pyarrow as pa
+
+    from headrace.base.time import Clock
+    from headrace.engine.places import Place
     from headrace.engine.storage import Commit, Storage
-    from headrace.log import Topic
-    from headrace.plan.plan import Plan
-    from headrace.views.sqlite import SqliteViews
 
-DEAD_SINK = "dead:"
+GIVE_UP_SECONDS = 60.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 
 
-@dataclass(frozen=True)
+@dataclass
 class Publisher:
-    """Knows where each sink's rows go. `topic` opens or creates the topic of a sink."""
+    """Publishes commits to places, in order. `stopping` ends the retries of a place that fails."""
 
-    plan: Plan
     storage: Storage
-    views: SqliteViews
-    topic: Callable[[TopicSink], Topic]
-    dead_topic: Callable[[str], Topic]
-    marker: Marker
+    places: list[Place]
+    clock: Clock
     fault: Callable[[str], None]
+    stopping: threading.Event = field(default_factory=threading.Event)
+    failing: dict[str, str] = field(default_factory=dict)
+    """Why a place is being tried again, by its label."""
 
     def publish(self, commit: Commit) -> None:
-        """Append a commit's rows to their topics and apply them to their views; again does nothing.
+        """Hand a commit's rows to their places; those that have the epoch are skipped.
 
-        A topic remembers the epoch of each producer, the views the epoch that they are at; a user's sink is told the
-        epoch and must do so itself.
+        Raises:
+            SinkFailed: a place did not take them for `GIVE_UP_SECONDS`.
+            HeadraceError: a place refused them.
+
         """
         files = self._files(commit)
-        if not commit.staged and not self._views():
-            return
-        self._publish_topics(commit.epoch, files)
-        self.fault("before_views")
-        self._publish_views(commit.epoch, files)
-        for sink in self.plan.sinks:
-            if isinstance(sink, CallSink) and sink.name in files:
-                rows = self._rows(files[sink.name])
-                sink.target.write(commit.epoch, opened(self.storage.path, sink.up.sealed, rows))
+        for place in self.places:
+            here = {name: paths for name, paths in files.items() if name in place.names}
+            if here and (place.applied is None or commit.epoch > place.applied):
+                self._try(place, commit.epoch, here)
+
+    def _try(self, place: Place, epoch: int, files: Mapping[str, list[Path]]) -> None:
+        began, pause = self.clock.monotonic(), FIRST_PAUSE
+        while True:
+            self.fault("before_sink")
+            try:
+                rows = {name: self._rows(place, name, paths) for name, paths in files.items()}
+                place.writer.publish(epoch, rows)
+            except (OSError, HeadraceError) as error:
+                if not (isinstance(error, OSError) or error.may_pass):
+                    raise
+                lasted = self.clock.monotonic() - began
+                if lasted >= GIVE_UP_SECONDS or self.stopping.is_set():
+                    raise SinkFailed(place.label, epoch=epoch, seconds=lasted, why=_why(error)) from error
+                self.failing[place.label] = _why(error)
+                self.clock.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+            else:
+                self.failing.pop(place.label, None)
+                self.fault("after_sink")
+                return
+
+    def _rows(self, place: Place, name: str, paths: list[Path]) -> Iterator[pa.RecordBatch]:
+        sealed = place.sealed.get(name)
+        for path in paths:
+            rows = read_tables(path)[0]["rows"]
+            yield from (opened(self.storage.path, sealed, rows) if sealed else rows).to_batches()
 
     def _files(self, commit: Commit) -> Mapping[str, list[Path]]:
         folder = self.storage.staging(commit.epoch)
@@ -61,48 +89,9 @@ class Publisher:
             files.setdefault(staged.sink, []).append(folder / staged.file)
         return files
 
-    def _rows(self, paths: list[Path]) -> pa.Table:
-        return pa.concat_tables([read_tables(path)[0]["rows"] for path in paths])
 
-    def _publish_topics(self, epoch: int, files: Mapping[str, list[Path]]) -> None:
-        given: dict[str, Mapping[int, range]] = {}
-        for sink in self.plan.sinks:
-            if isinstance(sink, TopicSink) and sink.name in files:
-                if given:
-                    self.fault("between_topics")
-                given[sink.topic] = self._publish_topic(sink, self._rows(files[sink.name]), epoch)
-        if given:
-            self.fault("before_mark")
-            self.marker.mark(epoch, given)
-        for name in files:
-            if name.startswith(DEAD_SINK):
-                topic = self.dead_topic(name.removeprefix(DEAD_SINK))
-                rows = self._rows(files[name]).select(DEAD.names)
-                topic.append(rows, producer=self._producer(name), sequence=epoch)
-
-    def _publish_topic(self, sink: TopicSink, rows: pa.Table, epoch: int) -> Mapping[int, range]:
-        """Append rows to a sink's topic; rows without a key, which a compacted topic refuses, to its dead letters."""
-        topic, producer = self.topic(sink), self._producer(sink.name)
-        rows, dead = keyed(topic, rows)
-        given = append(topic, rows, producer=producer, sequence=epoch)
-        if dead is not None:
-            self.dead_topic(topic.name).append(dead, producer=producer, sequence=epoch)
-        return given
-
-    def _producer(self, sink: str) -> str:
-        return f"{self.marker.app}/{sink}"
-
-    def _views(self) -> list[ViewSink]:
-        return [sink for sink in self.plan.sinks if isinstance(sink, ViewSink)]
-
-    def _publish_views(self, epoch: int, files: Mapping[str, list[Path]]) -> None:
-        deltas = {
-            sink.view: self._rows(files[sink.name]).drop_columns(["_time"])
-            for sink in self._views()
-            if sink.name in files
-        }
-        if deltas:
-            self.views.apply(epoch, deltas)
+def _why(error: Exception) -> str:
+    return error.what if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
 
 
 def _order(file: str) -> tuple[int, int]:

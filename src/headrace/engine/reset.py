@@ -15,7 +15,6 @@ from headrace.base.errors import HeadraceError, PlanError, did_you_mean
 from headrace.engine.identity import withdrawing
 from headrace.engine.storage import Commit, Storage
 from headrace.engine.watermarks import SourceWatermark, advance
-from headrace.plan.sinks import TopicSink, ViewSink
 from headrace.views.sqlite import SqliteViews
 
 if TYPE_CHECKING:
@@ -59,12 +58,12 @@ def would_lose(plan: Plan, path: Path, step: str | None = None) -> ResetImpact:
     kept = set(commit.heads) | set((storage.read_json("plan.json") or {"steps": {}})["steps"])
     if step is None:
         steps, views = sorted(kept), _all_views(path)
-        topics = [sink.topic for sink in plan.sinks if isinstance(sink, TopicSink)]
+        topics = [sink.topic for sink in plan.sinks if sink.topic is not None]
     else:
         steps = _below(plan, step, kept)
         _refuse_half(plan, step, steps, commit)
         views = _views_of(plan, path, steps)
-        topics = [sink.topic for sink in plan.sinks if isinstance(sink, TopicSink) and _fed_by(plan, sink.up, steps)]
+        topics = [sink.topic for sink in plan.sinks if sink.topic is not None and _fed_by(plan, sink.up, steps)]
     return ResetImpact(
         epoch=last,
         steps={name: rows.get(name, 0) for name in steps},
@@ -116,7 +115,7 @@ def _note(plan: Plan, storage: Storage, loss: ResetImpact | None) -> dict[str, A
     if loss is None:
         return {"whole": True, "id": uuid.uuid4().hex}
     steps = sorted(loss.steps)
-    sinks = [sink.name for sink in plan.sinks if isinstance(sink, ViewSink) and _fed_by(plan, sink.up, steps)]
+    sinks = [sink.name for sink in plan.sinks if sink.view is not None and _fed_by(plan, sink.up, steps)]
     return {
         "whole": False,
         "epoch": loss.epoch,
@@ -246,5 +245,5 @@ def _all_views(path: Path) -> dict[str, int]:
 
 
 def _views_of(plan: Plan, path: Path, steps: list[str]) -> dict[str, int]:
-    fed = {sink.view for sink in plan.sinks if isinstance(sink, ViewSink) and _fed_by(plan, sink.up, steps)}
+    fed = {sink.view for sink in plan.sinks if sink.view is not None and _fed_by(plan, sink.up, steps)}
     return {name: rows for name, rows in _all_views(path).items() if name in fed}

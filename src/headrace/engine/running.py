@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from headrace.base.time import SystemClock
 from headrace.engine.cleaning import Cleaning
 from headrace.engine.engine import Engine, Settings
+from headrace.engine.outside import names_of_topics
 from headrace.engine.private import open_view
 from headrace.engine.status import describe
 from headrace.views.sqlite import SqliteViews
@@ -32,7 +33,7 @@ class Running:
         self._carrier = carrier
         self._clock = SystemClock()
         self._stopped = False
-        self._cleaning = Cleaning(engine.topics.log, engine.topics.names(engine.plan))
+        self._cleaning = Cleaning(engine.outside.topics, names_of_topics(engine.plan))
         self._final: dict[str, Any] | None = None
 
     def __enter__(self) -> Self:

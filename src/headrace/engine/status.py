@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.time import as_datetime
+from headrace.base.blame import HeadraceError
+from headrace.base.time import SystemClock, as_datetime
 from headrace.engine.inputs import Inputs
+from headrace.engine.outside import Outside
 from headrace.engine.storage import Commit, Storage
-from headrace.engine.topics import log_path
-from headrace.log import Log
-from headrace.plan.nodes import TopicSource
 
 if TYPE_CHECKING:
     from headrace.dsl.app import App
@@ -21,13 +20,18 @@ def status(app: App) -> dict[str, Any]:
     plan, storage = app.plan(), Storage(app.storage, app.name)
     last = storage.last_epoch()
     commit = Commit(epoch=-1) if last is None else storage.read_commit(last)
-    inputs = Inputs({plan.name(node): node for node in plan.sources()}, Log(log_path(app.storage, app.topics)))
-    return {**describe(plan, commit, inputs), "running": storage.busy()}
+    clock = SystemClock()
+    outside = Outside(plan, app.storage, app.topics, clock=clock)
+    try:
+        return {**describe(plan, commit, Inputs(outside.inputs, clock=clock)), "running": storage.busy()}
+    finally:
+        outside.close()
 
 
 def describe(plan: Plan, commit: Commit, inputs: Inputs) -> dict[str, Any]:
-    """Return the status that a commit and the topics tell."""
+    """Return the status that a commit and the sources tell."""
     sources = {plan.name(node): _source(plan.name(node), commit, inputs) for node in plan.sources()}
+    lags = [source["lag"] for source in sources.values() if source["lag"] is not None]
     return {
         "app": plan.app,
         "epoch": commit.epoch if commit.epoch >= 0 else None,
@@ -35,7 +39,7 @@ def describe(plan: Plan, commit: Commit, inputs: Inputs) -> dict[str, Any]:
         "epoch_seconds": commit.seconds,
         "rows_per_second": commit.rows / commit.seconds if commit.seconds else 0.0,
         "limit": commit.limit,
-        "lag": sum(source["lag"] for source in sources.values()),
+        "lag": sum(lags),
         "sources": sources,
         "steps": {plan.name(node): _step(plan.name(node), commit) for node in plan.stateful()},
         "sinks": {sink.name: {"rows": commit.totals.get(sink.name, {}).get("rows_in", 0)} for sink in plan.sinks},
@@ -44,19 +48,23 @@ def describe(plan: Plan, commit: Commit, inputs: Inputs) -> dict[str, Any]:
 
 def _source(name: str, commit: Commit, inputs: Inputs) -> dict[str, Any]:
     totals = commit.totals.get(name, {})
-    lag = 0
-    node = inputs.sources[name]
-    if isinstance(node, TopicSource) and inputs.log.has_topic(node.topic):
-        backlog = inputs.backlog(name)
-        read = commit.sources[name].offsets if name in commit.sources else {}
-        lag = sum(backlog.unread(partition, read.get(partition, 0)) for partition in backlog.ends) if backlog else 0
     return {
         "rows": totals.get("rows_out", 0),
-        "lag": lag,
+        "lag": _lag(name, commit, inputs),
         "dead": totals.get("dead", 0),
         "lost": totals.get("lost", 0),
         "watermark": _when(commit.outputs.get(name)),
     }
+
+
+def _lag(name: str, commit: Commit, inputs: Inputs) -> int | None:
+    """Return how many records of a source have not been read; None while it does not answer."""
+    try:
+        bounds = inputs.bounds_of(name)
+    except (HeadraceError, OSError):
+        return None
+    read = commit.sources[name].offsets if name in commit.sources else {}
+    return sum(bounds.unread(partition, read.get(partition, 0)) for partition in bounds.end)
 
 
 def _step(name: str, commit: Commit) -> dict[str, Any]:

@@ -49,6 +49,7 @@ class Commit:
     """One epoch, whole: what was read, what came of it, and what the next epoch works with."""
 
     epoch: int
+    ranges: list[list[str | int]] = field(default_factory=list)  # what it read, as `connect.source.to_json` writes it
     sources: dict[str, SourceProgress] = field(default_factory=dict)
     watermarks: dict[str, int | None] = field(default_factory=dict)
     previous: dict[str, int | None] = field(default_factory=dict)

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.base.time import END_OF_TIME, MICROS
-from headrace.plan.nodes import Late, LookupJoin, Node, ReadSource, Stateful, TopicSource
+from headrace.plan.nodes import Late, LookupJoin, Node, Stateful
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
+    from headrace.connect.source import Bounds
+    from headrace.engine.outside import Input
     from headrace.engine.storage import SourceProgress
     from headrace.plan.plan import Plan
 
@@ -32,20 +34,8 @@ class SourceWatermark:
     idle: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """What a source's topic holds: its end offsets, and whether a partition ever had a row."""
-
-    ends: Mapping[str, int]
-    starts: Mapping[str, int]
-
-    def unread(self, partition: str, offset: int) -> int:
-        """Return how many offsets of a partition have not been read."""
-        return max(0, self.ends[partition] - max(offset, self.starts[partition]))
-
-
 def of_source(
-    node: TopicSource | ReadSource, progress: SourceProgress, backlog: Backlog | None, before: int | None, now: int
+    source: Input, progress: SourceProgress, bounds: Bounds | None, before: int | None, now: int
 ) -> SourceWatermark:
     """Return a source's watermark after what has been read of it; it never goes back from `before`.
 
@@ -53,34 +43,34 @@ def of_source(
     """
     if progress.ended:
         return SourceWatermark(END_OF_TIME)
-    partitions = (set(progress.times) or {WHOLE}) if backlog is None else set(backlog.ends)
-    held: list[int | None] = []
-    resting: list[int | None] = []
+    partitions = (set(progress.times) or {WHOLE}) if bounds is None else set(bounds.end)
+    active: list[int | None] = []
+    idle: list[int | None] = []
     for partition in sorted(partitions):
-        unread = 0 if backlog is None else backlog.unread(partition, progress.offsets.get(partition, 0))
+        unread = 0 if bounds is None else bounds.unread(partition, progress.offsets.get(partition, 0))
         time = progress.times.get(partition)
         if time is None and not unread and progress.times:
             continue  # an empty partition does not hold the others back
-        promise = None if time is None else time - node.out_of_order
-        (resting if _is_idle(node, progress, partition, unread, now) else held).append(promise)
-    known = [promise for promise in held or resting if promise is not None]
-    complete = len(known) == len(held or resting)
-    if held:
+        watermark = None if time is None else time - source.out_of_order
+        (idle if _is_idle(source, progress, partition, unread, now) else active).append(watermark)
+    known = [watermark for watermark in active or idle if watermark is not None]
+    complete = len(known) == len(active or idle)
+    if active:
         return SourceWatermark(_later(before, min(known) if complete else None))
-    least = max(known) + _silent(node, progress, now) if known else None
-    return SourceWatermark(_later(before, least), idle=bool(resting))
+    greatest = max(known) + _silent(source, progress, now) if known else None
+    return SourceWatermark(_later(before, greatest), idle=bool(idle))
 
 
-def _silent(node: TopicSource | ReadSource, progress: SourceProgress, now: int) -> int:
+def _silent(source: Input, progress: SourceProgress, now: int) -> int:
     """Return for how long an idle source has been idle, in steps of `idle_after`: each is an epoch without rows."""
-    step = max(node.idle_after or 0, MICROS)
-    return max(0, now - max(progress.active.values(), default=now) - (node.idle_after or 0)) // step * step
+    step = max(source.idle_after or 0, MICROS)
+    return max(0, now - max(progress.active.values(), default=now) - (source.idle_after or 0)) // step * step
 
 
-def _is_idle(node: TopicSource | ReadSource, progress: SourceProgress, partition: str, unread: int, now: int) -> bool:
-    if unread or node.idle_after is None:
+def _is_idle(source: Input, progress: SourceProgress, partition: str, unread: int, now: int) -> bool:
+    if unread or source.idle_after is None:
         return False
-    return now - progress.active.get(partition, now) >= node.idle_after
+    return now - progress.active.get(partition, now) >= source.idle_after
 
 
 def advance(
@@ -95,7 +85,7 @@ def advance(
     watermarks: dict[str, int | None] = {}
     for node in plan.nodes:
         name = plan.name(node)
-        if isinstance(node, TopicSource | ReadSource):
+        if not node.ups:
             promises[id(node)] = sources[name]
             continue
         incoming = _least([promises[id(up)] for up in _feeds(node)])

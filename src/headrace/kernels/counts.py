@@ -14,6 +14,7 @@ class Counts:
     late: int = 0
     partly_late: int = 0
     dead: int = 0
+    lost: int = 0
     too_old: int = 0
 
     def __iadd__(self, other: Counts) -> Counts:  # noqa: PYI034 -- no one subclasses it

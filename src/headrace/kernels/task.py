@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.kernels.files import write_tables
 
@@ -53,12 +53,9 @@ class StagedFile:
 class Report:
     """What a task did: goes into the manifest.
 
-    `times`: by source and partition, the greatest event time it saw. `slices`: what it read; `began`: when its epoch
-    was planned (the clock's seconds). Both are the carrier's, opaque here.
+    `times`: by source and partition, the greatest event time in what it read, in microseconds.
     """
 
-    slices: list[Any] = field(default_factory=list)
-    began: float = 0.0
     shard: int | None = None
     times: dict[str, dict[str, int]] = field(default_factory=dict)
     staged: list[StagedFile] = field(default_factory=list)

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import InvalidPlan
-from headrace.plan.nodes import Late, Node, Partition, ReadSource, Stateful, TopicSource
-from headrace.plan.sinks import Sink, TopicSink, ViewSink
+from headrace.plan.nodes import Late, Node, Partition, Source, Stateful
 from headrace.plan.steps import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from headrace.plan.sinks import Sink
 
 Spread = tuple[Partition, ...]
 
@@ -54,9 +55,9 @@ class Plan:
         """The greatest level."""
         return max(self.levels.values(), default=0)
 
-    def sources(self) -> Iterator[TopicSource | ReadSource]:
+    def sources(self) -> Iterator[Source]:
         """Yield the sources."""
-        return (node for node in self.nodes if isinstance(node, TopicSource | ReadSource))
+        return (node for node in self.nodes if isinstance(node, Source))
 
     def stateful(self) -> Iterator[Stateful]:
         """Yield the steps that keep state."""
@@ -96,7 +97,7 @@ def check_sink(sinks: Sequence[Sink], new: Sink) -> None:
             raise InvalidPlan(
                 f'two steps write to the {kind} "{place}"',
                 hint="Combine them with .union(…) first, or give one another name."
-                if not isinstance(new, ViewSink)
+                if new.view is None
                 else "Give one of the views another name.",
             )
     names(_in_order([*sinks, new]))
@@ -105,9 +106,9 @@ def check_sink(sinks: Sequence[Sink], new: Sink) -> None:
 
 def _no_circle(sinks: Sequence[Sink]) -> None:
     """Refuse an app that writes to a topic that it reads: its input would never end."""
-    read = {node.topic for node in _in_order(sinks) if isinstance(node, TopicSource)}
+    read = {node.topic for node in _in_order(sinks) if isinstance(node, Source) and node.topic is not None}
     for sink in sinks:
-        if isinstance(sink, TopicSink) and sink.topic in read:
+        if sink.topic in read:
             raise InvalidPlan(
                 f'the app reads the topic "{sink.topic}" and writes to it',
                 detail="Each epoch would feed the next one, without end.",

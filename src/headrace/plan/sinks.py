@@ -1,40 +1,47 @@
-"""Where rows go: topics, views, objects of the user's."""
+"""Where rows go: topics, views, connectors, objects of the user's."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from headrace.plan.nodes import Node
 
+Form = Literal["rows", "changelog", "delta"]
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sink:
-    """A place that a step's rows go to; `name` is unique in the app."""
+    """A place that a step's rows go to; `name` is unique in the app.
+
+    `topic` or `view`: the topic or the view of the app that it is. `target`: a connector's sink, or an object with
+    `write(epoch, rows)`.
+    """
 
     up: Node
     name: str
+    topic: str | None = None
+    record_key: tuple[str, ...] = ()
+    view: str | None = None
+    target: Any = None
 
+    @property
+    def connector(self) -> Any:
+        """The connector's sink, if it is one."""
+        return self.target if hasattr(self.target, "open") else None
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class TopicSink(Sink):
-    """Appends to a topic: rows of a stream, or upserts and tombstones of a table."""
+    @property
+    def form(self) -> Form:
+        """What it takes of the rows: all, one change a key, or the delta."""
+        if self.connector is not None:
+            form: Form = self.connector.form
+            return form
+        if self.topic is None:
+            return "delta"
+        return "changelog" if self.up.is_table else "rows"
 
-    topic: str
-    location: str | None
-    record_key: tuple[str, ...]
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ViewSink(Sink):
-    """Keeps a view: the current rows."""
-
-    view: str
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class CallSink(Sink):
-    """Hands each epoch's rows to an object of the user's with `write(epoch, rows)`."""
-
-    target: Any
+    @property
+    def nets(self) -> bool:
+        """Whether rows that were inserted and withdrawn in one epoch are to cancel out; an object sees both."""
+        return self.target is None or self.connector is not None

@@ -13,7 +13,7 @@ from headrace.engine.inprocess import InProcess
 from headrace.engine.private import open_view
 from headrace.plan.nodes import Late
 from headrace.plan.plan import make_plan
-from headrace.plan.sinks import CallSink
+from headrace.plan.sinks import Sink
 from headrace.testing.faults import Crash, Faults
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from headrace.dsl.app import App
     from headrace.plan.nodes import Stateful
-    from headrace.plan.sinks import Sink
 
 MOST_STEPS = 10_000
 
@@ -236,7 +235,7 @@ class _Lates:
     def sinks(self, app: App) -> list[Sink]:
         plan = app.plan()
         return [
-            CallSink(
+            Sink(
                 up=_late_of(node, plan.nodes),
                 name=f"call:late of {plan.name(node)}",
                 target=_Catch(self.kept.setdefault(plan.name(node), {})),

@@ -13,10 +13,12 @@ from __future__ import annotations
 import json
 import pickle
 import threading
-from typing import TYPE_CHECKING
+import uuid
+from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import HeadraceError, InvalidPlan, NotRunning
 from headrace.base.time import SystemClock
+from headrace.connect.source import Bounds, from_json
 from headrace.engine.engine import Work
 from headrace.engine.spark import blobs, tasks
 from headrace.engine.spark.failures import explained
@@ -24,9 +26,8 @@ from headrace.engine.spark.imports import importable
 from headrace.engine.spark.quiet_files import quiet_location
 from headrace.engine.spark.reading import encoded
 from headrace.engine.spark.session import query_session, session
-from headrace.engine.spark.single_task import only_topics
+from headrace.engine.spark.single_task import only_replayable
 from headrace.engine.spark.source import Gate, data_source
-from headrace.plan.nodes import ReadSource, TopicSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from headrace.kernels.task import Report
 
 CARRIER = "spark"
+OFFSETS_FORMAT = 2
+"""What is in our offsets in a checkpoint; one with other offsets is left behind for a new one."""
 _SYSTEM = SystemClock()
 
 
@@ -81,34 +84,39 @@ class SparkCarrier:
             storage=engine.settings.storage.absolute(),
             topics=engine.settings.topics,
             sync=engine.settings.sync,
-            sources={name: _plain(node) for name, node in engine.inputs.sources.items()},
+            inputs=engine.outside.inputs,
             fault=engine.settings.fault,
             base=base,
             small=engine.settings.small,
+            query=uuid.uuid4().hex,
         )
 
     def _input(self, job: tasks.Job) -> DataFrame:
         epochs = f"headrace_{job.app_id}"
         self.spark.dataSource.register(data_source(job, epochs))
         frame = self.spark.readStream.format(epochs).load()
-        for name, node in self.engine.inputs.sources.items():
-            if isinstance(node, ReadSource):
-                frame = frame.union(encoded(self.spark, job, name, node))
+        for node in self.engine.plan.sources():
+            if node.read_by_spark:
+                frame = frame.union(encoded(self.spark, job, self.engine.plan.name(node), node))
         return frame
 
     def _checkpoint(self) -> tuple[str, int]:
         """Return the checkpoint to go on with and the epoch of its batch 0."""
         storage, last = self.engine.storage, self.engine.last
         kept = storage.read_json("spark/checkpoint.json")
-        continues = kept is not None and (last.epoch < kept["base"] or last.carrier == f"{CARRIER} {kept['name']}")
+        continues = (
+            kept is not None
+            and kept.get("format") == OFFSETS_FORMAT
+            and (last.epoch < kept["base"] or last.carrier == f"{CARRIER} {kept['name']}")
+        )
         if kept is None or not continues:
-            if kept is not None and any(isinstance(node, ReadSource) for node in self.engine.inputs.sources.values()):
+            if kept is not None and not only_replayable(self.engine.outside.inputs):
                 raise InvalidPlan(
                     "the app ran without Spark since, but the offsets of app.read sources are in Spark's checkpoint",
                     hint="Reset the app, or go on with the carrier that it ran on last.",
                 )
             name = f"checkpoint-{last.epoch + 1}" + ("" if kept is None else f"-{kept['name']}")[:40]
-            kept = {"name": name, "base": last.epoch + 1}
+            kept = {"name": name, "base": last.epoch + 1, "format": OFFSETS_FORMAT}
             storage.write_json("spark/checkpoint.json", kept)
         self.carrier = f"{CARRIER} {kept['name']}"
         folder = (storage.path / "spark" / kept["name"]).absolute()
@@ -135,26 +143,26 @@ class SparkCarrier:
         last = self.engine.last
         if epoch <= last.epoch:
             return  # committed before a crash, and published at the start: never computed again
-        manifest = batch if self.is_single_task(batch_id) else self._levels(batch)
+        planned = self.planned(batch_id, epoch)
+        manifest = batch if planned.get("single_task") else self._levels(batch)
         reports: list[Report] = [each for row in manifest.collect() for each in pickle.loads(bytes(row["rows"]))]  # noqa: S301 -- ours
-        began = min((report.began for report in reports if report.began), default=None)
-        clock = self.engine.settings.clock
-        slices = [piece for report in sorted(reports, key=_task_number) for piece in report.slices]
         work = Work(
             epoch=epoch,
-            slices=tuple(slices),
-            before=self.engine.begin(limit=0).before,
-            began=clock.monotonic() if began is None else began,
+            ranges=tuple(from_json(planned.get("ranges", []))),
+            bounds=_bounds(planned) if planned else self.engine.inputs.bounds(),
+            before=self.engine.before,
+            began=float(planned.get("began", self.engine.settings.clock.monotonic())),
         )
         commit = self.engine.commit(work, reports, carrier=self.carrier, ended=self.ended)
         self.engine.publish(commit)
 
-    def is_single_task(self, batch_id: int) -> bool:
-        """Whether the task that read a batch has run all of its epoch: so the planner said in the batch's offsets."""
-        if not only_topics(self.job):
-            return False
-        _, _, offset = (self.offsets / str(batch_id)).read_text().splitlines()
-        return bool(json.loads(offset).get("whole"))
+    def planned(self, batch_id: int, epoch: int) -> dict[str, Any]:
+        """Return what our planner wrote into a batch's offsets; nothing where only sources of Spark's own have rows."""
+        for line in (self.offsets / str(batch_id)).read_text().splitlines()[2:]:
+            offset = json.loads(line) if line.startswith("{") else {}
+            if offset.get("app") == self.job.app_id and offset["epoch"] == epoch:
+                return dict(offset)
+        return {}
 
     # ---- from outside ----
 
@@ -206,12 +214,5 @@ class SparkCarrier:
         self.stop()
 
 
-def _plain(node: TopicSource | ReadSource) -> TopicSource | ReadSource:
-    """Return the source without what cannot travel: a DataFrame stays in the driver."""
-    from dataclasses import replace
-
-    return replace(node, frame=None) if isinstance(node, ReadSource) else node
-
-
-def _task_number(report: Report) -> int:
-    return report.shard or 0
+def _bounds(planned: dict[str, Any]) -> dict[str, Bounds]:
+    return {step: Bounds(*each) for step, each in planned["bounds"].items()}

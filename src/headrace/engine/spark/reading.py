@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.schema import to_ddl
-from headrace.connect.embedded import DEAD, OffsetRange
+from headrace.connect.decoding import DEAD
 from headrace.engine.level_zero import stage_dead_letters
 from headrace.engine.spark import blobs, tasks
 from headrace.kernels.duck import Duck, typed
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.plan.nodes import ReadSource
+    from headrace.plan.nodes import Source
 
 FIRST_TASK = 1_000_000
 """Tasks of Spark's sources are numbered from here, so that no staged file is named like one of ours."""
 
 
-def encoded(spark: SparkSession, job: tasks.Job, name: str, node: ReadSource) -> DataFrame:
+def encoded(spark: SparkSession, job: tasks.Job, name: str, node: Source) -> DataFrame:
     """Return the blobs of a source's rows, after level 0."""
     frame = node.frame
     if frame is None:
@@ -61,8 +61,7 @@ def _level_zero(
         try:
             outcome = LevelRun(duck, job.program.levels[0], here).run({intake.output: [rows]})
             if dead is not None:
-                piece = OffsetRange(source=name, topic=name, partition=-1, first=0, last=0)
-                stage_dead_letters(outcome.report, here, [(piece, dead)])
+                stage_dead_letters(outcome.report, here, [(name, name, dead)])
             if rows.num_rows:
                 outcome.report.times = {name: {"spark": pc.max(rows.column("_time")).as_py()}}
             yield from blobs.outgoing(outcome)

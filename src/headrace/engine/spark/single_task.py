@@ -11,19 +11,19 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from headrace.engine.level_zero import run_slices
+from headrace.connect.source import total_rows
+from headrace.engine.level_zero import run_ranges
 from headrace.engine.levels import run_levels
-from headrace.engine.pace import total
 from headrace.engine.spark import blobs, tasks
-from headrace.plan.nodes import TopicSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
-    from headrace.connect.embedded import OffsetRange
+    from headrace.connect.source import OffsetRange
     from headrace.engine.levels import Received
+    from headrace.engine.outside import Input
     from headrace.engine.spark.tasks import Job
     from headrace.engine.storage import Commit
     from headrace.kernels.program import Level
@@ -37,21 +37,21 @@ MOST_SECONDS = 1.0
 _POOL: list[ThreadPoolExecutor] = []
 
 
-def is_small(job: Job, before: Commit, slices: Sequence[OffsetRange]) -> bool:
+def is_small(job: Job, before: Commit, ranges: Sequence[OffsetRange]) -> bool:
     """Whether one task should run an epoch, by its rows, by the state it scans, and by what the one before took."""
-    rows = total(slices)
+    rows = total_rows(ranges)
     return (
         rows <= job.small
         and job.program.shards <= MOST_SHARDS
         and (before.seconds <= MOST_SECONDS or before.rows > rows)
-        and only_topics(job)
+        and only_replayable(job.inputs)
         and _scans_little(job, before)
     )
 
 
-def only_topics(job: Job) -> bool:
+def only_replayable(inputs: Mapping[str, Input]) -> bool:
     """Whether no source is Spark's own, of whose epochs nobody knows the rows before they are read."""
-    return all(isinstance(source, TopicSource) for source in job.sources.values())
+    return all(each.source is not None for each in inputs.values())
 
 
 def _scans_little(job: Job, before: Commit) -> bool:
@@ -68,18 +68,16 @@ def _scans_little(job: Job, before: Commit) -> bool:
     )
 
 
-def read_single_task(job: Job, epoch: int, slices: Sequence[OffsetRange], began: float) -> Iterator[pa.RecordBatch]:
-    """Run an epoch: level 0 on slices of topics, then all others; yields its reports."""
-    task_of = job.tasks(epoch, slices)
+def read_single_task(job: Job, epoch: int, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
+    """Run an epoch: level 0 on ranges of sources, then all others; yields its reports."""
+    task_of = job.tasks(epoch)
 
     def run(level: Level, shard: int, inputs: Received) -> Outcome:
         return tasks.run_level(job, level, task_of(shard), inputs)
 
     here = task_of(0)
     with tasks.cache(job, 0, here) as duck:
-        first = run_slices(duck, job.program, here, job.inputs(), slices)
-    first.report.slices = list(slices)
-    first.report.began = began
+        first = run_ranges(duck, job.program, here, tasks.inputs_of(job), ranges)
     yield blobs.manifest(run_levels(job.program, first, run, _pool().map if job.program.shards > 1 else map))
 
 

@@ -1,9 +1,10 @@
 """One Python data source reads every topic of the app: one offset map for all, one source in Spark's eyes.
 
-An offset is `{"epoch": n, "ends": {source: {partition: offset}}, "began": s, "whole": small}`: what has been read
-once epoch n is committed, and whether one task runs all of it. Epochs without input exist too: a watermark that no step
-has met yet asks for one, and so does the clock where a source is idle. That is why an app without any topic has this
-source as well.
+An offset is `{"app": id, "epoch": n, "ranges": [[source, partition, start, end], ...], "bounds": {source: [earliest,
+end]}, "began": s, "single_task": small}`: what epoch n reads, what there was to read when it was planned, and
+whether one task runs all of it. Ranges are whole, so an epoch that is planned again after a crash reads the same,
+wherever its sources begin by then. Epochs without input exist too: a watermark that no step has worked with yet asks
+for one, and so does the clock where a source is idle. That is why an app without any topic has this source as well.
 """
 
 from __future__ import annotations
@@ -15,34 +16,35 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from headrace.base.time import SystemClock
-from headrace.connect.embedded import OffsetRange
-from headrace.engine.pace import most_rows, total
+from headrace.connect.source import from_json, to_json, total_rows
+from headrace.engine.inputs import Inputs
+from headrace.engine.pace import most_rows
 from headrace.engine.spark import blobs, tasks
 from headrace.engine.spark.single_task import is_small, read_single_task
 from headrace.engine.storage import Commit, Storage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
 
-    from headrace.engine.inputs import Inputs
+    from headrace.connect.source import Bounds, OffsetRange
 
+CLOCK = SystemClock()
 FEW_ROWS = 20_000
 """An epoch of fewer rows is read by one task: a second one costs more than it saves."""
 
 
-class Piece(InputPartition):
+class EpochTask(InputPartition):
     """What one task reads, and whether it runs the whole epoch."""
 
-    def __init__(self, end: dict[str, Any], number: int, slices: Sequence[OffsetRange]) -> None:
+    def __init__(self, planned: Mapping[str, Any], number: int, ranges: Sequence[OffsetRange]) -> None:
         super().__init__(number)
-        self.epoch = int(end["epoch"])
-        self.whole = bool(end.get("whole"))
-        self.began = float(end["began"])
+        self.epoch = int(planned["epoch"])
+        self.single = bool(planned["single_task"])
         self.number = number
-        self.slices = list(slices)
+        self.ranges = list(ranges)
 
 
 @dataclass(frozen=True)
@@ -111,83 +113,81 @@ class EpochReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's name
         """Return where the last commit is."""
         last = self.storage.last_epoch()
-        commit = Commit(epoch=-1) if last is None else self.storage.read_commit(last)
-        ends = {name: progress.offsets for name, progress in commit.sources.items()}
-        return {"epoch": commit.epoch, "ends": ends, "began": 0.0, "whole": False}
+        return self._offset(-1 if last is None else last, [], {}, single_task=False)
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002, N802 -- Spark's name
-        """Return the end of the next epoch, or `start` while there is nothing to do.
+        """Return the next epoch, or `start` while there is nothing to do.
 
-        It goes by the last commit: epochs of rows that Spark read by itself move no offset of ours.
+        It follows the last commit: epochs of rows that Spark read by itself move no offset of ours.
         """
         newest = self.storage.last_epoch()
         gate, epoch = Gate.read(self.job.storage), max(int(start["epoch"]), -1 if newest is None else newest)
         if gate.until is not None and epoch >= gate.until:
             return start
         commit = self._commit(epoch)
-        inputs, clock = self._inputs or self.job.inputs(), SystemClock()
-        self._inputs = inputs
-        slices = inputs.unread(commit, gate.limit if gate.limit is not None else commit.limit)
-        if not slices and not gate.force and not commit.due and not inputs.clock_epoch_due(commit, clock.now()):
+        if self._inputs is None:
+            self._inputs = Inputs(self.job.inputs, clock=CLOCK)
+        bounds = self._inputs.bounds()
+        ranges = self._inputs.unread(commit, bounds, gate.limit if gate.limit is not None else commit.limit)
+        if not (ranges or gate.force or commit.due or self._inputs.clock_epoch_due(commit, bounds, CLOCK.now())):
             return start
-        ends = {name: dict(read) for name, read in start["ends"].items()}
-        for piece in slices:
-            ends.setdefault(piece.source, {})[str(piece.partition)] = piece.last
-        whole = is_small(self.job, commit, slices)
-        return {"epoch": epoch + 1, "ends": ends, "began": clock.monotonic(), "whole": whole}
+        return self._offset(epoch + 1, ranges, bounds, single_task=is_small(self.job, commit, ranges))
+
+    def _offset(
+        self, epoch: int, ranges: Sequence[OffsetRange], bounds: Mapping[str, Bounds], *, single_task: bool
+    ) -> dict[str, Any]:
+        return {
+            "app": self.job.app_id,
+            "epoch": epoch,
+            "ranges": to_json(ranges),
+            "bounds": {step: [dict(each.earliest), dict(each.end)] for step, each in bounds.items()},
+            "began": CLOCK.monotonic(),
+            "single_task": single_task,
+        }
 
     def _commit(self, epoch: int) -> Commit:
         commit = self.job.before(epoch + 1, self.job.program.app)
         if epoch < 0:
-            return replace(commit, limit=most_rows(node.schema for node in self.job.sources.values()))
+            return replace(commit, limit=most_rows(each.shape.schema for each in self.job.inputs.values()))
         return commit
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of an epoch: few for few rows, else about one a core."""
-        slices = self._slices(start, end)
-        if end.get("whole"):
-            return [Piece(end, 0, slices)]
-        parts = packed(slices, self.job.program.shards) if total(slices) > FEW_ROWS else [slices] if slices else []
-        return [Piece(end, number, part) for number, part in enumerate(parts)]
-
-    def _slices(self, start: dict[str, Any], end: dict[str, Any]) -> list[OffsetRange]:
-        made = []
-        for source, ends in end["ends"].items():
-            node = self.job.sources[source]
-            for partition, last in ends.items():
-                first = start["ends"].get(source, {}).get(partition, 0)
-                if last > first:
-                    topic: str = node.topic  # type: ignore[union-attr] # only topics have offsets of ours
-                    piece = OffsetRange(source=source, topic=topic, partition=int(partition), first=first, last=last)
-                    made.append(piece)
-        return made
+        if start["epoch"] == end["epoch"]:
+            return []  # nothing of ours: sources of Spark's own have rows
+        ranges = from_json(end["ranges"])
+        if end["single_task"]:
+            return [EpochTask(end, 0, ranges)]
+        parts = packed(ranges, self.job.program.shards) if total_rows(ranges) > FEW_ROWS else [ranges] if ranges else []
+        return [EpochTask(end, number, part) for number, part in enumerate(parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run level 0, of a small epoch all levels."""
-        assert isinstance(partition, Piece)  # noqa: S101 -- what `partitions` made
-        if partition.whole:
-            return read_single_task(self.job, partition.epoch, partition.slices, partition.began)
-        return tasks.read_slices(self.job, partition.epoch, partition.number, partition.slices, partition.began)
+        assert isinstance(partition, EpochTask)  # noqa: S101 -- what `partitions` returned
+        if partition.single:
+            return read_single_task(self.job, partition.epoch, partition.ranges)
+        return tasks.read_ranges(self.job, partition.epoch, partition.number, partition.ranges)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the commit is ours."""
 
 
-def packed(slices: Sequence[OffsetRange], tasks: int) -> list[list[OffsetRange]]:
-    """Return slices as the work of at most so many tasks, of about equal rows, in order.
+def packed(ranges: Sequence[OffsetRange], tasks: int) -> list[list[OffsetRange]]:
+    """Return ranges as the work of at most so many tasks, of about equal rows, in order.
 
-    Few large tasks rather than one a partition: each sends a partial group of every key that it meets.
+    Few large tasks rather than one a partition: each sends a partial group of every key that it has.
     """
-    room = size = -(-total(slices) // tasks)
-    made: list[list[OffsetRange]] = [[]]
-    for piece in slices:
-        rest: OffsetRange | None = piece
+    room = size = -(-total_rows(ranges) // tasks)
+    parts: list[list[OffsetRange]] = [[]]
+    for each in ranges:
+        rest: OffsetRange | None = each
         while rest is not None:
-            if room <= 0 and len(made) < tasks:
-                made.append([])
+            if room <= 0 and len(parts) < tasks:
+                parts.append([])
                 room = size
-            taken = rest if rest.rows <= room or len(made) == tasks else replace(rest, last=rest.first + room)
-            made[-1].append(taken)
+            fits = rest.rows <= room or len(parts) == tasks
+            taken = rest if fits else replace(rest, end=rest.start + room)
+            parts[-1].append(taken)
             room -= taken.rows
-            rest = replace(rest, first=taken.last) if taken.last < rest.last else None
-    return made
+            rest = replace(rest, start=taken.end) if taken.end < rest.end else None
+    return parts

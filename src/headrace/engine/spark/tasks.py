@@ -22,23 +22,21 @@ from pyspark import TaskContext
 from headrace.base.time import SystemClock
 from headrace.engine.engine import Settings, Work, task
 from headrace.engine.inputs import Inputs
-from headrace.engine.level_zero import run_slices
+from headrace.engine.level_zero import run_ranges
 from headrace.engine.spark import blobs, workers
 from headrace.engine.storage import Commit, Storage
-from headrace.engine.topics import log_path
 from headrace.kernels.duck import Duck
 from headrace.kernels.level import LevelRun
-from headrace.log import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
-    from headrace.connect.embedded import OffsetRange
+    from headrace.connect.source import OffsetRange
+    from headrace.engine.outside import Input
     from headrace.kernels.program import Level, Program
     from headrace.kernels.task import Outcome, Task
-    from headrace.plan.nodes import ReadSource, TopicSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +48,14 @@ class Job:
     storage: Path
     topics: str | None
     sync: bool
-    sources: Mapping[str, TopicSource | ReadSource]
+    inputs: Mapping[str, Input]
     fault: Callable[[str], None]
     base: int
     """The epoch of the query's batch 0."""
     small: int
     """How many rows an epoch may have to be one task."""
+    query: str
+    """Which start of the app it is of: what workers keep open is of one query."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return _arrived, (vars(self),)
@@ -70,15 +70,11 @@ class Job:
         """Return the instant that rows without an event time get."""
         return SystemClock().now()
 
-    def inputs(self) -> Inputs:
-        """Return the sources, and the log for reading."""
-        return Inputs(self.sources, Log(log_path(self.storage, self.topics)))
-
-    def task(self, epoch: int, shard: int, slices: Sequence[OffsetRange] = ()) -> Task:
+    def task(self, epoch: int, shard: int) -> Task:
         """Return what a task of an epoch must know, under an attempt's name of its own."""
-        return self.tasks(epoch, slices)(shard)
+        return self.tasks(epoch)(shard)
 
-    def tasks(self, epoch: int, slices: Sequence[OffsetRange] = ()) -> Callable[[int], Task]:
+    def tasks(self, epoch: int) -> Callable[[int], Task]:
         """Return a function that gives for each shard what its task of an epoch must know."""
         settings = Settings(
             storage=self.storage,
@@ -88,7 +84,7 @@ class Job:
             sync=self.sync,
             fault=self.fault,
         )
-        work = Work(epoch=epoch, slices=tuple(slices), before=self.before(epoch, self.program.app), began=0.0)
+        work = Work(epoch=epoch, ranges=(), bounds={}, before=self.before(epoch, self.program.app), began=0.0)
         attempt = uuid.uuid4().hex[:12]
         return lambda shard: task(settings, work, shard=shard, shards=self.program.shards, attempt=attempt)
 
@@ -99,16 +95,27 @@ def _arrived(fields: Mapping[str, Any]) -> Job:
     return Job(**fields)
 
 
-def read_slices(
-    job: Job, epoch: int, number: int, slices: Sequence[OffsetRange], began: float
-) -> Iterator[pa.RecordBatch]:
-    """Run level 0 on slices of topics: one task of the source."""
-    here = job.task(epoch, number, slices)
+def read_ranges(job: Job, epoch: int, number: int, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
+    """Run level 0 on ranges of sources: one task of the source."""
+    here = job.task(epoch, number)
     with cache(job, 0, here) as duck:
-        outcome = run_slices(duck, job.program, here, job.inputs(), slices)
-        outcome.report.slices = list(slices)
-        outcome.report.began = began
-        yield from blobs.outgoing(outcome)
+        yield from blobs.outgoing(run_ranges(duck, job.program, here, inputs_of(job), ranges))
+
+
+_INPUTS: OrderedDict[str, Inputs] = OrderedDict()
+MOST_QUERIES = 4
+_opening = Lock()
+
+
+def inputs_of(job: Job) -> Inputs:
+    """Return the inputs of a query, with readers that this worker keeps open across epochs."""
+    with _opening:
+        if job.query not in _INPUTS:
+            _INPUTS[job.query] = Inputs(job.inputs, clock=SystemClock())
+            if len(_INPUTS) > MOST_QUERIES:
+                _INPUTS.popitem(last=False)[1].close()
+        _INPUTS.move_to_end(job.query)
+        return _INPUTS[job.query]
 
 
 def level(job: Job, number: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

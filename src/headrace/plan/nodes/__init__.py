@@ -10,7 +10,7 @@ from headrace.plan.nodes.join import How, Join, JoinColumn
 from headrace.plan.nodes.latest import Latest
 from headrace.plan.nodes.lookup_join import LookupJoin
 from headrace.plan.nodes.node import CORRECTED, ROW_TIME, Description, Node, OneInput, Partition
-from headrace.plan.nodes.sources import ReadSource, TopicSource
+from headrace.plan.nodes.sources import ReadSource, Source, TopicSource
 from headrace.plan.nodes.stateful import CHANGE_TYPE, Keyed, Late, Stateful
 from headrace.plan.nodes.stateless import Changes, Ending, Explode, MapBatches, Select, Stateless, Union, Where
 from headrace.plan.nodes.stream_join import StreamJoin
@@ -43,6 +43,7 @@ __all__ = [
     "Partition",
     "ReadSource",
     "Select",
+    "Source",
     "Stateful",
     "Stateless",
     "StreamJoin",

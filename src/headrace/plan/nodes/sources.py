@@ -2,35 +2,56 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from headrace.base.time import show_duration
 from headrace.plan.nodes.node import Description, Node
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TopicSource(Node):
-    """The records of a topic, from its start. Times are microseconds.
+class Source(Node):
+    """Where rows enter. Times are microseconds.
 
-    `upserts`: its records are upserts and deletes of rows by `record_key`, for the `Latest` below it. `_weight` is 1
-    for an upsert and -1 for a delete.
+    `topic`: the topic that is read, None where none is. `connector`: what `source=` named; None: the topic is the app's
+    own. A connector's source is read itself; a feed lands records in the topic. `upserts`: rows are changes of rows by
+    `record_key`, for the `Latest` below: `_weight` is 1 for an upsert and -1 for a delete. `options` and `frame`: what
+    Spark reads.
     """
 
     verb = "source"
+    read_by_spark: ClassVar[bool] = False
 
-    topic: str
-    location: str | None
-    record_key: tuple[str, ...]
     event_time: str | None
     out_of_order: int
     idle_after: int | None
-    format: str | None
-    on_error: Literal["dead_letter", "fail"]
-    partitions: int | None
+    topic: str | None = None
+    connector: Any = None
+    record_key: tuple[str, ...] = ()
+    format: str | None = None
+    on_error: Literal["dead_letter", "fail"] = "dead_letter"
+    partitions: int | None = None
     upserts: bool = False
-    sent_time: str | None = None  # the column with the time of sending by the device's clock; it corrects `event_time`
-    private: tuple[tuple[str, str | None], ...] = ()  # each with the column of its subject, or None
+    sent_time: str | None = None  # when the device sent it, by its own clock: what `event_time` is corrected by
+    options: tuple[tuple[str, str], ...] = ()
+    frame: Any = None
+    private: tuple[tuple[str, str | None], ...] = ()  # each with the column of its subject, where that was said
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """What it is called where the step has no name."""
+
+    @property
+    def replayable(self) -> Any:
+        """The connector, if it can be read again."""
+        return self.connector if hasattr(self.connector, "open") else None
+
+    @property
+    def feed(self) -> Any:
+        """The connector, if it lands records in the topic."""
+        return self.connector if hasattr(self.connector, "run") else None
 
     @property
     def sealed(self) -> frozenset[str]:
@@ -39,13 +60,25 @@ class TopicSource(Node):
 
     @property
     def not_null(self) -> frozenset[str]:
-        """The key of a topic that is read as a table: records without it are dead letters."""
+        """The key of what is read as a table: records without it are dead letters."""
         return frozenset(self.record_key if self.upserts else ())
 
     @property
     def event_time_column(self) -> str | None:
         """The one that was named."""
         return self.event_time
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TopicSource(Source):
+    """The records of a topic, or of a connector's source, from their start."""
+
+    topic: str
+
+    @property
+    def label(self) -> str:
+        """The topic."""
+        return self.topic
 
     def describe(self) -> Description:
         """Return the topic, and what is known of its times."""
@@ -57,23 +90,18 @@ class TopicSource(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ReadSource(Node):
+class ReadSource(Source):
     """The rows of any streaming source that Spark can read: a format with options, or a streaming DataFrame."""
 
     verb = "read"
+    read_by_spark: ClassVar[bool] = True
 
-    label: str
-    format: str | None
-    options: tuple[tuple[str, str], ...]
-    frame: Any
-    event_time: str | None
-    out_of_order: int
-    idle_after: int | None
+    source_name: str
 
     @property
-    def event_time_column(self) -> str | None:
-        """The one that was named."""
-        return self.event_time
+    def label(self) -> str:
+        """The name of the format, or "frame"."""
+        return self.source_name
 
     def describe(self) -> Description:
         """Return the format, and what is known of its times."""

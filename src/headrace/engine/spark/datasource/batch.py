@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader
 
 from headrace.base.errors import InvalidOption
-from headrace.connect.embedded import OffsetRange
+from headrace.connect.source import OffsetRange
 from headrace.engine.spark.datasource import columns, filters, read_tasks, subscription
 from headrace.engine.spark.datasource.options import EARLIEST
 from headrace.log import Log
@@ -82,4 +82,4 @@ def _range(topic: str, number: int, start: int, end: int) -> OffsetRange:
             f'topic "{topic}", partition {number}: reading ends at offset {end}, before it begins at {start}',
             hint="Give endingOffsets behind startingOffsets.",
         )
-    return OffsetRange(source=topic, topic=topic, partition=number, first=start, last=end)
+    return OffsetRange(source=topic, partition=str(number), start=start, end=end)

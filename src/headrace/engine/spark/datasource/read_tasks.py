@@ -10,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 
 from headrace.base.errors import DataLoss, TopicDiffers
 from headrace.base.schema import to_ddl
-from headrace.engine.pace import total
+from headrace.connect.source import total_rows
 from headrace.engine.spark.datasource import filters
 from headrace.engine.spark.datasource.columns import METADATA
 from headrace.log import Log
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from headrace.connect.embedded import OffsetRange
+    from headrace.connect.source import OffsetRange
     from headrace.engine.spark.datasource.filters import ColumnTest
     from headrace.log import Topic
 
@@ -50,28 +50,28 @@ class ReadPlan(NamedTuple):
 
 def plan_tasks(ranges: Sequence[OffsetRange], *, least: int) -> list[InputPartition]:
     """Return tasks for ranges: one for few rows, else one a range, which is cut if it is longer than `ROWS_A_TASK`."""
-    rows = total(ranges)
+    rows = total_rows(ranges)
     if rows <= FEW_ROWS and least <= 1:
         return [ReadTask(ranges)] if ranges else []
     size = max(1, min(max(ROWS_A_TASK, -(-rows // MOST_TASKS)), -(-rows // least)))
-    return [ReadTask([part]) for range_ in ranges for part in range_.cut(-(-range_.rows // size))]
+    return [ReadTask([part]) for range_ in ranges for part in range_.split(-(-range_.rows // size))]
 
 
 def pruned(topic: Topic, range_: OffsetRange, tests: Sequence[ColumnTest]) -> list[OffsetRange]:
     """Return the parts of a range that can hold records that pass, by topic, partition, offset and event time."""
-    constants = (("_topic", topic.name), ("_partition", range_.partition))
+    constants = (("_topic", topic.name), ("_partition", int(range_.partition)))
     if not all(filters.may_hold(tests, name, value, METADATA[name]) for name, value in constants):
         return []
     least, greatest = filters.span(tests, "_offset")
-    first, last = max(range_.first, least), min(range_.last, greatest + 1)
+    first, last = max(range_.start, least), min(range_.end, greatest + 1)
     if first >= last:
         return []
     since, until = filters.span(tests, "_time")
     if topic.event_time is not None:
         least, greatest = filters.span(tests, topic.event_time)
         since, until = max(since, least), min(until, greatest)
-    ranges = topic.ranges(range_.partition, first, last, since=since, until=until)
-    return [replace(range_, first=each.start, last=each.stop) for each in ranges]
+    ranges = topic.ranges(int(range_.partition), first, last, since=since, until=until)
+    return [replace(range_, start=each.start, end=each.stop) for each in ranges]
 
 
 def batches(plan: ReadPlan, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
@@ -106,23 +106,23 @@ def _combined(waiting: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 def _read(log: Log, plan: ReadPlan, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
     for range_ in ranges:
-        topic = log.topic(range_.topic)
+        topic = log.topic(range_.source)
         names = [name for name in plan.schema.names if name in topic.schema.names or name in METADATA]
         stored = [name for name in names if name not in ("_topic", "_partition")]
-        for batch in topic.batches(range_.partition, *_available(topic, range_, plan), columns=stored):
-            yield filters.passing(_with_schema(batch, topic.name, range_.partition, plan.schema), plan.tests)
+        for batch in topic.batches(int(range_.partition), *_available(topic, range_, plan), columns=stored):
+            yield filters.passing(_with_schema(batch, topic.name, int(range_.partition), plan.schema), plan.tests)
 
 
 def _available(topic: Topic, range_: OffsetRange, plan: ReadPlan) -> tuple[int, int]:
-    start, end = topic.start_offsets()[range_.partition], topic.end_offsets()[range_.partition]
-    if plan.fail_on_data_loss and not start <= range_.first <= range_.last <= end:
+    start, end = topic.start_offsets()[int(range_.partition)], topic.end_offsets()[int(range_.partition)]
+    if plan.fail_on_data_loss and not start <= range_.start <= range_.end <= end:
         raise DataLoss(
-            f'topic "{topic.name}", partition {range_.partition}: the records from {range_.first} on are gone',
+            f'topic "{topic.name}", partition {int(range_.partition)}: the records from {range_.start} on are gone',
             detail=f"It holds the offsets from {start} up to, not including, {end}; they went after the planning.",
             hint='Keep records longer than a query takes, or accept the loss: .option("failOnDataLoss", "false").',
         )
-    first = min(max(range_.first, start), end)
-    return first, max(min(range_.last, end), first)
+    first = min(max(range_.start, start), end)
+    return first, max(min(range_.end, end), first)
 
 
 def _with_schema(batch: pa.RecordBatch, topic: str, partition: int, schema: pa.Schema) -> pa.RecordBatch:

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from headrace.base.errors import InvalidOption, UnknownTopic
-from headrace.connect.embedded import OffsetRange
+from headrace.connect.source import OffsetRange
 from headrace.engine.pace import share
 from headrace.engine.spark.datasource import columns, read_tasks, subscription
 from headrace.engine.spark.datasource.options import LATEST
@@ -65,7 +65,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = self._ranges(start, ends)
         taken = share([range_.rows for range_ in ranges], limit.max_rows)
         limited = {
-            (range_.topic, range_.partition): range_.first + rows for range_, rows in zip(ranges, taken, strict=True)
+            (range_.source, int(range_.partition)): range_.start + rows
+            for range_, rows in zip(ranges, taken, strict=True)
         }
         return {
             topic: {number: limited.get((topic, int(number)), end) for number, end in each.items()}
@@ -143,7 +144,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     if read_to is not None and read_to > last[number]:
                         at = first[number]  # another topic of the same name, which is read from its start
                     if until > at:
-                        ranges.append(OffsetRange(source=name, topic=name, partition=number, first=at, last=until))
+                        ranges.append(OffsetRange(source=name, partition=str(number), start=at, end=until))
         return ranges
 
 

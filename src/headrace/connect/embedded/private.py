@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headrace.log.privacy.subjects import Origin
 
 
-def judge_source(topic: Topic, columns: Sequence[str], declared: Mapping[str, str | None]) -> None:
+def check_declared(topic: Topic, columns: Sequence[str], declared: Mapping[str, str | None]) -> None:
     """Refuse to read private columns as clear ones, clear ones as private, or those of one subject as of another.
 
     Raises:

@@ -1,0 +1,62 @@
+"""Errors of what is outside: sources, sinks and feeds."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from headrace.base.blame import OutsideError, PlanError
+
+
+class Unavailable(OutsideError):
+    """What is outside does not answer now, and may later. Connectors raise it to be called again, with back-off."""
+
+    condition = "UNAVAILABLE"
+    may_pass: ClassVar[bool] = True
+
+
+class OffsetsLost(OutsideError):
+    """The first records of a range are gone; `earliest` is the first offset that can be read."""
+
+    condition = "OFFSETS_LOST"
+
+    def __init__(self, source: str, partition: str, *, start: int, earliest: int) -> None:
+        super().__init__(
+            f'"{source}", partition {partition}: the records {start} to {earliest - 1} are gone',
+            detail=f"It begins at offset {earliest} now.",
+        )
+        self.earliest = earliest
+
+
+class SinkFailed(OutsideError):
+    """A sink has failed for so long that the app stops; nothing is lost."""
+
+    condition = "SINK_FAILED"
+
+    def __init__(self, sink: str, *, epoch: int, seconds: float, why: str) -> None:
+        super().__init__(
+            f"the sink {sink} has not taken epoch {epoch} for {seconds:.0f} seconds: {why}",
+            detail=f"Epoch {epoch} is committed, and its rows are staged under the app's storage.",
+            hint="Start the app again when the sink answers: it publishes the epoch first, then goes on.",
+        )
+
+
+class FeedRunsElsewhere(OutsideError):
+    """Another process runs this feed."""
+
+    condition = "FEED_RUNS_ELSEWHERE"
+
+    def __init__(self, feed: str) -> None:
+        super().__init__(f'the feed "{feed}" is run by another process', hint="One process at a time fills a topic.")
+
+
+class SourceChanged(PlanError):
+    """A step reads something else than it has read so far."""
+
+    condition = "SOURCE_CHANGED"
+
+    def __init__(self, step: str, *, was: str, now: str) -> None:
+        super().__init__(
+            f'the source "{step}" is {now}, and was {was}',
+            detail="The offsets that the app has read so far are those of the old one.",
+            hint="Read the new one under another name, or compute all again: headrace reset FILE.",
+        )

@@ -1,0 +1,231 @@
+"""From records to rows: what was read gets its event time and its weight, what cannot be read becomes a dead letter."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.base.errors import TopicDiffers
+from headrace.base.schema import type_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.connect.format import Format
+    from headrace.connect.source import OffsetRange, SourceReader
+
+DEAD = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("reason", pa.string()),
+        ("record", pa.string()),
+    ]
+)
+"""The columns of `<topic>.dead`: where the record is, why it could not be read, and what it says, as JSON."""
+VALUE = "value"
+"""The column with the record where a source has a format."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordShape:
+    """What a step wants of a source's records.
+
+    `upserts`: records are changes of rows by `key`: a tombstone deletes. `sent_time`: when a device sent the record, by
+    its own clock. `format`: how the column `value` is written; None where the source has the columns themselves.
+    """
+
+    topic: str
+    schema: pa.Schema
+    event_time: str | None = None
+    sent_time: str | None = None
+    key: tuple[str, ...] = ()
+    upserts: bool = False
+    format: Format | None = None
+
+    @property
+    def stored(self) -> list[str]:
+        """The source's own columns that are read."""
+        if self.format is None:
+            return list(self.schema.names)
+        return [*(name for name in self.schema.names if name in self.key), VALUE]
+
+    @property
+    def columns(self) -> list[str]:
+        """All columns that are read."""
+        needs = {
+            "_time": self.event_time is None or self.upserts,
+            "_appended": self.sent_time is not None,
+            "_deleted": self.upserts,
+        }
+        return [*self.stored, *(name for name, needed in needs.items() if needed)]
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A range, decoded: rows with `_time` in microseconds (upserts also with `_weight`), and the dead letters."""
+
+    rows: pa.Table
+    dead: pa.Table | None
+
+
+def decode(reader: SourceReader, part: OffsetRange, shape: RecordShape) -> Decoded:
+    """Read a range as rows.
+
+    Records without an event time are dead letters, and of changes by key those with a null in their key. A tombstone
+    may have no event time: its `_time` is then null. With `sent_time`, `_time` is corrected by what the log's clock
+    said when the record arrived; where `sent_time` is null, it is not. Private columns stay sealed.
+
+    Raises:
+        OffsetsLost: some of the range is gone.
+        TopicDiffers: a column has another type than declared.
+
+    """
+    batches = list(reader.read(part, shape.columns))
+    if not batches:
+        return Decoded(empty(shape), None)
+    table = pa.Table.from_batches(batches)
+    letters = _Letters(reader, part, shape)
+    if shape.format is not None:
+        table = _formatted(table, shape, letters)
+    _refuse_other_types(table, shape)
+    rows = _changes(table, shape, letters) if shape.upserts else _facts(table, shape, letters)
+    return Decoded(rows, letters.table())
+
+
+def corrected(times: pa.ChunkedArray, *, sent: pa.ChunkedArray, received: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return times of a device's clock by the clock that received them, by the rule of three timestamps.
+
+    The difference between when the device's clock says it sent the record and when ours says that it arrived is the
+    clock's error, if the way takes no time (Kleppmann, Designing Data-Intensive Applications, chapter 11). A record
+    that does not say when it was sent keeps its time. All are int64 microseconds.
+    """
+    return pc.add(times, pc.coalesce(pc.subtract(received, sent), pa.scalar(0, pa.int64())))
+
+
+def dead_letters(topic: str, partition: pa.Array, offset: pa.Array, reasons: pa.Array, rows: pa.Table) -> pa.Table:
+    """Return dead letters of rows, as a table of the columns `DEAD`."""
+    records = [json.dumps(row, default=_text, ensure_ascii=False) for row in rows.to_pylist()]
+    count = len(records)
+    columns = [pa.array([topic] * count, pa.string()), partition, offset, reasons, pa.array(records, pa.string())]
+    return pa.table(columns, schema=DEAD)
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+class _Letters:
+    """Collects the dead letters of a range; the records are read again with their offsets, since they are rare."""
+
+    def __init__(self, reader: SourceReader, part: OffsetRange, shape: RecordShape) -> None:
+        self.reader, self.part, self.shape = reader, part, shape
+        self.found: list[pa.Table] = []
+        self.chosen: pa.Array | None = None
+
+    def add(self, bad: pa.ChunkedArray | pa.Array, reason: str | pa.Array) -> None:
+        """Take the records of those rows that are `bad`; `reason` is one for all, or one for each row."""
+        at = pc.indices_nonzero(bad)
+        original = at if self.chosen is None else self.chosen.take(at)
+        columns = [*self.shape.columns, "_offset"]
+        records = pa.Table.from_batches(list(self.reader.read(self.part, columns))).take(original)
+        reasons = pa.array([reason] * len(at), pa.string()) if isinstance(reason, str) else reason.take(at)
+        number = int(self.part.partition) if self.part.partition.isdecimal() else -1
+        partition = pa.repeat(pa.scalar(number, pa.int32()), len(at))
+        offset = records.column("_offset").combine_chunks().cast(pa.int64())
+        rows = records.select(self.shape.columns)
+        self.found.append(dead_letters(self.shape.topic, partition, offset, _one(reasons), rows))
+
+    def table(self) -> pa.Table | None:
+        """Return all dead letters, or None."""
+        return pa.concat_tables(self.found) if self.found else None
+
+
+def _one(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+
+def empty(shape: RecordShape) -> pa.Table:
+    """Return no rows, with the columns of rows that were decoded."""
+    fields = [(field.name, field.type) for field in shape.schema]
+    weight = [("_weight", pa.int32())] if shape.upserts else []
+    return pa.schema([*fields, *weight, ("_time", pa.int64())]).empty_table()
+
+
+def _formatted(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table:
+    """Replace the column `value` by the columns that it is decoded to; records that cannot be are dead letters."""
+    assert shape.format is not None  # noqa: S101 -- asked before
+    inside = pa.schema([field for field in shape.schema if field.name not in shape.key])
+    values = _one(table.column(VALUE))
+    if shape.upserts:  # a tombstone has no value, and needs none
+        values = pc.if_else(_one(table.column("_deleted")), pa.scalar("{}").cast(values.type), values)
+    decoded = shape.format.decode(values, inside)
+    if len(decoded.rows) < table.num_rows:
+        letters.add(pc.invert(decoded.good), decoded.reasons)
+        letters.chosen = pc.indices_nonzero(decoded.good)
+        table = table.filter(decoded.good)
+    for field in inside:
+        table = table.append_column(field, decoded.rows.column(field.name))
+    return table
+
+
+def _facts(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table:
+    time = shape.event_time or "_time"
+    times = _micros(table.column(time))
+    if shape.sent_time is not None:
+        sent, received = _micros(table.column(shape.sent_time)), _micros(table.column("_appended"))
+        times = corrected(times, sent=sent, received=received)
+    rows = table.select(shape.schema.names).append_column("_time", times)
+    if not times.null_count:
+        return rows
+    letters.add(times.is_null(), f'the event time "{time}" is null')
+    return rows.filter(times.is_valid())
+
+
+def _changes(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table:
+    deleted, times = table.column("_deleted"), _micros(table.column("_time"))
+    if shape.event_time is not None:
+        own = _micros(table.column(shape.event_time))
+        times = pc.if_else(pc.and_(deleted, own.is_null()), times, own)
+    weights = pc.if_else(deleted, pa.scalar(-1, pa.int32()), pa.scalar(1, pa.int32()))
+    rows = table.select(shape.schema.names).append_column("_weight", weights).append_column("_time", times)
+    keyless = any_null(table, shape.key)
+    timeless = pc.and_(pc.and_not(times.is_null(), deleted), pc.invert(keyless))
+    one = "it is" if len(shape.key) == 1 else "one of them is"
+    reasons = {
+        f"no key: rows of the table are identified by {', '.join(shape.key)}, and {one} null": keyless,
+        f'the event time "{shape.event_time or "_time"}" is null': timeless,
+    }
+    bad = {reason: chosen for reason, chosen in reasons.items() if pc.any(chosen).as_py()}
+    for reason, chosen in bad.items():
+        letters.add(chosen, reason)
+    return rows.filter(pc.invert(pc.or_(keyless, timeless))) if bad else rows
+
+
+def any_null(table: pa.Table, columns: Sequence[str]) -> pa.ChunkedArray:
+    """Return for each row whether one of the columns is null."""
+    found = pc.is_null(table.column(columns[0]))
+    for name in columns[1:]:
+        found = pc.or_(found, pc.is_null(table.column(name)))
+    return found
+
+
+def _refuse_other_types(table: pa.Table, shape: RecordShape) -> None:
+    for field in shape.schema:
+        kind = table.schema.field(field.name).type
+        if kind != field.type:
+            raise TopicDiffers(
+                f'the topic "{shape.topic}" has changed while the app runs: its column "{field.name}" is '
+                f"{type_name(kind)} now",
+                detail=f"The app declares {type_name(field.type)}; nothing of these records was taken.",
+                hint=f"Declare it as {type_name(kind)} and start the app again.",
+            )
+
+
+def _micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pa.chunked_array([chunk.view(pa.int64()) for chunk in column.chunks], pa.int64())

@@ -1,0 +1,126 @@
+"""Topics of the embedded log as an app needs them: created where they are missing, checked where they are not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.base.errors import TopicDiffers
+from headrace.base.schema import to_ddl
+from headrace.connect.decoding import DEAD, VALUE
+from headrace.connect.embedded.private import check_declared, hold
+from headrace.log import evolution
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from headrace.connect.topics import TopicSpec
+    from headrace.log import Log, Topic
+    from headrace.log.privacy.subjects import Origin
+
+
+def topic_of_source(log: Log, spec: TopicSpec, partitions: int) -> Topic:
+    """Return the topic that a source reads, created if it is missing.
+
+    Raises:
+        TopicDiffers: it has other columns, or the rows of one key of a table may be in several of its partitions.
+
+    """
+    if spec.private and not log.has_topic(spec.name):
+        _create_private(log, spec, partitions)
+    topic = _ensure(log, spec, partitions, cleanup="compact" if spec.upserts else "delete")
+    if spec.upserts:
+        _refuse_scattered_keys(topic, spec.key)
+    if spec.sent_time is not None and "compact" in topic.cleanup:
+        raise TopicDiffers(
+            f'the topic "{spec.name}" is compacted, and sent_time needs to know when each record arrived',
+            detail="Compaction puts records together, and keeps when the last of them arrived.",
+            hint="Leave sent_time out, or read a topic that is not compacted.",
+        )
+    check_declared(topic, spec.schema.names, dict(spec.private))
+    return topic
+
+
+def topic_of_sink(log: Log, spec: TopicSpec, partitions: int, origins: Iterable[Origin]) -> Topic:
+    """Return the topic that a sink appends to, created if it is missing.
+
+    Raises:
+        TopicDiffers: it has other columns, or clear values where sealed ones are to go.
+
+    """
+    topic = _ensure(log, spec, partitions, cleanup="compact" if spec.changelog and spec.key else "delete")
+    hold(topic, spec.schema.names, spec.sealed, origins)
+    return topic
+
+
+def dead_topic(log: Log, name: str) -> Topic:
+    """Return the topic of the dead letters of another."""
+    if not log.has_topic(f"{name}.dead"):
+        return log.create_topic(f"{name}.dead", DEAD)
+    return log.topic(f"{name}.dead")
+
+
+def stored_schema(spec: TopicSpec) -> pa.Schema:
+    """Return the columns of a topic: those declared or, where its records have a format, the key and the record."""
+    if not spec.formatted:
+        return spec.schema
+    keys = [field for field in spec.schema if field.name in spec.key]
+    return pa.schema([*keys, pa.field(VALUE, pa.string())])
+
+
+def _ensure(log: Log, spec: TopicSpec, partitions: int, *, cleanup: str) -> Topic:
+    schema = stored_schema(spec)
+    if not log.has_topic(spec.name):
+        return log.create_topic(
+            spec.name,
+            schema,
+            partitions=spec.partitions or partitions,
+            key=spec.key or None,
+            event_time=spec.event_time if spec.event_time in schema.names else None,
+            cleanup=cleanup,
+        )
+    topic = log.topic(spec.name)
+    has = {field.name: field.type for field in topic.schema}
+    for field in schema:
+        if has.get(field.name) != field.type and not (spec.formatted and has.get(field.name) == pa.binary()):
+            raise TopicDiffers(
+                f'the topic "{spec.name}" has no column "{field.name}" of the declared type',
+                detail=f"It has: {to_ddl(topic.schema)}. Declared: {to_ddl(schema)}.",
+                hint=_way_on(log, topic, schema),
+            )
+    return topic
+
+
+def _create_private(log: Log, spec: TopicSpec, partitions: int) -> None:
+    subjects = {name: subject for name, subject in spec.private if subject is not None}
+    log.create_topic(
+        spec.name,
+        spec.schema,
+        partitions=spec.partitions or partitions,
+        key=spec.key or None,
+        event_time=spec.event_time,
+        private=subjects or [name for name, _ in spec.private],
+        cleanup="compact" if spec.upserts else "delete",
+    )
+
+
+def _refuse_scattered_keys(topic: Topic, key: Sequence[str]) -> None:
+    """Refuse to read a topic as a table where nothing says which of two records of one key is the later."""
+    if topic.partitions > 1 and not (topic.key and set(topic.key) <= set(key)):
+        has = f"is spread by {', '.join(topic.key)}" if topic.key else "has no key"
+        raise TopicDiffers(
+            f'the topic "{topic.name}" cannot be read as a table by {", ".join(key)}: it {has}',
+            detail=f"Records of one key may be in any of its {topic.partitions} partitions, and have no order there.",
+            hint=f"Read it as a stream and take the last by event time: app.stream(…, event_time=…)"
+            f".latest({', '.join(repr(name) for name in key)}).",
+        )
+
+
+def _way_on(log: Log, topic: Topic, declared: pa.Schema) -> str:
+    """Say what brings a topic and a declaration together."""
+    merged = evolution.merged(topic.schema, declared)
+    if evolution.may_become(topic.schema, merged, topic.key):
+        call = f'Log("{log.path}").topic("{topic.name}").evolve("{to_ddl(merged)}")'
+        return f"The topic can take what is declared: {call}."
+    return "Declare the columns that the topic has, or use another topic."

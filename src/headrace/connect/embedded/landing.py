@@ -1,0 +1,166 @@
+"""A topic of the embedded log as the landing of a feed: rows and the feed's position are durable together.
+
+An append that spreads over partitions is not atomic, and a feed that starts again may cut its records otherwise. So
+each append is written down first, whole, in one file that is replaced at once (`landings/<feed>` in the log's folder:
+the number, the position, the rows); then it is appended under that number. Whoever opens the landing repeats the last
+append, which does nothing where it has happened. So the position is that of the file, and no record is lost or doubled.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import uuid
+from typing import IO, TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.base.disk import sync_folder
+from headrace.base.errors import DamagedFile
+from headrace.base.outside import FeedRunsElsewhere
+from headrace.connect.decoding import DEAD
+from headrace.connect.embedded.creation import dead_topic, topic_of_source
+from headrace.connect.feed import DeadRecord, Landing
+from headrace.log import rows_to_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from headrace.connect.topics import TopicSpec
+    from headrace.log import Log
+    from headrace.log.rows import Rows
+
+FOLDER = "landings"
+_POSITION, _NUMBER = b"headrace.position", b"headrace.number"
+
+
+class EmbeddedLanding(Landing):
+    """A topic that a feed fills. One process at a time has it open; close it when done.
+
+    Args:
+        log: where the topic is; it is created or checked here.
+        topic: what the app declares.
+        partitions: how many a topic gets that must be created.
+        feed: the feed's name, unique in the log.
+        limit: with so many records that the app has not read, there is no room.
+        read: says how many records of the topic the app has read.
+
+    """
+
+    def __init__(
+        self, log: Log, topic: TopicSpec, partitions: int, *, feed: str, limit: int, read: Callable[[], int]
+    ) -> None:
+        self.topic = topic_of_source(log, topic, partitions)
+        self.log = log
+        self.feed = feed
+        self.limit = limit
+        self.read = read
+        self.path = log.path / FOLDER / feed
+        self._lock = _locked(self.path.with_suffix(".lock"))
+        self._number = -1
+        self._position: bytes | None = None
+        try:
+            self._recover()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The topic's columns."""
+        return self.topic.schema
+
+    def position(self) -> bytes | None:
+        """Return what the last append was given."""
+        return self._position
+
+    def has_room(self) -> bool:
+        """Whether the app has fewer than `limit` records before it."""
+        return sum(self.topic.end_offsets().values()) - self.read() < self.limit
+
+    def append(self, rows: Rows, *, position: bytes | None = None, dead: Sequence[DeadRecord] = ()) -> None:
+        """Append rows, once, and remember the position with them."""
+        table = rows_to_table(rows, self.topic.schema) if not isinstance(rows, pa.Table | pa.RecordBatch) else rows
+        letters = _letters(self.topic.name, dead)
+        number = self._number + 1
+        position = self._position if position is None else position
+        self._write(number, position, _as_table(table), letters)
+        self._number, self._position = number, position
+        self._apply(number, _as_table(table), letters)
+
+    def close(self) -> None:
+        """Let another process run the feed."""
+        self._lock.close()
+
+    def _apply(self, number: int, rows: pa.Table, letters: pa.Table) -> None:
+        producer = f"feed/{self.feed}"
+        self.topic.append(rows, producer=producer, sequence=number)
+        if letters.num_rows:
+            dead_topic(self.log, self.topic.name).append(letters, producer=producer, sequence=number)
+
+    def _recover(self) -> None:
+        """Take up the last append, and repeat it: it may have been cut short."""
+        try:
+            with pa.OSFile(str(self.path)) as file, pa.ipc.open_file(file) as stored:
+                rows, letters = (_unpacked(stored.get_batch(0), name) for name in ("rows", "dead"))
+                about = stored.schema.metadata
+        except FileNotFoundError:
+            return
+        except (pa.ArrowException, OSError) as error:
+            raise DamagedFile(str(self.path), str(error)) from error
+        self._number, self._position = int(about[_NUMBER]), about.get(_POSITION)
+        self._apply(self._number, rows, letters)
+
+    def _write(self, number: int, position: bytes | None, rows: pa.Table, letters: pa.Table) -> None:
+        about = {_NUMBER: str(number).encode()} | ({} if position is None else {_POSITION: position})
+        packed = {"rows": _packed(rows), "dead": _packed(letters)}
+        batch = pa.record_batch({name: pa.array([value], pa.binary()) for name, value in packed.items()})
+        aside = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}")
+        try:
+            with pa.OSFile(str(aside), "wb") as file, pa.ipc.new_file(file, batch.schema.with_metadata(about)) as out:
+                out.write_batch(batch)
+            if self.log.fsync:
+                _sync(aside)
+            aside.replace(self.path)
+            if self.log.fsync:
+                sync_folder(self.path.parent)
+        finally:
+            aside.unlink(missing_ok=True)
+
+
+def _as_table(rows: pa.Table | pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+
+
+def _letters(topic: str, dead: Sequence[DeadRecord]) -> pa.Table:
+    rows = [{"topic": topic, "reason": each.reason, "record": each.record} for each in dead]
+    return pa.Table.from_pylist(rows, schema=DEAD)
+
+
+def _packed(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as out:
+        out.write_table(rows)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+def _unpacked(batch: pa.RecordBatch, name: str) -> pa.Table:
+    return pa.ipc.open_stream(batch.column(name)[0].as_buffer()).read_all()
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _locked(path: Path) -> IO[str]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.open("a+")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise FeedRunsElsewhere(path.stem) from None
+    return lock

@@ -1,0 +1,68 @@
+"""The topics of an app in the embedded log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.connect.decoding import DEAD
+from headrace.connect.embedded.landing import EmbeddedLanding
+from headrace.connect.embedded.sink import EmbeddedSink
+from headrace.connect.embedded.source import EmbeddedSource
+from headrace.connect.topics import TopicSpec, TopicStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headrace.log import Log
+    from headrace.log.privacy.subjects import Origin
+
+
+def log_path(storage: Path, location: str | None) -> Path:
+    """Return the folder of the embedded log that `App(topics=)` names: None, or `"log:PATH"`."""
+    return storage / "log" if location is None else Path(location.removeprefix("log:"))
+
+
+class EmbeddedTopics(TopicStore):
+    """The topics of an app in an embedded log.
+
+    Args:
+        log: the log.
+        partitions: how many a topic gets that must be created.
+        fault: called at each point where a test may crash.
+
+    """
+
+    def __init__(self, log: Log, *, partitions: int, fault: Callable[[str], None]) -> None:
+        self.log = log
+        self.partitions = partitions
+        self.fault = fault
+
+    def source(self, topic: TopicSpec) -> EmbeddedSource:
+        """Return a topic as a source."""
+        return EmbeddedSource(log=self.log, topic=topic, partitions=self.partitions)
+
+    def sink(self, topic: TopicSpec, *, origins: Sequence[Origin] = ()) -> EmbeddedSink:
+        """Return a topic as a sink."""
+        return EmbeddedSink(
+            log=self.log, topic=topic, partitions=self.partitions, fault=self.fault, origins=tuple(origins)
+        )
+
+    def dead_letters(self, topic: str) -> EmbeddedSink:
+        """Return the topic of another's dead letters."""
+        spec = TopicSpec(name=topic, schema=DEAD)
+        return EmbeddedSink(log=self.log, topic=spec, partitions=1, fault=self.fault, dead=True)
+
+    def landing(self, topic: TopicSpec, *, feed: str, limit: int, read: Callable[[], int]) -> EmbeddedLanding:
+        """Return a topic to be filled by a feed."""
+        return EmbeddedLanding(self.log, topic, self.partitions, feed=feed, limit=limit, read=read)
+
+    def clean(self, topics: Sequence[str]) -> None:
+        """Clean those of the topics that exist."""
+        for name in topics:
+            if self.log.has_topic(name):
+                self.log.topic(name).clean()
+
+    def close(self) -> None:
+        """Close the log."""
+        self.log.close()

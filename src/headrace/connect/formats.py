@@ -1,0 +1,29 @@
+"""The record formats by the names that `format=` takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import InvalidPlan, did_you_mean
+from headrace.connect.json_records import JsonFormat
+
+if TYPE_CHECKING:
+    from headrace.connect.format import Format
+
+FORMATS: dict[str, Format] = {"json": JsonFormat()}
+
+
+def format_named(name: str) -> Format:
+    """Return a format.
+
+    Raises:
+        InvalidPlan: there is none of this name.
+
+    """
+    if name not in FORMATS:
+        raise InvalidPlan(
+            f"format={name!r} is not known",
+            detail=f"Known are: {', '.join(FORMATS)}.",
+            hint=did_you_mean(name, FORMATS),
+        )
+    return FORMATS[name]

@@ -1,0 +1,187 @@
+"""The seam on the way in: a source is what any task can read again as `[start, end)` and get the same rows.
+
+What happens, in order (`Inputs` in the engine calls it; nothing else in the engine knows what a source is):
+
+1. At the app's start, in the driver: `prepare()` creates or checks what will be read.
+2. Before each epoch, in the planner: `bounds()` once, then `align()` on the ranges that were chosen. The ranges are
+   written into Spark's offset before anything is read.
+3. In tasks, in any process: `read(range, columns)`. A range may be read again after a crash, by another process, and
+   must give the same rows in the same order.
+4. After the epoch is committed, in the driver: `committed(ends)`. It is a hint and may be repeated or left out.
+
+What is pushed, acknowledged or taken away when it is read is no source but a feed: see `feed.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from headrace.base.time import Clock
+    from headrace.log.privacy.subjects import Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRange:
+    """The records `[start, end)` of a partition, read for the step `source`.
+
+    It travels whole: in Spark's offset, in the task's report, in the commit.
+    """
+
+    source: str
+    partition: str
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        """How many offsets it spans; compacted topics may have fewer records there."""
+        return self.end - self.start
+
+    def split(self, parts: int) -> list[OffsetRange]:
+        """Return it in at most so many ranges of like length, in order."""
+        size = -(-self.rows // parts) if self.rows else 1
+        return [
+            replace(self, start=start, end=min(start + size, self.end)) for start in range(self.start, self.end, size)
+        ]
+
+
+def to_json(ranges: Sequence[OffsetRange]) -> list[list[str | int]]:
+    """Return ranges as plain lists, for JSON: `[source, partition, start, end]`."""
+    return [[each.source, each.partition, each.start, each.end] for each in ranges]
+
+
+def from_json(ranges: Sequence[Sequence[str | int]]) -> list[OffsetRange]:
+    """Return the ranges that `to_json` wrote."""
+    return [
+        OffsetRange(source=str(source), partition=str(partition), start=int(start), end=int(end))
+        for source, partition, start, end in ranges
+    ]
+
+
+def total_rows(ranges: Sequence[OffsetRange]) -> int:
+    """Return how many offsets ranges span together."""
+    return sum(each.rows for each in ranges)
+
+
+class Bounds(NamedTuple):
+    """What there is to read, by partition: the first offset, and the one after the last. Good for one planning."""
+
+    earliest: Mapping[str, int]
+    end: Mapping[str, int]
+
+    def unread(self, partition: str, offset: int) -> int:
+        """Return how many offsets of a partition have not been read."""
+        return max(0, self.end[partition] - max(offset, self.earliest[partition]))
+
+
+NOTHING = Bounds({}, {})
+
+
+class SourceReader(Protocol):
+    """An open source. A worker keeps it across epochs; the planner and the driver have one each.
+
+    Subclass it to inherit what is optional: `align`, `max_event_time`, `lost`, `committed` and `close`.
+    """
+
+    poll_seconds: float = 0.1
+    """How long an answer of `bounds` serves while there is nothing to do: a bound on how often the outside is asked."""
+    together: str | None = None
+    """Readers with the same text are aligned together: what was published together is read together."""
+
+    def bounds(self) -> Bounds:
+        """Return what there is to read now: one round trip.
+
+        A partition that is new appears here; one that is gone does not.
+        """
+        ...
+
+    def read(self, part: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a range with exactly these columns, in order of offsets.
+
+        Args:
+            part: what to read; `part.rows` may be more than the records there.
+            columns: names of the source's columns, and of these: `_offset` (int64), `_time` (timestamp in
+                microseconds, UTC: the event time that the outside knows), `_appended` (timestamp: when the record was
+                stored), `_deleted` (bool: a tombstone).
+
+        Raises:
+            OffsetsLost: the records at `part.start` are gone; it says which offset is the earliest.
+
+        """
+        ...
+
+    def align(
+        self, ranges: Sequence[OffsetRange], bounds: Mapping[str, Bounds], peers: Mapping[str, SourceReader]
+    ) -> Sequence[OffsetRange]:
+        """Return the ranges with ends moved so that they hold whole epochs and whole transactions.
+
+        Called once for all readers of one `together`. Ends never move beyond the bounds, nor below the starts; a range
+        may become empty.
+
+        Args:
+            ranges: what was chosen, at most one of a source and partition.
+            bounds: the bounds of each source in `ranges`, by its step.
+            peers: the readers of these sources, by step.
+
+        """
+        del bounds, peers
+        return ranges
+
+    def max_event_time(self, part: OffsetRange) -> int | None:
+        """Return the greatest event time in a range, in microseconds, where it is known without reading.
+
+        None: the tasks that read the range report it.
+        """
+        del part
+        return None
+
+    def lost(self, partition: str, start: int, end: int) -> int:
+        """Return how many records of `[start, end)` were lost, now that reading begins at `end`.
+
+        A log that removes only what a later record replaces loses nothing.
+        """
+        del partition
+        return end - start
+
+    def committed(self, ends: Mapping[str, int]) -> None:
+        """Hear how far the source has been read by the epochs that are committed: a hint, for others who show lag."""
+        del ends
+
+    def close(self) -> None:
+        """Let go of what is open."""
+        return
+
+
+class Source(Protocol):
+    """What can be read again: frozen and picklable; it stands in the plan.
+
+    Subclass it to inherit what is optional: `prepare` and `key_origins`.
+    """
+
+    @property
+    def identity(self) -> str:
+        """What it is, whatever address it has today: `kafka:<cluster id>/orders`. Kept; a change is refused."""
+        ...
+
+    def prepare(self, *, clock: Clock) -> None:
+        """Create or check what will be read, once at the app's start, in the driver.
+
+        Raises:
+            HeadraceError: what is there is not what was declared.
+
+        """
+        del clock
+
+    def key_origins(self) -> Sequence[Origin]:
+        """Return where the keys of its private columns are; asked after `prepare`."""
+        return ()
+
+    def open(self, *, clock: Clock) -> SourceReader:
+        """Return a reader. Nothing is shared between readers but what is outside."""
+        ...

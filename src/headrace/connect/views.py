@@ -1,0 +1,108 @@
+"""SQLite views as sinks: all views of an app take an epoch in one transaction, with its number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.connect.sink import Form, Guarantee, SharedSink, SharedWriter, SinkWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from headrace.base.time import Clock
+    from headrace.connect.sink import Sink
+    from headrace.views.sqlite import SqliteViews
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewSink(SharedSink):
+    """A view of a store; `key` identifies its rows, None: a bag of rows."""
+
+    views: SqliteViews
+    view: str
+    schema: pa.Schema
+    key: tuple[str, ...] | None
+    fault: Callable[[str], None]
+
+    @property
+    def takes_tokens(self) -> bool:  # type: ignore[override] # an answer that never changes
+        """Whoever reads the view finds the keys."""
+        return True
+
+    @property
+    def form(self) -> Form:
+        """What changed."""
+        return "delta"
+
+    @property
+    def place(self) -> str:
+        """The file."""
+        return f"views:{self.views.path}"
+
+    def prepare(self, *, clock: Clock) -> None:
+        """Make the view or check it.
+
+        Raises:
+            ViewChanged: it is there with other columns or another key.
+
+        """
+        del clock
+        self.views.declare(self.view, self.schema, self.key)
+
+    def open(self, *, writer: str, clock: Clock) -> SinkWriter:
+        """Return a writer of this view alone."""
+        del writer, clock
+        return _Alone(ViewsWriter(self.views, {"": self}, self.fault))
+
+    def open_together(self, sinks: Mapping[str, Sink], *, writer: str, clock: Clock) -> SharedWriter:
+        """Return the writer of all views of the file."""
+        del writer, clock
+        views = {name: sink for name, sink in sinks.items() if isinstance(sink, ViewSink)}
+        return ViewsWriter(self.views, views, self.fault)
+
+
+class ViewsWriter(SharedWriter):
+    """Applies epochs to views."""
+
+    guarantee: Guarantee = "exactly_once"
+
+    def __init__(self, views: SqliteViews, sinks: Mapping[str, ViewSink], fault: Callable[[str], None]) -> None:
+        self.views = views
+        self.sinks = sinks
+        self.fault = fault
+
+    def last_epoch(self) -> int | None:
+        """Return the epoch that the file is at."""
+        return self.views.applied()
+
+    def publish(self, epoch: int, rows: Mapping[str, Iterator[pa.RecordBatch]]) -> None:
+        """Apply an epoch's deltas in one transaction."""
+        self.fault("before_views")
+        deltas = {
+            self.sinks[name].view: pa.Table.from_batches(batches).drop_columns(["_time"])
+            for name, batches in rows.items()
+        }
+        self.views.apply(epoch, deltas)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.views.close()
+
+
+class _Alone(SinkWriter):
+    guarantee: Guarantee = "exactly_once"
+
+    def __init__(self, writer: ViewsWriter) -> None:
+        self.writer = writer
+
+    def last_epoch(self) -> int | None:
+        return self.writer.last_epoch()
+
+    def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
+        self.writer.publish(epoch, {"": rows})
+
+    def close(self) -> None:
+        self.writer.close()

@@ -1,0 +1,204 @@
+"""What a plan reads and writes, bound to the connectors that do it. Here alone the two meet.
+
+After this the engine knows inputs (what is wanted of a source's records) and places (writers of sinks), of any kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import InvalidPlan
+from headrace.connect.decoding import RecordShape
+from headrace.connect.embedded import EmbeddedTopics, log_path
+from headrace.connect.formats import format_named
+from headrace.connect.objects import ObjectSink
+from headrace.connect.topics import TopicSpec
+from headrace.connect.views import ViewSink
+from headrace.engine.places import open_places
+from headrace.log import Log
+from headrace.views.sqlite import SqliteViews
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from headrace.base.time import Clock
+    from headrace.connect.feed import Feed
+    from headrace.connect.sink import Sink
+    from headrace.connect.source import Source
+    from headrace.engine.places import Place
+    from headrace.log.privacy.subjects import Origin
+    from headrace.plan.nodes import Source as PlanSource
+    from headrace.plan.plan import Plan
+    from headrace.plan.sinks import Sink as PlanSink
+
+DEAD_SINK = "dead:"
+"""Dead letters of a source are staged under this and the source's topic."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """What the engine knows of a source: how to read it (None: Spark does), and what its step asks for.
+
+    `out_of_order` and `idle_after` are microseconds.
+    """
+
+    source: Source | None
+    shape: RecordShape
+    on_error: str
+    out_of_order: int
+    idle_after: int | None
+
+
+def bound_inputs(plan: Plan, topics: EmbeddedTopics) -> dict[str, Input]:
+    """Return the inputs of a plan by their steps."""
+    return {plan.name(node): _input(plan.name(node), node, topics) for node in plan.sources()}
+
+
+def _input(step: str, node: PlanSource, topics: EmbeddedTopics) -> Input:
+    shape = RecordShape(
+        topic=node.topic or step,
+        schema=node.schema,
+        event_time=node.event_time,
+        sent_time=node.sent_time,
+        key=node.record_key,
+        upserts=node.upserts,
+        format=None if node.format is None or node.read_by_spark else format_named(node.format),
+    )
+    return Input(
+        source=None if node.read_by_spark else node.replayable or topics.source(spec_of(node)),
+        shape=shape,
+        on_error=node.on_error,
+        out_of_order=node.out_of_order,
+        idle_after=node.idle_after,
+    )
+
+
+def spec_of(node: PlanSource) -> TopicSpec:
+    """Return the topic that a source reads, as it is declared."""
+    assert node.topic is not None  # noqa: S101 -- asked before
+    return TopicSpec(
+        name=node.topic,
+        schema=node.schema,
+        key=node.record_key,
+        event_time=node.event_time,
+        sent_time=node.sent_time,
+        partitions=node.partitions,
+        upserts=node.upserts,
+        formatted=node.format is not None,
+        private=node.private,
+    )
+
+
+class Outside:
+    """The outside of an app: its topics, its views, and what `source=` and `.to` name.
+
+    Args:
+        plan: what is read and written.
+        storage: the app's folder.
+        location: where its topics are, as `App(topics=)` says it.
+        clock: what tells the time.
+        sync: whether what is written survives a power cut.
+        partitions: how many a topic gets that must be created.
+        fault: called at each point where a test may crash.
+
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        storage: Path,
+        location: str | None,
+        *,
+        clock: Clock,
+        sync: bool = True,
+        partitions: int = 1,
+        fault: Callable[[str], None] = lambda point: None,  # noqa: ARG005 -- nothing happens there
+    ) -> None:
+        self.plan = plan
+        self.clock = clock
+        self.fault = fault
+        log = Log(log_path(storage, location), clock=clock, fsync=sync)
+        self.topics = EmbeddedTopics(log, partitions=partitions, fault=fault)
+        self.views = SqliteViews(storage / "views.db", durable=sync)
+        self.inputs = bound_inputs(plan, self.topics)
+        self.origins: list[Origin] = []
+        """Where the keys are of what the app has sealed."""
+
+    def prepare(self) -> None:
+        """Create what is missing outside, and check what is there.
+
+        Raises:
+            HeadraceError: it is not what the plan declares.
+
+        """
+        for each in self.inputs.values():
+            if each.source is not None:
+                each.source.prepare(clock=self.clock)
+                self.origins += each.source.key_origins()
+        for sink in self.sinks().values():
+            sink.prepare(clock=self.clock)
+
+    def feeds(self) -> Iterator[tuple[str, Feed, TopicSpec]]:
+        """Yield the feeds of the plan, with the steps that read what they land and the topics that they fill."""
+        for node in self.plan.sources():
+            if node.feed is not None:
+                yield self.plan.name(node), node.feed, spec_of(node)
+
+    def sinks(self) -> dict[str, Sink]:
+        """Return the sinks of the plan by their names, in the order in which they are published.
+
+        Topics first, those of dead letters among them, then views: whoever sees an epoch in a view finds it in topics.
+        """
+        ordered = sorted(self.plan.sinks, key=lambda sink: (sink.topic is None, sink.view is None))
+        bound = {sink.name: self._sink(sink) for sink in ordered}
+        dead = {each.shape.topic: self.topics.dead_letters(each.shape.topic) for each in self.inputs.values()}
+        return {f"{DEAD_SINK}{topic}": sink for topic, sink in dead.items()} | bound
+
+    def _sink(self, sink: PlanSink) -> Sink:
+        table = sink.up.is_table
+        if sink.topic is not None:
+            spec = TopicSpec(
+                name=sink.topic,
+                schema=sink.up.schema,
+                key=sink.record_key,
+                changelog=table,
+                sealed=sink.up.sealed,
+            )
+            return self.topics.sink(spec, origins=self.origins)
+        if sink.view is not None:
+            key = sink.up.key if table else None
+            return ViewSink(views=self.views, view=sink.view, schema=sink.up.schema, key=key, fault=self.fault)
+        return sink.connector or ObjectSink(sink.target)
+
+    def open_places(self, writer: str) -> list[Place]:
+        """Open all sinks for writing; `writer` is `<app>/<storage id>`."""
+        return open_places(self.sinks(), self.plan, writer=writer, clock=self.clock)
+
+    def close(self) -> None:
+        """Let go of the log and the views."""
+        self.views.close()
+        self.topics.close()
+
+
+def no_spark(inputs: Mapping[str, Input]) -> None:
+    """Refuse sources that only Spark can read.
+
+    Raises:
+        InvalidPlan: there is one.
+
+    """
+    for each in inputs.values():
+        if each.source is None:
+            raise InvalidPlan(
+                f'the source "{each.shape.topic}" is read by Spark, and this runs without it',
+                hint='Run the app with app.start(), or Driver(app, carrier="spark").',
+            )
+
+
+def names_of_topics(plan: Plan) -> Sequence[str]:
+    """Return the topics that a plan reads and appends to, dead letters included."""
+    read = [node.topic for node in plan.sources() if node.topic is not None]
+    written = [sink.topic for sink in plan.sinks if sink.topic is not None]
+    return [*read, *written, *(f"{name}.dead" for name in (*read, *written))]
