@@ -88,10 +88,9 @@ def simulate(hours: float, every: int, seed: int, *, rate: float) -> dict[str, l
 
 
 def _note(driver: Driver, hour: float, series: dict[str, list[tuple[float, int, int]]]) -> None:
-    last = driver._running.last
-    for step, heads in last.heads.items():
-        size = sum(head.full_bytes + head.chain_bytes for head in heads.values())
-        series.setdefault(step, []).append((hour, last.counts[step]["state_rows"], size))
+    for step in driver.status()["steps"]:
+        kept = driver.state(step)
+        series.setdefault(step, []).append((hour, kept["rows"], kept["bytes"]))
 
 
 def grown(series: list[tuple[float, int, int]], at: int = 1) -> float:

@@ -30,7 +30,7 @@ def replay(driver, topic, table, ends):
 
 def send(driver, topic, table):
     """Append an Arrow table, as a producer would."""
-    driver._engine.topics.log.topic(topic).append(table)
+    driver.log.topic(topic).append(table)
 
 
 def batch(spark, name, table, query):

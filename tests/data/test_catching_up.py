@@ -47,7 +47,7 @@ def counting():
 
 def fill(driver, bids):
     """Spread the bids over the partitions in turn, each in order."""
-    topic = driver._engine.topics.log.topic("bids")
+    topic = driver.log.topic("bids")
     number = pa.array(range(bids.num_rows))
     for partition in range(PARTITIONS):
         mine = pc.equal(pc.subtract(number, pc.multiply(pc.divide(number, PARTITIONS), PARTITIONS)), partition)
@@ -84,8 +84,8 @@ def unevenly(seed):
 def catch_up(driver, limit):
     """Read all there is by epochs of so many rows; return how many epochs that took."""
     epochs = 0
-    while driver._engine.begin(limit=1).ranges:
-        driver._carrier.step(limit=limit)
+    while driver.status()["lag"]:
+        driver.step(limit=limit)
         epochs += 1
     return epochs
 
@@ -120,7 +120,7 @@ def test_all_bids_are_counted_when_partitions_are_read_at_different_speeds(bids,
 def test_all_bids_are_counted_while_they_are_still_coming(bids):
     """Each partition is filled at its own pace, in pieces; the app reads what is there."""
     with Driver(counting()) as driver:
-        topic = driver._engine.topics.log.topic("bids")
+        topic = driver.log.topic("bids")
         parts = [bids.take(pa.array(range(p, BIDS, PARTITIONS))) for p in range(PARTITIONS)]
         for epoch in range(12):
             for partition, part in enumerate(parts):

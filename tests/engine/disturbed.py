@@ -52,7 +52,7 @@ def crashing(point, epochs):
             return
         driver.crash(at=point)
         driver.restart()
-        if driver._engine.begin(limit=1).ranges:
+        if driver.status()["lag"]:
             driver.step()  # the epoch had not happened
 
     return step

@@ -77,7 +77,7 @@ def test_a_month_closes_at_its_end_and_grace_in_its_zone(drive):
     assert driver.read("late") == [late]
     assert spans(driver.view("counts"))[0] == (paris("2026-01-01"), paris("2026-02-01"), 2)
     driver.run()
-    assert driver._engine.last.counts["counts"]["state_rows"] <= 6, "January is forgotten"
+    assert driver.counts("counts")["state_rows"] <= 6, "January is forgotten"
 
 
 def test_final_of_a_month_comes_once_when_it_closes(drive):

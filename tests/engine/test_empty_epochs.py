@@ -11,7 +11,7 @@ WINDOW = hr.tumbling("10 seconds", grace="0 seconds")
 
 def catch_up(driver):
     """Run epochs as Spark's planner does."""
-    while not driver._engine.caught_up:
+    while not driver.caught_up:
         driver.step()
 
 
@@ -21,7 +21,7 @@ def epochs(app, *, views=("out",)):
         for minute in range(3):
             driver.send("t", {"k": "a", "v": minute, "at": f"2026-01-01 00:0{minute}:00"})
             catch_up(driver)
-        return driver._engine.last.epoch + 1, {name: driver.view(name) for name in views}
+        return driver.status()["epoch"] + 1, {name: driver.view(name) for name in views}
 
 
 def stream(app):
@@ -55,7 +55,7 @@ def test_a_join_of_streams_needs_one_where_rows_come_out_alone(how):
                 second = 0 if topic == "t" else 30
                 driver.send(topic, {"k": "a", "v": minute, "at": f"2026-01-01 00:0{minute}:{second:02}"})
             catch_up(driver)
-        assert driver._engine.last.epoch + 1 == (3 if how == "inner" else 6)
+        assert driver.status()["epoch"] + 1 == (3 if how == "inner" else 6)
         assert len(driver.view("out")) == (0 if how == "inner" else 2)
 
 
@@ -84,6 +84,6 @@ def test_at_the_end_of_time_all_is_forgotten():
     stream(app).group_by("k").window(WINDOW).agg(n="count(*)").named("counts").to_view("out")
     with Driver(app) as driver:
         driver.send("t", {"k": "a", "v": 1, "at": "2026-01-01 00:05:00"})
-        driver._carrier.step(ended=True)
+        driver.step(ended=True)
         catch_up(driver)
-        assert sum(head.rows for head in driver._engine.last.heads["counts"].values()) == 0
+        assert driver.state("counts")["rows"] == 0

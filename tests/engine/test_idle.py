@@ -132,12 +132,12 @@ def test_nobody_is_woken_where_nothing_waits():
         for _ in range(40):
             driver.advance(1)
             driver.run()
-        settled = driver._engine.last.epoch
+        settled = driver.status()["epoch"]
         assert spans(driver.read("counts")) == [(at(0), 1)]
         for _ in range(40):
             driver.advance(1)
             driver.run()
-        assert driver._engine.last.epoch == settled
+        assert driver.status()["epoch"] == settled
 
 
 def test_the_clock_that_is_set_back_times_quiet_partitions_anew():

@@ -374,7 +374,7 @@ def test_what_was_looked_up_stays_and_can_be_joined_and_grouped_again():
 
 
 def state_rows(driver, step="met"):
-    return driver._engine.last.totals[step]["state_rows"]
+    return driver.counts(step)["state_rows"]
 
 
 def test_the_state_is_the_rows_of_the_table_that_can_be_met():

@@ -34,7 +34,7 @@ def play(build, storage, rows, **options):
     with Driver(app_of(build), storage=storage, **options) as driver:
         driver.send("t", *rows)
         driver.run()
-        return {name: driver.view(name) for name in driver._engine.views.names()}
+        return {name: driver.view(name) for name in driver.views()}
 
 
 def totals(rows):

@@ -78,7 +78,7 @@ def test_values_are_read_at_every_end_and_stand_in_no_file(driver):
 
 def test_a_forgotten_subject_is_null_in_views_topics_and_state(driver):
     send(driver)
-    assert driver._running.topics.log.topic("orders").forget(7) == 1
+    assert driver.log.topic("orders").forget(7) == 1
     assert users(driver)[7] == (2, None, [None, None])
     assert users(driver)[8] == (1, "8@secret.example", ["8@secret.example"])
     assert [row["mail"] for row in driver.read("passed")] == [None, "8@secret.example", None]
@@ -92,7 +92,7 @@ def test_a_forgotten_subject_is_null_in_views_topics_and_state(driver):
 def test_state_goes_on_after_forgetting_and_a_restart(driver):
     """What is withdrawn is found by its token: a forgotten value neither fails nor comes back."""
     send(driver)
-    driver._running.topics.log.topic("orders").forget(7)
+    driver.log.topic("orders").forget(7)
     driver.restart()
     driver.send("orders", order(5, 7, email="late@secret.example", at=10), order(6, 8, email="other@secret.example"))
     driver.run()
@@ -104,7 +104,7 @@ def test_state_goes_on_after_forgetting_and_a_restart(driver):
     driver.run()
     assert users(driver)[7][:2] == (4, "latest@secret.example")
     assert not clear_bytes(driver.storage)
-    driver._running.topics.log.topic("orders").forget(7)
+    driver.log.topic("orders").forget(7)
     assert users(driver)[7] == (4, None, [None] * 4)
 
 
@@ -114,7 +114,7 @@ def test_both_carriers_keep_tokens_alone(drive, tmp_path):
     send(driver)
     assert users(driver)[7] == (2, "new@secret.example", ["7@secret.example", "new@secret.example"])
     assert not clear_bytes(driver.storage)
-    driver._running.topics.log.topic("orders").forget(7)
+    driver.log.topic("orders").forget(7)
     driver.send("orders", order(5, 8, email="other@secret.example"), order(6, 7, email=None))
     driver.run()
     assert users(driver)[7] == (2, None, [None, None])
@@ -128,7 +128,7 @@ def test_a_sink_of_the_users_is_handed_values_as_long_as_they_are_there(tmp_path
     app.stream("orders", COLUMNS, event_time="at", private=PRIVATE).to(written)
     with Driver(app, storage=tmp_path) as driver:
         driver.send("orders", order(1, 7), order(2, 8))
-        driver._running.topics.log.topic("orders").forget(7)
+        driver.log.topic("orders").forget(7)
         driver.run()
     assert [email for _, email in written.rows] == [None, "8@secret.example"]
 
@@ -145,7 +145,7 @@ def test_bytes_are_private_as_text_is(tmp_path):
             {"id": 2, "face": b"", "faces": [b""]},
         ]
         assert not clear_bytes(tmp_path)
-        driver._running.topics.log.topic("scans").forget(2)
+        driver.log.topic("scans").forget(2)
         assert driver.view("faces")[1] == {"id": 2, "face": None, "faces": [None]}
 
 
@@ -162,13 +162,11 @@ def test_late_rows_and_changes_stay_sealed(tmp_path):
         assert [row["email"] for row in driver.read("late")] == ["7@secret.example"]
         assert [row["e"] for row in driver.read("changes")] == ["7@secret.example"] * 2
         assert not clear_bytes(tmp_path)
-        driver._running.topics.log.topic("orders").forget(7)
+        driver.log.topic("orders").forget(7)
         driver.restart()
-        assert {
-            row["e"]
-            for batch in driver._running.topics.log.topic("changes").batches(0, 0, 2)
-            for row in batch.to_pylist()
-        } == {None}
+        assert {row["e"] for batch in driver.log.topic("changes").batches(0, 0, 2) for row in batch.to_pylist()} == {
+            None
+        }
 
 
 def test_dead_letters_hold_tokens(tmp_path):
@@ -197,9 +195,9 @@ def test_a_second_app_reads_what_the_first_passed_on(tmp_path):
         driver.run()
         assert driver.read("again")[1]["mail"] == "8@secret.example"
         assert not clear_bytes(tmp_path)
-        driver._running.topics.log.topic("orders").forget(8)
+        driver.log.topic("orders").forget(8)
         assert [row["mail"] for row in driver.view("mails")].count(None) == 1
-        driver._running.topics.log.delete_topic("orders")
+        driver.log.delete_topic("orders")
         assert {row["mail"] for row in driver.view("mails")} == {None}
 
 

@@ -85,7 +85,7 @@ def test_the_watermark_of_another_column_than_the_topics_own_is_of_that_column(d
     rows = app.stream("t", "at timestamp, other timestamp", event_time="other", partitions=2)
     rows.group_by().window(hr.tumbling("1 minute", grace="0 s")).agg(n="count(*)").named("counts").to_view("counts")
     driver = drive(app, shards=2)
-    log = driver._engine.topics.log
+    log = driver.log
     log.delete_topic("t")
     log.create_topic("t", "at timestamp, other timestamp", partitions=2, event_time="at")
     driver.send("t", {"at": at(500), "other": at(3)}, {"at": at(700), "other": at(2)}, partition=0)

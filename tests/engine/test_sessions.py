@@ -169,10 +169,10 @@ def test_state_of_closed_sessions_is_dropped(emit):
         for minute in range(0, 100, 5):
             driver.send("t", row("a", minute, minute), row("b", minute, minute))
             driver.run()
-            sizes.append(driver._engine.last.counts["sessions"]["state_rows"])
+            sizes.append(driver.counts("sessions")["state_rows"])
         assert max(sizes) <= 8
         driver.finish()
-        assert driver._engine.last.counts["sessions"]["state_rows"] == 0
+        assert driver.counts("sessions")["state_rows"] == 0
         assert len(driver.view("sessions")) == 40
 
 

@@ -192,7 +192,7 @@ def test_a_row_is_late_once_no_window_could_hold_it_and_be_open(drive, emit):
     expected = [("A", "13 to 18", 2, [2, 3]), ("A", "13+ to 18+", 1, [3])]
     assert of_a(driver.view("slides")) == expected
     assert driver.late("slides") == [row("A", 13 - MICRO, 1)]
-    totals = driver._engine.last.totals["slides"]
+    totals = driver.counts("slides")
     assert (totals["rows_in"], totals["late"], totals["partly_late"]) == (4, 1, 1)
 
 
@@ -215,11 +215,11 @@ def test_state_that_no_open_window_reaches_is_dropped(emit):
         for second in range(0, 120, 2):
             driver.send("t", row("A", second, second % 7), row("B", second, second % 5))
             driver.run()
-            sizes.append(driver._engine.last.counts["slides"]["state_rows"])
+            sizes.append(driver.counts("slides")["state_rows"])
         assert max(sizes) <= 20
         assert max(sizes[:20]) == max(sizes[20:])
         driver.finish()
-        assert driver._engine.last.counts["slides"]["state_rows"] == 0
+        assert driver.counts("slides")["state_rows"] == 0
 
 
 def test_a_result_carries_its_end_as_event_time_and_is_not_late_below(drive):

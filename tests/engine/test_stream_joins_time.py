@@ -30,7 +30,7 @@ def test_late_rows_meet_nothing_go_to_late_and_come_out_alone_once():
         }
         driver.finish()
         assert short(driver.read("out")) == []
-        totals = driver._running.last.totals["j"]
+        totals = driver.counts("j")
         assert (totals["late"], totals["rows_in"], totals["rows_out"]) == (2, 6, 5)
 
 

@@ -88,7 +88,7 @@ def test_a_withdrawal_from_a_closed_window_is_late():
         driver.send("orders", order(1, "a", 8.0, 8))
         driver.finish()
         assert shown(driver.view("out"), "n", "total") == [("10:00", 2, 3.0), ("10:05", 2, 12.0)]
-        assert driver._engine.last.totals["counted"]["late"] == 1
+        assert driver.counts("counted")["late"] == 1
         (late,) = driver.read("late")
         assert (late["id"], late["price"], late["_change_type"]) == (1, 1.0, "delete")
         assert driver.view("late") == [{"n": 1}]

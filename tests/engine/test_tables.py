@@ -66,7 +66,7 @@ def test_the_last_record_of_a_key_wins_in_the_order_of_offsets(drive):
         }
     )
     driver = drive(app, shards=2)
-    driver._engine.topics.log.topic("t").append(rows)
+    driver.log.topic("t").append(rows)
     driver.step()
     last = {nr * 7919 % keys: nr for nr in range(count)}
     assert {row["id"]: row["nr"] for row in driver.view("rows")} == last
@@ -77,7 +77,7 @@ def test_a_topic_that_is_missing_is_created_compacted_by_the_key():
     app, table = users_app()
     table.to_view("users")
     with Driver(app) as driver:
-        topic = driver._engine.topics.log.topic("users")
+        topic = driver.log.topic("users")
         assert (topic.cleanup, topic.key, topic.event_time) == ("compact", ("id",), "at")
 
 
@@ -88,7 +88,7 @@ def test_compaction_of_its_topic_changes_nothing(tmp_path):
         for second in range(30):
             driver.send("users", user(second % 3, f"c{second}", second))
         driver.delete("users", id=2)
-        topic = driver._engine.topics.log.topic("users")
+        topic = driver.log.topic("users")
         topic.compact()
         driver.run()
         assert driver.view("users") == [user(0, "c27", 27), user(1, "c28", 28)]
@@ -217,7 +217,7 @@ def test_a_null_in_the_key_is_a_dead_letter_and_counted(drive):
     assert [(each["offset"], each["reason"]) for each in letters] == [
         (offset, "no key: rows of the table are identified by a, b, and one of them is null") for offset in (0, 2, 3)
     ]
-    assert driver._engine.last.totals["t"]["dead"] == 3
+    assert driver.counts("t")["dead"] == 3
 
 
 def test_dead_letters_say_what_is_missing():
@@ -254,7 +254,7 @@ def test_private_columns_of_a_table_are_forgotten_with_their_subject():
         driver.step()
         driver.send("t", {"id": 1, "who": 7, "email": "a@y"})
         driver.step()
-        topic = driver._engine.topics.log.topic("t")
+        topic = driver.log.topic("t")
         assert topic.cleanup == "compact"
         assert [row["email"] for row in driver.view("rows")] == ["a@y", "b@x"]
         topic.forget(7)
@@ -326,7 +326,7 @@ def test_steps_between_rename_no_state_and_a_changed_table_is_refused(tmp_path):
         return app
 
     with Driver(app_of(), storage=tmp_path) as driver:
-        assert set(driver._engine.last.watermarks) == {"users_table", "facts_latest_by_city"}
+        assert set(driver.status()["steps"]) == {"users_table", "facts_latest_by_city"}
         driver.send("users", user(1, "a"))
         driver.run()
     with Driver(app_of(condition="id > 3"), storage=tmp_path) as driver:

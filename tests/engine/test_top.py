@@ -161,8 +161,8 @@ def test_of_rows_that_only_come_no_more_than_the_first_are_kept():
         for start in range(0, 300, 50):
             driver.send("t", *(row(f"{n}", n % 31, g=n % 5) for n in range(start, start + 50)))
             driver.step()
-        assert driver._running.last.totals["best"]["state_rows"] == 10
-        assert driver._running.last.totals["best"]["rows_in"] == 300
+        assert driver.counts("best")["state_rows"] == 10
+        assert driver.counts("best")["rows_in"] == 300
 
 
 def test_one_ranking_of_a_table_is_made_of_the_rankings_of_its_shards():
@@ -178,7 +178,7 @@ def test_one_ranking_of_a_table_is_made_of_the_rankings_of_its_shards():
         driver.step()
         driver.step()
         assert [each["k"] for each in driver.view("best")] == ["39", "38"]
-        assert driver._running.last.totals["best"]["rows_in"] <= 6
+        assert driver.counts("best")["rows_in"] <= 6
 
 
 def test_a_function_of_the_users_may_order():

@@ -288,7 +288,7 @@ def test_steps_below_wait_for_rows_that_ask_for_a_time_to_come():
 
 
 def state_rows(driver):
-    return driver._engine.last.totals["priced"]["state_rows"]
+    return driver.counts("priced")["state_rows"]
 
 
 def valued_app(history, how="left"):
@@ -319,7 +319,7 @@ def test_old_versions_are_kept_for_their_history_and_no_longer(how):
         answered = [(3, 30.0), (4, 30.0), (5, 30.0), (6, 40.0), (7, 50.0)]
         expected = answered if how == "inner" else [(1, None), (2, None), *answered]
         assert [(row["id"], row["rate"]) for row in driver.read("out")] == expected
-        assert driver._engine.last.totals["priced"]["too_old"] == 2
+        assert driver.counts("priced")["too_old"] == 2
 
 
 def test_a_table_that_no_longer_changes_answers_for_all_times_since():

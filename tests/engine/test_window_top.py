@@ -88,7 +88,7 @@ def test_the_first_of_each_window_come_out_and_are_corrected_until_it_closes(dri
     assert places(driver)[:2] == [(1, at(0), 1, "f"), (1, at(0), 2, "a")]
     assert driver.late("best") == [late]
     assert driver.read("late") == [late]
-    totals = driver._running.last.totals["best"]
+    totals = driver.counts("best")
     assert (totals["rows_in"], totals["late"], totals["state_rows"]) == (8, 1, 2), "the first windows are forgotten"
 
 
@@ -104,7 +104,7 @@ def test_final_gives_the_places_of_a_window_once(drive):
     assert places(driver) == [(1, at(0), 1, "f"), (1, at(0), 2, "a"), (2, at(0), 1, "e")]
     driver.finish()
     assert places(driver)[2:4] == [(1, at(10), 1, "y"), (1, at(10), 2, "x")]
-    assert driver._running.last.totals["best"]["state_rows"] == 0
+    assert driver.counts("best")["state_rows"] == 0
 
 
 def test_a_row_is_ranked_in_the_windows_of_its_own_that_are_open():
@@ -116,7 +116,7 @@ def test_a_row_is_ranked_in_the_windows_of_its_own_that_are_open():
         driver.step()
         best = [(each["window_start"], each["k"]) for each in driver.view("best")]
         assert best == [(at(0), "a"), (at(5), "c"), (at(10), "b")]
-        assert driver._running.last.totals["best"]["partly_late"] == 1
+        assert driver.counts("best")["partly_late"] == 1
         assert driver.late("best") == []
 
 
@@ -162,7 +162,7 @@ def test_what_is_kept_of_a_window_is_no_more_than_its_first_rows():
         for start in range(0, 300, 50):
             driver.send("t", *(row(f"{n}", n % 31, n % 5, g=n % 5) for n in range(start, start + 50)))
             driver.step()
-        assert driver._running.last.totals["best"]["state_rows"] == 20, "two of each of two windows of five groups"
+        assert driver.counts("best")["state_rows"] == 20, "two of each of two windows of five groups"
 
 
 # ---- after every epoch, what the batch query gives ----
@@ -269,7 +269,7 @@ def test_after_every_epoch_the_deltas_sum_to_the_batch_query_and_hold_nothing_mo
             before, watermark = now, max([*minutes, *([] if watermark is None else [watermark])], default=None)
         driver.finish()
         assert sink.sum == first(entered, 2, rank)
-        assert driver._running.last.totals.get("best", {}).get("state_rows", 0) == 0
+        assert driver.counts("best")["state_rows"] == 0
 
 
 @pytest.mark.parametrize("emit", ["changes", "final"])

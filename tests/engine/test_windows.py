@@ -192,7 +192,7 @@ def test_a_window_that_closes_takes_no_row_of_the_epoch_that_finds_it_closed(win
         driver.finish()
         closed = [(end, n) for _, end, n in spans(driver.view("counts")) if end == at(10_000)]
         assert closed == [(at(10_000), 1)]
-        totals = driver._running.last.totals["counts"]
+        totals = driver.counts("counts")
         assert (totals["late"], totals["partly_late"]) == (0, 1)
 
 
@@ -224,8 +224,8 @@ def test_rows_in_order_are_never_late_however_unevenly_partitions_are_read(drive
     driver = drive(counting(hr.tumbling("1 s", grace="0 s"), partitions=2))
     driver.send("t", *({"at": ms} for ms in range(0, 50_000, 100)), partition=0)
     driver.send("t", *({"at": ms} for ms in range(0, 50_000, 2500)), partition=1)
-    while driver._engine.begin(limit=1).ranges:
-        driver._carrier.step(limit=90)
+    while driver.status()["lag"]:
+        driver.step(limit=90)
     driver.finish()
     assert driver.late("counts") == []
     assert sum(row["n"] for row in driver.view("counts")) == 520
@@ -312,5 +312,5 @@ def test_state_of_closed_windows_is_dropped(window, emit):
         for second in range(0, 300, 5):
             driver.send("t", {"at": second * 1000})
             driver.run()
-            sizes.append(driver._engine.last.counts["counts"]["state_rows"])
+            sizes.append(driver.counts("counts")["state_rows"])
         assert max(sizes[10:]) <= 5

@@ -34,4 +34,4 @@ def short(rows):
 
 def kept(driver, step="j"):
     """How many rows its state has."""
-    return driver._running.last.totals[step]["state_rows"]
+    return driver.counts(step)["state_rows"]

@@ -41,7 +41,7 @@ def test_whichever_worker_meets_a_shard_its_state_is_right(workers, windowed):
     groups.agg(n="count(*)", total="sum(v)").to_view("sums")
     dice, expected = np.random.default_rng(1), np.zeros(GROUPS, np.int64)
     with Driver(app, shards=2) as driver:
-        topic = driver._engine.topics.log.topic("t")
+        topic = driver.log.topic("t")
         for keys in [np.arange(GROUPS), *(dice.integers(0, GROUPS, 1_000) for _ in range(40))]:
             topic.append(pa.table({"k": keys, "v": np.full(len(keys), 3)}))
             np.add.at(expected, keys, 1)

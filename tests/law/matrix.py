@@ -199,7 +199,7 @@ def found(rows, sizes, window, *, table, emit):
         if emit == "final":
             assert driver.view("out") == []
         driver.finish()
-        late = driver._engine.last.totals["made"].get("late", 0)
+        late = driver.counts("made")["late"]
         out = driver.view("out")
     assert sum(deltas.sum.values()) == len(out)
     return out, late

@@ -151,7 +151,7 @@ def play(case):
         out, _ = rules.epoch(([], []), END)
         assert counted(driver.read("out")) == out, "at the end of the input"
         assert counted(driver.late("j")) == late
-        assert driver._running.last.totals["j"].get("state_rows", 0) == 0
+        assert driver.counts("j")["state_rows"] == 0
 
 
 def random_case(seed):

@@ -68,7 +68,7 @@ def run(app, sent, sizes, *, shards=2):
     with Driver(app, shards=shards) as driver:
         play(driver, sent, sizes)
         driver.run()
-        return {name: driver.view(name) for name in ("out", "second") if name in driver._engine.views.names()}
+        return {name: driver.view(name) for name in driver.views()}
 
 
 def frame(spark, sent):

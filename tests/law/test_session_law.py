@@ -153,7 +153,7 @@ def check(emit, keys, epochs, gap, grace, drift, *, restart=False):
         driver.finish()
         view = [{"k": None, **row} for row in driver.view("out")]
         assert shown(view) == oracle.results(final=False)
-        totals = driver._engine.last.totals["s"]
+        totals = driver.counts("s")
         assert totals["late"] == len(oracle.late)
         assert totals["rows_in"] == sum(map(len, epochs))
         assert totals.get("state_rows", 0) == 0

@@ -152,7 +152,7 @@ def test_the_stated_errors_hold_on_a_million_rows_in_several_epochs_shards_and_p
     ).to_view("made")
     g = np.arange(count) % 2
     with Driver(app, shards=2) as driver:
-        topic = driver._engine.topics.log.topic("rows")
+        topic = driver.log.topic("rows")
         for number, first in enumerate(range(0, count, 125_000)):
             part = slice(first, first + 125_000)
             topic.append(
@@ -178,7 +178,7 @@ def distinct_of(values, ends):
     app = hr.App("distinct")
     app.stream("rows", "v bigint", partitions=2).group_by().agg(n="approx_count_distinct(v, 0.03)").to_view("n")
     with Driver(app, shards=2) as driver:
-        topic = driver._engine.topics.log.topic("rows")
+        topic = driver.log.topic("rows")
         for nr, (first, last) in enumerate(pairwise([0, *sorted(ends), len(values)])):
             if last > first:
                 topic.append(pa.table({"v": values[first:last]}), partition=nr % 2)

@@ -164,7 +164,7 @@ def check(emit, keys, epochs, size, grace, drift, *, restart=False):
         )
         driver.finish()
         assert shown(driver.view("out")) == expected(oracle.view)
-        totals = driver._engine.last.totals["s"]
+        totals = driver.counts("s")
         assert (totals["late"], totals["partly_late"]) == (len(oracle.late), oracle.partly)
         assert totals["rows_in"] == sum(map(len, epochs))
         assert totals.get("state_rows", 0) == 0

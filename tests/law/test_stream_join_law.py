@@ -69,7 +69,7 @@ def streamed(how, within, left, right, cuts):
     with Driver(app, shards=2) as driver:
         for size in [*cuts, left.num_rows + right.num_rows]:
             for side, (name, sent) in enumerate((("l", left), ("r", right))):
-                driver._running.topics.log.topic(name).append(sent.slice(ats[side], size))
+                driver.log.topic(name).append(sent.slice(ats[side], size))
                 ats[side] = min(ats[side] + size, sent.num_rows)
             driver.step()
         driver.finish()

@@ -1,4 +1,4 @@
-"""For tests: the `Driver`, the points at which it can crash, and a checker of what steps give out."""
+"""For tests: the `Driver`, the points at which it can crash, and a checker of what steps emit."""
 
 from headrace.testing.deltas import Deltas, check_deltas
 from headrace.testing.driver import Driver

@@ -1,4 +1,4 @@
-"""The test driver: the same engine as in production, without a JVM, on a clock that stands still."""
+"""The test driver: the same engine as in production, without a JVM, on a clock that only the test moves."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from headrace.base.time import ManualClock, as_datetime
 from headrace.engine.engine import Engine, Settings, no_fault
 from headrace.engine.inprocess import InProcess
 from headrace.engine.private import open_view
+from headrace.engine.status import describe
 from headrace.plan.nodes import Late
 from headrace.plan.plan import make_plan
 from headrace.plan.sinks import Sink
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.dsl.app import App
+    from headrace.log import Log
     from headrace.plan.nodes import Stateful
 
 MOST_STEPS = 10_000
+COUNTS = ("rows_in", "rows_out", "late", "partly_late", "too_old", "dead", "lost", "state_rows")
 
 
 class Driver:
@@ -139,12 +142,23 @@ class Driver:
         """Move the clock."""
         self.clock.advance(seconds)
 
+    @property
+    def log(self) -> Log:
+        """The embedded log that the app's topics are in, on the driver's clock: to append tables, clean, or forget."""
+        return self._running.topics.log
+
     # ---- running ----
 
-    def step(self) -> None:
-        """Run exactly one epoch with all that was sent, an empty one included."""
+    def step(self, *, limit: int | None = None, ended: bool = False) -> None:
+        """Run exactly one epoch with all that was sent, an empty one included.
+
+        Args:
+            limit: read at most about so many rows instead, as an epoch of a large backlog does.
+            ended: nothing will be sent any more, so watermarks move to the end of time; `finish` does the rest too.
+
+        """
         self._running  # noqa: B018 -- raises after a crash
-        self._carrier.step(limit=_ALL)
+        self._carrier.step(limit=_ALL if limit is None else limit, ended=ended)
 
     def run(self) -> None:
         """Run epochs until another would change nothing; at least one if anything was sent."""
@@ -154,10 +168,14 @@ class Driver:
             self.step()
         raise PlanError(f"the app did not come to rest within {MOST_STEPS} epochs")
 
+    @property
+    def caught_up(self) -> bool:
+        """Whether another epoch would emit nothing, though steps may still have to forget what time has closed."""
+        return self._running.caught_up
+
     def finish(self) -> None:
         """End the input: every watermark moves to the end of time, so that everything closes; then run."""
-        self._running  # noqa: B018 -- raises after a crash
-        self._carrier.step(limit=_ALL, ended=True)
+        self.step(ended=True)
         self.run()
 
     # ---- output ----
@@ -169,20 +187,24 @@ class Driver:
         """
         source = self._running.topics.log.topic(topic)
         at = self._read.setdefault(topic, {})
-        made: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         for partition, end in source.end_offsets().items():
             first = at.get(partition, 0)
             for batch in source.batches(partition, first, end, columns=[*source.schema.names, "_deleted"]):
-                made += [_shown(row) for row in _rows(batch)]
+                rows += [_shown(row) for row in _rows(batch)]
             at[partition] = end
-        return made
+        return rows
+
+    def views(self) -> list[str]:
+        """Return the names of the views."""
+        return self._running.views.names()
 
     def view(self, name: str) -> list[dict[str, Any]]:
         """Return a view's rows, sorted by its key."""
         return _rows(open_view(self.storage, name, self._running.views.read(name)))
 
     def late(self, step: str) -> list[dict[str, Any]]:
-        """Return all rows that came too late for a step, in the order in which they came."""
+        """Return all rows that were too late for a step, in the order in which they arrived."""
         node = self._running.node(step)
         if not node.detects_late:
             raise PlanError(f'step "{step}" judges no row by its time, so nothing is late for it')
@@ -194,9 +216,45 @@ class Driver:
         For a step with state: the watermark that it works with in the next epoch. For a source: its own.
         """
         node, last = self._running.node(step), self._running.last
-        known = last.watermarks if node.stateful else last.outputs
-        value = known.get(step)
+        watermarks = last.watermarks if node.stateful else last.outputs
+        value = watermarks.get(step)
         return None if value is None else as_datetime(value)
+
+    # ---- what it has done ----
+
+    def counts(self, step: str) -> dict[str, int]:
+        """Return what a step with state or a source has counted since the first start of the app.
+
+        Returns:
+            `rows_in`, `rows_out`, `late`, `partly_late` (late for some of their windows), `too_old`, `dead` (records
+            that could not be read), `lost` (records that retention took unread), and `state_rows` (kept now). What was
+            never counted is 0.
+
+        Raises:
+            PlanError: the app has no such step.
+
+        """
+        self._running.node(step)
+        return dict.fromkeys(COUNTS, 0) | self._running.last.totals.get(step, {})
+
+    def state(self, step: str) -> dict[str, int]:
+        """Return how much a step keeps between epochs: `rows`, and `bytes` of its state files.
+
+        Raises:
+            PlanError: the app has no such step.
+
+        """
+        self._running.node(step)
+        heads = self._running.last.heads.get(step, {}).values()
+        return {
+            "rows": sum(head.rows for head in heads),
+            "bytes": sum(head.full_bytes + head.chain_bytes for head in heads),
+        }
+
+    def status(self) -> dict[str, Any]:
+        """Return what the app has done, as `Running.status` does; `epoch` is None before the first epoch."""
+        engine = self._running
+        return {**describe(engine.plan, engine.last, engine.inputs), "running": True}
 
     # ---- crashes ----
 
@@ -204,7 +262,7 @@ class Driver:
         """Run one epoch and die in the middle of it, at one of `headrace.testing.POINTS`; then call `restart`.
 
         Raises:
-            PlanError: there is no such point, or the epoch did not come by it.
+            PlanError: there is no such point, or the epoch did not reach it.
 
         """
         self._faults.arm(at)
@@ -227,10 +285,10 @@ _ALL = 1 << 62
 
 
 class _Lates:
-    """Catches the late rows of every step, once for each epoch however often it is handed over."""
+    """Collects the late rows of every step, once for each epoch however often it is handed over."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, dict[int, pa.Table]] = {}
+        self.by_step: dict[str, dict[int, pa.Table]] = {}
 
     def sinks(self, app: App) -> list[Sink]:
         plan = app.plan()
@@ -238,33 +296,33 @@ class _Lates:
             Sink(
                 up=_late_of(node, plan.nodes),
                 name=f"call:late of {plan.name(node)}",
-                target=_Catch(self.kept.setdefault(plan.name(node), {})),
+                target=_Collect(self.by_step.setdefault(plan.name(node), {})),
             )
             for node in plan.stateful()
             if node.detects_late
         ]
 
     def rows(self, step: str) -> list[dict[str, Any]]:
-        caught = self.kept.get(step, {})
-        return [row for epoch in sorted(caught) for row in _rows(caught[epoch].drop_columns(["_weight", "_time"]))]
+        epochs = self.by_step.get(step, {})
+        return [row for epoch in sorted(epochs) for row in _rows(epochs[epoch].drop_columns(["_weight", "_time"]))]
 
 
 def _late_of(node: Stateful, nodes: tuple[Any, ...]) -> Late:
-    known = [each for each in nodes if isinstance(each, Late) and each.of is node]
-    return known[0] if known else Late(of=node, schema=node.late_schema)
+    declared = [other for other in nodes if isinstance(other, Late) and other.of is node]
+    return declared[0] if declared else Late(of=node, schema=node.late_schema)
 
 
-class _Catch:
-    def __init__(self, kept: dict[int, pa.Table]) -> None:
-        self.kept = kept
+class _Collect:
+    def __init__(self, epochs: dict[int, pa.Table]) -> None:
+        self.epochs = epochs
 
     def write(self, epoch: int, rows: pa.Table) -> None:
-        self.kept[epoch] = rows
+        self.epochs[epoch] = rows
 
 
 def _rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
-    made: list[dict[str, Any]] = rows.to_pylist(maps_as_pydicts="strict")
-    return made
+    dicts: list[dict[str, Any]] = rows.to_pylist(maps_as_pydicts="strict")
+    return dicts
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

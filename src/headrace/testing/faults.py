@@ -46,7 +46,7 @@ class Faults:
         self.armed = None
 
     def __call__(self, point: str) -> None:
-        """Come by a point."""
+        """Reach a point of the protocol."""
         if self.armed == point:
             self.armed = None
             raise Crash(point)
@@ -64,7 +64,7 @@ class Kill:
     marker: str
 
     def __call__(self, point: str) -> None:
-        """Come by a point."""
+        """Reach a point of the protocol."""
         if point == self.point and not Path(self.marker).exists():
             Path(self.marker).touch()
             os.kill(self.process, signal.SIGKILL)
