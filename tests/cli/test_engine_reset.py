@@ -8,7 +8,7 @@ import pytest
 import headrace as hr
 from headrace.base.errors import PlanChanged, PlanError, StorageBusy
 from headrace.engine import reset as resets
-from headrace.engine.reset import reset, would_lose
+from headrace.engine.reset import reset, reset_impact
 from headrace.engine.storage import Storage
 from headrace.testing import Driver
 
@@ -51,11 +51,11 @@ def numbers(driver, view, *columns):
 def test_what_would_be_lost_is_told_and_nothing_happens(storage):
     plan = chain().plan()
     before = sorted(path for path in storage.rglob("*"))
-    loss = would_lose(plan, storage, "first")
+    loss = reset_impact(plan, storage, "first")
     assert sorted(loss.steps) == ["first", "second"]
     assert sorted(loss.views) == ["first", "second"]
     assert loss.topics == ("first_changes",)
-    all_steps = would_lose(plan, storage)
+    all_steps = reset_impact(plan, storage)
     assert sorted(all_steps.steps) == ["beside", "first", "second"]
     assert (all_steps.views["beside"], all_steps.rows_read) == (1, 3)
     assert before == sorted(path for path in storage.rglob("*"))
@@ -95,7 +95,7 @@ def test_the_watermark_stays_so_that_nothing_final_opens_again(tmp_path):
 def test_a_step_below_a_table_is_not_reset_alone(storage):
     """It would be told that rows go which it has never seen: of an aggregate that would be wrong in silence."""
     plan = chain().plan()
-    for refused in (reset, would_lose):
+    for refused in (reset, reset_impact):
         with pytest.raises(PlanError, match='"second" cannot be reset alone') as error:
             refused(plan, storage, "second")
         assert "headrace reset FILE --step first" in str(error.value)
@@ -136,7 +136,7 @@ def test_a_new_step_over_a_table_that_has_rows_is_refused(tmp_path):
     grown = counted(by_city=True)
     with pytest.raises(PlanChanged, match='the new step "cities" would begin without the rows') as error:
         Driver(grown, storage=tmp_path)
-    (table,) = {name for name in would_lose(grown.plan(), tmp_path).steps if name not in ("all", "cities")}
+    (table,) = {name for name in reset_impact(grown.plan(), tmp_path).steps if name not in ("all", "cities")}
     assert f"--step {table};" in str(error.value)
     reset(grown.plan(), tmp_path, table, sync=False)
     with Driver(grown, storage=tmp_path) as driver:

@@ -439,7 +439,7 @@ def test_a_new_join_with_versions_that_were_read_already_is_refused(tmp_path):
     with Driver(grown(joined=False), storage=tmp_path / "other") as driver:
         rate(driver, 1.0, 0)
         driver.step()
-    with pytest.raises(PlanChanged, match='"priced" would begin without the versions that "rates" has told of'):
+    with pytest.raises(PlanChanged, match='"priced" would begin without the versions that were read from "rates"'):
         Driver(grown(joined=True), storage=tmp_path / "other")
 
 

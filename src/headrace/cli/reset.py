@@ -46,7 +46,7 @@ def reset(file: str, *, storage: Path | None, step: str | None, yes: bool, as_js
     if storage_files.busy():
         holder = (app.storage / "lock").read_text().strip()
         raise StorageBusy(str(app.storage), holder)
-    impact = engine.would_lose(plan, app.storage, step)
+    impact = engine.reset_impact(plan, app.storage, step)
     if not impact.nothing:
         if not yes:
             _ask(app.name, impact, step, shlex.join(["headrace", *sys.argv[1:]]))

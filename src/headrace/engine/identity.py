@@ -1,4 +1,4 @@
-"""Who a stateful step is: what its kept state means. Compared at every start, so that no state is misread."""
+"""The identity of stateful steps: what their kept state means. Compared at every start, so that no state is misread."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _keys(node: Stateful) -> Any:
     return sides[0] if len(sides) == 1 else sides
 
 
-def check(kept: Mapping[str, Any] | None, now: Mapping[str, Any], *, app: str) -> None:
+def check(stored: Mapping[str, Any] | None, now: Mapping[str, Any], *, app: str) -> None:
     """Refuse a plan whose stateful steps are not those whose state is kept.
 
     Stateless changes pass, and new stateful steps do; so do steps that are gone, whose state is no longer used.
@@ -54,71 +54,71 @@ def check(kept: Mapping[str, Any] | None, now: Mapping[str, Any], *, app: str) -
         PlanChanged: what changed, what would be lost, and the command that resets only that step.
 
     """
-    if kept is None:
+    if stored is None:
         return
-    if kept["format"] != now["format"]:
+    if stored["format"] != now["format"]:
         raise PlanChanged(
-            f'the state of app "{app}" was written in format {kept["format"]}, this version writes {now["format"]}',
+            f'the state of app "{app}" was written in format {stored["format"]}, this version writes {now["format"]}',
             hint="Run it with the version that wrote it, or reset the app.",
         )
-    if kept["shards"] != now["shards"]:
+    if stored["shards"] != now["shards"]:
         raise PlanChanged(
-            f'the state of app "{app}" is cut into {kept["shards"]} shards, not {now["shards"]}',
+            f'the state of app "{app}" is cut into {stored["shards"]} shards, not {now["shards"]}',
             detail="A row's shard follows from their number, so state would be looked for in the wrong place.",
-            hint=f"Say hr.App(…, shards={kept['shards']}) or leave shards out; or reset the app.",
+            hint=f"Say hr.App(…, shards={stored['shards']}) or leave shards out; or reset the app.",
         )
-    for step, was in kept["steps"].items():
-        becomes = now["steps"].get(step)
-        if becomes is not None and becomes != was:
+    for step, old in stored["steps"].items():
+        new = now["steps"].get(step)
+        if new is not None and new != old:
             raise PlanChanged(
                 f'the stateful step "{step}" is not the one whose state is kept',
-                detail=_difference(was, becomes) + " Going on would mix old and new results.",
+                detail=_difference(old, new) + " Going on would mix old and new results.",
                 hint=f"Undo the change, give the step another name with .named(…), or drop its state and its views: "
                 f"headrace reset FILE --step {step}",
             )
 
 
 def check_returned(steps: Iterable[str], last: Commit) -> None:
-    """Refuse a stateful step that was left out of the app for some epochs: its state misses what came meanwhile.
+    """Refuse a stateful step that was left out of the app for some epochs: its state misses the rows of those epochs.
 
     Raises:
-        PlanChanged: which step, and the command that lets it begin anew.
+        PlanChanged: names the step, and the command that resets it.
 
     """
     for step in steps:
         if last.heads.get(step) and step not in last.watermarks:
             raise PlanChanged(
                 f'the stateful step "{step}" was not in the app when epoch {last.epoch} ran',
-                detail="Its kept state misses what came since it was left out.",
-                hint=f"Give it another name with .named(…), or let it begin anew: headrace reset FILE --step {step}",
+                detail="Its kept state misses the rows since it was left out.",
+                hint=f"Give it another name with .named(…), or start it again: headrace reset FILE --step {step}",
             )
 
 
-def check_begun(plan: Plan, known: Container[str], last: Commit) -> None:
-    """Refuse a new step over a table that has rows: it would see them withdrawn, and had never seen them come.
+def check_begun(plan: Plan, known_steps: Container[str], last: Commit) -> None:
+    """Refuse a new step over a table that has rows: it would see them withdrawn, but never inserted.
 
-    So also a new join with the versions of a table whose records have been read.
+    The same for a new as-of join with a table whose records have been read.
 
     Raises:
-        PlanChanged: which step, which table, and the commands that let both begin anew.
+        PlanChanged: names the step, the table, and the commands that reset both.
 
     """
     for node in plan.stateful():
         step = plan.name(node)
         table = next((name for name in withdrawing(plan, node) if last.heads.get(name)), None)
-        if step not in known and table is not None:
+        if step not in known_steps and table is not None:
             raise PlanChanged(
                 f'the new step "{step}" would begin without the rows that the table of step "{table}" has',
-                detail=f"Epoch {last.epoch} left rows there; one that changes would be taken away from nothing.",
-                hint=f"Let both begin anew with what comes from now on: headrace reset FILE --step {table}; or compute "
-                "all again from the topics: headrace reset FILE",
+                detail=f"Epoch {last.epoch} left rows there; a change would withdraw a row that the step never had.",
+                hint=f"Start both again with the rows from now on: headrace reset FILE --step {table}; or compute "
+                "everything again from the topics: headrace reset FILE",
             )
         source = next((name for name in _versions(plan, node) if _has_read(last, name)), None)
-        if step not in known and source is not None:
+        if step not in known_steps and source is not None:
             raise PlanChanged(
-                f'the new step "{step}" would begin without the versions that "{source}" has told of',
-                detail=f"By epoch {last.epoch} they had been read; rows would be answered as if there were none.",
-                hint="Compute all again from the topics: headrace reset FILE; or read them in an app of another name.",
+                f'the new step "{step}" would begin without the versions that were read from "{source}"',
+                detail=f"They were read up to epoch {last.epoch}; rows would find no version.",
+                hint="Compute everything again from the topics: headrace reset FILE; or read them in another app.",
             )
 
 
@@ -142,6 +142,6 @@ def withdrawing(plan: Plan, node: Node) -> Iterator[str]:
                 yield from withdrawing(plan, up)
 
 
-def _difference(was: Mapping[str, Any], becomes: Mapping[str, Any]) -> str:
-    parts = [f"{name}: was {was[name]}, is {becomes.get(name)}." for name in was if was[name] != becomes.get(name)]
+def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    parts = [f"{name}: was {old[name]}, is {new.get(name)}." for name in old if old[name] != new.get(name)]
     return " ".join(parts)

@@ -1,7 +1,7 @@
-"""Forgetting, on purpose: a whole app, or a step with the steps and views below it. Topics are never touched.
+"""Reset: an app forgets everything, or one step with the steps and views below it. Topics are never touched.
 
-A reset is written down first (`reset.json`), then done, then the note is removed. Every part of doing it may be done
-twice, so whoever finds the note — the next start, the next reset — finishes what a crash cut short.
+A reset is first written to `reset.json`, then done, then that file is removed. Every part of it can be repeated, so
+whoever finds the file (the next start, the next reset) finishes what a crash cut short.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ class ResetImpact:
         return self.epoch is None and not self.steps and not self.views
 
 
-def would_lose(plan: Plan, path: Path, step: str | None = None) -> ResetImpact:
+def reset_impact(plan: Plan, path: Path, step: str | None = None) -> ResetImpact:
     """Return what `reset` would take away; changes nothing.
 
     Raises:
-        PlanError: there is no stateful step of that name, or a table that goes on has given it rows.
+        PlanError: there is no stateful step of that name, or a table that is not reset has rows that it would miss.
 
     """
     storage = Storage(path, plan.app)
     last = storage.last_epoch()
     commit = Commit(epoch=-1) if last is None else storage.read_commit(last)
     rows = {name: counts.get("state_rows", 0) for name, counts in commit.totals.items()}
-    kept = set(commit.heads) | set((storage.read_json("plan.json") or {"steps": {}})["steps"])
+    kept_steps = set(commit.heads) | set((storage.read_json("plan.json") or {"steps": {}})["steps"])
     if step is None:
-        steps, views = sorted(kept), _all_views(path)
+        steps, views = sorted(kept_steps), _all_views(path)
         topics = [sink.topic for sink in plan.sinks if sink.topic is not None]
     else:
-        steps = _below(plan, step, kept)
+        steps = _below(plan, step, kept_steps)
         _refuse_half(plan, step, steps, commit)
         views = _views_of(plan, path, steps)
         topics = [sink.topic for sink in plan.sinks if sink.topic is not None and _fed_by(plan, sink.up, steps)]
@@ -77,26 +77,26 @@ def reset(plan: Plan, path: Path, step: str | None = None, *, sync: bool = True)
     """Forget everything but the topics, or a step with what is below it; return what was lost.
 
     After a whole reset the app reads its topics from their start and appends to its output topics again. After a
-    step's reset it goes on from the offsets it had: the step starts empty and sees only what comes from now on.
+    step's reset it goes on from the offsets it had: the step starts empty and sees only the rows from now on.
 
     Raises:
         StorageBusy: the app runs.
         StorageOfAnother: the storage is another app's.
-        PlanError: there is no stateful step of that name, or a table that goes on has given it rows.
+        PlanError: there is no stateful step of that name, or a table that is not reset has rows that it would miss.
 
     """
-    loss = would_lose(plan, path, step)
-    if loss.nothing:
-        return loss
+    impact = reset_impact(plan, path, step)
+    if impact.nothing:
+        return impact
     storage = Storage(path, plan.app, sync=sync)
     storage.acquire()
     try:
         resume(storage)
-        storage.write_json(NOTE, _note(plan, storage, None if step is None else loss))
+        storage.write_json(NOTE, _note(plan, storage, None if step is None else impact))
         resume(storage)
     finally:
         storage.release()
-    return loss
+    return impact
 
 
 def resume(storage: Storage) -> None:
@@ -111,16 +111,16 @@ def resume(storage: Storage) -> None:
     (storage.path / NOTE).unlink(missing_ok=True)
 
 
-def _note(plan: Plan, storage: Storage, loss: ResetImpact | None) -> dict[str, Any]:
-    if loss is None:
+def _note(plan: Plan, storage: Storage, impact: ResetImpact | None) -> dict[str, Any]:
+    if impact is None:
         return {"whole": True, "id": uuid.uuid4().hex}
-    steps = sorted(loss.steps)
+    steps = sorted(impact.steps)
     sinks = [sink.name for sink in plan.sinks if sink.view is not None and _fed_by(plan, sink.up, steps)]
     return {
         "whole": False,
-        "epoch": loss.epoch,
+        "epoch": impact.epoch,
         "steps": steps,
-        "views": sorted(loss.views),
+        "views": sorted(impact.views),
         "sinks": sinks,
         "watermarks": _watermarks(plan, storage, steps),
     }
@@ -139,7 +139,7 @@ def _forget_all(storage: Storage, note: Mapping[str, Any]) -> None:
 
 
 def _remove(path: Path, folder: str) -> None:
-    """Take a folder out of sight at once, then remove it: what is half removed must never be found under its name."""
+    """Rename a folder, then remove it: a half-removed folder must never be found under its name."""
     for stale in path.glob(f".{folder}.reset-*"):
         shutil.rmtree(stale, ignore_errors=True)
     aside = path / f".{folder}.reset-{uuid.uuid4().hex[:8]}"
@@ -159,7 +159,9 @@ def _forget_steps(storage: Storage, note: Mapping[str, Any]) -> None:
         _rewrite(storage, storage.read_commit(note["epoch"]), note)
     identity = storage.read_json("plan.json")
     if identity is not None:
-        identity["steps"] = {name: who for name, who in identity["steps"].items() if name not in steps}
+        identity["steps"] = {
+            name: step_identity for name, step_identity in identity["steps"].items() if name not in steps
+        }
         storage.write_json("plan.json", identity)
     if (storage.path / VIEWS).exists():
         with SqliteViews(storage.path / VIEWS) as views:
@@ -170,63 +172,65 @@ def _forget_steps(storage: Storage, note: Mapping[str, Any]) -> None:
 
 
 def _rewrite(storage: Storage, commit: Commit, note: Mapping[str, Any]) -> None:
-    """Put the last commit in place again, without what it says of the steps and of their views."""
-    steps, marks = note["steps"], note["watermarks"]
+    """Replace the last commit by one without the steps and their views."""
+    steps, watermarks = note["steps"], note["watermarks"]
     commit.heads = {step: heads for step, heads in commit.heads.items() if step not in steps}
-    commit.watermarks |= marks
-    commit.previous |= marks
+    commit.watermarks |= watermarks
+    commit.previous |= watermarks
     commit.totals = {name: counts for name, counts in commit.totals.items() if name not in {*steps, *note["sinks"]}}
     commit.staged = [staged for staged in commit.staged if staged.sink not in note["sinks"]]
     storage.replace_commit(commit)
 
 
 def _watermarks(plan: Plan, storage: Storage, steps: list[str]) -> dict[str, int | None]:
-    """Return what the steps will work with: the promises of their sources, as if they had been there all along.
+    """Return the watermarks of the steps: those of their sources, as if the steps had always been there.
 
-    Without them, rows long gone by would be taken once more, and windows that were final would open again.
+    Without them, old rows would be accepted again, and windows that were final would open again.
     """
     last = storage.last_epoch()
     if last is None:
         return {}
     commit = storage.read_commit(last)
-    promises = {plan.name(node): SourceWatermark(commit.outputs.get(plan.name(node))) for node in plan.sources()}
+    sources = {plan.name(node): SourceWatermark(commit.outputs.get(plan.name(node))) for node in plan.sources()}
     stateful = [plan.name(node) for node in plan.stateful()]
     used = {name: None if name in steps else commit.watermarks.get(name) for name in stateful}
-    for _ in stateful:  # each round brings a promise one step further down
-        used = advance(plan, promises, used, {})[1]
+    for _ in stateful:  # each round moves the watermarks one step further down
+        used = advance(plan, sources, used, {})[1]
     return {name: used[name] for name in stateful if name in steps}
 
 
-# ---- what hangs on what ----
+# ---- which steps a step feeds ----
 
 
-def _below(plan: Plan, step: str, kept: set[str]) -> list[str]:
-    """Return the step and the stateful steps below it; a step that only the storage still knows stands alone."""
+def _below(plan: Plan, step: str, kept_steps: set[str]) -> list[str]:
+    """Return the step and the stateful steps below it; a step that only the storage knows has none below it."""
     stateful = {plan.name(node): node for node in plan.stateful()}
     if step not in stateful:
-        if step in kept:
+        if step in kept_steps:
             return [step]
-        known = sorted(set(stateful) | kept)
+        keeping_state = sorted(set(stateful) | kept_steps)
         plain = step in plan.names.values()
         raise PlanError(
             f'the step "{step}" keeps no state' if plain else f'there is no step "{step}"',
-            detail=f"The steps that keep state are: {', '.join(known)}." if known else "No step keeps state.",
-            hint=did_you_mean(step, known),
+            detail=f"The steps that keep state are: {', '.join(keeping_state)}."
+            if keeping_state
+            else "No step keeps state.",
+            hint=did_you_mean(step, keeping_state),
         )
     return sorted(name for name, node in stateful.items() if name == step or _fed_by(plan, node, [step]))
 
 
 def _refuse_half(plan: Plan, step: str, steps: Collection[str], commit: Commit) -> None:
-    """Refuse to forget what a table has given a step, while the table goes on: it would withdraw what is not there."""
+    """Refuse to reset a step alone where a table above has rows: the table would withdraw rows that the step lost."""
     for node in plan.stateful():
         tables = withdrawing(plan, node) if plan.name(node) in steps else ()
         table = next((name for name in tables if name not in steps and commit.heads.get(name)), None)
         if table is not None:
             raise PlanError(
                 f'the step "{step}" cannot be reset alone: the table of step "{table}" has rows that it would miss',
-                detail="It would begin empty, and a row of the table that changes would be taken away from nothing.",
-                hint=f"Let both begin anew with what comes from now on: headrace reset FILE --step {table}; or compute "
-                "all again from the topics: headrace reset FILE",
+                detail="It would start empty, and a change of the table would withdraw a row that the step never had.",
+                hint=f"Start both again with the rows from now on: headrace reset FILE --step {table}; or compute "
+                "everything again from the topics: headrace reset FILE",
             )
 
 
