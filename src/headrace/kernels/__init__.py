@@ -1,1 +1,1 @@
-"""What runs inside a task: Arrow in, Arrow out, compute and state in DuckDB."""
+"""What runs inside a task: Arrow in, Arrow out, computed by DuckDB."""

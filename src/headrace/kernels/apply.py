@@ -1,4 +1,4 @@
-"""A user's function over a batch of rows: called once, believed only as far as it can be checked."""
+"""A user's function over a batch of rows: called once, its result checked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Apply(Operator):
 
     @property
     def calls_users(self) -> bool:
-        """It does."""
+        """Always."""
         return True
 
     def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
@@ -45,7 +45,7 @@ def applied(op: Apply, rows: pa.Table) -> pa.Table:
     """Return the delta that the function computes from one; `rows` has the step's columns, `_weight` and `_time`.
 
     Raises:
-        FunctionError: it raised, or gave back what it had not promised.
+        FunctionError: it raised, or its result is not what it declares.
 
     """
     argument = typed(rows, op.takes).append_column(

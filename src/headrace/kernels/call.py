@@ -62,7 +62,7 @@ class Call(Operator):
 
     @property
     def calls_users(self) -> bool:
-        """It does."""
+        """Always."""
         return True
 
     def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
@@ -74,7 +74,7 @@ def called(duck: Duck, op: Call, rows: pa.Table) -> pa.Table:
     """Return rows with a column for each call, in the order of the calls: a later one may read an earlier column.
 
     Raises:
-        FunctionError: a function raised, or gave back what it had not promised.
+        FunctionError: a function raised, or its result is not what it declares.
 
     """
     for call in op.calls:
@@ -99,7 +99,7 @@ def _arguments(duck: Duck, call: FunctionCall, rows: pa.Table) -> list[pa.Array]
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array where it fits into one, else (text of 2 GB) as it is."""
+    """Return a column as one array if it fits, else (text of 2 GB) as it is."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
@@ -162,7 +162,7 @@ def fitted(results: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return the results of a function in the declared type, where no value changes by that.
 
     Raises:
-        Wrong: the type is another, or a value does not fit.
+        CallError: the type is another, or a value does not fit.
 
     """
     if results.type == kind:

@@ -21,9 +21,10 @@ _DENSE = 1 << 31
 
 
 def coded(columns: Sequence[pa.ChunkedArray], rows: int, *, most: int = _DENSE) -> Numbers | None:
-    """Return a number below `most` for each row, the same for equal keys; null is a key. The array is the caller's.
+    """Return a number below `most` for each row, the same for equal keys; null is a key.
 
-    None where that is not to be had: where values that differ are equal, or keys are too many.
+    The array is new: the caller may change it. None where there are no such numbers: different values are equal, or
+    there are too many keys.
     """
     if len(columns) == 1 and (plain := _plain(columns[0], most)) is not None:
         return plain

@@ -32,7 +32,7 @@ _defining = Lock()
 
 
 class Duck:
-    """A connection: of its own in memory, or within `host` to a file. What is registered lives until `forget`.
+    """A connection to a database of its own in memory, or through `host` to a file; `forget` drops registered tables.
 
     It remembers a *stamp* for each step whose tables it has: which state file they are at. Stamps are part of the
     transaction, and of the file where there is one.
@@ -53,7 +53,7 @@ class Duck:
         self._registered: list[str] = []
         self.defined: dict[str, Callable[..., Any]] = {} if host is None else host.defined  # DuckDB shares them too
         self.blamed: HeadraceError | None = None
-        """What a function that SQL called has raised: DuckDB keeps no more of it than the text."""
+        """The error of a function that SQL called: DuckDB keeps no more of it than the text."""
         self._sources: list[object] = []
         self._stamped: dict[str, str] = {}
         self._stamping: dict[str, str] = {}
@@ -126,7 +126,7 @@ class Duck:
         return self._stamping.get(step, self._stamped.get(step))
 
     def set_stamp(self, step: str, file: str) -> None:
-        """Say which state file the tables of a step are at; takes effect with `commit`."""
+        """Set which state file the tables of a step are at; takes effect with `commit`."""
         self._stamping[step] = file
         if self._file:
             self.run(f"DELETE FROM _heads WHERE step = {literal(step)}")
@@ -149,7 +149,7 @@ class Duck:
             self.connection.rollback()
 
     def forget(self) -> None:
-        """Let go of the Arrow tables registered so far."""
+        """Drop the Arrow tables registered so far."""
         for name in self._registered:
             self.connection.unregister(name)
         self._registered.clear()
@@ -178,7 +178,7 @@ def without_zones(table: pa.Table) -> pa.Table:
 
 
 def typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return DuckDB's rows under the columns and types of `schema`; extra columns fall away."""
+    """Return DuckDB's rows with the columns and types of `schema`; other columns are dropped."""
     columns = []
     for field in schema:
         column = table.column(field.name)

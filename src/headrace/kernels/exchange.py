@@ -1,4 +1,4 @@
-"""Which shard a row belongs to, and rows on their way there as Arrow IPC blobs."""
+"""Which shard a row belongs to, and rows cut to the size of the blobs that carry them there."""
 
 from __future__ import annotations
 

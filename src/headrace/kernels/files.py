@@ -33,7 +33,7 @@ def write_tables(
 ) -> int:
     """Write tables and metadata to a new file, synced to the disk, and return its size in bytes.
 
-    A reader in the place of a table is written batch by batch, as they come.
+    A reader instead of a table is written batch by batch.
     """
     _make_folder(path.parent, sync=sync)
     sections = []
@@ -55,7 +55,7 @@ def write_tables(
 
 
 class _Checked:
-    """A file for Arrow to write to, which keeps count and checksum of what passes."""
+    """A file for Arrow to write to, which counts bytes and computes their checksum."""
 
     closed = False
 
@@ -65,7 +65,7 @@ class _Checked:
         self.checksum = 0
 
     def write(self, data: Any) -> int:
-        """Write, count, check."""
+        """Write, count, add to the checksum."""
         self.checksum = zlib.crc32(data, self.checksum)
         written: int = self.raw.write(data)
         self.size += written
@@ -91,7 +91,7 @@ def _make_folder(folder: Path, *, sync: bool) -> None:
 
 
 def read_tables(path: Path, *, named: Container[str] | None = None) -> tuple[dict[str, pa.Table], dict[str, Any]]:
-    """Return the tables and the metadata of a file; where some are `named`, the others are not looked at.
+    """Return the tables and the metadata of a file; where some are `named`, the others are not read.
 
     Raises:
         DamagedFile: it is missing, cut short, or a checksum of what is read does not match.

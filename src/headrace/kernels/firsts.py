@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def earliest(keys: Sequence[pa.ChunkedArray], times: Positions) -> tuple[Positions, Positions] | None:
-    """Return the positions of the rows that alone have the least time of their key, and of those that share it.
+    """Return the positions of the only rows with the least time of their key, and of rows that share theirs.
 
-    Null is a key. None where only SQL can say which keys are equal.
+    Null is a key. None where only SQL can tell which keys are equal.
     """
     found = _numbered(keys, times)
     if found is None:
@@ -38,7 +38,7 @@ def earliest(keys: Sequence[pa.ChunkedArray], times: Positions) -> tuple[Positio
 
 
 def distinct(keys: Sequence[pa.ChunkedArray], times: Positions) -> bool:
-    """Return whether no two rows have the same key and time; false too where only SQL can say."""
+    """Return whether no two rows have the same key and time; also false where only SQL can tell."""
     found = _numbered(keys, times)
     return found is not None and bool((np.diff(np.sort(found[0])) > 0).all())
 

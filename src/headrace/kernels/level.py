@@ -1,7 +1,7 @@
 """The level runner: all operations of one level for one shard and one epoch, in order.
 
 It is a function of its inputs, the state at the epoch before, and the epoch's watermarks; it writes state and
-staged files under names that no other attempt uses, and says what it wrote in its report.
+staged files under names that no other attempt uses, and its report names what it wrote.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class LevelRun:
             self.deltas[number] = Delta(self.duck, rows)
 
     def _count(self, step: str, counts: Counts) -> None:
-        """Add to what the report says of a step."""
+        """Add counts to those of a step in the report."""
         total = self.outcome.report.counts.setdefault(step, Counts())
         total += counts
 

@@ -100,7 +100,18 @@ class Operator(Op, ABC):
 
     @abstractmethod
     def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
-        """Run one epoch on the deltas of the inputs, in their order."""
+        """Run one epoch of one shard.
+
+        Args:
+            inputs: The deltas of the inputs, in their order; one without rows is empty.
+            context: Where and when it runs, with the state that is open. What `run` changes in the state is written
+                to a file after all operations of the level; an error discards it.
+
+        Returns:
+            The delta with the step's columns, `_weight` (int32: 1 inserted, -1 withdrawn) and `_time` (int64:
+            microseconds since 1970), the late rows, and what was counted.
+
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,15 +125,22 @@ class StatefulOp(Operator):
         """Return the tables that it keeps."""
 
     def before_exchange(self, side: int, rows: int, *, output: int, late: int | None) -> Operator | None:
-        """Return what is done to the rows of an input (delta `rows`) before an exchange spreads them, or None.
+        """Return the operator that prepares the rows of an input before an exchange spreads them; None: none does.
 
-        `output` is the number of the delta to make, `late` that of the late rows, where they are to be found here.
+        It runs in the task of the step above, also where no exchange is needed.
+
+        Args:
+            side: 0 for the first input, 1 for the second one.
+            rows: The number of the delta with the step's input.
+            output: The number of the delta to compute.
+            late: The number of the late rows where they are to be split off here, else None.
+
         """
         del side, rows, output, late
         return None
 
     def exchange_keys(self, keys: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the columns to spread rows by: `keys`, under the names that they have after `before_exchange`."""
+        """Return the columns by which an exchange spreads rows: `keys`, as they are called after `before_exchange`."""
         return keys
 
     @property

@@ -1,4 +1,4 @@
-"""Outputs on their way out: netted, put in order, and written where nobody sees them before the commit."""
+"""Outputs before the commit: netted, put in order, and written where nobody reads them yet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DELETED = pa.field("_deleted", pa.bool_())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage(Op):
-    """Rows to a sink, as files that nobody sees before the commit.
+    """Rows to a sink, as files that nobody reads before the commit.
 
     `key` of a changelog: one upsert or tombstone for each key; `form` says what the sink takes. `net`: rows may cancel
     out within the epoch.
@@ -52,7 +52,7 @@ def staged(duck: Duck, op: Stage, rows: str) -> pa.Table:
 
 
 def takes_delta_as_is(op: Stage) -> bool:
-    """Whether a sink takes a delta's rows without looking at them."""
+    """Whether a sink takes a delta's rows unchanged."""
     return op.form == "delta" and not op.net
 
 

@@ -1,4 +1,4 @@
-"""What a task is given and what it leaves behind: its part of an epoch, the files it staged, its report."""
+"""The input and output of a task: its part of an epoch, the files it staged, its report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Task:
     """Which part of which epoch is run: times are microseconds; a missing watermark is None.
 
-    `watermarks` and `previous` give, by step, the watermark that it works with in this epoch and in the one before.
+    `watermarks` and `previous` are, by step, the watermarks that it works with in this epoch and in the one before.
     """
 
     epoch: int

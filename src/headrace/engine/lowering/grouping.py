@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def grouping_of(node: Aggregate) -> Grouping:
-    """Return what a grouped aggregate is to the kernels."""
+    """Return a grouped aggregate as the kernels know it."""
     state = Accumulators(insert_only=node.up.append_only)
     read = iter(read_by(node))
     arguments = [[next(read) for _ in call.arguments] for call in node.aggregates.calls]
@@ -61,7 +61,7 @@ def grouping_of(node: Aggregate) -> Grouping:
 
 
 def read_by(node: Aggregate) -> list[Scalar]:
-    """Return the expressions that an aggregate reads of its input's rows."""
+    """Return the expressions over its input's rows that an aggregate reads."""
     calls = node.aggregates.calls
     return drawn_apart([*(a for call in calls for a in call.arguments), *(c.where for c in calls if c.where)])
 
@@ -78,7 +78,7 @@ def _results(node: Aggregate) -> tuple[tuple[str, str, str], ...]:
 
 
 def panes_of(w: AlignedWindow) -> Panes:
-    """Return what windows are to the kernels."""
+    """Return windows as the kernels know them."""
     return Panes(
         size=w.size,
         every=w.every,

@@ -1,4 +1,4 @@
-"""Sources, stateless steps, and tables read as what happened to their rows."""
+"""Sources, stateless steps, and tables read as streams of changes."""
 
 from __future__ import annotations
 

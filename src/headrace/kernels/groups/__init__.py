@@ -1,1 +1,1 @@
-"""Rows grouped by keys, with every window or without one: parts before the exchange, groups and results after it."""
+"""Rows grouped by keys, with any window or none: partial groups before the exchange, groups and results after it."""

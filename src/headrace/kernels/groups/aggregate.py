@@ -49,7 +49,7 @@ class MergeRun:
     """The partial groups as they arrived, by table."""
 
     def run(self, partials: list[list[pa.Table]]) -> StepResult:
-        """Close what the watermark closed, as it was before this epoch's rows; then add these."""
+        """Close the windows that the watermark closed, without this epoch's rows; then add these."""
         outputs = []
         if self.grouping.windowed and self.watermark is not None and self.watermark != self.previous:
             outputs.append(self._close(self.watermark))
@@ -91,7 +91,7 @@ class MergeRun:
         return f"(SELECT {columns} FROM {arrived} {by_position(keys)})"
 
     def _kept_rows(self, number: int, groups: str, *, by_value: bool) -> str:
-        """Return a relation of kept rows: all with the keys of relation `groups`, perhaps others.
+        """Return a relation of kept rows that may match relation `groups` by key: a superset.
 
         Of a multiset, those of the same values (`by_value`) or of the same group.
         """
@@ -121,7 +121,7 @@ class MergeRun:
         )
 
     def _update(self, folded: list[str]) -> None:
-        """Add partial groups and values to the state, whatever comes out of it later."""
+        """Add partial groups and values to the state, and emit nothing."""
         kept = ", ".join([*self.state.tables[GROUPS].columns, "o_row"])
         self.state.replace(GROUPS, self.duck.arrow(f"SELECT {kept} FROM ({self._joined(folded[0])})"), at="o_row")
         self._update_values(folded)
@@ -191,7 +191,7 @@ class MergeRun:
         return self.duck.arrow(f"{self._result_rows(withdrawn, -1)} UNION ALL {self._result_rows(inserted, 1)}")
 
     def _touch(self, folded: str) -> None:
-        """Make `touched_windows`: the keys, and open windows, of the changed groups."""
+        """Create `touched_windows`: the keys, and open windows, of the changed groups."""
         keys = [f"k{i}" for i in range(len(self.grouping.keys))]
         columns = list(keys)
         if self.grouping.panes:
@@ -272,7 +272,7 @@ class MergeRun:
     # -- windows that close
 
     def _close(self, watermark: int) -> pa.Table | None:
-        """Give the final results of the windows that closed since the last epoch; drop the panes no one needs."""
+        """Return the final results of the windows that closed since the last epoch; drop the panes no one needs."""
         assert self.grouping.panes is not None  # noqa: S101 -- other windows have classes of their own
         groups, sql = self.state.name(GROUPS), PaneSql(self.grouping.panes)
         out = None
@@ -305,7 +305,7 @@ class MergeRun:
         return self.duck.arrow(f"{self._result_rows(f'(SELECT * FROM ({final}) ORDER BY {order})', 1)}")
 
     def _make_closing(self, sql: PaneSql, where: str, after: int | None, until: int) -> None:
-        """Make `closing`: each closing window of each key once, found from the last pane it has."""
+        """Create `closing`: each closing window of each key once, by its last pane."""
         keys = [f"k{i}" for i in range(len(self.grouping.keys))]
         by = f"PARTITION BY {', '.join(keys)} " if keys else ""
         following = f"lead(_pane) OVER ({by}ORDER BY _pane)"
@@ -353,7 +353,7 @@ def _with_ranks(counted: str, keys: list[str], values: list[str]) -> str:
 
 
 def _no_nulls(accumulator: Accumulator, number: int) -> str:
-    """Return what keeps a fold from the nulls of rows without a pane, where it does not skip them itself."""
+    """Return the filter that keeps nulls of rows without a pane from a fold that does not skip them itself."""
     return "" if accumulator.fold in ("sum", "min", "max") else f" FILTER (WHERE p{number} IS NOT NULL)"
 
 

@@ -1,6 +1,6 @@
 """Chunks and islands by whole columns: sorted once by key and time, where windows in SQL sort twice and carry rows.
 
-What numpy cannot tell apart as SQL does (floating-point keys, keys with an inside) is left to SQL.
+Keys whose equality numpy does not decide as SQL does (floating point, nested values) are left to SQL.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def islands(duck: Duck, session: Session, spans: str, keys: Sequence[str]) -> st
 def _begins(table: pa.Table, keys: Sequence[str], *, first: str, last: str, gap: int) -> Numbers | None:
     """Return for each row where its run begins: a row that is more than the gap behind the reach of all before it.
 
-    None where the rows are such that only SQL can say.
+    None where only SQL can tell which keys are equal.
     """
     if not table.num_rows:
         return np.zeros(0, np.int64)

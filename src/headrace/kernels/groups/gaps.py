@@ -1,7 +1,7 @@
 """The arithmetic of sessions, as SQL over microseconds.
 
-A *chunk* is a session of some rows alone: rows of a group of which each is within the gap of the next. It is known by
-the time of its first row. Whatever else comes, the rows of a chunk stay in one session.
+A *chunk* is a session of some rows alone: rows of a group of which each is within the gap of the next. It is identified
+by the time of its first row. Whatever rows follow, those of a chunk stay in one session.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The operator of grouped aggregates, after the exchange; its windows decide how the merge goes."""
+"""The operator of grouped aggregates, after the exchange; its windows decide how groups are merged."""
 
 from __future__ import annotations
 

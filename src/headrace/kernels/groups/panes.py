@@ -46,7 +46,7 @@ class PaneSql:
         return f"({self._last_start(pane)} + {self.panes.size})"
 
     def inside(self, pane: str) -> str:
-        """Return whether any window has the pane: not so between windows that do not touch."""
+        """Return whether any window has the pane: false between windows that do not touch."""
         if self.panes.every <= self.panes.size:
             return "true"
         return f"({pane} - {self._last_start(pane)} < {self.panes.size})"

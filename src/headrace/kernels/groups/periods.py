@@ -1,6 +1,6 @@
 """Windows of a calendar: rows to the numbers of its periods, and numbers back to instants.
 
-Between the two, periods are counted as microseconds are elsewhere: state, panes and windows know numbers alone.
+In between, numbers of periods take the place of microseconds: in state, panes and windows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PERIOD = "_headrace_period"
 """The column that a row's period is in, in addition to the user's own."""
 _BITS = 32
-"""Rows meet periods by stretches of 2^32 microseconds, some 72 minutes: few of them, and few periods in each."""
+"""Rows are joined with periods by stretches of 2^32 microseconds, some 72 minutes: few, with few periods in each."""
 
 
 def numbered(duck: Duck, calendar: Calendar, rows: str) -> str:
@@ -38,7 +38,7 @@ def numbered(duck: Duck, calendar: Calendar, rows: str) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _spans(calendar: Calendar, stretch: int) -> tuple[tuple[int, int, int, int], ...]:
-    """Return the periods that a stretch meets, each with its bounds."""
+    """Return the periods that overlap a stretch, each with its bounds."""
     first, last = calendar.number(stretch << _BITS), calendar.number((stretch + 1 << _BITS) - 1)
     return tuple((stretch, n, calendar.start(n), calendar.start(n + 1)) for n in range(first, last + 1))
 

@@ -98,7 +98,7 @@ class SessionMergeRun(MergeRun):
         )
 
     def _nothing(self, alias: str) -> str:
-        """Return the columns that leave nothing of a kept session."""
+        """Return the columns that remove a kept session."""
         values = [f"NULL::{kind} AS {name}" for name, kind in self.state.tables[GROUPS].values]
         keys = [f"{alias}.{key}" for key in self._keys]
         return ", ".join([*keys, f"{alias}._window AS _pane", f"0::BIGINT AS {COUNT}", *values, f"{alias}.o_row"])

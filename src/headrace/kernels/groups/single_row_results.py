@@ -33,7 +33,7 @@ class SingleRowSql:
     grouping: Grouping
 
     def of(self, changed: str) -> str:
-        """Return the whole."""
+        """Return the SQL over relation `changed`."""
         g = self.grouping
         differs = " OR ".join(f"r{i} IS DISTINCT FROM q{i}" for i in range(len(g.results))) or "false"
         inserted = f"{COUNT} > 0 AND (o_n IS NULL OR {differs}) AS {INSERTED}"
@@ -116,7 +116,7 @@ def _result(grouping: Grouping, rows: pa.Table, which: str, *, prefix: str, weig
 
 
 def _bounds(grouping: Grouping, pane: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray, pa.ChunkedArray]:
-    """Return a window's start, its end, and the last moment inside; sliding ones are known by their ends."""
+    """Return a window's start, its end, and the last moment inside; sliding ones are identified by their ends."""
     if grouping.sliding is not None:
         return pc.subtract(pane, grouping.sliding.size), pane, pane
     assert grouping.panes is not None  # noqa: S101 -- sessions are no single rows

@@ -26,7 +26,7 @@ class SlideSql:
 
     @property
     def reach(self) -> int:
-        """How far behind a row the last window ends that the row has a part in: the first one without it."""
+        """How far after a row the last window that depends on it ends: the first one without it."""
         return self.sliding.size + 1
 
     def start(self, end: str) -> str:
@@ -46,7 +46,7 @@ class SlideSql:
         return f"({time} < {self.open_end(watermark) - self.sliding.size})"
 
     def forgotten(self, time: str, watermark: int) -> str:
-        """Return whether no open window has a row, or is there because of it."""
+        """Return whether no open window has a row, or exists because of it."""
         return f"({time} < {self.open_end(watermark) - self.reach})"
 
     def of_rows(self, rows: str, keys: Sequence[str], accumulators: Sequence[Accumulator]) -> str:

@@ -1,1 +1,1 @@
-"""Rows of two sides that meet: streams, tables, versions of a table, a table as of arrival."""
+"""Joins: of streams, of tables, of a stream with a table as it arrives or as of a time."""

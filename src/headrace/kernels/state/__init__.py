@@ -1,1 +1,1 @@
-"""What a shard keeps between epochs: rows that are scanned, rows that are looked up by value, and their files."""
+"""What a shard keeps between epochs: tables that are scanned, tables that are looked up by value, and their files."""

@@ -1,12 +1,12 @@
 """The state of a step whose rows are looked up by value: a chain of files, read where they are.
 
 An epoch writes one file: of each table the rows that it put there, as a run, and the ids of the older rows that these
-replace. A new file takes in the last ones of its own size, so that a chain has few: the cost of an epoch follows what
+replace. A new file merges the last ones of its own size, so that a chain has few: the cost of an epoch follows what
 changes, and grows with the logarithm of what is kept. Files are mapped, not loaded, and shared by all processes of a
 machine; what a process remembers of a chain, it brings from the head that it knows to the one that is needed.
 
-A table that ages is a buffer: its rows are only added, and go by their time. Nothing is written for a row that goes but
-the time before which all are gone, so no row of an earlier time may come afterwards.
+A table that ages is a buffer: rows are only appended, and expire by their time. Nothing is written for an expired row
+but the time before which all have expired, so no row of an earlier time may be appended afterwards.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ REMEMBERED = 256
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A file of a chain: how many rows it has or replaces, those of buffers apart, its bytes, and its runs' number."""
+    """A file of a chain: the rows that it has or replaces, those of buffers apart, its bytes, and its runs' number."""
 
     file: str
     number: int
@@ -84,24 +84,24 @@ class Chain:
         self.links.append(Link(file, number, metadata["rows"], metadata["buffered"], size))
 
     def cut(self, number: int) -> None:
-        """Let go of what a later file has taken in: the runs from this number on."""
+        """Drop what a later file has merged: the runs from this number on."""
         self.links = [link for link in self.links if link.number < number]
         self.runs = {name: [run for run in runs if run.number < number] for name, runs in self.runs.items()}
 
     def remove(self, table: str, ids: Positions) -> None:
-        """Mark rows as gone."""
+        """Mark rows as removed."""
         runs = {run.number: run for run in self.runs.get(table, ())}
         for number, positions in divided(ids).items():
             runs[number].remove(positions)
 
     def still_live(self, table: str, ids: Positions) -> Positions:
-        """Return the ids of those rows that are there."""
+        """Return the ids of the rows that have not been removed."""
         runs = {run.number: run for run in self.runs.get(table, ())}
         parts = [runs[number].still_live(positions) | (number << BITS) for number, positions in divided(ids).items()]
         return np.concatenate(parts) if parts else ids
 
     def expire(self, table: str, before: int) -> int:
-        """Let go of the rows of a buffer of an earlier time, and return how many these were."""
+        """Drop the rows of a buffer of an earlier time, and return how many these were."""
         self.expired[table] = before
         runs = self.runs.get(table, [])
         expired = sum(run.expire(before) for run in runs)
@@ -109,16 +109,16 @@ class Chain:
         return expired
 
     def buffered(self, number: int) -> int:
-        """Return how many rows of buffers are there in the runs of a number."""
+        """Return how many rows of buffers the runs of a number have."""
         return sum(run.live for runs in self.runs.values() for run in runs if run.number == number and run.ages)
 
     def weight(self, link: Link) -> int:
-        """Return how many rows are copied where a file is taken in by another."""
+        """Return how many rows are copied where a file is merged into another."""
         return link.rows + self.buffered(link.number)
 
     @property
     def rows(self) -> int:
-        """How many rows are there."""
+        """How many rows the state has."""
         return sum(run.live for runs in self.runs.values() for run in runs)
 
 
@@ -128,7 +128,7 @@ _SCHEMAS: dict[tuple[tuple[str, str], ...], pa.Schema] = {}
 
 
 class KeyedState(State):
-    """A step's tables in one shard, during one epoch. What the epoch changes is seen by what it looks up later."""
+    """A step's tables in one shard, during one epoch. Later lookups of the epoch see what it changed before."""
 
     def __init__(self, duck: Duck, tables: Sequence[TableSpec], head: StateHead | None, folder: Path) -> None:
         self.duck = duck
@@ -143,10 +143,10 @@ class KeyedState(State):
         self._touched = False
 
     def lookup(self, table: str, by: Sequence[str], probe: str, *, named: Sequence[str] | None = None) -> str:
-        """Return a relation of rows with `rowid`: all that have in columns `by` what a row of `probe` has.
+        """Return a relation of rows that may match the probe, with `rowid`: a superset (hashes collide).
 
-        There may be others. `by` is one of the sets that the table is looked up by; in relation `probe` these columns
-        are `named` so, or as in the table.
+        All rows that have in columns `by` what a row of relation `probe` has are in it. `by` is one of the sets that
+        the table is looked up by; in `probe` these columns are `named` so, or as in the table.
         """
         if not self._chain.runs.get(table):
             return self._relation(self.tables[table].kinds, [])
@@ -177,7 +177,7 @@ class KeyedState(State):
     def replace(self, table: str, rows: pa.Table, *, at: str) -> None:
         """Put `rows` (all columns of the table, and `at`) in the place of those whose `rowid` is in column `at`.
 
-        Rows with a count of 0 take the old one away and leave nothing.
+        A row with a count of 0 only removes the old one.
         """
         if not rows.num_rows:
             return
@@ -193,7 +193,7 @@ class KeyedState(State):
             self._number += 1
 
     def evict(self, table: str, where: str, *, of: Sequence[str] | None = None) -> None:
-        """Drop the rows that meet a condition over the table's columns, or over those columns `of` it alone."""
+        """Drop the rows for which a condition is true, over the table's columns or the columns `of` it alone."""
         runs = self._chain.runs.get(table, [])
         named = set(self.tables[table].columns if of is None else of)
         kinds = [(name, kind) for name, kind in self.tables[table].kinds if name in named]
@@ -211,7 +211,7 @@ class KeyedState(State):
     # ---- buffers ----
 
     def append(self, table: str, rows: pa.Table) -> None:
-        """Add rows (all columns of the table) to a buffer; none is of a time that has been let go."""
+        """Add rows (all columns of the table) to a buffer; none is of a time that has expired."""
         if rows.num_rows:
             self._add(table, rows)
             self._touched = True
@@ -230,7 +230,7 @@ class KeyedState(State):
         return min((run.minimum(column) for run in self._chain.runs.get(table, ())), default=None)
 
     def expire(self, table: str, before: int) -> None:
-        """Drop the rows of a buffer of an earlier time; none of such a time may come any more."""
+        """Drop the rows of a buffer of an earlier time; none of such a time may be appended any more."""
         if self._chain.expire(table, before):
             self._touched = True
 
@@ -243,13 +243,13 @@ class KeyedState(State):
 
     @property
     def writes_full(self) -> bool:
-        """Whether `save` will write the first file of a chain, or one that takes older ones in."""
-        return self.changed and (self.head is None or self._taken_in() < self._first)
+        """Whether `save` will write the first file of a chain, or one that merges older ones."""
+        return self.changed and (self.head is None or self._first_merged() < self._first)
 
     def save(self, folder: Path, epoch: int, attempt: str, *, sync: bool) -> StateHead | None:
         """Write what changed in this epoch to a file and return the new head, or the old one if nothing did."""
         if self.changed:
-            first = self._taken_in()
+            first = self._first_merged()
             merges = first < self._first
             name = f"{epoch:012d}-{attempt}{'.merged' if merges else DELTA}"
             self._write(folder / name, first, sync=sync)
@@ -266,8 +266,8 @@ class KeyedState(State):
         _remember(self._folder, self._chain)
         return self.head
 
-    def _taken_in(self) -> int:
-        """Return the number from which on runs go into this epoch's file: of its own alone, or of the last files."""
+    def _first_merged(self) -> int:
+        """Return the number of the first run in this epoch's file: its own, or one of an older file to merge."""
         links, weight = self._chain.links, self._chain.weight
         size, bytes_, first = max(1, self._size(self._first)), 0, self._first
         at = len(links)
@@ -326,7 +326,7 @@ class KeyedState(State):
         chain.links.append(Link(path.name, first, size, buffered, written))
 
     def _gone_before(self, first: int, absorbed: Sequence[str]) -> dict[str, Positions]:
-        """Return the ids of the rows in older runs that this epoch, or a file that is taken in, replaced."""
+        """Return the ids of the rows in older runs that this epoch, or a merged file, replaced."""
         parts = {name: list(ids) for name, ids in self._gone.items()}
         marks = {f"{name}.gone": name for name in self.tables}
         for file in absorbed:
@@ -340,9 +340,9 @@ class KeyedState(State):
 
 
 def _opened(folder: Path, head: StateHead | None, tables: Mapping[str, TableSpec]) -> Chain:
-    """Return a step's state at a head: what is remembered of it, and the files that have come since.
+    """Return a step's state at a head: what this process remembers of it, and the files written since.
 
-    What is remembered is given away: it is remembered again by `save`, so a failed epoch leaves nothing behind.
+    The memory is taken out, and put back by `save`: so a failed epoch leaves nothing behind.
     """
     chain = _REMEMBERED.pop(folder, None) or Chain()
     remembered = {link.file: at for at, link in enumerate(chain.links)}

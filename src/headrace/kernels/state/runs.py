@@ -1,9 +1,9 @@
-"""Rows that are found by hash: immutable runs, and the rows of them that are still there.
+"""Rows that are found by hash: immutable runs, and which of their rows have not been removed.
 
-A run is some rows of one table, with an *index* for each set of columns by which they are looked for: the hashes of
-those columns in order, and where the rows of these hashes are. Looking ten thousand keys up in ten million rows is ten
-thousand binary searches, not a scan. Hashes may collide, so a lookup finds a superset of the matching rows;
-the caller compares the values. After the log-structured merge tree (O'Neil et al., 1996), without its order of keys.
+A run is some rows of one table, with an *index* for each set of columns by which they are looked up: the hashes of
+those columns in order, and the positions of their rows. Looking ten thousand keys up in ten million rows is ten
+thousand binary searches, not a scan. Hashes may collide, so a lookup finds a superset of the matching rows; the
+caller compares the values. After the log-structured merge tree (O'Neil et al., 1996), without its order of keys.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Index:
 
     @staticmethod
     def merged(parts: Sequence[Index]) -> Index:
-        """Return the index of all rows of several, whose positions go on from one to the next."""
+        """Return the index of the rows of several indexes, whose positions continue from one to the next."""
         hashes = np.concatenate([part.hashes for part in parts])
         order = np.argsort(hashes, kind="stable")  # a merge sort: parts that are in order cost a pass
         return Index(hashes[order], np.concatenate([part.positions for part in parts])[order])
@@ -73,9 +73,9 @@ class Index:
 
 
 class Run:
-    """Rows of one table; `number` tells it from the other runs of its chain, and grows along it.
+    """Rows of one table; `number` identifies it among the runs of its chain, and grows along it.
 
-    `ages`: the column of the times at which they go, where they go by time.
+    `ages`: the column of the times by which rows expire, where they do.
     """
 
     def __init__(self, number: int, rows: pa.Table, indexes: Sequence[Index], ages: str | None = None) -> None:
@@ -91,14 +91,14 @@ class Run:
 
     @staticmethod
     def of(number: int, rows: pa.Table, by: Sequence[Sequence[str]], ages: str | None = None) -> Run:
-        """Return a run of rows that are looked for by these sets of columns."""
+        """Return a run of rows that are looked up by these sets of columns."""
         rows = rows.combine_chunks() if by else _in_few(rows)
         hashed = (hash_columns([rows.column(name) for name in names], rows.num_rows) for names in by)
         return Run(number, rows, [Index.of(hashes) for hashes in hashed], ages)
 
     @staticmethod
     def merged(number: int, runs: Sequence[Run]) -> Run:
-        """Return one run of the rows that are there in several."""
+        """Return one run of the live rows of several."""
         parts, indexes, first = [], [], 0
         for run in runs:
             rows, moved = run.live_rows(first)
@@ -110,7 +110,7 @@ class Run:
         return Run(number, rows.combine_chunks() if merged else _in_few(rows), merged, runs[0].ages)
 
     def live_rows(self, first: int) -> tuple[pa.Table, list[Index]]:
-        """Return the rows that are there, and their indexes with positions counted from `first`."""
+        """Return the live rows, and their indexes with positions counted from `first`."""
         if self._gone is None:
             return self.rows, [Index(index.hashes, index.positions + first) for index in self.indexes]
         there = ~self._gone
@@ -123,7 +123,7 @@ class Run:
         return self.rows.filter(pa.array(there)), moved
 
     def remove(self, positions: Positions) -> None:
-        """Mark rows as gone; some may be already."""
+        """Mark rows as removed; some may be already."""
         if len(positions):
             if self._gone is None:
                 self._gone = np.zeros(self.rows.num_rows, dtype=np.bool_)
@@ -131,11 +131,11 @@ class Run:
             self.live = self.rows.num_rows - int(np.count_nonzero(self._gone))
 
     def still_live(self, positions: Positions) -> Positions:
-        """Return those positions whose rows are there."""
+        """Return the positions of rows that have not been removed."""
         return positions if self._gone is None else positions[~self._gone[positions]]
 
     def expire(self, before: int) -> int:
-        """Mark the rows of an earlier time as gone, and return how many these were."""
+        """Mark the rows of an earlier time as removed, and return how many these were."""
         live = self.live
         if live and self._least < before:
             self._gone = self._times < before
@@ -143,12 +143,12 @@ class Run:
         return live - self.live
 
     def minimum(self, column: str) -> int:
-        """Return the least value of a column of numbers among the rows that are there: one at least."""
+        """Return the least value of a column of numbers among the live rows: one at least."""
         values = _numbers(self.rows.column(column))
         return int((values if self._gone is None else values[~self._gone]).min())
 
     def between(self, first: int | None, last: int | None) -> pa.Table:
-        """Return the rows that are there whose time is not before the first nor after the last, in their order."""
+        """Return the live rows whose time is not before the first nor after the last, in their order."""
         low, high = self._least if first is None else first, self._greatest if last is None else last
         if high < self._least or low > self._greatest:
             return self.rows.slice(0, 0)
@@ -158,15 +158,15 @@ class Run:
         return self.rows.filter(pa.array(there if self._gone is None else there & ~self._gone))
 
     def find(self, by: int, probe: Hashes) -> pa.Table:
-        """Return the rows that may be meant, with their ids; by a number of its indexes."""
+        """Return the rows that may match the hashes, with their ids; `by` is the number of an index."""
         return self._at(self.still_live(self.indexes[by].find(probe)))
 
     def narrow(self, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of all its rows, those that are gone included, with their ids; no copy."""
+        """Return some columns of all its rows, removed ones included, with their ids; no copy."""
         return self._with_ids(self.rows.select(list(columns)), np.arange(self.rows.num_rows, dtype=np.int64))
 
     def all(self) -> pa.Table:
-        """Return the rows that are there, with their ids."""
+        """Return the live rows, with their ids."""
         if self._gone is None:
             return self._with_ids(self.rows, np.arange(self.rows.num_rows, dtype=np.int64))
         return self._at(np.flatnonzero(~self._gone))
@@ -179,7 +179,7 @@ class Run:
 
 
 def _in_few(rows: pa.Table) -> pa.Table:
-    """Return rows in parts that are not small; large ones stay as they are: to put them together is to copy them."""
+    """Return rows in parts that are not small; large ones stay as they are: to combine them is to copy them."""
     parts = max((column.num_chunks for column in rows.columns), default=1)
     return rows.combine_chunks() if rows.num_rows < parts * _LARGE else rows
 
@@ -191,7 +191,7 @@ def _numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 def divided(ids: Positions) -> dict[int, Positions]:
-    """Return the positions that row ids mean, by the number of their run."""
+    """Return the positions of row ids, by the number of their run."""
     numbers = ids >> BITS
     return {int(number): ids[numbers == number] & _PLACE for number in np.unique(numbers)}
 
@@ -202,5 +202,5 @@ def above(ids: Positions, number: int) -> NDArray[np.bool_]:
 
 
 def probe_hashes(columns: Sequence[Any], rows: int) -> Hashes:
-    """Return the hashes of rows to look for, in order, each once."""
+    """Return the hashes of probe rows, in order, each once."""
     return np.unique(hash_columns(columns, rows))

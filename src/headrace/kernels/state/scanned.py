@@ -68,7 +68,7 @@ class ScannedState(State):
         """Put `rows` (all columns of the table, and `at`) in the place of those with their keys.
 
         `at` is the column with the `rowid` of the row that is replaced, null for a new key: deleting by it is a third
-        of the cost of deleting by key. Rows with a count of 0 take the old one away and leave nothing.
+        of the cost of deleting by key. A row with a count of 0 only removes the old one.
         """
         if not rows.num_rows:
             return
@@ -83,15 +83,15 @@ class ScannedState(State):
         self._insert(spec, source)
 
     def evict(self, table: str, where: str) -> None:
-        """Drop the rows that meet a condition over the table's columns, whatever happened to them in this epoch."""
+        """Drop the rows for which a condition over the table's columns is true."""
         self._evicted.setdefault(table, []).append(where)
         self._count -= self.duck.change(f"DELETE FROM {self.name(table)} WHERE {where}")
 
     def _changed(self, delete: str) -> int:
         """Delete by row ids, and return how many rows there were.
 
-        DuckDB filters the scan by the row ids that the other side of the join has, and takes them for others in rows
-        that the same transaction has put in: wrong rows are deleted, or the process dies.
+        DuckDB filters the scan by the row ids of the other side of the join, and mistakes them for others among rows
+        that the same transaction has inserted: wrong rows are deleted, or the process dies.
         """
         if not self._put_in:
             return self.duck.change(delete)

@@ -59,10 +59,10 @@ class State(Protocol):
         ...
 
     def lookup(self, table: str, by: Sequence[str], probe: str, *, named: Sequence[str] | None = None) -> str:
-        """Return a relation of rows with `rowid`: all that have in columns `by` what a row of `probe` has.
+        """Return a relation of rows that may match the probe, with `rowid`: a superset.
 
-        There may be others. `by` is one of the sets that the table is looked up by; in relation `probe` these columns
-        are `named` so, or as in the table.
+        All rows that have in columns `by` what a row of relation `probe` has are in it. `by` is one of the sets that
+        the table is looked up by; in `probe` these columns are `named` so, or as in the table.
         """
         ...
 
@@ -73,12 +73,12 @@ class State(Protocol):
     def replace(self, table: str, rows: pa.Table, *, at: str) -> None:
         """Put `rows` (all columns of the table, and `at`) in the place of those whose `rowid` is in column `at`.
 
-        It is null for a new key. Rows with a count of 0 take the old one away and leave nothing.
+        It is null for a new key. A row with a count of 0 only removes the old one.
         """
         ...
 
     def evict(self, table: str, where: str) -> None:
-        """Drop the rows that meet a condition over the table's columns, whatever happened to them in this epoch."""
+        """Drop the rows for which a condition over the table's columns is true."""
         ...
 
     @property

@@ -15,8 +15,8 @@ class TableSpec:
     """A table of state: rows by key, each with a count `_n`; a row whose count is 0 is gone.
 
     `by`: the sets of columns by whose values rows are looked up; without any, rows are found by scanning all. A table
-    that `ages` by a column of times, in microseconds, is a buffer: its rows are added, never replaced, and go when
-    their time is past. They have no count.
+    that `ages` by a column of times, in microseconds, is a buffer: its rows are appended, never replaced, and expire
+    by their time. They have no count.
     """
 
     name: str
