@@ -111,7 +111,7 @@ def without(method):
 WRONG = {
     "no function": ({"fn": 3}, '"mine" is given 3, which is no function', "no init, no add, no merge, no result"),
     "a class": ({"fn": int}, "which is no function", "an object with state, init, add, merge and result"),
-    "no arguments": ({"fn": lambda: None}, "takes no argument", "its length is that of the result"),
+    "no arguments": ({"fn": lambda: None}, "takes no argument", "the result has its length"),
     "a keyword": ({"fn": lambda x, *, how: x}, "needs how as a keyword", ""),  # noqa: ARG005
     "a type": ({"returns": "strin"}, 'unknown type "strin"', 'Did you mean "string"?'),
     "no type": ({"returns": int}, "is no type", "DDL text"),
@@ -119,7 +119,7 @@ WRONG = {
     "too many types": ({"fn": lambda x: x, "takes": "int, int"}, 'takes of "mine" has 2 type(s)', "1 to 1"),
     "no init": ({"fn": without("init")}, 'the aggregate "mine" has no method init', "init(count), add(groups, …)"),
     "no result": ({"fn": without("result")}, 'the aggregate "mine" has no method result', ""),
-    "no state": ({"fn": without("state")}, "does not say what it keeps", 'state = "n bigint, total double"'),
+    "no state": ({"fn": without("state")}, "does not say what its state is", 'state = "n bigint, total double"'),
     "a wrong merge": (
         {"fn": type("Wrong", (_Total,), {"merge": lambda _, one: one})},
         'merge of the aggregate "mine" cannot be called with 2 argument(s)',
@@ -129,7 +129,7 @@ WRONG = {
     "an aggregate that draws": ({"fn": _Total, "deterministic": False}, "must be deterministic", "computed again"),
     "a class with arguments": (
         {"fn": type("Wrong", (_Total,), {"__init__": lambda _, __: None})},
-        'the aggregate "mine" cannot be made',
+        'the aggregate "mine" cannot be created',
         "Give an object: Wrong(…).",
     ),
 }  # fmt: skip

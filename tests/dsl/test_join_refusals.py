@@ -55,7 +55,7 @@ REFUSED = {
     ),
     "no time between streams": (
         lambda s: s.orders.join(s.clicks, on="id"),
-        "two streams meet within a time",
+        "a join of two streams needs the argument within",
         'within="1 hour"',
     ),
     "an interval that is none": (lambda s: s.orders.join(s.clicks, on="id", within=3), "within=3 is no interval", ""),
@@ -63,22 +63,22 @@ REFUSED = {
     "a length below zero": (lambda s: s.orders.join(s.clicks, on="id", within="-1 s"), LOW, ""),
     "as_of between streams": (
         lambda s: s.orders.join(s.clicks, on="id", within="1 s", as_of="at"),
-        "as_of='at' says nothing here",
+        "as_of='at' has no effect here",
         "Leave as_of out.",
     ),
     "within and a table": (
         lambda s: s.orders.join(s.users, on="id", within="1 s"),
-        "within='1 s' says nothing here",
+        "within='1 s' has no effect here",
         "Leave within out.",
     ),
     "grace of a look-up": (
         lambda s: s.orders.join(s.users, on="id", grace="1 s"),
-        "grace='1 s' says nothing here",
+        "grace='1 s' has no effect here",
         "Leave grace out.",
     ),
     "as_of without grace": (
         lambda s: s.orders.join(s.users, on="id", as_of="at"),
-        "how long is not said",
+        "needs a grace",
         'grace="0 seconds"',
     ),
     "grace below zero": (
@@ -99,7 +99,7 @@ REFUSED = {
     ),
     "a function of the user's": (
         lambda s: s.users.join(s.items, on="id", where="half(n) > 1"),
-        "cannot stand in the condition of a join",
+        "cannot be called in the condition of a join",
         "as a column of its side",
     ),
     "columns of one name": (

@@ -231,7 +231,7 @@ REFUSED = {
     ),
     "a union of different columns": (
         lambda s: s.union(s.drop("qty")),
-        "what it puts together has different columns",
+        "its inputs have different columns",
         ".select(…)",
     ),
     "a union with another app": (lambda s: s.union(shop()), "is no stream of this app", ""),

@@ -464,9 +464,9 @@ def test_what_cannot_be_looked_up_is_refused():
     table = app.table("r", RIGHT, key="k")
     with pytest.raises(InvalidPlan, match="how='full' is not possible"):
         stream.join(table, on="k", how="full")
-    with pytest.raises(InvalidPlan, match="grace='1 s' says nothing here"):
+    with pytest.raises(InvalidPlan, match="grace='1 s' has no effect here"):
         stream.join(table, on="k", grace="1 s")
-    with pytest.raises(InvalidPlan, match="within='1 s' says nothing here"):
+    with pytest.raises(InvalidPlan, match="within='1 s' has no effect here"):
         stream.join(table, on="k", within="1 s")
     with pytest.raises(InvalidPlan, match="a table cannot be joined with a stream"):
         table.join(stream, on="k")

@@ -453,7 +453,7 @@ def test_what_has_no_versions_is_refused():
     app = hr.App("refused")
     orders = app.stream("orders", ORDERS)
     rates = app.table("rates", "currency string, bank string, rate double", key=("currency", "bank"))
-    with pytest.raises(InvalidPlan, match="how long is not said"):
+    with pytest.raises(InvalidPlan, match="needs a grace"):
         orders.join(rates, on=("currency",), as_of="at")
     by_bank = app.table("by_bank", "bank string, currency string", key="bank")
     with pytest.raises(InvalidPlan, match="currency is none of them"):

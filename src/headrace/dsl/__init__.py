@@ -1,6 +1,7 @@
-"""The words: apps, streams, tables, and what is said of them."""
+"""What users write: apps, streams, tables and their verbs."""
 
 from headrace.dsl.app import App
-from headrace.dsl.stream_table import Grouped, Stream, Table
+from headrace.dsl.grouped import Grouped
+from headrace.dsl.stream_table import Stream, Table
 
 __all__ = ["App", "Grouped", "Stream", "Table"]

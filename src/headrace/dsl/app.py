@@ -1,4 +1,4 @@
-"""The app: where streams come from, and what the verbs add up to."""
+"""The app: declares sources and functions, and collects what the verbs describe into a plan."""
 
 from __future__ import annotations
 
@@ -25,9 +25,17 @@ if TYPE_CHECKING:
 class App:
     """A program over streams: sources, steps and sinks, described first and run later.
 
-    Everything the app owns is under `storage`. `topics` says where topics live: None is the embedded log under
-    the storage, `"log:PATH"` another embedded log. `shards` is how many parts the state is cut into; it defaults
-    to the cores that Spark has and is kept from the first start on.
+    Args:
+        name: the app's name, `[A-Za-z_][A-Za-z0-9_]*`.
+        storage: the folder of everything that the app owns.
+        topics: where topics live: None is the embedded log under the storage, `"log:PATH"` another embedded log.
+        shards: into how many parts the state is cut; by default the cores that Spark has. It is fixed by the first
+            start.
+
+    Raises:
+        InvalidName: the name is not allowed.
+        InvalidPlan: `topics` or `shards` is not possible.
+
     """
 
     def __init__(
@@ -67,25 +75,33 @@ class App:
     ) -> Stream:
         """Read a topic as a stream of facts, from its start; a topic that does not exist is created.
 
-        `event_time` names the timestamp column that says when things happened (default: when the log got them).
-        `out_of_order` is how far rows may lag behind the newest before the watermark leaves them behind (default:
-        not at all). `idle_after`: a partition quiet for so long, by the machine's clock, no longer holds the watermark
-        back; once all are, the watermark goes on with the clock, so that windows close when nothing comes. Trap: a
-        partition that comes back with rows as old as its silence finds their windows closed. Records that cannot be
-        read go to the topic `<topic>.dead` with the reason, or stop the app with `on_error="fail"`.
-        `private={"email": "user_id"}` says what `Log.create_topic` is told; for a topic that exists, its private
-        columns by name are enough. The app has them sealed, and only passes them on: see docs/privacy.md.
-        `source` is what a connector returns (docs/CONNECTORS.md): a source is read in place of the topic; a feed
-        lands its records in the topic, and runs while the app does. `format="json"`: records are JSON text in the
-        topic's column `value`, beside the columns of the key; those that cannot be decoded are dead letters.
+        Trap of `idle_after`: a partition whose next rows are as old as its silence finds their windows closed.
+        Trap of `sent_time`: how long a record was on its way counts as an error of the device's clock.
 
-        `sent_time` names the timestamp column that says when a device sent the record, by the clock that `event_time`
-        is of: `at` becomes `at + (when the log got it - sent)`, the event time by the log's clock, and what the device
-        said stays as `at_uncorrected`. A record without a `sent_time` keeps its time. Trap: how long a record was on
-        its way counts as the clock's error.
+        Args:
+            topic: the topic's name.
+            schema: its columns, as DDL text or `pyarrow.Schema`.
+            key: the columns that choose the partition.
+            event_time: the timestamp column that says when it happened; by default the time when the log got it.
+            sent_time: the timestamp column that says when a device sent it, by the clock of `event_time`, which is
+                corrected: `at` becomes `at + (when the log got it - sent)`, and `at_uncorrected` keeps what was said.
+            out_of_order: how far rows may be behind the newest one: `"10 seconds"`; by default not at all.
+            idle_after: a partition without rows for so long, by the machine's clock, does not hold the watermark back;
+                once all are idle, the watermark follows the clock, so that windows close without new rows.
+            format: "json": records are JSON text in the topic's column `value`, next to the columns of the key.
+            source: what a connector returns (docs/CONNECTORS.md): a source is read instead of the topic; a feed writes
+                its records to the topic while the app runs.
+            on_error: "dead_letter": records that cannot be read go to `<topic>.dead`; "fail": they stop the app.
+            partitions: how many a topic is created with; by default the shards.
+            private: the private columns, as `Log.create_topic` takes them; of a topic that exists, their names are
+                enough. The app has them sealed, and only passes them on: docs/privacy.md.
 
         Raises:
             PlanError: a name, type, duration or option is wrong.
+
+        Examples:
+            >>> app.stream("visits", "user string, at timestamp", event_time="at", out_of_order="10 seconds").columns
+            ['user', 'at']
 
         """
         options = TopicOptions(
@@ -121,14 +137,30 @@ class App:
     ) -> Table:
         """Read a topic as a table: each record is the row of its key from then on, a tombstone deletes it.
 
-        The last record of a key is the one of the greatest offset, whatever its event time. A topic that does not
-        exist is created, compacted by the key. Records with a null in the key go to `<topic>.dead`, or stop the app
-        with `on_error="fail"`; the other options are those of `stream`. A delete without an event time has that of
-        the row it deletes. `history` is how long joins with `as_of` keep old versions of
-        its rows beyond what their grace needs, for rows of the stream that ask for times long past.
+        The last record of a key is the one of the greatest offset, whatever its event time. A topic that does not exist
+        is created, compacted by the key. Records with a null in the key go to `<topic>.dead`. A tombstone without an
+        event time has that of the row that it deletes.
+
+        Args:
+            topic: the topic's name.
+            schema: its columns, as DDL text or `pyarrow.Schema`.
+            key: the columns that identify a row.
+            event_time: as in `stream`.
+            out_of_order: as in `stream`.
+            idle_after: as in `stream`.
+            format: as in `stream`.
+            source: as in `stream`.
+            on_error: "dead_letter", or "fail": the app stops at a record that cannot be read.
+            partitions: how many a topic is created with; by default the shards.
+            history: how long joins with `as_of` keep old versions of rows beyond their grace, in event time: `"1 day"`.
+            private: as in `stream`.
 
         Raises:
             PlanError: a name, type, duration or option is wrong, or there is no key.
+
+        Examples:
+            >>> app.table("cities", "id string, country string", key="id").key
+            ('id',)
 
         """
         options = TopicOptions(
@@ -156,13 +188,24 @@ class App:
         idle_after: str | None = None,
         **options: object,
     ) -> Stream:
-        """Read any streaming source of Spark: the name of a format with its options, or a streaming DataFrame.
+        """Read any streaming source of Spark. Only the Spark carrier can run such an app.
 
-        A format's name needs a schema. Its rows are encoded to Arrow in Spark; its offsets stay in Spark's
-        checkpoint under the storage. Only the Spark carrier can run such an app.
+        Its rows are encoded to Arrow in Spark; its offsets are in Spark's checkpoint under the storage.
+
+        Args:
+            source: the name of a format, or a streaming DataFrame.
+            schema: its columns, as DDL text or `pyarrow.Schema`; required for a format's name.
+            event_time: as in `stream`.
+            out_of_order: as in `stream`.
+            idle_after: as in `stream`.
+            options: the options of the format.
 
         Raises:
-            PlanError: a name, type or option is wrong, or no schema can be found.
+            PlanError: a name, type or option is wrong, or there is no schema.
+
+        Examples:
+            >>> app.read("rate", "timestamp timestamp, value bigint", rowsPerSecond=10).columns
+            ['timestamp', 'value']
 
         """
         node = spark_source(
@@ -180,27 +223,42 @@ class App:
         deterministic: bool = True,
         version: object = None,
     ) -> None:
-        """Make a function of yours one that the expressions of this app know, in every verb declared after it.
+        """Make a Python function callable in the expressions of every verb that is declared after it.
 
-        A function of `pyarrow` arrays (one for each argument, all of one length, nulls included) gives an array of
-        that length and of the type `returns`. It is called once for a batch, for every row of it: also for those
-        that a `case` or the other half of an `and` would leave out. An aggregate is an object, or its class, with
-        `state` (the columns kept for a group) and `init(count)`, `add(groups, …)`, `merge(left, right)`,
-        `result(states)`, and `remove(left, right)` where rows can be withdrawn; docs/functions.md has them all.
+        A scalar function gets `pyarrow` arrays (one for each argument, all of one length, nulls included) and returns
+        an array of that length. It is called once for a batch, for all its rows: also for those that a `case` or the
+        other half of an `and` would leave out. An aggregate is an object, or its class, with `state` (the columns of a
+        group's state), `init(count)`, `add(groups, …)`, `merge(left, right)`, `result(states)`, and `remove(left,
+        right)` where rows can be withdrawn; docs/functions.md describes them.
 
-        `takes` are the arguments' types, to which they are cast as Spark does; without it they come as they are.
-        `deterministic=False` says that it may give something else for the same arguments. Trap: a change of the
-        code is not noticed by what is kept already; say another `version` where it changes what results mean.
+        Trap: a change of the code is not noticed by the state that is there already; give another `version` when
+            results
+        change their meaning.
+
+        Args:
+            name: the function's name, `[A-Za-z_][A-Za-z0-9_]*`, in any case.
+            fn: the function, or the aggregate.
+            returns: the type of its result: DDL text or a `pyarrow.DataType`.
+            takes: the types of its arguments, to which they are cast as in Spark: `"string, double"` or a sequence; by
+                default arguments are passed as they are.
+            deterministic: False for a function that may return another result for the same arguments.
+            version: any value; part of the identity of the steps that call the function.
 
         Raises:
-            InvalidName: the name is not `[A-Za-z_][A-Za-z0-9_]*`.
-            InvalidFunction: the name is taken, or what is given is neither of the two.
+            InvalidName: the name is not allowed.
+            InvalidFunction: the name is taken, or `fn` is neither a function nor an aggregate.
             InvalidSchema: a type cannot be read.
+
+        Examples:
+            >>> import pyarrow.compute as pc
+            >>> app.function("shout", pc.utf8_upper, returns="string", takes="string")
+            >>> orders.select(loud="shout(user)").columns
+            ['loud']
 
         """
         functions.check_name(name, self._registry.functions)
         read = functions.aggregate_function if functions.is_aggregate(fn) else functions.scalar_function
-        self._registry.functions[name.lower()] = functions.declared(
+        self._registry.functions[name.lower()] = functions.user_function(
             name, read(name, fn, returns, takes), deterministic=deterministic, version=version
         )
 
@@ -214,33 +272,46 @@ class App:
         name: str | None = None,
         **relations: Stream | Table,
     ) -> Stream | Table:
-        """Return what a Spark SQL query gives, kept up to date: the steps that the verbs would make.
+        """Return the rows of a Spark SQL query, kept up to date: it becomes the steps that the verbs would make.
 
-        A name in `from` is a step given here (`app.sql("select … from paid", paid=orders.where(…))`), else a source
-        of the app by its topic. A table is a table of the query's rows; a stream stays one while rows only pass. What
-        cannot be kept up to date, or is not known, is refused with the part of the text; docs/sql.md has the lists.
-        `grace` is how long windows are corrected, and has no default where there are any; `emit` is that of `window`.
-        `name` stands before the names of the steps that keep state. Trap: a topic that is declared twice is two
-        sources, so give the one that is meant.
+        A query over tables is a table. A query over a stream stays a stream while rows only pass through. What cannot
+        be kept up to date is refused, with the part of the text; docs/sql.md has the lists. Trap: a topic that is
+        declared twice is two sources, so pass the one that is meant.
+
+        Args:
+            text: one query. A name in `from` is a step of `relations`, or else a source of the app by its topic.
+            grace: how long windows are corrected, in event time; required where there are windows.
+            emit: "changes" or "final", as in `Grouped.window`.
+            name: a prefix for the names of the steps that keep state.
+            relations: streams and tables of this app by the name that the query has for them.
 
         Raises:
             InvalidQuery: the text cannot be read, or a name in it may mean several things.
             UnknownRelation: a name in `from` is neither given nor a source.
-            UnsupportedQuery: a part of it cannot be kept, or is not known.
+            UnsupportedQuery: a part of it cannot be kept up to date, or is not known.
             PlanError: as the verbs that it becomes.
+
+        Examples:
+            >>> app.sql("select user, count(*) as n from paid group by user", paid=orders.where("price > 0")).key
+            ('user',)
 
         """
         return sql.query(self._registry, text, relations, grace=grace, emit=emit, name=name)
 
     def plan(self) -> Plan:
-        """Return the whole plan as it stands.
+        """Return the plan of all steps that lead to a sink.
 
         Raises:
-            PlanError: nothing is asked for, or steps do not go together.
+            PlanError: there is no sink, or steps do not fit together.
 
         """
         return make_plan(self.name, self._registry.sinks)
 
     def explain(self) -> Explanation:
-        """Return the plan for people: `print` it as text, or take `.mermaid` for a graph or `.json` for machines."""
+        """Return the plan in readable form: `print` it as text, or take `.mermaid` for a graph or `.json` for machines.
+
+        Raises:
+            PlanError: there is no sink, or steps do not fit together.
+
+        """
         return Explanation(self.plan())

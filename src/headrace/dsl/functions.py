@@ -1,4 +1,4 @@
-"""What `app.function` is given, judged at the line that declares it."""
+"""The functions of the user's that `app.function` declares, checked at that line."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check_name(name: str, taken: Collection[str]) -> str:
 
 
 def scalar_function(name: str, function: Callable[..., Any], returns: str | pa.DataType, takes: Any) -> dict[str, Any]:
-    """Return what is known of a scalar function.
+    """Return the properties of a scalar function, as `UserFunction` takes them.
 
     Raises:
         InvalidFunction: it cannot be called with arrays alone, or `returns` or `takes` do not fit.
@@ -56,69 +56,71 @@ def scalar_function(name: str, function: Callable[..., Any], returns: str | pa.D
             hint="Give a function of arrays, or an object with state, init, add, merge and result.",
         )
     kinds = _types(name, takes)
-    least, most = _arguments(name, function, given=0, kinds=kinds)
+    least, most = _expression_arguments(name, function, given=0, kinds=kinds)
     return {"function": function, "returns": _type(name, returns), "takes": kinds, "least": least, "most": most}
 
 
 def is_aggregate(function: Any) -> bool:
-    """Whether what was given is meant as an aggregate."""
+    """Whether the user's object is an aggregate."""
     return callable(getattr(function, "add", None)) and callable(getattr(function, "merge", None))
 
 
 def aggregate_function(name: str, given: Any, returns: str | pa.DataType, takes: Any) -> dict[str, Any]:
-    """Return what is known of an aggregate: an object with `state`, `init`, `add`, `merge`, `result`, or its class.
+    """Return the properties of an aggregate, as `UserFunction` takes them.
+
+    It is an object with `state`, `init`, `add`, `merge`, `result` and perhaps `remove`, or a class of such objects.
 
     Raises:
         InvalidFunction: something is missing, or `returns` or `takes` do not fit.
 
     """
-    made = _instance(name, given)
-    for method, count in METHODS.items() | ({("remove", 2)} if hasattr(made, "remove") else set()):
-        _method(name, made, method, count)
-    state = getattr(made, "state", None)
+    aggregate = _aggregate_object(name, given)
+    for method, count in METHODS.items() | ({("remove", 2)} if hasattr(aggregate, "remove") else set()):
+        _check_method(name, aggregate, method, count)
+    state = getattr(aggregate, "state", None)
     if not isinstance(state, str | pa.Schema):
         raise InvalidFunction(
-            f'the aggregate "{name}" does not say what it keeps for a group',
+            f'the aggregate "{name}" does not say what its state is',
             hint='Give it an attribute, for example state = "n bigint, total double".',
         )
     kinds = _types(name, takes)
-    least, most = _arguments(name, made.add, given=1, kinds=kinds)
-    known = {"function": made, "returns": _type(name, returns), "takes": kinds, "least": least, "most": most}
-    return known | {"state": as_schema(state)}
+    least, most = _expression_arguments(name, aggregate.add, given=1, kinds=kinds)
+    properties = {"function": aggregate, "returns": _type(name, returns), "takes": kinds, "least": least, "most": most}
+    return properties | {"state": as_schema(state)}
 
 
-def _instance(name: str, given: Any) -> Any:
+def _aggregate_object(name: str, given: Any) -> Any:
     if not isinstance(given, type):
         return given
     try:
         return given()
     except TypeError as error:
         raise InvalidFunction(
-            f'the aggregate "{name}" cannot be made: {error}', hint=f"Give an object: {given.__name__}(…)."
+            f'the aggregate "{name}" cannot be created: {error}', hint=f"Give an object: {given.__name__}(…)."
         ) from None
 
 
-def _method(name: str, made: Any, method: str, count: int) -> None:
-    function = getattr(made, method, None)
+def _check_method(name: str, aggregate: Any, method: str, count: int) -> None:
+    function = getattr(aggregate, method, None)
     if not callable(function):
         raise InvalidFunction(
             f'the aggregate "{name}" has no method {method}',
             hint="It needs init(count), add(groups, …), merge(left, right) and result(states).",
         )
-    least, most = _bounds(name, function)
+    least, most = _argument_counts(name, function)
     if not least <= count <= (count if most is None else most):
         raise InvalidFunction(f'{method} of the aggregate "{name}" cannot be called with {count} argument(s)')
 
 
-def _arguments(
+def _expression_arguments(
     name: str, function: Callable[..., Any], *, given: int, kinds: Sequence[pa.DataType] | None
 ) -> tuple[int, int | None]:
-    """Return the least and the most arguments in an expression; `given` more come from us."""
-    least, most = _bounds(name, function)
+    """Return the least and the most arguments in an expression; we pass `given` more."""
+    least, most = _argument_counts(name, function)
     if most is not None and most <= given:
         raise InvalidFunction(
-            f'the function "{name}" takes no argument, so it cannot know how many values to make',
-            hint="Give it one argument at least: its length is that of the result.",
+            f'the function "{name}" takes no argument, so it cannot know how many values to return',
+            hint="Give it at least one argument: the result has its length.",
         )
     least, most = max(least - given, 1), None if most is None else most - given
     if kinds is None:
@@ -128,8 +130,8 @@ def _arguments(
     return len(kinds), len(kinds)
 
 
-def _bounds(name: str, function: Callable[..., Any]) -> tuple[int, int | None]:
-    """Return how many arguments by position a function takes; nothing is known of some that are written in C."""
+def _argument_counts(name: str, function: Callable[..., Any]) -> tuple[int, int | None]:
+    """Return the least and the most arguments by position; of some functions in C they are not known."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -168,18 +170,18 @@ def _types(name: str, takes: Any) -> tuple[pa.DataType, ...] | None:
     return tuple(parse_type(part) for part in parts)
 
 
-def declared(name: str, known: dict[str, Any], *, deterministic: bool, version: object) -> UserFunction:
-    """Return the function as expressions know it.
+def user_function(name: str, properties: dict[str, Any], *, deterministic: bool, version: object) -> UserFunction:
+    """Return the function as expressions call it.
 
     Raises:
-        InvalidFunction: an aggregate is said not to be deterministic.
+        InvalidFunction: an aggregate is not deterministic.
 
     """
-    if "state" in known and not deterministic:
+    if "state" in properties and not deterministic:
         raise InvalidFunction(
             f'the aggregate "{name}" must be deterministic',
             detail="Its result is computed again whenever it is corrected.",
         )
     return UserFunction(
-        name=name, deterministic=bool(deterministic), version=None if version is None else str(version), **known
+        name=name, deterministic=bool(deterministic), version=None if version is None else str(version), **properties
     )

@@ -1,4 +1,4 @@
-"""What streams and tables have in common: a step of the plan, the verbs on columns, and where rows go."""
+"""What streams and tables have in common: a step of the plan, the verbs on columns, and sinks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Handle:
-    """What a verb returns: a step of an app's plan. Immutable; verbs make new handles."""
+    """What a verb returns: a step of an app's plan. Immutable: a verb returns a new handle."""
 
     def __init__(self, registry: Registry, node: Node) -> None:
         self.registry = registry
@@ -30,12 +30,12 @@ class Handle:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of this step's rows."""
+        """The names and types of this step's columns."""
         return self.node.schema
 
     @property
     def columns(self) -> list[str]:
-        """The names of its columns."""
+        """The names of this step's columns."""
         return list(self.node.schema.names)
 
     @property
@@ -60,6 +60,10 @@ class Handle:
         Raises:
             InvalidName: the name is not `[A-Za-z_][A-Za-z0-9_]*`.
 
+        Examples:
+            >>> orders.where("price > 0").named("paid").name
+            'paid'
+
         """
         node = replace(self.node, name=check_identifier(name, what="step"))
         if isinstance(node, Top) and isinstance(node.up, Top) and node.up.part:
@@ -69,21 +73,39 @@ class Handle:
     # ---- columns and rows ----
 
     def select(self, /, *columns: str, **named: str) -> Self:
-        """Keep the columns named, and add those made by expressions: `select("user", total="price * quantity")`.
+        """Keep some columns, and add columns computed by expressions.
 
-        A positional text is a column, `"*"`, or `"expression AS name"`. Order is as written.
+        Args:
+            columns: names of columns, `"*"` for all of them, or `"expression AS name"`; their order is kept.
+            named: expressions in Spark SQL by the name of the new column.
 
         Raises:
             UnknownColumn: a name is not there; the nearest is the hint.
-            PlanError: an expression cannot be read or has a wrong type.
+            PlanError: an expression cannot be read or has a wrong type, or a name is taken.
+
+        Examples:
+            >>> orders.select("user", "upper(user) AS shout", total="price * quantity").columns
+            ['user', 'shout', 'total']
 
         """
         return self._with(select_node(self._verb("select"), columns, named))
 
     def with_columns(self, /, **named: str) -> Self:
-        """Add columns made by expressions; one of an existing name takes its place.
+        """Add columns computed by expressions; one of an existing name replaces that column.
 
         All expressions see the columns as they were before this step.
+
+        Args:
+            named: expressions in Spark SQL by the name of the column.
+
+        Raises:
+            UnknownColumn: an expression names a column that is not there.
+            PlanError: an expression cannot be read or has a wrong type.
+
+        Examples:
+            >>> orders.with_columns(price="price * 0.9", total="price * quantity").columns
+            ['id', 'user', 'price', 'quantity', 'tags', 'at', 'total']
+
         """
         return self._with(with_columns_node(self._verb("with_columns"), named))
 
@@ -92,38 +114,65 @@ class Handle:
 
         Raises:
             UnknownColumn: a name is not there.
+            InvalidPlan: no column is left.
+
+        Examples:
+            >>> orders.drop("tags", "quantity").columns
+            ['id', 'user', 'price', 'at']
 
         """
         return self._with(drop_node(self._verb("drop"), columns))
 
     def rename(self, /, **new_old: str) -> Self:
-        """Give columns new names: `rename(user_id="uid")` makes `uid` the column `user_id`.
+        """Give columns new names.
+
+        Args:
+            new_old: the old name by the new one.
 
         Raises:
             UnknownColumn: an old name is not there.
+            InvalidPlan: two columns would have one name.
+
+        Examples:
+            >>> orders.rename(buyer="user").columns
+            ['id', 'buyer', 'price', 'quantity', 'tags', 'at']
 
         """
         return self._with(rename_node(self._verb("rename"), new_old))
 
     def where(self, condition: str) -> Self:
-        """Keep the rows for which the condition is true; neither false nor null is.
+        """Keep the rows for which a condition is true: not those for which it is false or null.
+
+        Args:
+            condition: a boolean expression in Spark SQL.
 
         Raises:
-            PlanError: the text is no condition over these columns.
+            UnknownColumn: it names a column that is not there.
+            PlanError: it cannot be read, or is not boolean.
+
+        Examples:
+            >>> orders.where("price > 100 and user is not null").name
+            'orders_where'
 
         """
         return self._with(where_node(self._verb("where"), condition))
 
-    # ---- where rows go ----
+    # ---- sinks ----
 
     def to_view(self, view: str) -> None:
         """Serve the rows as a view that applications query.
 
-        A table is kept up to date under its key; the rows of a stream pile up.
+        A table is kept up to date under its key. The rows of a stream are appended.
+
+        Args:
+            view: the view's name, `[A-Za-z_][A-Za-z0-9_]*`.
 
         Raises:
-            InvalidName: the name is not `[A-Za-z_][A-Za-z0-9_]*`.
+            InvalidName: the name is not allowed.
             PlanError: the app has a view of this name already.
+
+        Examples:
+            >>> users.to_view("users_now")
 
         """
         self.registry.add_sink(view_sink(self.node, view))
@@ -131,14 +180,22 @@ class Handle:
     def to(self, sink: Any) -> None:
         """Hand each epoch's rows to a connector's sink, or to an object with `write(epoch, rows)`, after its commit.
 
+        Trap: after a crash the last epoch is handed over again, so `write` must be idempotent by `epoch` to be exactly
+        once.
+
         Args:
             sink: what a connector returns (docs/CONNECTORS.md), or an object. Its `write(epoch: int, rows:
-                pyarrow.Table)` gets the columns, `_weight` (+1 inserted, -1 withdrawn) and `_time` (int64
-                microseconds). Trap: after a crash the last epoch is handed over again; `write` must be idempotent by
-                `epoch` to be exactly once.
+                pyarrow.Table)` gets the columns, `_weight` (1: inserted, -1: withdrawn) and `_time` (int64
+                microseconds).
 
         Raises:
             InvalidPlan: it is neither; or it takes another form of rows than the step has.
+
+        Examples:
+            >>> class Printer:
+            ...     def write(self, epoch, rows):
+            ...         print(epoch, rows.num_rows)
+            >>> users.to(Printer())
 
         """
         self.registry.add_sink(target_sink(self.node, sink))

@@ -1,4 +1,4 @@
-"""The one verb with four meanings: `join`, chosen by the types of its sides and spelled by its arguments."""
+"""The verb `join` with its four meanings: which one it is follows from the types of both sides and the arguments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinOptions:
-    """What the user said of a join, as it was said."""
+    """The arguments of a join, as the user gave them."""
 
     on: str | Sequence[str] | Mapping[str, str]
     how: str
@@ -48,35 +48,35 @@ class JoinOptions:
     suffix: str = "_right"
 
 
-def join_node(left: Node, right: Node, said: JoinOptions, functions: Mapping[str, UserFunction]) -> Join:
-    """Return the step that a `join` is, all of it checked.
+def join_node(left: Node, right: Node, options: JoinOptions, functions: Mapping[str, UserFunction]) -> Join:
+    """Return the step of `join`, checked.
 
     Raises:
         UnknownColumn: a key is not there.
         PlanError: the arguments do not fit the sides, or each other.
 
     """
-    node = _chosen(left, right, said)
+    node = _join_of(left, right, options)
     step = step_name(node)
-    _allowed(node, said.how, step)
+    _check_how(node, options.how, step)
     for name_left, name_right in node.on:
-        _agree(name_left, name_right, node, step)
-    columns = _columns(node, said.suffix, step)
+        _key_type(name_left, name_right, node, step)
+    columns = _columns(node, options.suffix, step)
     node = replace(node, columns=columns)
-    where = None if said.where is None else _condition(said.where, node, step, functions)
-    given = [column for column in columns if node.how not in ("semi", "anti") or column.left is not None]
-    return replace(node, where=where, schema=pa.schema([(column.name, column.type) for column in given]))
+    where = None if options.where is None else _condition(options.where, node, step, functions)
+    output = [column for column in columns if node.how not in ("semi", "anti") or column.left is not None]
+    return replace(node, where=where, schema=pa.schema([(column.name, column.type) for column in output]))
 
 
-# ---- which join it is ----
+# ---- which join ----
 
 
-def _chosen(left: Node, right: Node, said: JoinOptions) -> Join:
+def _join_of(left: Node, right: Node, options: JoinOptions) -> Join:
     common: dict[str, Any] = {
         "left": left,
         "right": right,
-        "on": _pairs(said.on, left, right),
-        "how": said.how,
+        "on": _pairs(options.on, left, right),
+        "how": options.how,
         "columns": (),
         "where": None,
         "schema": pa.schema([]),
@@ -85,32 +85,36 @@ def _chosen(left: Node, right: Node, said: JoinOptions) -> Join:
         if not right.is_table:
             raise InvalidPlan(
                 "a table cannot be joined with a stream",
-                detail="A stream that meets a table gives a stream: each of its rows looks the table up.",
-                hint="Turn it round: stream.join(table, …), or make the stream a table: stream.latest(key).",
+                detail="A join of a stream with a table is a stream: each row of the stream looks the table up.",
+                hint="Swap the sides: stream.join(table, …), or make the stream a table: stream.latest(key).",
             )
-        _unsaid(said, ("within", "as_of", "grace"), "Two tables meet as they are now, whenever they change.")
+        _refuse_options(
+            options,
+            ("within", "as_of", "grace"),
+            "Two tables are joined as they are now, and again whenever one changes.",
+        )
         return TableJoin(**common)
-    _appends(left)
+    _check_append_only(left)
     if right.is_table:
-        _unsaid(said, ("within",), "A table has one row a key, whenever it came.")
-        if said.as_of is None:
-            _unsaid(said, ("grace",), "A row is joined when it arrives; grace is for as_of, which waits.")
+        _refuse_options(options, ("within",), "A table has one row a key, whatever its time.")
+        if options.as_of is None:
+            _refuse_options(options, ("grace",), "A row is joined when it arrives; grace is for as_of, which waits.")
             return LookupJoin(**common)
-        return _versioned(common, right, at=_time(said.as_of, left), grace=_grace(said.grace))
-    _appends(right)
-    _unsaid(said, ("as_of",), "as_of looks a table up; make the right side one: stream.latest(key).")
-    low, high = _interval(said.within)
-    return StreamJoin(**common, low=low, high=high, grace=_grace(said.grace or "0 seconds"))
+        return _as_of_join(common, right, at=_time(options.as_of, left), grace=_grace(options.grace))
+    _check_append_only(right)
+    _refuse_options(options, ("as_of",), "as_of looks a table up; make the right side one: stream.latest(key).")
+    low, high = _interval(options.within)
+    return StreamJoin(**common, low=low, high=high, grace=_grace(options.grace or "0 seconds"))
 
 
-def _versioned(common: dict[str, Any], table: Node, *, at: str, grace: int) -> AsOfJoin:
-    """Return the join with the versions of a table: with the records that it is made of."""
+def _as_of_join(common: dict[str, Any], table: Node, *, at: str, grace: int) -> AsOfJoin:
+    """Return the join with the versions of a table: its right side are the records of the table."""
     records, latest = _records(table), table
     while isinstance(latest, Select | Where):
         latest = latest.up
     if records is None or not isinstance(latest, Latest):
         raise InvalidPlan(
-            f'the rows of "{step_name(table)}" have no versions: they are computed, and known only as they are now',
+            f'the rows of "{step_name(table)}" have no versions: they are computed, and known as they are now',
             detail="as_of takes a topic's table or the latest of a stream, and .select(…) and .where(…) of them.",
             hint="Leave as_of out to join rows as they arrive, or write the table to a topic that another app reads.",
         )
@@ -123,14 +127,14 @@ def _versioned(common: dict[str, Any], table: Node, *, at: str, grace: int) -> A
     if outside:
         raise InvalidPlan(
             f"as_of needs columns of the table's key in on: {', '.join(outside)} is none of them",
-            detail=f"The versions of a row agree in its key ({', '.join(table.key)}), and in nothing else.",
-            hint='Join on the key, and ask for the rest in where="…".',
+            detail=f"The versions of a row have equal values in its key ({', '.join(table.key)}) only.",
+            hint='Join on the key, and test the rest with where="…".',
         )
     return AsOfJoin(**{**common, "right": records}, at=at, table_key=table.key, grace=grace, history=latest.history)
 
 
 def _records(table: Node) -> Node | None:
-    """Return the records that a table is made of, with what was done to its rows done to them."""
+    """Return the records of a table, with the table's `select` and `where` applied to them; None for other tables."""
     if isinstance(table, Latest):
         return table.up
     if isinstance(table, Select | Where):
@@ -142,7 +146,7 @@ def _records(table: Node) -> Node | None:
 
 
 def _pairs(on: object, left: Node, right: Node) -> tuple[tuple[str, str], ...]:
-    """Return the columns in which rows agree, each known to its side."""
+    """Return the pairs of equal columns, left and right."""
     if isinstance(on, Mapping):
         pairs = tuple(on.items())
     elif isinstance(on, str):
@@ -151,7 +155,7 @@ def _pairs(on: object, left: Node, right: Node) -> tuple[tuple[str, str], ...]:
         pairs = tuple((name, name) for name in on) if isinstance(on, list | tuple) else ()
     if not pairs:
         raise InvalidPlan(
-            f"on={on!r} names no columns in which the sides agree",
+            f"on={on!r} names no columns to join on",
             hint='Say on="id", on=("id", "day"), or on={"buyer": "id"} where the names differ.',
         )
     for name, other in pairs:
@@ -164,15 +168,15 @@ def _pairs(on: object, left: Node, right: Node) -> tuple[tuple[str, str], ...]:
     return pairs
 
 
-def _unsaid(said: JoinOptions, names: Sequence[str], why: str) -> None:
+def _refuse_options(options: JoinOptions, names: Sequence[str], why: str) -> None:
     for name in names:
-        if getattr(said, name) is not None:
+        if getattr(options, name) is not None:
             raise InvalidPlan(
-                f"{name}={getattr(said, name)!r} says nothing here", detail=why, hint=f"Leave {name} out."
+                f"{name}={getattr(options, name)!r} has no effect here", detail=why, hint=f"Leave {name} out."
             )
 
 
-def _appends(node: Node) -> None:
+def _check_append_only(node: Node) -> None:
     if not node.append_only:
         raise InvalidPlan(
             f'the rows of "{step_name(node)}" are withdrawn, so it cannot be joined as a stream',
@@ -185,8 +189,8 @@ def _interval(within: object) -> tuple[int, int]:
     """Return the least and the greatest of right time - left time."""
     if within is None:
         raise InvalidPlan(
-            "two streams meet within a time, which is not said",
-            detail="Without it every row would have to be kept for ever.",
+            "a join of two streams needs the argument within",
+            detail="Without a bound in time, every row would be kept for ever.",
             hint='Say within="1 hour" (either way), or within=("-10 seconds", "1 hour") for right time - left time.',
         )
     if isinstance(within, str):
@@ -205,16 +209,16 @@ def _interval(within: object) -> tuple[int, int]:
 
 
 def _time(column: str, left: Node) -> str:
-    made = check.event_time(column, left.schema, step="the left side of the join")
-    assert made is not None  # noqa: S101 -- a column was given
-    check.clear([made], left.sealed, step="join", role="a time")
-    return made
+    time = check.event_time(column, left.schema, step="the left side of the join")
+    assert time is not None  # noqa: S101 -- a column was given
+    check.clear([time], left.sealed, step="join", role="a time")
+    return time
 
 
 def _grace(text: str | None) -> int:
     if text is None:
         raise InvalidPlan(
-            "a join with as_of waits for late changes of the table, and how long is not said",
+            "a join with as_of needs a grace: how long it waits for late changes of the table",
             hint='Say grace="0 seconds" if the table is never late, or as long as it may be.',
         )
     length = duration(text, what="grace")
@@ -223,10 +227,10 @@ def _grace(text: str | None) -> int:
     return length
 
 
-# ---- whether it can be ----
+# ---- whether it is possible ----
 
 
-def _allowed(node: Join, how: str, step: str) -> None:
+def _check_how(node: Join, how: str, step: str) -> None:
     if how not in get_args(How):
         raise InvalidPlan(f'step "{step}": how={how!r} is not known', hint=f"Say one of {', '.join(get_args(How))}.")
     hows: tuple[str, ...] = get_args(How)
@@ -241,58 +245,61 @@ def _allowed(node: Join, how: str, step: str) -> None:
         )
 
 
-def _agree(left: str, right: str, node: Join, step: str) -> pa.DataType:
-    """Return the type of a shared key: values that are equal must be spread alike, so not every pair of types will do.
+def _key_type(left: str, right: str, node: Join, step: str) -> pa.DataType:
+    """Return the type of a shared key. Equal values must have equal hashes, so not every pair of types is possible.
 
     Raises:
-        WrongColumnType: the types have no equality, or one that says more than their hash.
+        WrongColumnType: the types have no equality, or equal values of them have different hashes.
 
     """
-    one, other = node.left.schema.field(left).type, node.right.schema.field(right).type
-    if one == other:
-        return one
+    left_type, right_type = node.left.schema.field(left).type, node.right.schema.field(right).type
+    if left_type == right_type:
+        return left_type
     for kind in (pa.types.is_integer, pa.types.is_floating):
-        if kind(one) and kind(other):
-            return one if one.bit_width >= other.bit_width else other
-    if pa.types.is_decimal(one) and pa.types.is_decimal(other) and one.scale == other.scale:
-        return one if one.precision >= other.precision else other
-    raise WrongColumnType(right, step=step, is_type=type_name(other), needs=type_name(one), role=f"joined with {left}")
+        if kind(left_type) and kind(right_type):
+            return left_type if left_type.bit_width >= right_type.bit_width else right_type
+    decimals = pa.types.is_decimal(left_type) and pa.types.is_decimal(right_type)
+    if decimals and left_type.scale == right_type.scale:
+        return left_type if left_type.precision >= right_type.precision else right_type
+    raise WrongColumnType(
+        right, step=step, is_type=type_name(right_type), needs=type_name(left_type), role=f"joined with {left}"
+    )
 
 
-# ---- what comes out ----
+# ---- its columns ----
 
 
 def _columns(node: Join, suffix: str, step: str) -> tuple[JoinColumn, ...]:
-    """Return the columns of both sides: left ones, then right ones, those of equal names under one or with a suffix."""
+    """Return the columns of both sides: left ones, then right ones; equal names become one column, or get a suffix."""
     shared = {name for name, other in node.on if name == other}
     taken = set(node.left.schema.names)
-    made = [
-        JoinColumn(name=name, type=_agree(name, name, node, step), left=name, right=name)
+    columns = [
+        JoinColumn(name=name, type=_key_type(name, name, node, step), left=name, right=name)
         if name in shared
         else JoinColumn(name=name, type=node.left.schema.field(name).type, left=name)
         for name in node.left.schema.names
     ]
-    made += [
+    columns += [
         JoinColumn(
             name=f"{field.name}{suffix}" if field.name in taken else field.name, type=field.type, right=field.name
         )
         for field in node.right.schema
         if field.name not in shared
     ]
-    check.no_repeats([column.name for column in made], step=step)
-    return tuple(made)
+    check.no_repeats([column.name for column in columns], step=step)
+    return tuple(columns)
 
 
 def _condition(text: str, node: Join, step: str, functions: Mapping[str, UserFunction]) -> Scalar:
     both = pa.schema([(column.name, column.type) for column in node.columns])
     column_sql = {column.name: node.inside(column) for column in node.columns}
     sealed = node.left.sealed | node.right.sealed
-    made = condition(text, both, step=step, functions=functions, sealed=sealed, column_sql=column_sql)
-    check.require_deterministic(made, step=step, withdrawn=True)
-    if made.calls:
+    test = condition(text, both, step=step, functions=functions, sealed=sealed, column_sql=column_sql)
+    check.require_deterministic(test, step=step, withdrawn=True)
+    if test.calls:
         raise InvalidPlan(
-            f'step "{step}": a function of yours cannot stand in the condition of a join',
+            f'step "{step}": a function of yours cannot be called in the condition of a join',
             detail="It would be called for every pair of rows.",
-            hint="Compute it before, as a column of its side, or keep rows of an inner join with .where(…) after it.",
+            hint="Compute it before, as a column of its side, or filter an inner join with .where(…) after it.",
         )
-    return made
+    return test

@@ -33,7 +33,7 @@ def where_node(verb: Verb, condition: str) -> Where:
 
 
 def branch_nodes(verb: Verb, conditions: Mapping[str, str]) -> dict[str | None, Where]:
-    """Return the steps of `branch` by name: rows for which a condition is the first that is true, or none is.
+    """Return the steps of `branch` by name: each row goes to the first condition that is true, or to None.
 
     Raises:
         PlanError: a text is no condition over the columns.
@@ -81,7 +81,7 @@ def _in_order(verb: Verb, other: Node) -> Node:
     theirs = {field.name: field.type for field in other.schema}
     if ours != theirs:
         raise InvalidPlan(
-            f'step "{verb.step}": what it puts together has different columns',
+            f'step "{verb.step}": its inputs have different columns',
             detail=f"{to_ddl(verb.schema)}  against  {to_ddl(other.schema)}",
             hint="Bring them to the same names and types with .select(…) first.",
         )
@@ -108,7 +108,7 @@ def dedupe_node(verb: Verb, keys: Sequence[str], within: str) -> Dedupe:
     if not keys:
         raise InvalidPlan(
             f'step "{step}" has no key',
-            hint='Name the columns that tell one event from another: dedupe("id", within="1 hour").',
+            hint='Name the columns that identify an event: dedupe("id", within="1 hour").',
         )
     named = tuple(check.named(key, verb.schema, step=step, verb="dedupe") for key in keys)
     check.no_repeats(named, step=step)
@@ -120,7 +120,7 @@ def dedupe_node(verb: Verb, keys: Sequence[str], within: str) -> Dedupe:
     if not verb.node.append_only:
         raise InvalidPlan(
             f'step "{step}": rows of its input may be withdrawn, and a row that was dropped cannot be',
-            hint="Say dedupe on the stream before the table.",
+            hint="Call dedupe on the stream before the table.",
         )
     return Dedupe(up=verb.node, schema=verb.schema, keys=named, within=horizon)
 
@@ -136,7 +136,7 @@ def latest_node(verb: Verb, key: Sequence[str]) -> Latest:
     step = verb.step
     keys = check.columns(key, verb.schema, step=step)
     if not keys:
-        raise InvalidPlan(f'step "{step}" needs a key', hint='Name the columns that tell its rows: latest("id").')
+        raise InvalidPlan(f'step "{step}" needs a key', hint='Name the columns that identify a row: latest("id").')
     check.groupable(keys, verb.schema, step=step)
     check.clear(keys, verb.node.sealed, step=step, role="a key")
     if not verb.node.append_only:
@@ -161,7 +161,7 @@ def changes_node(verb: Verb) -> Changes:
 
 
 def late_of_stream(node: Node) -> Late:
-    """Return the late rows of a step that gives a stream.
+    """Return the late rows of a step whose output is a stream.
 
     Raises:
         InvalidPlan: the step does not compare its rows with the watermark.
@@ -170,13 +170,13 @@ def late_of_stream(node: Node) -> Late:
     if not isinstance(node, Stateful) or not node.detects_late:
         raise InvalidPlan(
             f'step "{step_name(node)}" has no late rows',
-            hint="Steps with a window have, dedupe and joins by time have; take .late right after the verb.",
+            hint="Windows, dedupe and joins by time have late rows; take .late right after the verb.",
         )
     return Late(of=node, schema=node.late_schema)
 
 
 def late_of_table(verb: Verb) -> Late:
-    """Return the late rows of a step that gives a table.
+    """Return the late rows of a step whose output is a table.
 
     Raises:
         InvalidPlan: the step has no windows, or a column has the name of the one that late rows get.

@@ -28,7 +28,7 @@ FORMATS = ("json",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicOptions:
-    """What `app.stream` and `app.table` were told about a topic, as the user gave it."""
+    """The arguments of `app.stream` and `app.table`, as the user gave them."""
 
     source: Any
     key: str | Sequence[str] | None
@@ -80,7 +80,7 @@ def table_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *, 
     """
     node = _topic_source(topic, schema, options, upserts=True)
     if not node.record_key:
-        raise InvalidPlan(f'the table "{topic}" needs a key', hint='Name the columns that tell its rows: key="id".')
+        raise InvalidPlan(f'the table "{topic}" needs a key', hint='Name the columns that identify a row: key="id".')
     check.groupable(node.record_key, node.schema, step=topic)
     kept_for = _length(history, "history") or 0
     return Latest(up=node, schema=node.schema, keys=node.record_key, by_time=False, history=kept_for)

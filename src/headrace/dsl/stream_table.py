@@ -1,12 +1,14 @@
-"""Streams, tables and groups: verbs on each give the others, so the three are in one file."""
+"""Streams and tables: verbs of each return the other, so they are in one file."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.base.errors import InvalidPlan
 from headrace.dsl.columns import explode_node, map_batches_node
-from headrace.dsl.grouping import Grouping, aggregate_node, grouping, top_node, windowed
+from headrace.dsl.grouped import Grouped
+from headrace.dsl.grouping import grouping
 from headrace.dsl.handle import Handle
 from headrace.dsl.joins import JoinOptions, join_node
 from headrace.dsl.outputs import changelog_sink, table_key, topic_sink
@@ -25,32 +27,50 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.dsl.registry import Registry
-    from headrace.plan.nodes import Emit, How
-    from headrace.plan.windows import Window
+    from headrace.plan.nodes import How
 
 
 class Stream(Handle):
     """An unbounded append-only sequence of records: facts."""
 
     def explode(self, column: str, as_: str | Sequence[str]) -> Stream:
-        """Make one row for each element of an array (`as_` names it), or entry of a map (`as_` names key and value).
+        """Make one row for each element of an array, or each entry of a map; the other columns are repeated.
 
-        The other columns are repeated. A row whose array or map is null or empty disappears.
+        A row whose array or map is null or empty disappears.
+
+        Args:
+            column: the array or map: a column or an expression.
+            as_: the new column's name; of a map the names for key and value.
 
         Raises:
             UnknownColumn: the column is not there.
             PlanError: it is neither array nor map, or `as_` does not fit it.
 
+        Examples:
+            >>> orders.explode("tags", "tag").select("id", "tag").columns
+            ['id', 'tag']
+
         """
         return Stream(self.registry, explode_node(self._verb("explode"), column, as_))
 
     def map_batches(self, fn: Callable[[pa.Table], pa.Table], schema: str | pa.Schema) -> Stream:
-        """Put every batch of rows through a function, Arrow table in, Arrow table out with the columns of `schema`.
+        """Pass every batch of rows through a function.
 
-        The table has an extra last column `_time`, each row's event time. Where the function gives back as many
-        rows as it got, they keep their times by position; otherwise it must give a `_time` column itself.
-        Batches are cut anywhere: the function must not depend on how.
+        Trap: batches are cut anywhere, so the result must not depend on where.
+
+        Args:
+            fn: a function from a `pyarrow.Table` to one with the columns of `schema`. Its argument has an extra last
+                column `_time`, each row's event time. A result of as many rows keeps their times by position; any other
+                result must have a column `_time` itself.
+            schema: the columns of the result, as DDL text or `pyarrow.Schema`.
+
+        Raises:
+            PlanError: `fn` cannot be called, would see private columns, or `schema` cannot be read.
+
+        Examples:
+            >>> orders.map_batches(lambda table: table.select(["id"]), "id string").columns
+            ['id']
+
         """
         return Stream(self.registry, map_batches_node(self._verb("map_batches"), fn, schema))
 
@@ -58,7 +78,11 @@ class Stream(Handle):
         """Put streams of the same columns together; columns are matched by name.
 
         Raises:
-            PlanError: the columns or their types differ.
+            PlanError: the columns or their types differ, or one is a table or of another app.
+
+        Examples:
+            >>> orders.where("price < 10").union(orders.where("price > 100")).columns == orders.columns
+            True
 
         """
         for other in others:
@@ -67,20 +91,28 @@ class Stream(Handle):
         return Stream(self.registry, union_node(self._verb("union"), [other.node for other in others]))
 
     def dedupe(self, *keys: str, within: str) -> Stream:
-        """Let the first row of each key pass and drop the others, while the key is kept.
+        """Let the first row of each key pass and drop the others, while the key is remembered.
 
-        First is: the row that was read in an earlier epoch, and of one epoch the row of the least event time (of
-        equal times the least row, column by column). A key is kept until the watermark has passed its first row by
-        more than `within`, so of rows in order that are no more than `within` apart one passes. Null is a key like
-        any other. Trap: rows of a key that lie further apart are dropped too while the watermark has not got there,
-        as in one large epoch: choose keys that come once, such as the id of an event.
+        The first row is the one that was read in an earlier epoch; within an epoch the one of the least event time (of
+        equal times the least row, column by column). A key is remembered until the watermark has passed its first row
+        by more than `within`, so of rows in order that are no more than `within` apart one passes. Null is a key like
+        any other. Trap: rows of a key that are further apart are dropped too while the watermark has not passed, as in
+        one large epoch: choose keys that occur once, such as the id of an event.
 
         A row more than `within` behind the watermark is late: its key may be forgotten. It goes to `.late`.
+
+        Args:
+            keys: the columns that identify an event.
+            within: how long a key is remembered, in event time: `"1 hour"`.
 
         Raises:
             UnknownColumn: a key is not there.
             PlanError: no key, or rows that may be withdrawn.
             InvalidTime: `within` is no duration.
+
+        Examples:
+            >>> orders.dedupe("id", within="1 hour").name
+            'orders_dedupe_by_id'
 
         """
         return Stream(self.registry, dedupe_node(self._verb("dedupe"), keys, within))
@@ -99,20 +131,37 @@ class Stream(Handle):
     ) -> Stream:
         """Join with another stream, or look a table up.
 
-        With a stream, rows meet whose times are near: `within="1 hour"` either way, or
-        `within=("-10 seconds", "1 hour")` for right time - left time, bounds included; `how` is inner, left, right or
-        full. A row that meets none comes out once, when none can come any more: when the watermark of both sides has
-        passed its last possible partner by more than `grace`. A row more than `grace` behind the watermark is late.
+        Two streams: rows are joined whose keys are equal and whose times are near. A row without a match comes out
+        once, when no match can arrive any more: when the watermark of both sides has passed its last possible partner
+        by more than `grace`. A row more than `grace` behind the watermark is late.
 
-        With a table, each row meets the table as it is when the row arrives; changes of the table trigger nothing.
-        `as_of="at"` instead asks for the table's row that was valid at that time of the stream's row; the answer comes
-        when the watermark of both sides has passed it by more than `grace`, and is final. `how` is inner or left.
+        A stream and a table: each row is joined with the table as it is when the row arrives; changes of the table
+        trigger nothing. With `as_of` it is joined with the table's row that was valid at that time; the answer comes
+        when the watermark of both sides has passed that time by more than `grace`, and is final.
 
-        `on`, `where` and `suffix` are those of `Table.join`.
+        Args:
+            other: a stream or table of the same app.
+            on: the equal columns: `"k"`, `("a", "b")`, or `{"left": "right"}` where names differ.
+            how: "inner" or "left"; between streams also "right" and "full".
+            within: two streams only, required: how far apart the times may be, `"1 hour"` either way, or
+                `("-10 seconds", "1 hour")` for right time - left time, bounds included.
+            as_of: a table only: the stream's column with the time to look up.
+            grace: how long to wait for late rows, in event time; between streams "0 seconds" unless given, required
+                with `as_of`.
+            where: a condition over the columns of both sides, under their names in the result.
+            suffix: what is added to other columns of the right side that the left side has too.
 
         Raises:
             UnknownColumn: a column is not there.
             PlanError: the arguments do not fit the sides, or each other.
+
+        Examples:
+            >>> orders.join(clicks, on="user", within="1 hour", how="left").columns
+            ['id', 'user', 'price', 'quantity', 'tags', 'at', 'url', 'at_right']
+            >>> orders.join(users, on={"user": "name"}).name
+            'orders_users_join_by_user'
+            >>> orders.join(users, on={"user": "name"}, as_of="at", grace="1 minute").columns[-2:]
+            ['name', 'city']
 
         """
         _check_same_app(self, other, "join")
@@ -121,53 +170,95 @@ class Stream(Handle):
 
     @property
     def late(self) -> Stream:
-        """The rows that came too late for this step, untouched.
+        """The rows that were too late for this step, unchanged.
 
-        For `dedupe`, to know whether they are the first of their key. For a join by time, to meet others: such a row
-        has the join's columns, null on the other side.
+        For `dedupe`: too late to know whether they are the first of their key. For a join by time: too late to be
+        joined; such a row has the join's columns, null on the other side.
 
         Raises:
-            PlanError: this step does not judge rows by their time.
+            PlanError: this step has no late rows.
+
+        Examples:
+            >>> orders.dedupe("id", within="1 hour").late.to_topic("late_orders")
 
         """
         return Stream(self.registry, late_of_stream(self.node))
 
     def branch(self, /, **conditions: str) -> Mapping[str | None, Stream]:
-        """Split the rows: each goes to the first condition that it meets, and under `None` where it meets none."""
+        """Split the rows: each goes to the first condition that is true for it.
+
+        Args:
+            conditions: boolean expressions in Spark SQL by the name of the branch.
+
+        Returns:
+            The branches by name, and under `None` the rows for which no condition is true.
+
+        Raises:
+            UnknownColumn: a condition names a column that is not there.
+            PlanError: a text is no condition, or calls a function that is not deterministic.
+
+        Examples:
+            >>> list(orders.branch(cheap="price < 10", dear="price > 100"))
+            ['cheap', 'dear', None]
+
+        """
         branches = branch_nodes(self._verb("branch"), conditions)
         return {name: Stream(self.registry, node) for name, node in branches.items()}
 
     def latest(self, *key: str) -> Table:
-        """Read the stream as a table: of each key the row of the greatest event time, of equal ones the later arrival.
+        """Read the stream as a table: of each key the row of the greatest event time, of equal times the later arrival.
 
-        Null is a key like any other, as in `group_by`. What arrived later: the later epoch, partition, offset.
+        Null is a key like any other, as in `group_by`. The later arrival is the one of the later epoch, partition,
+        offset.
+
+        Args:
+            key: the columns that identify a row of the table.
 
         Raises:
             UnknownColumn: a key is not there.
             PlanError: there is no key, or the stream's rows are withdrawn (late rows of a table's aggregate).
 
+        Examples:
+            >>> orders.latest("user").key
+            ('user',)
+
         """
         return Table(self.registry, latest_node(self._verb("latest"), key))
 
-    def group_by(self, /, *keys: str, **named: str) -> Grouped:
-        """Group by columns, and by expressions that get a name: `group_by("user", day="date_trunc('day', at)")`.
+    def group_by(self, /, *keys: str, **named: str) -> Grouped[Table]:
+        """Group by columns and by expressions.
 
         Without any key there is one group, and no row for it while it is empty. Null is a group like any other.
 
+        Args:
+            keys: names of columns.
+            named: expressions in Spark SQL by the name of the key.
+
         Raises:
             UnknownColumn: a key is not there.
+            PlanError: an expression cannot be read, or a key is private or a map.
+
+        Examples:
+            >>> orders.group_by("user", day="date_trunc('day', at)").agg(n="count(*)").columns
+            ['user', 'day', 'n']
 
         """
-        return Grouped(self.registry, grouping(self._verb("group_by"), keys, named))
+        return Grouped(grouping(self._verb("group_by"), keys, named), partial(Table, self.registry))
 
     def to_topic(self, topic: str, key: str | Sequence[str] | None = None) -> None:
-        """Append the rows to a topic, exactly once; it is created if it is missing.
+        """Append the rows to a topic, exactly once; the topic is created if it is missing.
 
-        `key` names the columns whose values choose the partition: rows of equal key keep their order.
+        Args:
+            topic: the topic's name.
+            key: the columns that choose the partition: rows of equal keys stay in order.
 
         Raises:
             InvalidName: the name is not allowed.
             UnknownColumn: a key is not there.
+            PlanError: another step writes to the topic, or a key is private.
+
+        Examples:
+            >>> orders.where("price > 100").to_topic("large_orders", key="user")
 
         """
         self.registry.add_sink(topic_sink(self.node, topic, key))
@@ -183,39 +274,57 @@ class Table(Handle):
 
     @property
     def late(self) -> Stream:
-        """The rows that came after all their windows had closed, untouched.
+        """The rows that arrived after all their windows had closed, unchanged.
 
-        Over a table they have `_change_type`: insert, or delete where a row went too late.
+        Over a table they have `_change_type`: insert, or delete where a row was withdrawn too late.
 
         Raises:
             PlanError: this step has no windows, so nothing can be late for it.
+
+        Examples:
+            >>> window = hr.tumbling("1 minute", grace="30 seconds")
+            >>> orders.group_by("user").window(window).agg(n="count(*)").late.name
+            'orders_agg_by_user_late'
 
         """
         return Stream(self.registry, late_of_table(self._verb("late")))
 
     def changes(self) -> Stream:
-        """Read the table as a stream of what happened to its rows.
+        """Read the table as a stream of the changes of its rows.
 
-        Adds `_change_type`: insert, update_preimage, update_postimage or delete; the two halves of an update
-        follow each other.
+        Adds `_change_type`: insert, update_preimage, update_postimage or delete; the two halves of an update follow
+        each other.
 
         Raises:
             PlanError: the table has lost its key.
+
+        Examples:
+            >>> users.changes().columns
+            ['name', 'city', '_change_type']
 
         """
         table_key(self.node, "changes")
         return Stream(self.registry, changes_node(self._verb("changes")))
 
-    def group_by(self, /, *keys: str, **named: str) -> Grouped:
-        """Group by columns, and by expressions that get a name: `group_by("user", day="date_trunc('day', at)")`.
+    def group_by(self, /, *keys: str, **named: str) -> Grouped[Table]:
+        """Group by columns and by expressions.
 
-        Without any key there is one group, and no row for it while it is empty. Null is a group like any other.
+        Results are corrected when rows of the table change. Null is a group like any other.
+
+        Args:
+            keys: names of columns.
+            named: expressions in Spark SQL by the name of the key.
 
         Raises:
             UnknownColumn: a key is not there.
+            PlanError: an expression cannot be read, or a key is private or a map.
+
+        Examples:
+            >>> users.group_by("city").agg(n="count(*)").key
+            ('city',)
 
         """
-        return Grouped(self.registry, grouping(self._verb("group_by"), keys, named))
+        return Grouped(grouping(self._verb("group_by"), keys, named), partial(Table, self.registry))
 
     def join(
         self,
@@ -228,16 +337,27 @@ class Table(Handle):
     ) -> Table:
         """Join with another table, kept up to date under every change of either side.
 
-        `on="k"` or `on=("a", "b")` for columns of equal names, which become one; `on={"buyer": "id"}` for others, where
-        both stay. `how`: inner, left, right, full, semi (rows that meet one, as they are) or anti (rows that meet
-        none). `where` is a condition over the columns of both, under their names in the result; other columns that
-        both have get `suffix` on the right side. Null meets nothing. Any columns will do, keys or not; the result's
-        key is the shared key where both sides are joined on their whole keys, the left one where the right side is
-        joined on its whole key and every row has a left side, and both otherwise.
+        Null matches nothing. Any columns may be joined on, keys or not. The result's key is the shared key if both
+        sides are joined on their whole keys; the left key if the right side is joined on its whole key and every row
+        has a left side; and both keys otherwise.
+
+        Args:
+            other: a table of the same app.
+            on: the equal columns: `"k"` or `("a", "b")`, which become one column each; `{"buyer": "id"}` where names
+                differ: both columns stay.
+            how: "inner", "left", "right", "full", "semi" (left rows with a match, as they are) or "anti" (left rows
+                without).
+            where: a condition over the columns of both sides, under their names in the result.
+            suffix: what is added to other columns of the right side that the left side has too.
 
         Raises:
             UnknownColumn: a column is not there.
             PlanError: the arguments do not fit the sides, or each other.
+
+        Examples:
+            >>> spent = orders.group_by("user").agg(total="sum(price)")
+            >>> spent.join(users, on={"user": "name"}, how="left").columns
+            ['user', 'total', 'name', 'city']
 
         """
         _check_same_app(self, other, "join")
@@ -247,11 +367,15 @@ class Table(Handle):
     def union(self, *others: Handle) -> Table:
         """Put the rows of tables and streams of the same columns together; columns are matched by name.
 
-        What leaves one of them leaves the whole. Rows are not told apart by their table, so there is no key: a row that
-        is in two of them is there twice.
+        A row that is withdrawn from one of them is withdrawn from the union. The union has no key: a row that is in two
+        of them is in it twice.
 
         Raises:
             PlanError: the columns or their types differ.
+
+        Examples:
+            >>> users.where("city = 'Paris'").union(users.where("city = 'Rome'")).key is None
+            True
 
         """
         for other in others:
@@ -259,66 +383,22 @@ class Table(Handle):
         return Table(self.registry, union_node(self._verb("union"), [other.node for other in others]))
 
     def to_topic(self, topic: str) -> None:
-        """Write the table's changelog to a compacted topic, exactly once: upserts, and tombstones for rows that went.
+        """Write the table's changelog to a compacted topic, exactly once: upserts, and tombstones for deleted rows.
 
         The topic is keyed by the table's key and is created if it is missing.
 
+        Args:
+            topic: the topic's name.
+
         Raises:
             InvalidName: the name is not allowed.
-            PlanError: the table has lost its key.
+            PlanError: the table has lost its key, or another step writes to the topic.
+
+        Examples:
+            >>> users.where("city = 'Paris'").to_topic("parisians")
 
         """
         self.registry.add_sink(changelog_sink(self.node, topic))
-
-
-class Grouped:
-    """A stream or a table, grouped: say `.agg(…)` or `.top(…)`, or `.window(…)` first."""
-
-    def __init__(self, registry: Registry, group: Grouping) -> None:
-        self._registry = registry
-        self._group = group
-
-    def window(self, window: Window, emit: Emit = "changes") -> Grouped:
-        """Cut each group into windows of event time.
-
-        `emit="changes"` gives a result as soon as there is one and corrects it (the old row withdrawn, the new
-        one inserted) until the window closes at `end + grace`; `emit="final"` gives one result, when it closes.
-
-        Raises:
-            PlanError: no window, or an emit that is neither of the two.
-
-        """
-        return Grouped(self._registry, windowed(self._group, window, emit))
-
-    def agg(self, /, **named: str) -> Table:
-        """Keep one row for each group (and window): its keys, `window_start` and `window_end`, and the aggregates.
-
-        Each is SQL text over aggregate functions: `agg(n="count(*)", mean="sum(price) / count(*)")`.
-
-        Raises:
-            PlanError: an expression cannot be read, or a name is taken.
-
-        """
-        return Table(self._registry, aggregate_node(self._group, named))
-
-    def top(self, n: int, by: str, rank: str | None = None) -> Table:
-        """Keep the first `n` rows of each group in the order `by`: `top(10, "price desc, name", rank="place")`.
-
-        `by` is SQL order text; a term without a direction counts down. Nulls are last where a term goes down, first
-        where it goes up, unless the text says otherwise. Rows that it leaves equal are ordered by the whole row,
-        ascending, so that the answer is one. `rank` adds the position, from 1, and makes it part of the key: a row
-        that moves is withdrawn and comes again. Without it only rows that enter and leave are given out. Over a table
-        all rows of each group are kept, so that the next one can take the place of one that goes.
-
-        After `.window(…)` the first rows of each window of each group, with `window_start` and `window_end` behind the
-        columns and before the rank; they are dropped from the state when the window closes.
-
-        Raises:
-            PlanError: `n` is no positive integer, `by` no order, `rank` a column that is there, or the window no
-                tumbling, hopping or cumulating one.
-
-        """
-        return Table(self._registry, top_node(self._group, n, by, rank))
 
 
 StreamOrTable: TypeAlias = Stream | Table

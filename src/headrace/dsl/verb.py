@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """The verb `name`, said on the step `node`; `functions` are the user's, by name in lower case."""
+    """The verb `name`, called on the step `node`; `functions` are the user's, by name in lower case."""
 
     node: Node
     name: str

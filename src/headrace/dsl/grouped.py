@@ -1,0 +1,88 @@
+"""The verbs after `group_by`: windows, aggregates and ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from headrace.dsl.grouping import Grouping, aggregate_node, top_node, windowed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.plan.nodes import Emit, Node
+    from headrace.plan.windows import Window
+
+TableT = TypeVar("TableT")
+"""Always `Table`: it imports this file for `group_by`, so it cannot be imported here."""
+
+
+class Grouped(Generic[TableT]):
+    """A stream or a table, grouped: call `.agg(…)` or `.top(…)`, or `.window(…)` first."""
+
+    def __init__(self, group: Grouping, table: Callable[[Node], TableT]) -> None:
+        self._group = group
+        self._table = table
+
+    def window(self, window: Window, emit: Emit = "changes") -> Grouped[TableT]:
+        """Cut each group into windows of event time.
+
+        Args:
+            window: `hr.tumbling`, `hr.hopping`, `hr.cumulating`, `hr.sliding` or `hr.session`.
+            emit: "changes" emits a result as soon as there is one and corrects it (the old row withdrawn, the new one
+                inserted) until the window closes at `end + grace`; "final" emits one result, when the window closes.
+
+        Raises:
+            PlanError: no window, or an emit that is neither of the two.
+
+        Examples:
+            >>> window = hr.tumbling("1 minute", grace="30 seconds")
+            >>> orders.group_by("user").window(window, emit="final").agg(n="count(*)").columns
+            ['user', 'window_start', 'window_end', 'n']
+
+        """
+        return Grouped(windowed(self._group, window, emit), self._table)
+
+    def agg(self, /, **named: str) -> TableT:
+        """Return one row for each group (and window): its keys, `window_start` and `window_end`, and the aggregates.
+
+        Args:
+            named: SQL text over aggregate functions by the name of the column.
+
+        Raises:
+            UnknownColumn: an expression names a column that is not there.
+            PlanError: an expression cannot be read, or a name is taken.
+
+        Examples:
+            >>> orders.group_by("user").agg(n="count(*)", mean="sum(price) / count(*)").columns
+            ['user', 'n', 'mean']
+
+        """
+        return self._table(aggregate_node(self._group, named))
+
+    def top(self, n: int, by: str, rank: str | None = None) -> TableT:
+        """Keep the first rows of each group in an order.
+
+        Rows that `by` leaves equal are ordered by the whole row, ascending, so that there is one answer. Without `rank`
+        only rows that enter and leave are emitted. Over a table all rows of each group are kept in the state, so that
+        the next one can replace one that leaves.
+
+        After `.window(…)` these are the first rows of each window of each group, with `window_start` and `window_end`
+        after the columns and before the rank; they are dropped from the state when the window closes.
+
+        Args:
+            n: how many rows, above zero.
+            by: SQL order text; a term without a direction is descending. Nulls are last in a descending term and first
+                in an ascending one, unless the text says otherwise.
+            rank: the name of a column for the position, from 1. It becomes part of the key: a row that moves is
+                withdrawn and inserted again.
+
+        Raises:
+            PlanError: `n` is no positive integer, `by` no order, `rank` an existing column, or the window no tumbling,
+                hopping or cumulating one.
+
+        Examples:
+            >>> orders.group_by("user").top(3, "price desc, id", rank="place").key
+            ('user', 'place')
+
+        """
+        return self._table(top_node(self._group, n, by, rank))
