@@ -89,12 +89,10 @@ class App:
             idle_after: a partition without rows for so long, by the machine's clock, does not hold the watermark back;
                 once all are idle, the watermark follows the clock, so that windows close without new rows.
             format: "json": records are JSON text in the topic's column `value`, next to the columns of the key.
-            source: what a connector returns (docs/CONNECTORS.md): a source is read instead of the topic; a feed writes
-                its records to the topic while the app runs.
+            source: a connector's source, read instead of the topic, or its feed, which fills it (docs/CONNECTORS.md).
             on_error: "dead_letter": records that cannot be read go to `<topic>.dead`; "fail": they stop the app.
             partitions: how many a topic is created with; by default the shards.
-            private: the private columns, as `Log.create_topic` takes them; of a topic that exists, their names are
-                enough. The app has them sealed, and only passes them on: docs/privacy.md.
+            private: the private columns, as in `Log.create_topic`; the app only passes them on (docs/privacy.md).
 
         Raises:
             PlanError: a name, type, duration or option is wrong.
