@@ -26,7 +26,7 @@ KEYS = ["a", "b", "c"]
 
 
 class Shard:
-    """A step's shard through many epochs, beside what it should hold."""
+    """A step's shard through many epochs, and what it should hold."""
 
     def __init__(self, folder: Path) -> None:
         self.storage = Storage(folder, "app", sync=False)
@@ -47,11 +47,11 @@ class Shard:
         state.expire("seen", now)
         rows = [row for row in rows if row[1] >= now]
         for half in (times[: len(times) // 2], times[len(times) // 2 :]):
-            came = [(f"{self.epoch}-{at}", now + at) for at in half]
-            state.append("waiting", pa.table({"v": [v for v, _ in came], "l2": _times(came)}))
-            keys = [KEYS[at % 3] for _, at in came]
-            state.append("seen", pa.table({"k": keys, "first": pa.array([at for _, at in came], pa.int64())}))
-            rows += came
+            arrived = [(f"{self.epoch}-{at}", now + at) for at in half]
+            state.append("waiting", pa.table({"v": [v for v, _ in arrived], "l2": _times(arrived)}))
+            keys = [KEYS[at % 3] for _, at in arrived]
+            state.append("seen", pa.table({"k": keys, "first": pa.array([at for _, at in arrived], pa.int64())}))
+            rows += arrived
             self.check(state, rows)
         for key in set(keeps) - kept:
             state.replace("kept", pa.table({"k": [key], "_n": [1], "o": pa.nulls(1, pa.int64())}), at="o")
@@ -77,8 +77,8 @@ class Shard:
             during = self.duck.arrow(f"SELECT v FROM {state.during('waiting', low, high)}").column(0).to_pylist()
             assert during == [v for v, _ in there]
         probe = self.duck.register(pa.table({"k": KEYS[:1]}))
-        near = self.duck.arrow(f"SELECT first FROM {state.lookup('seen', ('k',), probe)} WHERE k = 'a'")
-        assert sorted(near.column(0).to_pylist()) == sorted(at for at in times if at % 3 == 0)
+        candidates = self.duck.arrow(f"SELECT first FROM {state.lookup('seen', ('k',), probe)} WHERE k = 'a'")
+        assert sorted(candidates.column(0).to_pylist()) == sorted(at for at in times if at % 3 == 0)
 
     def look(self):
         """Open the state as a process that knows nothing of it would."""
@@ -108,7 +108,7 @@ epochs = st.lists(
 @settings(max_examples=40, deadline=None)
 @given(epochs=epochs, few=st.booleans(), mapped=st.booleans())
 def test_a_buffer_holds_what_was_put_and_is_not_past(tmp_path_factory, epochs, few, mapped):
-    """In memory or in mapped files, beside a table that stays, after failed epochs and in other processes."""
+    """In memory or in mapped files, with a table that stays, after failed epochs and in other processes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keyed, "FEWER", 0 if few else keyed.FEWER)
         patch.setattr(keyed, "MAPPED_FROM", 0 if mapped else keyed.MAPPED_FROM)
@@ -122,7 +122,7 @@ def test_a_buffer_holds_what_was_put_and_is_not_past(tmp_path_factory, epochs, f
 
 @pytest.mark.parametrize("burst", [30, 3000])
 def test_files_of_rows_that_are_gone_go_too(tmp_path, burst):
-    """However many came at once: nothing is left of them when their time is past."""
+    """However many arrived at once, none is left when their time is past."""
     shard = Shard(tmp_path)
     shard.run([at % 20 for at in range(burst)], 0)
     large = shard.head.full_bytes

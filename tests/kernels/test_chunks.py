@@ -63,11 +63,11 @@ def test_islands_are_those_of_the_windows_in_sql(data, names):
 
 
 def test_many_keys_of_several_columns_stay_apart():
-    """So many that their numbers are made dense, and so far apart that key and time fit into no one number."""
+    """So many that their numbers become dense, and so far apart that no number holds key and time."""
     count = 70_000
-    made = {"a": range(count), "b": range(count, 0, -1), "_time": [i % 3 * 2**60 for i in range(count)]}
+    columns = {"a": range(count), "b": range(count, 0, -1), "_time": [i % 3 * 2**60 for i in range(count)]}
     duck = Duck()
-    rows = duck.register(pa.table({name: pa.array(list(values), pa.int64()) for name, values in made.items()}))
+    rows = duck.register(pa.table({name: pa.array(list(values), pa.int64()) for name, values in columns.items()}))
     marked = chunked(duck, SESSION, rows, ["a", "b"])
     assert duck.rows(f"SELECT count(*), count(*) FILTER ({CHUNK} = _time) FROM {marked}") == [(count, count)]
     duck.close()

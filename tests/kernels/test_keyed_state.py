@@ -31,7 +31,7 @@ KINDS = pa.schema([("k", pa.string()), ("g", pa.float64()), ("v", pa.list_(pa.de
 
 
 class Shard:
-    """A step's shard through many epochs, beside what it should hold."""
+    """A step's shard through many epochs, and what it should hold."""
 
     def __init__(self, folder: Path) -> None:
         self.storage = Storage(folder, "app", sync=False)
@@ -58,19 +58,19 @@ class Shard:
         self.epoch += commits
 
     def _put(self, state, rows, counts, changes):
-        came = pa.Table.from_pylist(
+        arrived = pa.Table.from_pylist(
             [{"k": k, "g": None if row is None else row[0], "v": None if row is None else row[1]} for k, row in
              changes.items()], schema=KINDS,
         )  # fmt: skip
-        probe = self.duck.register(came)
-        near = state.lookup("rows", ("k",), probe)
-        made = self.duck.arrow(
+        probe = self.duck.register(arrived)
+        candidates = state.lookup("rows", ("k",), probe)
+        changed = self.duck.arrow(
             f"SELECT d.k, (d.g IS NOT NULL OR d.v IS NOT NULL)::BIGINT AS _n, d.g, d.v, s.rowid AS o_row, s.g AS o_g "
-            f"FROM {probe} d LEFT JOIN {near} s ON d.k IS NOT DISTINCT FROM s.k"
+            f"FROM {probe} d LEFT JOIN {candidates} s ON d.k IS NOT DISTINCT FROM s.k"
         )
-        state.replace("rows", made.drop_columns(["o_g"]), at="o_row")
+        state.replace("rows", changed.drop_columns(["o_g"]), at="o_row")
         moved: Counter = Counter()
-        for row in made.to_pylist():
+        for row in changed.to_pylist():
             old = rows.pop(row["k"], None)
             assert (old is None) == (row["o_row"] is None)
             if old is not None:
@@ -81,11 +81,11 @@ class Shard:
         self._count(state, counts, moved)
 
     def _count(self, state, counts, moved):
-        came = pa.table({"g": pa.array(moved, pa.float64()), "n": pa.array(moved.values(), pa.int64())})
-        probe = self.duck.register(came)
-        near = state.lookup("counts", ("g",), probe)
+        arrived = pa.table({"g": pa.array(moved, pa.float64()), "n": pa.array(moved.values(), pa.int64())})
+        probe = self.duck.register(arrived)
+        candidates = state.lookup("counts", ("g",), probe)
         changed = self.duck.arrow(
-            f"SELECT d.g, coalesce(s._n, 0) + d.n AS _n, s.rowid AS o_row FROM {probe} d LEFT JOIN {near} s "
+            f"SELECT d.g, coalesce(s._n, 0) + d.n AS _n, s.rowid AS o_row FROM {probe} d LEFT JOIN {candidates} s "
             "ON d.g IS NOT DISTINCT FROM s.g"
         )
         state.replace("counts", changed, at="o_row")
@@ -97,12 +97,12 @@ class Shard:
         found = self.duck.arrow(f"SELECT k, g, v, _n FROM {state.name('rows')}").to_pylist()
         assert {row["k"]: (row["g"], row["v"]) for row in found} == rows
         assert len(found) == len(rows)
-        told = self.duck.arrow(f"SELECT g, _n FROM {state.name('counts')}").to_pylist()
-        assert {row["g"]: row["_n"] for row in told} == {g: n for g, n in counts.items() if n}
+        kept = self.duck.arrow(f"SELECT g, _n FROM {state.name('counts')}").to_pylist()
+        assert {row["g"]: row["_n"] for row in kept} == {g: n for g, n in counts.items() if n}
         groups = [0.0, 1.5]
         probe = self.duck.register(pa.table({"g": groups}))
-        near = state.lookup("rows", ("g",), probe)
-        same = self.duck.arrow(f"SELECT s.k FROM {near} s SEMI JOIN {probe} d ON s.g = d.g").column(0).to_pylist()
+        candidates = state.lookup("rows", ("g",), probe)
+        same = self.duck.arrow(f"SELECT s.k FROM {candidates} s SEMI JOIN {probe} d ON s.g = d.g").column(0).to_pylist()
         assert sorted(map(repr, same)) == sorted(repr(k) for k, row in rows.items() if row[0] in groups)
 
     def look(self):
@@ -187,8 +187,8 @@ def test_hashes_that_are_alike_are_told_apart(tmp_path, monkeypatch):
 def _few_hashes(np, *, unique):
     from headrace.base.hashing import hash_columns
 
-    def made(columns, rows):
+    def few(columns, rows):
         hashes = hash_columns(columns, rows) % np.uint64(3)
         return np.unique(hashes) if unique else hashes
 
-    return made
+    return few

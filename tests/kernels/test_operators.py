@@ -81,7 +81,7 @@ def right(*rows):
 
 
 def operators():
-    """Return every operator of the room that can be made."""
+    """Return every operator of the room that is not abstract."""
     for module in pkgutil.walk_packages(headrace.kernels.__path__, "headrace.kernels."):
         importlib.import_module(module.name)
     found, kinds = set(), [Operator]
@@ -89,7 +89,7 @@ def operators():
         kind = kinds.pop()
         kinds += kind.__subclasses__()
         if not inspect.isabstract(kind) and kind.__module__.startswith("headrace.kernels."):
-            found.add(getattr(importlib.import_module(kind.__module__), kind.__name__))  # slots make a class twice
+            found.add(getattr(importlib.import_module(kind.__module__), kind.__name__))  # slots make a second class
     return found
 
 
