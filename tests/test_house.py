@@ -47,6 +47,7 @@ FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "helper", "core", "mana
 # the words that describe a source or a topic: DESIGN.md fixes their parameters, all but two of them keywords
 MANY_PARAMETERS = {"App.stream", "App.table", "App.read", "Stream.join", "Log.create_topic"}
 MAX_FILE, MAX_FUNCTION, MAX_PARAMETERS = 500, 60, 7
+MAX_LINE = 120  # of Markdown; ruff judges the others
 # rooms that do not obey these laws yet: take a room out when it does; at the end both are empty
 ROOMS_WITH_CIRCLES: set[str] = set()
 NAMED_TUPLE = {"_replace", "_asdict", "_fields", "_make"}  # its documented methods
@@ -374,6 +375,35 @@ def test_files_name_no_machine_and_no_registry():
             if own_paths.search(line) or any(host in line for host in hosts):
                 broken.append(f"{place(path)}:{number}: {line.strip()[:100]}")
     verdict("No file names a folder of one machine, or the host of a registry.", broken)
+
+
+def pages() -> list[Path]:
+    """Give every page of Markdown that is read by people who use or change the house."""
+    single = [HOUSE / "README.md", HOUSE / "CONTRIBUTING.md", HOUSE / "bench" / "README.md"]
+    return [page for page in (*single, *sorted((HOUSE / "docs").rglob("*.md"))) if page.exists()]
+
+
+def test_lines_of_markdown_are_short():
+    broken = []
+    for page in pages():
+        code = False
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+            fence = line.lstrip().startswith("```")
+            code = code != fence
+            exempt = (
+                code or fence or line.startswith("|") or len(max(line.split(), key=len, default="")) > MAX_LINE - 20
+            )
+            if len(line) > MAX_LINE and not exempt:
+                broken.append(f"{place(page)}:{number}: {len(line)} characters")
+    verdict(f"A line of Markdown has {MAX_LINE} characters at most: tables, code and long links apart.", broken)
+
+
+def test_the_architecture_names_the_rooms_in_their_order():
+    text = (HOUSE / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| `([\w.]+)` \|", text.partition("## The rooms")[2].partition("###")[0], re.MULTILINE)
+    named = [FRONT if name == "app.py" else name for name in table]
+    rooms = [name for name in ROOMS if name == FRONT or (PACKAGE / name).is_dir()]
+    verdict("ARCHITECTURE.md has a row for each room, in the order of imports.", [] if named == rooms else named)
 
 
 def test_every_public_name_is_in_the_reference():

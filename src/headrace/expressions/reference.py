@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from headrace.expressions.table.spark_names import NONDETERMINISTIC, REFUSED
 if TYPE_CHECKING:
     from headrace.expressions.functions import Function
 
+WIDTH = 118
 _HEAD = """\
 # Expressions
 
@@ -91,12 +93,17 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
+def _wrapped(text: str, *, indent: str = "") -> str:
+    """Return a paragraph in lines of Markdown; the second and later ones begin with `indent`."""
+    return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
 def _aggregates() -> str:
-    head = (
-        "\n## Aggregates\n\nThey stand in `.agg(…)`, alone or in expressions (`sum(price) / count(*)`), each with"
-        " `distinct` where the table says so and with `filter (where …)`.\n\n"
-        "| name | takes | distinct | notes |\n|---|---|---|---|\n"
+    intro = (
+        "They are called in `.agg(…)`, alone or in expressions (`sum(price) / count(*)`), each with `distinct` where"
+        " the table says so and with `filter (where …)`."
     )
+    head = f"\n## Aggregates\n\n{_wrapped(intro)}\n\n| name | takes | distinct | notes |\n|---|---|---|---|\n"
     rows = (
         f"| {', '.join(f'`{name}`' for name in entry.names)} | {', '.join(entry.takes)} | {'yes' * entry.distinct} |"
         f" {entry.notes} |\n"
@@ -109,7 +116,7 @@ def _refused() -> str:
     reasons: dict[str, list[str]] = {}
     for name, reason in {**NONDETERMINISTIC, **REFUSED}.items():
         reasons.setdefault(reason, []).append(f"`{name}`")
-    lines = (f"- {reason}: {', '.join(names)}\n" for reason, names in reasons.items())
+    lines = (_wrapped(f"- {reason}: {', '.join(names)}", indent="  ") + "\n" for reason, names in reasons.items())
     return "\n## Refused, with the reason\n\n" + "".join(lines)
 
 
