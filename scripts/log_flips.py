@@ -1,10 +1,10 @@
-"""Flip single bits of a log's files, and hold what is read against what was written.
+"""Flip single bits of a log's files, and compare what is read with what was written.
 
     python scripts/log_flips.py [--flips 10000] [--seed 1]
 
-A flip in a segment is told by whoever reads that batch, a flip in an index or a head is made up for, a flip in a
-topic's description is told at once; never is a record served that was not written. Each flip is tried on the log as
-it is, and each third one once more after another process has appended to it.
+A flip in a segment is an error when that batch is read, a flip in an index or a head is repaired, a flip in a topic's
+description is an error at once. A record that was not written is never served. Each flip is tried on the log as it is,
+and each third one again after another process has appended to it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RECORDS = sum(APPENDS)
 
 
 def build(path: Path) -> dict[int, Any]:
-    """Make a log of several segments; return its records by offset."""
+    """Create a log with several segments; return its records by offset."""
     with Log(path, fsync=False, segment_bytes=1_500) as log:
         topic = log.create_topic("a", "id bigint, text string")
         first = 0
@@ -39,10 +39,10 @@ def build(path: Path) -> dict[int, Any]:
 
 
 def flips(folder: Path, seed: int, count: int) -> Counter[str]:
-    """Flip so many bits, one at a time; return how many in which kind of file.
+    """Flip this many bits, one at a time; return how many in which kind of file.
 
     Raises:
-        AssertionError: a record was served that was not written, or damage was passed over.
+        AssertionError: a record was served that was not written, or damage was not noticed.
 
     """
     dice = Random(seed)  # noqa: S311 - a test that replays
@@ -52,7 +52,7 @@ def flips(folder: Path, seed: int, count: int) -> Counter[str]:
     heavy = [file for file in files if file.suffix in (".segment", ".index")]
     assert {file.suffix for file in heavy} == {".segment", ".index"}
     assert len(heavy) > 5
-    done: Counter[str] = Counter()
+    flips_by_file: Counter[str] = Counter()
     shutil.copytree(pristine, path)
     for number in range(count):
         name = dice.choice(heavy if dice.random() < 0.8 else files)
@@ -61,32 +61,32 @@ def flips(folder: Path, seed: int, count: int) -> Counter[str]:
         raw[at] ^= 1 << dice.randrange(8)
         (path / name).write_bytes(raw)
         try:
-            _judge(path, name, truth)
+            _check(path, name, truth)
             if number % 3 == 0:
-                _judge_after_an_append(path, truth)
+                _check_after_an_append(path, truth)
                 shutil.rmtree(path)
                 shutil.copytree(pristine, path)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}, flip {number}, byte {at} of {name}: {error}") from error
         (path / name).write_bytes((pristine / name).read_bytes())
-        done[name.suffix or name.name] += 1
-    return done
+        flips_by_file[name.suffix or name.name] += 1
+    return flips_by_file
 
 
-def _judge(path: Path, name: Path, truth: dict[int, Any]) -> None:
+def _check(path: Path, name: Path, truth: dict[int, Any]) -> None:
     with Log(path, fsync=False) as log:
         found, errors = served(log)
     wrong = {offset: value for offset, value in found.items() if truth.get(offset) != value}
     assert not wrong, f"served, but never written: {wrong}"
     if name.suffix == ".segment":
-        assert errors, "the damage was passed over"
+        assert errors, "the damage was not noticed"
     elif name.name != "topic.json":
         assert not errors, f"{errors} reads failed, though no record is damaged"
         assert len(found) == RECORDS, f"{len(found)} of {RECORDS} records are there"
 
 
-def _judge_after_an_append(path: Path, truth: dict[int, Any]) -> None:
-    """Whoever appends looks at the files first, and may cut or keep; what is served stays what was written."""
+def _check_after_an_append(path: Path, truth: dict[int, Any]) -> None:
+    """An appender checks the files first and may cut the tail; what is served is still what was written."""
     try:
         with Log(path, fsync=False) as log:
             log.topic("a").append([{"id": -1, "text": ""}], partition=0)
@@ -99,7 +99,7 @@ def _judge_after_an_append(path: Path, truth: dict[int, Any]) -> None:
 
 
 def served(log: Log) -> tuple[dict[int, Any], int]:
-    """Return what reads of each record give, and how many failed."""
+    """Read each record; return the records, and how many reads failed."""
     found: dict[int, Any] = {}
     try:
         topic = log.topic("a")
@@ -118,15 +118,15 @@ def served(log: Log) -> tuple[dict[int, Any], int]:
 
 
 def main() -> int:
-    """Flip as many bits as the command line asks for."""
+    """Flip as many bits as the command line says."""
     parser = argparse.ArgumentParser(description="flip bits in the files of a log")
     parser.add_argument("--flips", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="headrace-flips-") as folder:
-        done = flips(Path(folder), asked.seed, asked.flips)
-    print(f"{sum(done.values())} flips from seed {asked.seed} ({dict(done)}): none served, none passed over; "
+        done = flips(Path(folder), options.seed, options.flips)
+    print(f"{sum(done.values())} flips from seed {options.seed} ({dict(done)}): none served, none unnoticed; "
           f"{time.monotonic() - began:.0f} s")  # fmt: skip
     return 0
 

@@ -1,13 +1,13 @@
-"""Cut the power at every sync of a log's life, and hold what is left against what was acknowledged.
+"""Cut the power at every sync of a log's life, and compare the log with what was acknowledged.
 
     python scripts/log_power.py [--cuts 2000] [--seed 1]
 
-A power loss drops what was written and not synced, wholly or in part: of each file, any blocks of 512 bytes and any
-length between the synced one and the present one; of each folder, any names that were made, replaced or removed since
-the folder was synced; of the mapped head, which is never synced, any version there was. Before each sync of a run of
-appends, rolls and changes such a disk is made up and opened as after a restart: no acknowledged record is lost, and
-the append that was under way is there whole or not at all, before and after its retry. Every other log seals its
-text with a key for each append, and forgets some: what was acknowledged can be read, what was forgotten cannot.
+A power loss drops what was written and not synced, completely or in part: of each file, any blocks of 512 bytes and
+any length between the synced and the current one; of each folder, any names that were created, replaced or removed
+since it was synced; of the mapped head, which is never synced, any earlier version may be left. Before each sync of a
+run of appends, rolls and changes, such a disk is constructed and opened as after a restart: no acknowledged record is
+lost, and the append in progress is there completely or not at all, before and after its retry. Every other log seals
+its text with a key for each append, and forgets some: what was acknowledged can be read, what was forgotten cannot.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ CUTS_OF_A_RUN = 40
 
 
 class Disk:
-    """What a folder's disk would hold if the power went: learnt from the syncs that are made."""
+    """What may be left of a folder after a power loss; it follows the syncs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.contents: dict[int, bytes] = {}  # what was synced, by the file's number
-        self.names: dict[int, dict[str, tuple[int, bool]]] = {}  # of synced folders: name → (number, is a folder)
-        self.heads: dict[int, list[bytes]] = {}  # all versions of files that are mapped
-        self.latest: dict[int, bytes] = {}  # the present content of files that may be gone from all folders
+        self.contents: dict[int, bytes] = {}  # what was synced, by inode
+        self.names: dict[int, dict[str, tuple[int, bool]]] = {}  # of synced folders: name → (inode, is a folder)
+        self.heads: dict[int, list[bytes]] = {}  # all versions of mapped files
+        self.latest: dict[int, bytes] = {}  # the current content of files, also of removed ones
         self.learn(folder)
 
     def learn(self, path: Path) -> None:
-        """Take a file or folder as synced, as it is now."""
+        """Note that a file or folder is synced, as it is now."""
         number = path.stat().st_ino
         if path.is_dir():
             self.names[number] = {entry.name: (entry.inode(), entry.is_dir()) for entry in os.scandir(path)}
@@ -58,7 +58,7 @@ class Disk:
             self.contents[number] = path.read_bytes()
 
     def look(self) -> None:
-        """Remember the present content of every file: a later replacement may not reach the disk."""
+        """Remember the current content of every file: a later replacement may not reach the disk."""
         for inside, _, names in os.walk(self.folder):
             for name in names:
                 path = Path(inside) / name
@@ -69,11 +69,11 @@ class Disk:
                     self.heads[number].append(raw)
 
     def after_a_cut(self, into: Path, dice: Random) -> None:
-        """Make up a folder that this disk may hold."""
+        """Write a folder that may be left on this disk."""
         self.look()
-        self._make(self.folder.stat().st_ino, self.folder, into, dice)
+        self._write_folder(self.folder.stat().st_ino, self.folder, into, dice)
 
-    def _make(self, number: int, present: Path | None, into: Path, dice: Random) -> None:
+    def _write_folder(self, number: int, present: Path | None, into: Path, dice: Random) -> None:
         into.mkdir()
         durable = self.names.get(number, {})
         now = {e.name: (e.inode(), e.is_dir()) for e in os.scandir(present)} if present is not None else {}
@@ -83,7 +83,7 @@ class Disk:
                 continue
             inside = present / name if present is not None and now.get(name) == entry else None
             if entry[1]:
-                self._make(entry[0], inside, into / name, dice)
+                self._write_folder(entry[0], inside, into / name, dice)
             else:
                 (into / name).write_bytes(self._content(entry[0], name, dice))
 
@@ -94,25 +94,25 @@ class Disk:
         if now == durable:
             return now
         length = dice.choice([len(durable), len(now), dice.randint(*sorted((len(durable), len(now))))])
-        made = bytearray(length)
-        keep = dice.choice([0.0, 0.5, 0.9, 1.0])  # how much of what was not synced had reached the disk
+        content = bytearray(length)
+        keep = dice.choice([0.0, 0.5, 0.9, 1.0])  # the share of unsynced bytes that reached the disk
         for at in range(0, length, BLOCK):
             source = now if dice.random() < keep else durable
-            piece = source[at : min(at + BLOCK, length)]
-            made[at : at + len(piece)] = piece
-        return bytes(made)
+            block = source[at : min(at + BLOCK, length)]
+            content[at : at + len(block)] = block
+        return bytes(content)
 
 
 def _of_an_earlier_boot(raw: bytes) -> bytes:
-    """Return a head as the machine before the restart had written it."""
-    slots = [head._unpack(raw[at : at + head._SIZE]) for at in (0, head._SIZE) if len(raw) >= head._BUSY]
-    packed = [head._pack(slot._replace(boot=EARLIER_BOOT)) if slot else b"\0" * head._SIZE for slot in slots]
-    return b"".join(packed) + raw[head._BUSY :] if packed else raw
+    """Return a head as it was written before the machine was restarted."""
+    slots = [head.unpack(raw[at : at + head.SLOT_SIZE]) for at in (0, head.SLOT_SIZE) if len(raw) >= head.BUSY_AT]
+    packed = [head.pack(slot._replace(boot=EARLIER_BOOT)) if slot else b"\0" * head.SLOT_SIZE for slot in slots]
+    return b"".join(packed) + raw[head.BUSY_AT :] if packed else raw
 
 
 @contextmanager
 def watched(disk: Disk, before: Callable[[], None]) -> Iterator[None]:
-    """Tell the disk of every sync, after `before` was called."""
+    """Report every sync to the disk, after calling `before`."""
     real, writers = (os.fsync, os.fdatasync), writer._sync
 
     def sync(fd: int) -> None:
@@ -138,7 +138,7 @@ class Life:
 
     def __init__(self, folder: Path, seed: int, cuts: int, *, private: bool = False) -> None:
         self.folder, self.dice, self.seed, self.cuts = folder, Random(seed), seed, cuts  # noqa: S311 - replays
-        self.whole, self.acknowledged, self.made = -1, 0, 0
+        self.last_append, self.acknowledged, self.cuts_made = -1, 0, 0
         self.private = private
         self.forgotten: set[int] = set()
         self.forgetting: int | None = None
@@ -153,7 +153,7 @@ class Life:
             topic = log.create_topic("a", "n bigint, i int, text string", private=private)
             self.acknowledged = 1  # the topic is there
             n = columns = 0
-            while self.made < self.cuts:
+            while self.cuts_made < self.cuts:
                 what = self.dice.random()
                 if what < 0.05:
                     columns += 1
@@ -169,23 +169,23 @@ class Life:
                     self.forgetting = None
                 else:
                     topic.append(_rows(n), partition=0, producer="p", sequence=n)
-                    self.whole = n
+                    self.last_append = n
                     n += 1
 
     def _cut(self) -> None:
-        if not self.acknowledged or self.made >= self.cuts:
+        if not self.acknowledged or self.cuts_made >= self.cuts:
             return
-        self.made += 1
-        into = self.folder / f"cut-{self.made}"
+        self.cuts_made += 1
+        into = self.folder / f"cut-{self.cuts_made}"
         self.disk.after_a_cut(into, self.dice)
         try:
             self._check(into / self.inside)
         except Exception as error:
-            raise AssertionError(f"seed {self.seed}, cut {self.made}, in {into}: {error}") from error
+            raise AssertionError(f"seed {self.seed}, cut {self.cuts_made}, in {into}: {error}") from error
         shutil.rmtree(into)
 
     def _check(self, folder: Path) -> None:
-        acknowledged = self.whole
+        acknowledged = self.last_append
         with Log(folder, fsync=False) as reader:
             self._expect(reader, acknowledged, "at the first look")
         with Log(folder, fsync=False, segment_bytes=6_000) as log:
@@ -224,15 +224,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="a simulated power loss at every sync")
     parser.add_argument("--cuts", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     began, done = time.monotonic(), 0
-    for at in range(-(-asked.cuts // CUTS_OF_A_RUN)):
+    for at in range(-(-options.cuts // CUTS_OF_A_RUN)):
         with tempfile.TemporaryDirectory(prefix="headrace-power-") as folder:
-            cuts = min(CUTS_OF_A_RUN, asked.cuts - done)
-            life = Life(Path(folder), asked.seed + at, cuts, private=bool(at % 2))
+            cuts = min(CUTS_OF_A_RUN, options.cuts - done)
+            life = Life(Path(folder), options.seed + at, cuts, private=bool(at % 2))
             life.live()
-        done += life.made
-    print(f"{done} cuts from seed {asked.seed} on: nothing acknowledged was lost, nothing is there by half or twice; "
+        done += life.cuts_made
+    print(f"{done} cuts from seed {options.seed} on: nothing acknowledged was lost, nothing is there by half or twice; "
           f"{time.monotonic() - began:.0f} s")  # fmt: skip
     return 0
 

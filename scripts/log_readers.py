@@ -2,8 +2,8 @@
 
     python scripts/log_readers.py [--seconds 60]
 
-Each reader goes on from where it stands, in its own way: whole tables, mapped batches, or single columns; every row
-is checked. The appender stops first; every reader then reads to the end.
+Each reader reads on in its own way: tables, mapped batches, or single columns; every row is checked. The appender
+stops first; every reader then reads to the end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ READERS = ("tables", "batches", "column")
 
 
 def appending(path: Path, seconds: float, out: Any) -> None:
-    """Append numbered rows for so long, in appends of all sizes, and say how many there are."""
+    """Append numbered rows for this long, in appends of all sizes, then send how many there are."""
     until, n, size = time.monotonic() + seconds, 0, 1
     with Log(path, segment_bytes=SEGMENT_BYTES) as log:
         topic = log.topic("a")
@@ -44,7 +44,7 @@ def appending(path: Path, seconds: float, out: Any) -> None:
 
 
 def reading(path: Path, way: str, end: Any, out: Any) -> None:
-    """Read until the appender has said where the end is and it is reached; send what was found wrong."""
+    """Read to the end, which the appender sends; send (offset, number of looks), or a text about an error."""
     at, looks = 0, 0
     last = None
     with Log(path) as log:
@@ -53,7 +53,7 @@ def reading(path: Path, way: str, end: Any, out: Any) -> None:
             for offsets, n in _next(topic, way, at):
                 expected = np.arange(at, at + len(n))
                 if not (np.array_equal(n, expected) and np.array_equal(offsets, expected)):
-                    out.send(f"{way}: at offset {at} came {offsets[:3]} with {n[:3]}")
+                    out.send(f"{way}: at offset {at} are the offsets {offsets[:3]} with {n[:3]}")
                     return
                 at += len(n)
             looks += 1
@@ -75,7 +75,7 @@ def _next(topic: Topic, way: str, at: int) -> Iterator[tuple[Any, Any]]:
 
 
 def stress(path: Path, seconds: float) -> tuple[int, dict[str, int]]:
-    """Run it; return how many rows there were, and how often each reader looked.
+    """Run it; return how many rows there were, and how often each reader looked for new rows.
 
     Raises:
         AssertionError: a reader saw a gap or a repeat.
@@ -89,11 +89,11 @@ def stress(path: Path, seconds: float) -> tuple[int, dict[str, int]]:
         end, ends[way] = CONTEXT.Pipe(duplex=False)
         outs[way], out = CONTEXT.Pipe(duplex=False)
         processes.append(CONTEXT.Process(target=reading, args=(path, way, end, out), daemon=True))
-    said, out = CONTEXT.Pipe(duplex=False)
+    count_out, out = CONTEXT.Pipe(duplex=False)
     processes.append(CONTEXT.Process(target=appending, args=(path, seconds, out), daemon=True))
     for process in processes:
         process.start()
-    total = said.recv()
+    total = count_out.recv()
     for end in ends.values():
         end.send(total)
     found = {way: out.recv() for way, out in outs.items()}
@@ -109,10 +109,10 @@ def main() -> int:
     """Run it for as long as the command line says."""
     parser = argparse.ArgumentParser(description="one process appends, three read")
     parser.add_argument("--seconds", type=float, default=60)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headrace-readers-") as folder:
-        total, looks = stress(Path(folder), asked.seconds)
-    print(f"{total} rows in {asked.seconds:.0f} s, read by three processes ({looks} looks): no gap, no repeat")
+        total, looks = stress(Path(folder), options.seconds)
+    print(f"{total} rows in {options.seconds:.0f} s, read by three processes ({looks} looks): no gap, no repeat")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""A log in a temporary folder, on a clock that stands still; and the scripts that prove things, importable."""
+"""A log in a temporary folder, on a manual clock; the proof scripts are importable."""
 
 import sys
 from pathlib import Path
@@ -18,8 +18,8 @@ def clock():
 
 @pytest.fixture
 def log(tmp_path, clock):
-    with Log(tmp_path / "log", clock=clock, fsync=False) as made:
-        yield made
+    with Log(tmp_path / "log", clock=clock, fsync=False) as log:
+        yield log
 
 
 @pytest.fixture
@@ -28,10 +28,10 @@ def again(tmp_path, clock):
     opened = []
 
     def make(**options):
-        made = Log(tmp_path / "log", **{"clock": clock, "fsync": False, **options})
-        opened.append(made)
-        return made
+        log = Log(tmp_path / "log", **{"clock": clock, "fsync": False, **options})
+        opened.append(log)
+        return log
 
     yield make
-    for made in opened:
-        made.close()
+    for log in opened:
+        log.close()

@@ -10,9 +10,9 @@ DAY = 86_400
 
 @pytest.fixture
 def folder(tmp_path):
-    made = tmp_path / "slow disk"
-    made.mkdir()
-    return made
+    folder = tmp_path / "slow disk"
+    folder.mkdir()
+    return folder
 
 
 def fill(topic, appends):

@@ -1,4 +1,4 @@
-"""What a topic is changes while it is used: more partitions, other settings; and who may append meanwhile."""
+"""A topic changes while it is used: more partitions, other settings; and who may append meanwhile."""
 
 import fcntl
 import multiprocessing
@@ -112,7 +112,7 @@ def test_an_app_reads_a_topic_that_has_evolved_and_is_told_how_to_evolve_one(tmp
 
 
 def test_an_app_whose_topic_widens_while_it_runs_is_stopped_with_the_difference(tmp_path):
-    """Columns that are added do not disturb it; one of another type could not be kept in its state."""
+    """Added columns do not matter to it; one of another type could not be stored in its state."""
     app = hr.App("summing")
     app.stream("a", "k string, n int").group_by("k").agg(biggest="max(n)").to_view("most")
     with Driver(app, storage=tmp_path) as driver, Log(tmp_path / "log") as log:
@@ -140,7 +140,7 @@ def test_settings_are_altered_for_everybody(log, again):
 
 
 def test_each_change_has_a_later_time_on_disk_than_the_one_before(log, again):
-    """Readers tell changes by it: numbers of files are given again, and times on disk are coarse, or go back."""
+    """Readers notice changes by it: inodes are used again, and times on disk are coarse, or go back."""
     topic, other = log.create_topic("a", "n bigint"), again().topic("a")
     path = log.path / "topics" / "a" / "topic.json"
     ahead = path.stat().st_mtime_ns + 10**15
@@ -219,14 +219,14 @@ def test_a_second_process_waits_while_another_appends_and_goes_on_when_it_dies(t
     """The lock belongs to the process: the system takes it back, however the process ends."""
     with Log(tmp_path) as log:
         log.create_topic("a", "n bigint").append([{"n": 1}])
-    holding, held = os.pipe()
+    locked, locks = os.pipe()
     pid = os.fork()
     if not pid:  # an appender that is held up for ever in the middle of an append
         fd = os.open(tmp_path / "topics" / "a" / "0" / "head", os.O_RDWR)
         fcntl.flock(fd, fcntl.LOCK_EX)
-        os.write(held, b"x")
+        os.write(locks, b"x")
         threading.Event().wait()
-    os.read(holding, 1)
+    os.read(locked, 1)
     ours, theirs = CONTEXT.Pipe()
     second = CONTEXT.Process(target=one_append, args=(tmp_path, theirs), daemon=True)
     second.start()

@@ -1,4 +1,4 @@
-"""Cleaning among processes: one cleans, and is killed at it; another appends; readers miss nothing."""
+"""Cleaning with several processes: one cleans and is killed, another appends, readers miss nothing."""
 
 import multiprocessing
 import os
@@ -16,7 +16,7 @@ KEYS = 50
 
 
 def cleaner(path, out):
-    """Compact for ever, and say how often."""
+    """Compact for ever, and send a byte each time."""
     with Log(path, segment_bytes=SEGMENT) as log:
         topic = log.topic("a")
         while True:
@@ -26,7 +26,7 @@ def cleaner(path, out):
 
 
 def appender(path, first, count):
-    """Append so many small batches; a record's number is its offset."""
+    """Append this many small batches; a record's number is its offset."""
     with Log(path, segment_bytes=SEGMENT) as log:
         topic = log.topic("a")
         for start in range(first, first + count * 10, 10):

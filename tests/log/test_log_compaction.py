@@ -1,4 +1,4 @@
-"""Compaction: the last record of each key stays, at its offset, in its place; nothing else changes."""
+"""Compaction: the last record of each key stays, at its offset and in its order; nothing else changes."""
 
 import pyarrow as pa
 import pytest
@@ -20,8 +20,8 @@ def put(topic, text):
     topic.append([{"k": c.lower(), "n": first + i, "_deleted": c.isupper()} for i, c in enumerate(text)])
 
 
-def told(topic, start=0):
-    """Return what a reader from `start` sees: letters by offset, markers as capitals."""
+def records_by_offset(topic, start=0):
+    """Return what a reader from `start` sees: letters by offset, tombstones as capitals."""
     rows = topic.read(0, start, 10**6).to_pylist()
     return {row["_offset"]: row["k"].upper() if row["_deleted"] else row["k"] for row in rows}
 
@@ -36,13 +36,13 @@ def test_the_last_record_of_each_key_stays_at_its_offset(log, again):
     put(topic, "abacabad")
     done = topic.compact()
     assert done.records_removed == 4
-    assert told(topic) == told(again().topic("a")) == {3: "c", 5: "b", 6: "a", 7: "d"}
+    assert records_by_offset(topic) == records_by_offset(again().topic("a")) == {3: "c", 5: "b", 6: "a", 7: "d"}
     assert topic.read(0, 0, 9).column("n").to_pylist() == [3, 5, 6, 7]
     assert (topic.start_offsets(), topic.end_offsets()) == ({0: 0}, {0: 8})
     put(topic, "ax")
-    assert told(topic) == {3: "c", 5: "b", 6: "a", 7: "d", 8: "a", 9: "x"}
+    assert records_by_offset(topic) == {3: "c", 5: "b", 6: "a", 7: "d", 8: "a", 9: "x"}
     topic.compact()
-    assert told(topic) == {3: "c", 5: "b", 7: "d", 8: "a", 9: "x"}
+    assert records_by_offset(topic) == {3: "c", 5: "b", 7: "d", 8: "a", 9: "x"}
 
 
 def test_a_read_at_an_offset_that_is_gone_goes_on_with_the_next(log):
@@ -59,11 +59,11 @@ def test_clean_leaves_the_segment_that_is_written_to_alone(small):
     topic = topic_of(small)
     put(topic, "aaab")
     assert not topic.clean()
-    assert len(told(topic)) == 4
+    assert len(records_by_offset(topic)) == 4
     put(topic, "aaab")
     put(topic, "a")
     topic.clean()
-    assert told(topic) == {6: "a", 7: "b", 8: "a"}
+    assert records_by_offset(topic) == {6: "a", 7: "b", 8: "a"}
 
 
 def test_clean_compacts_where_half_of_the_bytes_are_new(small):
@@ -71,9 +71,9 @@ def test_clean_compacts_where_half_of_the_bytes_are_new(small):
     for _ in range(4):
         put(topic, "abcdefgh")
     assert topic.clean().records_removed >= 8
-    before = told(topic)
+    before = records_by_offset(topic)
     assert not topic.clean()
-    assert told(topic) == before
+    assert records_by_offset(topic) == before
 
 
 def test_a_delete_marker_stays_until_delete_retention_has_passed_since_it_was_first_compacted(log, clock):
@@ -81,31 +81,31 @@ def test_a_delete_marker_stays_until_delete_retention_has_passed_since_it_was_fi
     put(topic, "abAc")
     clock.advance(100 * HOUR)
     topic.compact()
-    assert told(topic) == {1: "b", 2: "A", 3: "c"}
+    assert records_by_offset(topic) == {1: "b", 2: "A", 3: "c"}
     clock.advance(2 * HOUR - 1)
     topic.compact()
-    assert told(topic) == {1: "b", 2: "A", 3: "c"}
+    assert records_by_offset(topic) == {1: "b", 2: "A", 3: "c"}
     clock.advance(1)
     assert topic.clean().records_removed == 1
-    assert told(topic) == {1: "b", 3: "c"}
+    assert records_by_offset(topic) == {1: "b", 3: "c"}
     assert not topic.clean()
 
 
 def test_waiting_markers_keep_their_own_terms(log, clock):
-    """A marker that is copied beside a newer one waits no longer for it."""
+    """A tombstone that is copied together with a newer one is not kept longer for it."""
     topic = topic_of(log, delete_retention="2 hours")
     put(topic, "abA")
     topic.compact()
     clock.advance(HOUR)
     put(topic, "Bc")
     topic.compact()
-    assert told(topic) == {2: "A", 3: "B", 4: "c"}
+    assert records_by_offset(topic) == {2: "A", 3: "B", 4: "c"}
     clock.advance(HOUR)
     topic.compact()
-    assert told(topic) == {3: "B", 4: "c"}
+    assert records_by_offset(topic) == {3: "B", 4: "c"}
     clock.advance(HOUR)
     topic.compact()
-    assert told(topic) == {4: "c"}
+    assert records_by_offset(topic) == {4: "c"}
 
 
 def test_a_marker_at_the_end_stays_so_that_readers_arrive(log, clock):
@@ -114,21 +114,21 @@ def test_a_marker_at_the_end_stays_so_that_readers_arrive(log, clock):
     topic.compact()
     clock.advance(2 * HOUR)
     topic.compact()
-    assert told(topic) == {0: "a", 2: "B"}
+    assert records_by_offset(topic) == {0: "a", 2: "B"}
     put(topic, "c")
     topic.compact()
-    assert told(topic) == {0: "a", 3: "c"}
+    assert records_by_offset(topic) == {0: "a", 3: "c"}
 
 
 def test_a_key_that_came_back_after_its_delete_lives(log, clock):
     topic = topic_of(log, delete_retention="1 hour")
     put(topic, "aAaX")
     topic.compact()
-    assert told(topic) == {2: "a", 3: "X"}
+    assert records_by_offset(topic) == {2: "a", 3: "X"}
     clock.advance(2 * HOUR)
     put(topic, "b")
     topic.compact()
-    assert told(topic) == {2: "a", 4: "b"}
+    assert records_by_offset(topic) == {2: "a", 4: "b"}
 
 
 def test_records_keep_their_times_headers_and_values(log, clock):
@@ -230,7 +230,7 @@ def test_segments_of_which_nothing_is_left_are_told_from_missing_ones(small, aga
     put(topic, "abc" * 9)
     put(topic, "abc" * 9)
     topic.compact()
-    assert told(topic) == told(again().topic("a")) == {51: "a", 52: "b", 53: "c"}
+    assert records_by_offset(topic) == records_by_offset(again().topic("a")) == {51: "a", 52: "b", 53: "c"}
     assert topic.min_time(0, 0, 27) is None
     assert (topic.start_offsets(), topic.verify()) == ({0: 0}, [])
     assert not topic.clean()
@@ -253,7 +253,7 @@ def test_what_was_compacted_is_not_written_anew_for_nothing(log, clock):
 
 
 def test_records_of_several_schemas_are_compacted_together(log):
-    """A key that was widened is the same key; what is kept keeps its schema, and the defaults of later columns."""
+    """A widened key is the same key; records that stay keep their schema, and the defaults of later columns."""
     topic = topic_of(log, "k int, n bigint")
     topic.append([{"k": 1, "n": 1}, {"k": 2, "n": 2}, {"k": 3, "n": 3}])
     topic.evolve("k bigint, n bigint, more string", {"more": "x"})
@@ -289,11 +289,11 @@ def test_retention_takes_what_compaction_left_when_both_are_asked_for(log, clock
     clock.advance(11 * HOUR)
     put(topic, "c")
     assert topic.clean().segments_dropped == 1
-    assert told(topic, topic.start_offsets()[0]) == {3: "c"}
+    assert records_by_offset(topic, topic.start_offsets()[0]) == {3: "c"}
 
 
 def test_a_reader_in_the_middle_goes_on_over_a_compaction(small, again):
-    """Nothing twice, nothing out of order, and the last of each key is met."""
+    """Nothing twice, nothing out of order, and the last of each key is read."""
     for first in (1, 3, 7):
         topic = topic_of(small)
         for _ in range(10):

@@ -17,7 +17,7 @@ START = "id bigint not null, n int, price decimal(5,2), at timestamp"
 
 
 def rows_of(topic, columns=None):
-    """Return all records, each frame's batch under the schema in force."""
+    """Return all records, each frame's batch under the current schema."""
     found = []
     for number in range(topic.partitions):
         ends, starts = topic.end_offsets(), topic.start_offsets()
@@ -29,9 +29,9 @@ def rows_of(topic, columns=None):
 
 @pytest.fixture(autouse=True)
 def topic(log):
-    made = log.create_topic("a", START, event_time="at")
-    made.append([{"id": 1, "n": 7, "price": "1.25", "at": "2026-01-01"}, {"id": 2, "at": "2026-01-02"}])
-    return made
+    topic = log.create_topic("a", START, event_time="at")
+    topic.append([{"id": 1, "n": 7, "price": "1.25", "at": "2026-01-01"}, {"id": 2, "at": "2026-01-02"}])
+    return topic
 
 
 def test_a_column_that_was_added_is_null_in_older_records(topic, again):
@@ -308,7 +308,7 @@ def test_evolving_while_others_append_and_read_loses_nothing(tmp_path):
 
 
 def test_any_history_of_schemas_gives_what_was_appended(tmp_path):
-    """Against a model: each record keeps its value, widened, and has the default of what came later."""
+    """Against a model: each record keeps its value, widened, and has the defaults of columns that were added later."""
     seed = 20260131
     dice = Random(seed)  # noqa: S311 - a test that replays
     widths = ["tinyint", "smallint", "int", "bigint", "decimal(25,3)"]

@@ -44,13 +44,13 @@ VECTORS = [
 MAPS = pa.map_(pa.string(), pa.int32())
 
 
-def one(value, kind):
+def hash_of(value, kind):
     return int(hash_column(pa.array([value], type=kind))[0])
 
 
 @pytest.mark.parametrize(("kind", "value", "expected"), VECTORS)
 def test_a_value_has_the_hash_it_always_had(kind, value, expected):
-    assert one(value, parse_type(kind)) == expected
+    assert hash_of(value, parse_type(kind)) == expected
 
 
 def test_several_columns_have_the_hash_they_always_had():
@@ -61,15 +61,15 @@ def test_several_columns_have_the_hash_they_always_had():
 
 def test_equal_integers_of_any_width_are_equal():
     for value in (-128, -1, 0, 5, 127):
-        hashes = {one(value, kind) for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())}
+        hashes = {hash_of(value, kind) for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())}
         assert len(hashes) == 1
 
 
 def test_floats_are_equal_where_sql_says_so():
-    assert one(0.0, pa.float64()) == one(-0.0, pa.float64()) == one(-0.0, pa.float32())
+    assert hash_of(0.0, pa.float64()) == hash_of(-0.0, pa.float64()) == hash_of(-0.0, pa.float32())
     nans = np.array([0x7FF8000000000000, 0xFFF8000000000001, 0x7FF0000000000001], dtype=np.uint64).view(np.float64)
     assert len(set(hash_column(pa.array(nans)))) == 1
-    assert one(1.5, pa.float32()) == one(1.5, pa.float64())
+    assert hash_of(1.5, pa.float32()) == hash_of(1.5, pa.float64())
 
 
 def test_the_way_a_value_is_kept_does_not_count():
@@ -79,9 +79,9 @@ def test_the_way_a_value_is_kept_does_not_count():
         assert list(hash_column(pa.array(words).cast(other))) == list(plain)
     chunked = pa.chunked_array([words[:3], [], words[3:]], type=pa.string())
     assert list(hash_column(chunked)) == list(plain)
-    assert one(Decimal("1.50"), pa.decimal128(10, 2)) == one(Decimal("1.50"), pa.decimal128(38, 2))
+    assert hash_of(Decimal("1.50"), pa.decimal128(10, 2)) == hash_of(Decimal("1.50"), pa.decimal128(38, 2))
     at = datetime(2024, 1, 1, tzinfo=UTC)
-    assert one(at, pa.timestamp("ms", "UTC")) == one(at, pa.timestamp("us", "Europe/Berlin"))
+    assert hash_of(at, pa.timestamp("ms", "UTC")) == hash_of(at, pa.timestamp("us", "Europe/Berlin"))
 
 
 def test_a_map_has_no_order_and_a_list_has():
@@ -127,10 +127,10 @@ COLUMNS = {
 def test_a_slice_has_the_hashes_of_its_rows_alone(kind, data):
     values = data.draw(st.lists(COLUMNS[kind] | st.none(), max_size=12))
     array = pa.array(values, type=parse_type(kind))
-    whole = hash_column(array)
+    hashes = hash_column(array)
     start = data.draw(st.integers(0, len(values)))
-    assert list(hash_column(array.slice(start))) == list(whole[start:])
-    assert [one(value, array.type) for value in values] == list(whole)
+    assert list(hash_column(array.slice(start))) == list(hashes[start:])
+    assert [hash_of(value, array.type) for value in values] == list(hashes)
 
 
 def test_hashes_of_a_run_of_numbers_spread_evenly():

@@ -1,4 +1,4 @@
-"""Private columns: sealed wherever they are kept, readable while their subject's key is there, null from then on."""
+"""Private columns: sealed wherever they are stored, readable while their subject's key exists, null afterwards."""
 
 import multiprocessing
 import os
@@ -205,12 +205,12 @@ def test_the_key_is_gone_from_the_disk(topic, tmp_path):
 def test_deleting_a_topic_destroys_its_keys(log, topic, tmp_path):
     for n in range(2):
         topic.append([user("ann", n)])
-    held = os.open(next(tmp_path.rglob(keyfile.FILE_NAME)), os.O_RDONLY)
+    key_file = os.open(next(tmp_path.rglob(keyfile.FILE_NAME)), os.O_RDONLY)
     batches = topic.batches(0, 0, 2)
     assert next(batches)["email"].to_pylist() == ["ann@secret.example"]
     log.delete_topic("users")
-    assert not os.pread(held, 10_000, 0).strip(b"\0")
-    os.close(held)
+    assert not os.pread(key_file, 10_000, 0).strip(b"\0")
+    os.close(key_file)
     with pytest.raises((TopicDeleted, CorruptBatch)):
         emails(topic)
     assert next(batches)["email"].to_pylist() == [None]
@@ -262,7 +262,7 @@ def test_a_schema_evolves_around_private_columns(log):
 
 
 def test_a_crash_between_key_and_record_leaves_both_whole(topic, again, monkeypatch):
-    """The key is there before the record; without the record it is a key that nothing needs."""
+    """The key is written before the record; without the record nothing needs the key."""
     monkeypatch.setattr("headrace.log.appending.writer.Writer.append", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         topic.append([user("ann")])
@@ -340,7 +340,7 @@ def test_processes_that_append_share_the_keys(tmp_path):
 
 
 def test_a_key_file_that_others_change_is_read_anew(tmp_path):
-    """Threads of writers, forgetters and readers on handles of their own: nobody keeps a key that was destroyed."""
+    """Threads of writers, forgetters and readers on handles of their own: nobody uses a key that was destroyed."""
     keyfile.create(tmp_path, "t" * 32)
     one, two = (KeyFile(tmp_path, "t" * 32, fsync=False) for _ in range(2))
     for n in range(200):
@@ -368,7 +368,7 @@ def test_a_key_that_another_process_has_not_synced_yet_is_synced_before_it_is_us
 
 
 def test_a_subject_with_two_keys_loses_both(tmp_path):
-    """Where power went while it was forgotten, the mark may be lost and a later key be there."""
+    """After a power loss while it was forgotten, the mark may be lost while a later key is there."""
     keyfile.create(tmp_path, "t" * 32)
     one, path = KeyFile(tmp_path, "t" * 32, fsync=False), tmp_path / keyfile.FILE_NAME
     first = one.keys_of([("user", "ann")])["user", "ann"]

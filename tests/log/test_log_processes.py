@@ -96,9 +96,9 @@ def test_threads_append_together_and_each_gets_its_own_offsets(tmp_path):
                 assert [(rows[o]["thread"], rows[o]["n"]) for o in offsets] == [(thread, n)] * 2
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_writer_finds_what_another_left_that_died_before_it_was_acknowledged(tmp_path, monkeypatch, whole):
-    """A whole append is kept, a torn one is cut, though this process had the partition open all the time."""
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_writer_finds_what_another_left_that_died_before_it_was_acknowledged(tmp_path, monkeypatch, finished):
+    """A complete append stays, a torn one is cut, although this process had the partition open all the time."""
     with Log(tmp_path, segment_bytes=3_000) as log:
         topic = log.create_topic("a", "n bigint")
         for n in range(4):
@@ -107,13 +107,13 @@ def test_a_writer_finds_what_another_left_that_died_before_it_was_acknowledged(t
         if not pid:
             written = writer._write
             monkeypatch.setattr(writer, "_sync", lambda _: os._exit(0))
-            if not whole:
+            if not finished:
                 monkeypatch.setattr(writer, "_write", lambda fd, b, at: (written(fd, b[:2], at), os._exit(0)))
             topic.append([{"n": 4}] * 100)
             os._exit(1)
         assert os.waitpid(pid, 0)[1] == 0
         assert topic.end_offsets() == {0: 4}
-        more = [4] * 100 if whole else []
+        more = [4] * 100 if finished else []
         assert topic.append([{"n": 5}]) == {0: range(4 + len(more), 5 + len(more))}
         assert topic.read(0, 0, 999).column("n").to_pylist() == [0, 1, 2, 3, *more, 5]
         assert is_complete(tmp_path / "topics" / "a" / "0", topic.opened.partition(0).state())

@@ -43,7 +43,7 @@ def test_what_another_process_appended_is_known(log, again):
 
 
 def test_producers_survive_the_segments_that_named_them(again):
-    """What a snapshot says is enough, and a damaged snapshot is made up for by the segments."""
+    """A snapshot is enough, and a damaged snapshot is replaced by reading the segments."""
     with again(segment_bytes=900) as small:
         topic = small.create_topic("a", "n bigint")
         append(topic, 0, 7, producer="early")
@@ -118,7 +118,7 @@ def test_partitions_are_synced_at_the_same_time_and_one_that_fails_holds_no_othe
 
 
 def test_two_retries_at_the_same_moment_are_one(log):
-    """Two threads that are written together may carry the same append."""
+    """Two threads whose appends are written together may have the same append."""
     topic = log.create_topic("a", "n bigint")
     append(topic, 0, 1)
     payloads = list(encode(pa.table({"n": [1, 1]}), event_time=None, now=0))

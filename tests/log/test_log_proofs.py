@@ -1,4 +1,4 @@
-"""Fast selections of the scripts that prove what the log promises; in full: `python scripts/log_….py`."""
+"""Fast selections of the scripts that prove the promises of the log; in full: `python scripts/log_….py`."""
 
 import pytest
 from scripts import log_flips, log_kills, log_power, log_readers
@@ -13,12 +13,12 @@ def test_processes_that_are_killed_lose_nothing_acknowledged_and_double_nothing(
 def test_a_power_loss_at_any_sync_loses_nothing_acknowledged(tmp_path, seed, private):
     life = log_power.Life(tmp_path, seed, cuts=40, private=private)
     life.live()
-    assert life.made == 40
-    assert life.whole > 5
+    assert life.cuts_made == 40
+    assert life.last_append > 5
 
 
 def test_a_disk_that_lies_about_syncs_is_found_out(tmp_path, monkeypatch):
-    """The simulation can fail: it is the syncs that keep what was acknowledged."""
+    """The simulation can fail: without syncs acknowledged records are lost."""
     learn = log_power.Disk.learn
     monkeypatch.setattr(log_power.Disk, "learn", lambda disk, path: path.suffix == ".segment" or learn(disk, path))
     with pytest.raises(AssertionError, match="seed 3, cut"):

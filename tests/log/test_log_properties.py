@@ -2,7 +2,7 @@
 
 1. A reader at the head sees every record, offsets ascending by one. 2. Order never changes. 3. An offset never changes,
 and a read at one that is gone gives the next. 4. A reader from the start sees at least the last value of each key, and
-every delete marker until `delete_retention` has passed since the compaction that first met it.
+every tombstone until `delete_retention` after the compaction that first kept it.
 """
 # ruff: noqa: D102 -- a rule's name says what happens
 
@@ -32,11 +32,11 @@ SPOTS = st.floats(0, 1)
 
 
 class Killed(BaseException):
-    """A process ends here."""
+    """Ends a process."""
 
 
 class Model:
-    """What must be there: records by offset as (key, deleted, time), and when delete markers may go."""
+    """What must be there: records by offset as (key, deleted, time), and when tombstones may be removed."""
 
     def __init__(self) -> None:
         self.records: dict[int, tuple[str, bool, int]] = {}
@@ -45,7 +45,7 @@ class Model:
         self.start = self.end = 0
 
     def compacted(self, upto: int, now: int) -> tuple[dict, dict]:
-        """Return the records and the waiting markers after a compaction of the offsets before `upto`."""
+        """Return the records and the remaining tombstones after a compaction of the offsets before `upto`."""
         closed = sorted(offset for offset in self.records if offset < upto)
         last = {self.records[offset][0]: offset for offset in closed}
         kept = {o: r for o, r in self.records.items() if o >= upto or last[r[0]] == o}
@@ -93,7 +93,7 @@ class LogMachine(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
     def open(self):
-        """Start anew, as another process after this one died would."""
+        """Open the log again, as another process would after this one died."""
         self.log, self.other = (
             Log(self.folder / "log", clock=self.clock, fsync=False, segment_bytes=self.size) for _ in range(2)
         )
@@ -116,25 +116,27 @@ class LogMachine(RuleBasedStateMachine):
     def append(self, rows, spread, numbered):
         now = self.clock.now()
         at = now // 1000 + spread * 60_000
-        made = [{"k": k, "n": self.model.end + i, "at": at + i, "_deleted": gone} for i, (k, gone) in enumerate(rows)]
+        records = [
+            {"k": k, "n": self.model.end + i, "at": at + i, "_deleted": gone} for i, (k, gone) in enumerate(rows)
+        ]
         who = {"producer": "p", "sequence": self.sequence} if numbered else {}
-        given = self.topic.append(made, **who)[0]
-        assert given == range(self.model.end, self.model.end + len(rows))
-        for row, offset in zip(made, given, strict=True):
+        offsets = self.topic.append(records, **who)[0]
+        assert offsets == range(self.model.end, self.model.end + len(rows))
+        for row, offset in zip(records, offsets, strict=True):
             self.model.records[offset] = (row["k"], row["_deleted"], row["at"] * 1000)
             self.model.appended[offset] = now
-        self.model.end = given.stop
+        self.model.end = offsets.stop
         if numbered:
-            self.last, self.sequence = (who, given), self.sequence + 1
+            self.last, self.sequence = (who, offsets), self.sequence + 1
         self.retained()
 
     @precondition(lambda self: self.last is not None)
     @rule(through_other=st.booleans())
     def retry(self, through_other):
         """A retry appends nothing, whatever was cleaned meanwhile."""
-        who, given = self.last
+        who, offsets = self.last
         topic = self.other.topic("t") if through_other else self.topic
-        assert topic.append([{"k": "a", "n": -1, "at": 0}], **who)[0] == given
+        assert topic.append([{"k": "a", "n": -1, "at": 0}], **who)[0] == offsets
 
     @rule(seconds=st.sampled_from([1, 1_800, 3_601, 7_200, 20_000]))
     def wait(self, seconds):
@@ -159,11 +161,11 @@ class LogMachine(RuleBasedStateMachine):
         if self.retention and newest < self.clock.now() - RETENTION:
             assert self.model.start == self.model.end
 
-    @rule(step=st.integers(0, 25), whole=st.booleans())
-    def die_while_cleaning(self, step, whole):
+    @rule(step=st.integers(0, 25), everything=st.booleans())
+    def die_while_cleaning(self, step, everything):
         """The log is as it was before, or as it is after."""
         version = self.layout().version
-        do = self.topic.compact if whole else self.topic.clean
+        do = self.topic.compact if everything else self.topic.clean
         with killing(step), contextlib.suppress(Killed):
             do()
         self.open()
@@ -171,7 +173,7 @@ class LogMachine(RuleBasedStateMachine):
         after = self.layout()
         if after.version > version and any(entry.cleaned for entry in after.entries):
             new = self.model.compacted(after.upto, self.clock.now())
-            if set(self.seen()) != set(self.model.records) or (whole and after.upto == self.model.end):
+            if set(self.seen()) != set(self.model.records) or (everything and after.upto == self.model.end):
                 self.model.records, self.model.waiting = new
             elif set(new[0]) == set(self.model.records):
                 self.model.waiting = {**new[1], **self.model.waiting}
@@ -219,9 +221,9 @@ class LogMachine(RuleBasedStateMachine):
         times = [r[2] for o, r in self.model.records.items() if low <= o < high]
         assert topic.max_time(0, low, high) == max(times, default=None)
         assert topic.min_time(0, low, high) == min(times, default=None)
-        asked = self.clock.now() // 1000 - 3_600_000
-        late = [o for o, r in sorted(self.model.records.items()) if r[2] >= asked * 1000]
-        assert topic.offsets_at(asked) == {0: late[0] if late else self.model.end}
+        time = self.clock.now() // 1000 - 3_600_000
+        late = [o for o, r in sorted(self.model.records.items()) if r[2] >= time * 1000]
+        assert topic.offsets_at(time) == {0: late[0] if late else self.model.end}
 
     @rule(spot=SPOTS)
     def start_following(self, spot):
@@ -269,7 +271,7 @@ class LogMachine(RuleBasedStateMachine):
         assert row["_time"].timestamp() * 1_000_000 == time
 
     def retained(self):
-        """Take over what retention dropped, which may only be what was due."""
+        """Apply to the model what retention deleted, which must have been due."""
         start = self.topic.start_offsets()[0]
         assert start >= self.model.start
         gone = [o for o in self.model.appended if o < start]

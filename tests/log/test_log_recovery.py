@@ -1,4 +1,4 @@
-"""After a crash: whole appends stay, torn ones go, damaged records are told, never served."""
+"""After a crash: complete appends stay, torn ones are cut, damaged records are reported, never served."""
 
 import json
 from random import Random
@@ -96,7 +96,7 @@ def test_whole_appends_behind_a_head_that_does_not_know_them_count(log, head):
 
 
 def test_every_frame_of_an_append_counts_or_none(log):
-    """The first of two frames is whole on disk, the second is not."""
+    """The first of two frames is complete on disk, the second is not."""
     topic = fill(log, (3,))
     head = (folder(log) / "head").read_bytes()
     topic.append([{"id": i, "text": "x"} for i in range(70_000)])
@@ -112,7 +112,7 @@ def test_every_frame_of_an_append_counts_or_none(log):
 
 
 def test_a_torn_append_takes_those_with_it_that_were_written_in_the_same_breath(log):
-    """After a power loss the second of two may be whole; neither was acknowledged, and a hole would stay for ever."""
+    """After a power loss the second of two may be complete; neither was acknowledged, and a hole would never go."""
     topic = fill(log, (3,))
     path, head = segments(log)[0], (folder(log) / "head").read_bytes()
     size = path.stat().st_size

@@ -1,4 +1,4 @@
-"""Retention: whole closed segments go from the start, by age and by size, and nothing else does."""
+"""Retention deletes whole closed segments from the start, by age and by size, and nothing else."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_segments_whose_newest_record_is_too_old_go_from_the_start(small, clock)
 
 
 def test_age_is_that_of_the_append_and_not_of_the_event(small, clock):
-    """History that is loaded today is not dropped today, and an event of the far future keeps nothing for ever."""
+    """History that is loaded today is not deleted today, and an event in the far future keeps nothing for ever."""
     topic = small.create_topic("a", "id bigint, text string, at timestamp", event_time="at", retention="10 days")
     for year in (1990, 2990, 1990):
         topic.append([{"id": year, "text": "x" * 100, "at": f"{year}-01-01"} for _ in range(3)])
@@ -106,7 +106,7 @@ def test_who_is_reading_keeps_the_segment_at_hand_and_is_told_when_the_next_is_g
 
 
 def test_retention_outlives_a_lost_head(small, again, clock):
-    """The start never goes back, and offsets are never given twice."""
+    """The start never goes back, and offsets are never used twice."""
     topic = small.create_topic("a", "id bigint, text string", retention="1 day")
     fill(topic, 4)
     clock.advance(2 * DAY)

@@ -1,4 +1,4 @@
-"""Rows as people write them: what is taken, what is refused, and in which words."""
+"""Rows of users: what is accepted, what is refused, and with which error."""
 
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -152,10 +152,10 @@ def test_an_arrow_table_is_fitted_where_no_value_changes():
             "tags": pa.array([["x"], None], pa.large_list(pa.large_string())),
         }
     )
-    made = rows_to_table(table, SCHEMA)
-    assert made.schema == SCHEMA
-    assert made.to_pylist()[0] == {"id": 1, "name": "a", "price": 1.0, "at": AT, "day": None, "tags": ["x"]}
-    assert rows_to_table(table.to_batches()[0], SCHEMA) == made
+    table_of_schema = rows_to_table(table, SCHEMA)
+    assert table_of_schema.schema == SCHEMA
+    assert table_of_schema.to_pylist()[0] == {"id": 1, "name": "a", "price": 1.0, "at": AT, "day": None, "tags": ["x"]}
+    assert rows_to_table(table.to_batches()[0], SCHEMA) == table_of_schema
 
 
 @pytest.mark.parametrize(

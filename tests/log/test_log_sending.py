@@ -1,4 +1,4 @@
-"""`Log.producer`: single records, appended in batches, each answered by its own future."""
+"""`Log.producer`: single records, appended in batches, each with its own future."""
 
 import asyncio
 import errno
@@ -36,7 +36,7 @@ def values(topic, partition=0):
 
 @contextmanager
 def disk_that(monkeypatch, wrong):
-    """Let every write fail for which `wrong(how many so far)` holds."""
+    """Let every write fail for which `wrong(number of writes so far)` is true."""
     count, written = [0], writer._write
 
     def write(fd, buffers, position):
@@ -268,7 +268,7 @@ def test_many_threads_wait_for_one_future(log):
 
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_a_callback_may_send_more(log, partitions):
-    """It is called by the thread that writes, which must not wait for itself, however many disks it waits for."""
+    """The thread that writes calls it, and must not wait for itself, however many disks it waits for."""
     topic = log.create_topic("p", "n bigint", partitions=partitions)
     more = []
     with log.producer(max_unacknowledged=6, linger=HOUR) as producer:
@@ -381,7 +381,7 @@ def test_a_retry_over_partitions_completes_what_is_missing(log, monkeypatch, key
 
 
 def test_two_producers_of_one_name_append_each_row_once(log, topic, again):
-    """One was thought dead; whoever is first with a row has it appended."""
+    """One was thought dead; the first one to send a row has it appended."""
     with (
         log.producer(producer="p", linger="0 ms") as one,
         again().producer(producer="p", linger="0 ms") as two,

@@ -1,4 +1,4 @@
-"""Columns that are shared by reads: right, bounded, and never another's."""
+"""Columns that are shared by reads: correct, bounded, and never those of another frame."""
 
 import threading
 
@@ -16,16 +16,16 @@ def test_equal_columns_are_one_and_others_are_made_anew():
 
 
 def test_what_was_used_longest_ago_goes_first_when_there_is_no_room():
-    made = []
+    computed = []
 
     def make(base, following):
-        made.append(base)
+        computed.append(base)
         return shared._ascending(base, following)
 
     small = ArrayCache(limit=8 * 30)
     for base in (0, 10, 20, 0, 30, 0, 20, 10):
         assert small.get(("x", base, base + 10), make).to_pylist() == list(range(base, base + 10))
-    assert made == [0, 10, 20, 30, 10]
+    assert computed == [0, 10, 20, 30, 10]
     assert small._size == 8 * 30
 
 

@@ -67,11 +67,11 @@ TIMES = st.none() | st.integers(-(10**9), 10**9)
 @given(
     appends=st.lists(st.lists(TIMES, min_size=1, max_size=6), max_size=8),
     cut=st.tuples(st.integers(0, 40), st.integers(0, 40)),
-    asked=st.integers(-(10**9), 10**9),
+    time=st.integers(-(10**9), 10**9),
     size=st.sampled_from([500, 1 << 27]),
 )
 def test_times_are_those_of_a_pass_over_the_rows(tmp_path_factory, **case):
-    appends, cut, asked, size = case["appends"], case["cut"], case["asked"], case["size"]
+    appends, cut, time, size = case["appends"], case["cut"], case["time"], case["size"]
     with Log(tmp_path_factory.mktemp("log"), fsync=False, segment_bytes=size) as log:
         topic = log.create_topic("a", "at timestamp", event_time="at")
         for times in appends:
@@ -81,5 +81,5 @@ def test_times_are_those_of_a_pass_over_the_rows(tmp_path_factory, **case):
         inside = [t * 1000 for t in everything[start:end] if t is not None]
         assert topic.max_time(0, start, end) == max(inside, default=None)
         assert topic.min_time(0, start, end) == min(inside, default=None)
-        late = [i for i, t in enumerate(everything) if t is not None and t >= asked]
-        assert topic.offsets_at(asked) == {0: late[0] if late else len(everything)}
+        late = [i for i, t in enumerate(everything) if t is not None and t >= time]
+        assert topic.offsets_at(time) == {0: late[0] if late else len(everything)}

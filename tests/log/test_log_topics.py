@@ -1,4 +1,4 @@
-"""Topics: made, found, appended to, read and deleted."""
+"""Topics: created, found, appended to, read and deleted."""
 
 import pickle
 from datetime import UTC, date, datetime

@@ -1,4 +1,4 @@
-"""Verify: a topic that is whole gives no finding; damage is named with its file, place and offsets."""
+"""Verify: an intact topic has no finding; damage is named with its file, position and offsets."""
 
 from random import Random
 
@@ -147,7 +147,7 @@ def test_what_the_next_append_puts_right_is_no_finding(topic, again):
 
 
 def test_a_cleaning_in_the_middle_is_no_damage(topic, again, monkeypatch):
-    """Files that go away while they are looked at were replaced: what replaced them is looked at instead."""
+    """Files that are deleted during the check were replaced: the new ones are checked instead."""
     other, looked = again(segment_bytes=3_000).topic("a"), []
     segment = verify._PartitionCheck._segment
 

@@ -1,1 +1,1 @@
-"""What everything stands on: errors, names, time, schemas, hashing."""
+"""The foundation of all rooms: errors, names, time, schemas, hashing."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.log.meta import Meta
     from headrace.log.open_topic import OpenTopic
 
-    Places = NDArray[np.int64]
+    Indices = NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -34,9 +34,7 @@ class PendingRows:
     topic: OpenTopic
     rows: list[dict[str, Any]] = field(default_factory=list)
     futures: list[Sent] = field(default_factory=list)
-    partitions: dict[int, int] = field(
-        default_factory=dict
-    )  # index of a record: its partition, if `send` was given one
+    partitions: dict[int, int] = field(default_factory=dict)  # by index, where `send` was given one
     sequences: list[int] = field(default_factory=list)  # of all records, or none
 
 
@@ -61,13 +59,13 @@ def deliver(pending: PendingRows, numbering: Numbering | None, *, now: int) -> D
     """Append pending rows and finish their futures; only errors about the whole topic are raised."""
     meta = pending.topic.meta()
     delivery = Delivery()
-    positions, table = _fitting(pending, meta, now, delivery)
-    if not len(positions):
+    indices, table = _fitting(pending, meta, now, delivery)
+    if not len(indices):
         return delivery
     table = pending.topic.privacy.seal(table, meta)
-    groups = records.grouped(_partitions(pending, positions, table, meta))
+    groups = records.grouped(_partitions(pending, indices, table, meta))
     parts = [
-        _PartitionRows(pending, positions[at], records.part_of(table, at), number=number, meta=meta, now=now)
+        _PartitionRows(pending, indices[at], records.part_of(table, at), number=number, meta=meta, now=now)
         for number, at in groups.items()
     ]
     run_all(lambda part: part.append(numbering), parts, parallel=True)
@@ -83,7 +81,7 @@ def deliver(pending: PendingRows, numbering: Numbering | None, *, now: int) -> D
 # ---- which records, and where to -----------------------------------------------------------------------
 
 
-def _fitting(pending: PendingRows, meta: Meta, now: int, delivery: Delivery) -> tuple[Places, pa.Table]:
+def _fitting(pending: PendingRows, meta: Meta, now: int, delivery: Delivery) -> tuple[Indices, pa.Table]:
     """Return the indices of the rows that fit, and these rows as records; the futures of the others fail."""
     everything = np.arange(len(pending.rows), dtype=np.int64)
     wrong: dict[int, Exception] = {}
@@ -101,8 +99,8 @@ def _fitting(pending: PendingRows, meta: Meta, now: int, delivery: Delivery) -> 
     for at, why in wrong.items():
         fail([pending.futures[at]], why)
         delivery.failed.append(pending.futures[at])
-    positions = np.array([at for at in range(len(pending.rows)) if at not in wrong], dtype=np.int64)
-    return positions, records.as_records([pending.rows[at] for at in positions], meta, now=now)
+    indices = np.array([at for at in range(len(pending.rows)) if at not in wrong], dtype=np.int64)
+    return indices, records.as_records([pending.rows[at] for at in indices], meta, now=now)
 
 
 def _misfits(rows: list[dict[str, Any]], first: int, meta: Meta, now: int) -> Iterator[tuple[int, Exception]]:
@@ -126,17 +124,17 @@ def _of_one(error: Exception, meta: Meta) -> Exception:
     return InvalidRows(f'topic "{meta.name}": {what}', detail=error.detail, hint=error.hint)
 
 
-def _partitions(pending: PendingRows, positions: Places, table: pa.Table, meta: Meta) -> Places:
-    """Return each kept record's partition."""
+def _partitions(pending: PendingRows, indices: Indices, table: pa.Table, meta: Meta) -> Indices:
+    """Return each fitting record's partition."""
     if meta.key:
         chosen = records.partitions_of(table, meta.key, meta.partitions)
     elif pending.sequences:  # a retry must go to the partition of the first attempt
-        chosen = np.array([pending.sequences[at] for at in positions], dtype=np.int64) % meta.partitions
+        chosen = np.array([pending.sequences[at] for at in indices], dtype=np.int64) % meta.partitions
     else:
         turn = pending.topic.next_turn(meta.partitions)
-        chosen = np.full(len(positions), turn, dtype=np.int64)
+        chosen = np.full(len(indices), turn, dtype=np.int64)
     if pending.partitions:
-        for index, at in enumerate(positions):
+        for index, at in enumerate(indices):
             chosen[index] = pending.partitions.get(int(at), chosen[index])
     return chosen
 
@@ -147,7 +145,9 @@ def _partitions(pending: PendingRows, positions: Places, table: pa.Table, meta: 
 class _PartitionRows:
     """The pending rows of one partition."""
 
-    def __init__(self, pending: PendingRows, at: Places, table: pa.Table, *, number: int, meta: Meta, now: int) -> None:
+    def __init__(
+        self, pending: PendingRows, at: Indices, table: pa.Table, *, number: int, meta: Meta, now: int
+    ) -> None:
         complete = len(at) == len(pending.rows)
         self.topic, self.number, self.table, self.meta, self.now = pending.topic, number, table, meta, now
         self.futures = pending.futures if complete else [pending.futures[i] for i in at]

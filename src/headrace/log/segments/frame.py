@@ -29,7 +29,7 @@ DELETED = 4  # the payload has a column `_deleted`
 HEADERS = 8  # the payload has a column `_headers`
 OFFSETS = 16  # the payload has a column `_offset`: compaction left gaps
 PRODUCED = 32  # a producer that numbers its appends wrote it
-HOLE = 1 << 15  # never on disk: stands for bytes that are damaged
+HOLE = 1 << 15  # never on disk: represents damaged bytes
 
 NO_MIN, NO_MAX = (1 << 63) - 1, -(1 << 63)  # event times of a frame that has none
 NO_PRODUCER = bytes(16)

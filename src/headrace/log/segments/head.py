@@ -17,8 +17,8 @@ from typing import NamedTuple
 from zlib import crc32
 
 _SLOT = struct.Struct("<qqqqqQIII4x")
-_SIZE = _SLOT.size
-_BUSY = 2 * _SIZE
+SLOT_SIZE = _SLOT.size
+BUSY_AT = 2 * SLOT_SIZE
 FILE_SIZE = 192
 NO_SEGMENT = -1
 _CHECKED = 56  # the bytes of a slot that its checksum covers
@@ -49,12 +49,14 @@ def boot_identity() -> int:
 BOOT = boot_identity()
 
 
-def _pack(slot: PartitionState) -> bytes:
+def pack(slot: PartitionState) -> bytes:
+    """Return the bytes of a slot, checksum included."""
     raw = _SLOT.pack(*slot, 0)
     return raw[:_CHECKED] + crc32(raw[:_CHECKED]).to_bytes(4, "little") + raw[_CHECKED + 4 :]
 
 
-def _unpack(raw: bytes) -> PartitionState | None:
+def unpack(raw: bytes) -> PartitionState | None:
+    """Return the state in a slot; None if it is damaged."""
     *fields, checksum = _SLOT.unpack(raw)
     slot = PartitionState(*fields)
     sane = 0 <= slot.start <= slot.end and slot.position >= 0
@@ -63,8 +65,8 @@ def _unpack(raw: bytes) -> PartitionState | None:
 
 def new_head(slot: PartitionState) -> bytes:
     """Return the content of a new head file in which `slot` is published."""
-    pair = [_pack(slot), _pack(slot._replace(version=slot.version + 1))]
-    return b"".join(pair if slot.version % 2 == 0 else reversed(pair)) + bytes(FILE_SIZE - _BUSY)
+    pair = [pack(slot), pack(slot._replace(version=slot.version + 1))]
+    return b"".join(pair if slot.version % 2 == 0 else reversed(pair)) + bytes(FILE_SIZE - BUSY_AT)
 
 
 class HeadSnapshot(NamedTuple):
@@ -105,24 +107,24 @@ class PartitionHead:
 
     def read(self) -> HeadSnapshot:
         """Return the newest published state: never half of one, and never one older than at the call."""
-        raw = self._map[: _BUSY + 1]
+        raw = self._map[: BUSY_AT + 1]
         if raw == self._raw:
             return self._snapshot
         for _ in range(1000):
-            slots = _unpack(raw[:_SIZE]), _unpack(raw[_SIZE:_BUSY])
+            slots = unpack(raw[:SLOT_SIZE]), unpack(raw[SLOT_SIZE:BUSY_AT])
             if all(slots):
                 break
-            again = self._map[: _BUSY + 1]
+            again = self._map[: BUSY_AT + 1]
             if again == raw:  # nobody is writing it: it is damaged, or its writer died
                 break
             raw = again
-        self._raw, self._snapshot = raw, _snapshot_of(slots, busy=raw[_BUSY] != 0)
+        self._raw, self._snapshot = raw, _snapshot_of(slots, busy=raw[BUSY_AT] != 0)
         return self._snapshot
 
     def flaw(self) -> str:
         """Return what is damaged; an empty text if nothing is."""
         self.read()
-        slots = _unpack(self._raw[:_SIZE]), _unpack(self._raw[_SIZE:_BUSY])
+        slots = unpack(self._raw[:SLOT_SIZE]), unpack(self._raw[SLOT_SIZE:BUSY_AT])
         if slots[0] is None or slots[1] is None:
             return "a state in the head does not match its checksum"
         return (
@@ -133,12 +135,12 @@ class PartitionHead:
 
     def set_busy(self, *, busy: bool) -> None:
         """Mark that an append is in progress; a writer that dies leaves the mark."""
-        self._map[_BUSY] = 1 if busy else 0
+        self._map[BUSY_AT] = 1 if busy else 0
 
     def publish(self, slot: PartitionState) -> None:
         """Let every reader see `slot`; its version must be the last one plus one."""
-        at = _SIZE * (slot.version % 2)
-        self._map[at : at + _SIZE] = _pack(slot)
+        at = SLOT_SIZE * (slot.version % 2)
+        self._map[at : at + SLOT_SIZE] = pack(slot)
 
     def rebuild(self, slot: PartitionState) -> None:
         """Publish `slot` in a head with any content."""
