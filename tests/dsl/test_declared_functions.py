@@ -154,7 +154,7 @@ CALLS = {
     "distinct": ("mine(distinct v)", {}, ""),
     "a misspelt name": ("mines(v)", {}, 'Did you mean "mine"?'),
     "of another app": ("other(v)", {}, "app.function(name, fn, returns=…)"),
-    "in a lambda": ("transform(array(v), x -> mine(x))", {}, "mine is a function of yours, which cannot stand inside"),
+    "in a lambda": ("transform(array(v), x -> mine(x))", {}, "mine is a function of yours, which cannot be inside"),
     "a lambda": ("mine(x -> x)", {}, "not supported (Lambda)"),
     "an aggregate in a row": ("mine(v)", {"fn": _Total}, "mine is an aggregate"),
 }
@@ -171,8 +171,8 @@ def test_a_call_that_cannot_be_is_refused_where_it_stands(text, options, what):
 
 GROUPED = {
     "distinct": ("mine(distinct v)", "mine does not take distinct"),
-    "an aggregate in it": ("mine(sum(v))", "an aggregate cannot stand inside mine"),
-    "it in an aggregate": ("sum(mine(v))", "an aggregate cannot stand inside sum"),
+    "an aggregate in it": ("mine(sum(v))", "an aggregate cannot be inside mine"),
+    "it in an aggregate": ("sum(mine(v))", "an aggregate cannot be inside sum"),
     "no key": ("mine(v) + v", '"v" stands outside an aggregate'),
     "the number of arguments": ("mine(v, v)", "mine takes 1 argument, not 2"),
     "a filter": ("mine(v) filter (where k)", "the filter is string, not boolean"),

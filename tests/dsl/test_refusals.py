@@ -103,7 +103,7 @@ REFUSED = {
     "an aggregate in where": (
         lambda s: s.where("sum(price) > 1"),
         "sum is an aggregate",
-        "Aggregates stand in .group_by(…).agg(…) only.",
+        "Aggregates are possible in .group_by(…).agg(…) only.",
     ),
     "a window function": (lambda s: s.select(x="row_number() over (order by at)"), "is a window function", ".top(…)"),
     "a subquery": (lambda s: s.select(x="(select 1)"), "is a subquery", "Use a join instead."),

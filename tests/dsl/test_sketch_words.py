@@ -52,7 +52,7 @@ def test_where_rows_are_withdrawn_the_exact_function_is_named(text, exact):
         ("approx_count_distinct(user, ms)", "the standard error of approx_count_distinct must be a constant"),
         ("approx_count_distinct(user, 0.1, 2)", "takes at most 2 arguments, not 3"),
         ("approx_count_distinct(tags)", "takes numbers, text, booleans, dates and timestamps, not array<string>"),
-        ("approx_percentile(ms)", "wants a fraction"),
+        ("approx_percentile(ms)", "needs a fraction"),
         ("approx_percentile(ms, 1.5)", "the fraction of approx_percentile must be from 0 to 1, not 1.5"),
         ("approx_percentile(ms, -0.5)", "must be from 0 to 1, not -0.5"),
         ("approx_percentile(user, 0.5)", "takes a number, not string"),
@@ -60,7 +60,7 @@ def test_where_rows_are_withdrawn_the_exact_function_is_named(text, exact):
         ("approx_top_k(user, 0)", "the number of items of approx_top_k must be a whole number from 1"),
         ("approx_top_k(user, 2.5)", "a whole number"),
         ("approx_top_k(user, 100, 10)", "the number of tracked items of approx_top_k must be a whole number from 100"),
-        ("approx_top_k(sum(ms))", "an aggregate cannot stand inside approx_top_k"),
+        ("approx_top_k(sum(ms))", "an aggregate cannot be inside approx_top_k"),
         ("approx_count_distinct(nobody)", 'no column "nobody"'),
     ],
 )

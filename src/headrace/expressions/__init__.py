@@ -77,9 +77,9 @@ def condition(
     sealed: Collection[str] = (),
     column_sql: Mapping[str, str] | None = None,
 ) -> Scalar:
-    """Return a condition: a scalar that is boolean; a row where it is null does not meet it.
+    """Return a condition: a scalar that is boolean; where it is null, a row does not meet it.
 
-    `column_sql` is the SQL of columns that do not stand under their names where it is computed.
+    `column_sql` is the SQL of columns that have other names where it is computed.
 
     Raises:
         PlanError: as `scalar`, or the text is no boolean.

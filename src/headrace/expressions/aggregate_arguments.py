@@ -1,4 +1,4 @@
-"""Aggregates that ask for a place among the values of a group: percentiles, the median, the mode."""
+"""The arguments of aggregates over ordered values: percentiles, the median, the mode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FRACTIONS = {"percentile": 2, "percentile_cont": 1, "percentile_disc": 1}
 
 @dataclass(frozen=True, slots=True)
 class AggregateArguments:
-    """What such a call asks for: the values, the fractions (several: `many`), and whether places count from the top."""
+    """The values, the fractions (`many`: an array of them), and whether the order of the values is descending."""
 
     values: list[exp.Expression]
     at: tuple[float, ...] = ()
@@ -30,10 +30,10 @@ def call_of(node: exp.Expression) -> exp.Expression:
 
 
 def arguments_of(node: exp.Expression) -> AggregateArguments:
-    """Return what a call of an aggregate asks for, as all aggregates take it: its values alone are arguments.
+    """Return the arguments of a call, in one form for all aggregates.
 
     Raises:
-        Mismatch: the fractions are no constants between 0 and 1, or the order of the values is not said.
+        Mismatch: the fractions are no constants between 0 and 1, or there is no order of the values.
 
     """
     call = call_of(node)
@@ -41,7 +41,7 @@ def arguments_of(node: exp.Expression) -> AggregateArguments:
     if isinstance(node, exp.WithinGroup):
         return _ordered(name, trees, node.expression)
     if name in ("percentile_cont", "percentile_disc"):
-        raise Mismatch(f"{name} wants the order of its values", hint=f"{name}(0.5) within group (order by price)")
+        raise Mismatch(f"{name} needs the order of its values", hint=f"{name}(0.5) within group (order by price)")
     if name == "median":
         return AggregateArguments(trees, at=(0.5,))
     if name == "mode":

@@ -51,8 +51,8 @@ def aggregates(
 ) -> Aggregates:
     """Return what an aggregation computes: its distinct calls, and each result over them and the keys.
 
-    The arguments of aggregates read `schema`; outside of them only `keys` can be read. Equal calls are made once,
-    so `sum(x) / count(*)` beside `count(*)` counts once. A result's columns are `_a{i}` and names of keys.
+    The arguments of aggregates read `schema`; outside of them only `keys` can be read. Equal calls are computed once,
+    so `sum(x) / count(*)` next to `count(*)` counts once. A result's columns are `_a{i}` and names of keys.
 
     Raises:
         PlanError: a text cannot be read, typed or computed; the error names the step and the part.
@@ -132,7 +132,7 @@ class _Collector:
         return AggregateCall(function, scalars, distinct and matters, kind, at=taken.at)
 
     def _sketch(self, name: str, trees: list[exp.Expression], condition: Value | None) -> AggregateCall:
-        """Type a call that a sketch answers: an aggregate like the user's own, made for its constants."""
+        """Type a call that a sketch answers: an aggregate like the user's own, with these constants."""
         value, constants = trees[:1], trees[1:]
         for tree in value:
             self._refuse_nested(tree, name)
@@ -155,7 +155,7 @@ class _Collector:
 
     def _count_all(self, name: str, condition: Value | None, *, distinct: bool) -> AggregateCall:
         if name != "count" or distinct:
-            raise Mismatch(f"* stands in count(*) only, not in {name}", condition=InvalidExpression)
+            raise Mismatch(f"* is possible in count(*) only, not in {name}", condition=InvalidExpression)
         if condition is None:
             return AggregateCall("count", (), distinct=False, type=k.BIGINT)
         counted = self._argument(_chosen(condition, Value("1", "1", k.INT)))
@@ -172,7 +172,7 @@ class _Collector:
         inner = next(_outermost(tree, self.known), None)
         if inner is not None:
             raise Mismatch(
-                f"an aggregate cannot stand inside {name}",
+                f"an aggregate cannot be inside {name}",
                 hint="Aggregate in two steps: .agg(…) first, then group and aggregate its result.",
                 condition=InvalidExpression,
             )
@@ -192,7 +192,7 @@ class _Collector:
 
 
 def _outermost(tree: exp.Expression, known: Collection[str]) -> Iterator[exp.Expression]:
-    """Yield the calls of known aggregates that stand in no other one, each with its filter."""
+    """Yield the outermost calls of known aggregates, each with its filter."""
     if isinstance(tree, exp.Window):
         return
     if isinstance(tree, exp.Filter | exp.WithinGroup | exp.Anonymous):

@@ -1,4 +1,4 @@
-"""What a condition says of its columns: which of them have a value in every row that meets it."""
+"""Which columns have a value in every row that meets a condition."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from headrace.expressions.grammar import parse
 
 
 def not_null_columns(condition: str) -> frozenset[str]:
-    """Return the columns of which a condition says, among what must all be true, that they are not null.
+    """Return the columns that a condition requires to be not null.
 
-    A text that is no expression (`none of them`, of a branch) says nothing.
+    A text that is no expression (`none of them`, of a branch) requires nothing.
     """
     try:
         tree = parse(condition, step="").unnest()

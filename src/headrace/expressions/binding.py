@@ -17,23 +17,23 @@ _NUMBERS = count()  # a template may hold the body of a function, with tokens of
 
 
 class Binding:
-    """Stands in for long arguments while a template is filled, then gives them back.
+    """Replaces long arguments by tokens while a template is filled, then puts them back.
 
     `values` are the arguments to fill the template with. `finish` returns the filled SQL; a long argument that
-    stands in it more than once is bound to a name by a lambda over a list of one. `outside` binds arguments that
-    raise wherever they stand: what is TRYed must not try them.
+    is in it more than once is bound to a name by a lambda over a list of one. `outside` binds arguments that raise,
+    however often they are used, so that they are outside of a TRY.
     """
 
     def __init__(self, values: Sequence[Value], mark: str = "\x01", *, outside: bool = False) -> None:
         self._least = 0 if outside else 1
         wanted = _raises if outside else _is_long
-        own = f"{mark}{next(_NUMBERS) % 10**9:09d}"  # of one width: names are made from lengths, and must not vary
+        own = f"{mark}{next(_NUMBERS) % 10**9:09d}"  # of one width: names follow from lengths, and must not vary
         self._long = {f"{own}_{i}\x02": value for i, value in enumerate(values) if wanted(value)}
         tokens = {id(value): token for token, value in self._long.items()}
         self.values = [replace(value, sql=tokens[id(value)]) if id(value) in tokens else value for value in values]
 
     def finish(self, sql: str) -> str:
-        """Return the filled template with the long arguments back in their places."""
+        """Return the filled template with the long arguments back in it."""
         repeated = {token: value for token, value in self._long.items() if sql.count(token) > self._least}
         name = f"__v{len(sql) + sum(len(value.sql) for value in self._long.values())}"
         for token, value in self._long.items():

@@ -41,7 +41,7 @@ class Calls:
         if function.is_aggregate:
             raise Mismatch(
                 f"{function.name} is an aggregate",
-                hint="Aggregates stand in .group_by(…).agg(…) only.",
+                hint="Aggregates are possible in .group_by(…).agg(…) only.",
                 condition=InvalidExpression,
             )
         cast_values = function.arguments(values)

@@ -75,7 +75,7 @@ def can_cast(kind: pa.DataType, to: pa.DataType) -> bool:
 
 
 def raising(condition: str, message: str, shown: str = "", *, lenient: bool = False) -> str:
-    """Return SQL that raises for the row: `[CONDITION] message`, and the text that the SQL `shown` gives, quoted."""
+    """Return SQL that raises for the row: `[CONDITION] message`, and the value of the SQL `shown`, quoted."""
     if lenient:
         return "NULL"
     tail = f" || '''' || {shown} || ''''" if shown else ""
@@ -87,16 +87,16 @@ def _cast(sql: str, kind: pa.DataType, to: pa.DataType, *, lenient: bool) -> Cas
         return Cast(sql)
     if kind == k.NULL:
         return Cast(f"CAST(NULL AS {k.sql_type(to)})")
-    ask = _Ask(sql, kind, to, lenient)
+    request = _Request(sql, kind, to, lenient)
     for wanted, way in _WAYS:
         if wanted(to):
-            return way(ask)
+            return way(request)
     raise _impossible(kind, to)
 
 
 @dataclass(frozen=True, slots=True)
-class _Ask:
-    """What a way to cast is asked for."""
+class _Request:
+    """A cast to write: the SQL, its type, the type to cast to, and whether failures become null."""
 
     sql: str
     kind: pa.DataType
@@ -117,15 +117,15 @@ def _impossible(kind: pa.DataType, to: pa.DataType) -> Mismatch:
     return Mismatch(f"{k.shown(kind)} cannot be cast to {k.shown(to)}")
 
 
-def _to_string(ask: _Ask) -> Cast:
-    sql, kind = ask.sql, ask.kind
+def _to_string(request: _Request) -> Cast:
+    sql, kind = request.sql, request.kind
     if k.is_decimal(kind) and kind.precision == kind.scale:  # DuckDB writes .05 for 0.05
         text = f"CAST({sql} AS VARCHAR)"
         return Cast(f"(CASE WHEN {sql} < 0 THEN '-0' || substring({text}, 2) ELSE '0' || {text} END)")
     if k.is_timestamp(kind) or kind == k.DATE:
         return Cast(time_to_text(sql))
     if k.is_integral(kind) or k.is_decimal(kind) or kind == k.BOOLEAN:
-        return ask.plain()
+        return request.plain()
     if k.is_fraction(kind):
         return Cast(fraction_to_text(sql))
     if kind == k.BINARY:
@@ -136,32 +136,32 @@ def _to_string(ask: _Ask) -> Cast:
     )
 
 
-def _to_integral(ask: _Ask) -> Cast:
-    sql, kind, to = ask.sql, ask.kind, ask.to
+def _to_integral(request: _Request) -> Cast:
+    sql, kind, to = request.sql, request.kind, request.to
     if k.is_integral(kind):
-        return ask.plain(raises=kind.bit_width > to.bit_width)
+        return request.plain(raises=kind.bit_width > to.bit_width)
     if kind == k.BOOLEAN:
-        return ask.plain()
+        return request.plain()
     if k.is_decimal(kind):
-        return ask.plain(f"trunc({sql})", raises=True)
+        return request.plain(f"trunc({sql})", raises=True)
     if k.is_fraction(kind):
         if to != k.BIGINT:
-            return ask.plain(f"trunc({sql})", raises=True)
-        # Spark lets 2^63 through, since it compares as a double, and gives the largest bigint
+            return request.plain(f"trunc({sql})", raises=True)
+        # Spark lets 2^63 pass, since it compares as a double, and returns the largest bigint
         return Cast(
             f"(CASE WHEN {sql} = {_LONG_LIMIT} THEN 9223372036854775807 ELSE CAST(trunc({sql}) AS BIGINT) END)",
             raises=True,
         )
     if kind == k.TIMESTAMP:
         seconds = f"((epoch_us({sql}) - (epoch_us({sql}) % 1000000 + 1000000) % 1000000) // 1000000)"
-        return Cast(seconds) if to == k.BIGINT else ask.plain(seconds, raises=True)
+        return Cast(seconds) if to == k.BIGINT else request.plain(seconds, raises=True)
     if kind == k.STRING:
-        return Cast(integral_from_text(sql, k.sql_type(to), fail=ask.bad_text()), raises=True)
+        return Cast(integral_from_text(sql, k.sql_type(to), fail=request.bad_text()), raises=True)
     raise _impossible(kind, to)
 
 
-def _to_fraction(ask: _Ask) -> Cast:
-    sql, kind, to = ask.sql, ask.kind, ask.to
+def _to_fraction(request: _Request) -> Cast:
+    sql, kind, to = request.sql, request.kind, request.to
     if kind == k.DOUBLE:  # to float: what is too large becomes infinite
         limit = "3.4028235677973366e38::DOUBLE"
         large = f"CASE WHEN {sql} >= {limit} THEN 'inf'::FLOAT WHEN {sql} <= -{limit} THEN '-inf'::FLOAT"
@@ -169,60 +169,60 @@ def _to_fraction(ask: _Ask) -> Cast:
             f"(CASE WHEN isfinite({sql}) THEN {large} ELSE CAST({sql} AS FLOAT) END ELSE CAST({sql} AS FLOAT) END)"
         )
     if k.is_integral(kind) or kind in (k.FLOAT, k.BOOLEAN):
-        return ask.plain()
+        return request.plain()
     if k.is_decimal(kind):
         if kind.precision <= _EXACT_DIGITS and to == k.DOUBLE:
-            return ask.plain()
-        return ask.plain(f"CAST({sql} AS VARCHAR)")
+            return request.plain()
+        return request.plain(f"CAST({sql} AS VARCHAR)")
     if kind == k.TIMESTAMP:
-        return ask.plain(f"(epoch_us({sql}) / 1000000::DOUBLE)")
+        return request.plain(f"(epoch_us({sql}) / 1000000::DOUBLE)")
     if kind == k.STRING:
-        return Cast(fraction_from_text(sql, k.sql_type(to), fail=ask.bad_text()), raises=True)
+        return Cast(fraction_from_text(sql, k.sql_type(to), fail=request.bad_text()), raises=True)
     raise _impossible(kind, to)
 
 
-def _to_decimal(ask: _Ask) -> Cast:
-    sql, kind, to = ask.sql, ask.kind, ask.to
+def _to_decimal(request: _Request) -> Cast:
+    sql, kind, to = request.sql, request.kind, request.to
     if k.is_integral(kind):
-        return ask.plain(raises=to.precision - to.scale < k.as_decimal(kind).precision)
+        return request.plain(raises=to.precision - to.scale < k.as_decimal(kind).precision)
     if k.is_decimal(kind):
         fits = to.precision - to.scale >= kind.precision - kind.scale and to.scale >= kind.scale
-        return ask.plain(raises=not fits)
+        return request.plain(raises=not fits)
     if kind == k.BOOLEAN:
-        return ask.plain(f"CAST({sql} AS INTEGER)", raises=to.precision == to.scale)
+        return request.plain(f"CAST({sql} AS INTEGER)", raises=to.precision == to.scale)
     if kind == k.TIMESTAMP:
-        return ask.plain(f"(CAST(epoch_us({sql}) AS DECIMAL(38,0)) * 0.000001::DECIMAL(6,6))", raises=True)
+        return request.plain(f"(CAST(epoch_us({sql}) AS DECIMAL(38,0)) * 0.000001::DECIMAL(6,6))", raises=True)
     if k.is_fraction(kind):  # by the digits that are shown, as in the JVM
         number = decimal_from_number(f"CAST(CAST({sql} AS DOUBLE) AS VARCHAR)", k.sql_type(to))
         return Cast(f"(CASE WHEN isfinite({sql}) THEN {number} END)", raises=True)
     if kind == k.STRING:
-        return Cast(decimal_from_text(sql, k.sql_type(to), fail=ask.bad_text()), raises=True)
+        return Cast(decimal_from_text(sql, k.sql_type(to), fail=request.bad_text()), raises=True)
     raise _impossible(kind, to)
 
 
-def _to_boolean(ask: _Ask) -> Cast:
-    sql, kind = ask.sql, ask.kind
+def _to_boolean(request: _Request) -> Cast:
+    sql, kind = request.sql, request.kind
     if k.is_number(kind):
         return Cast(f"({sql} <> 0)")
     if kind == k.STRING:
         word = f"lower(regexp_replace({sql}, '^[\\x00-\\x20\\x7f]+|[\\x00-\\x20\\x7f]+$', '', 'g'))"
         return Cast(
             f"(CASE WHEN {sql} IS NULL THEN NULL WHEN {word} IN ('t', 'true', 'y', 'yes', '1') THEN true"
-            f" WHEN {word} IN ('f', 'false', 'n', 'no', '0') THEN false ELSE {ask.bad_text()} END)",
+            f" WHEN {word} IN ('f', 'false', 'n', 'no', '0') THEN false ELSE {request.bad_text()} END)",
             raises=True,
         )
     raise _impossible(kind, k.BOOLEAN)
 
 
-def _to_timestamp(ask: _Ask) -> Cast:
-    sql, kind, to = ask.sql, ask.kind, ask.to
+def _to_timestamp(request: _Request) -> Cast:
+    sql, kind, to = request.sql, request.kind, request.to
     if k.is_timestamp(kind):
         return Cast(sql)
     if kind == k.DATE:
-        return ask.plain()
+        return request.plain()
     if kind == k.STRING:
         zoned = to == k.TIMESTAMP
-        return Cast(timestamp_from_text(sql, zoned=zoned, fail=ask.bad_text()), raises=True)
+        return Cast(timestamp_from_text(sql, zoned=zoned, fail=request.bad_text()), raises=True)
     if to == k.TIMESTAMP_NTZ or not k.is_number(kind):
         raise _impossible(kind, to)
     if k.is_integral(kind):
@@ -233,51 +233,52 @@ def _to_timestamp(ask: _Ask) -> Cast:
     return Cast(f"make_timestamp({micros})", raises=True)
 
 
-def _nested(ask: _Ask) -> Cast:
-    sql, kind, to = ask.sql, ask.kind, ask.to
+def _nested(request: _Request) -> Cast:
+    sql, kind, to = request.sql, request.kind, request.to
     if k.is_array(kind) and k.is_array(to):
-        inner = _cast("x", kind.value_type, to.value_type, lenient=ask.lenient)
+        inner = _cast("x", kind.value_type, to.value_type, lenient=request.lenient)
         if inner.sql == f"CAST(x AS {k.sql_type(to.value_type)})" or kind.value_type == k.NULL:
-            return ask.plain(raises=inner.raises)
+            return request.plain(raises=inner.raises)
         name = f"x{len(sql)}"
-        inner = _cast(name, kind.value_type, to.value_type, lenient=ask.lenient)
+        inner = _cast(name, kind.value_type, to.value_type, lenient=request.lenient)
         return Cast(f"CAST(list_transform({sql}, lambda {name}: {inner.sql}) AS {k.sql_type(to)})", inner.raises)
     if k.is_struct(kind) and k.is_struct(to) and kind.num_fields == to.num_fields:
         fields = [
-            _cast(f"{sql}.{quote(a.name)}", a.type, b.type, lenient=ask.lenient) for a, b in zip(kind, to, strict=True)
+            _cast(f"{sql}.{quote(a.name)}", a.type, b.type, lenient=request.lenient)
+            for a, b in zip(kind, to, strict=True)
         ]
         packed = ", ".join(f"{quote(b.name)} := {result.sql}" for b, result in zip(to, fields, strict=True))
         return Cast(f"(CASE WHEN {sql} IS NOT NULL THEN struct_pack({packed}) END)", any(f.raises for f in fields))
     if k.is_map(kind) and k.is_map(to):
-        parts = [_cast("x", kind.key_type, to.key_type, lenient=ask.lenient)]
-        parts.append(_cast("x", kind.item_type, to.item_type, lenient=ask.lenient))
+        parts = [_cast("x", kind.key_type, to.key_type, lenient=request.lenient)]
+        parts.append(_cast("x", kind.item_type, to.item_type, lenient=request.lenient))
         wanted = [f"CAST(x AS {k.sql_type(to.key_type)})", f"CAST(x AS {k.sql_type(to.item_type)})", "x"]
         if all(part.sql in wanted for part in parts):
-            return ask.plain(raises=any(part.raises for part in parts))
+            return request.plain(raises=any(part.raises for part in parts))
     raise _impossible(kind, to)
 
 
-def _to_date(ask: _Ask) -> Cast:
-    if ask.kind == k.STRING:
-        return Cast(date_from_text(ask.sql, fail=ask.bad_text()), raises=True)
-    if k.is_timestamp(ask.kind):
-        return ask.plain()
-    raise _impossible(ask.kind, ask.to)
+def _to_date(request: _Request) -> Cast:
+    if request.kind == k.STRING:
+        return Cast(date_from_text(request.sql, fail=request.bad_text()), raises=True)
+    if k.is_timestamp(request.kind):
+        return request.plain()
+    raise _impossible(request.kind, request.to)
 
 
-def _to_binary(ask: _Ask) -> Cast:
-    if ask.kind == k.STRING:
-        return Cast(f"encode({ask.sql})")
-    raise _impossible(ask.kind, ask.to)
+def _to_binary(request: _Request) -> Cast:
+    if request.kind == k.STRING:
+        return Cast(f"encode({request.sql})")
+    raise _impossible(request.kind, request.to)
 
 
-def _to_interval(ask: _Ask) -> Cast:
-    if k.is_day_time(ask.kind):
-        return Cast(ask.sql)
-    raise _impossible(ask.kind, ask.to)
+def _to_interval(request: _Request) -> Cast:
+    if k.is_day_time(request.kind):
+        return Cast(request.sql)
+    raise _impossible(request.kind, request.to)
 
 
-_WAYS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[_Ask], Cast]], ...] = (
+_WAYS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[_Request], Cast]], ...] = (
     (k.STRING.equals, _to_string),
     (k.is_nested, _nested),
     (k.is_integral, _to_integral),

@@ -1,4 +1,4 @@
-"""Which type two values meet in, and what an argument becomes by itself: Spark's rules in ANSI mode."""
+"""Type coercion: the common type of values, and implicit casts of arguments. Spark's rules in ANSI mode."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NUMBERS = (k.TINYINT, k.SMALLINT, k.INT, k.BIGINT, k.FLOAT, k.DOUBLE)
 
 
 def common_type(left: pa.DataType, right: pa.DataType, *, strings: bool = True) -> pa.DataType | None:
-    """Return the type in which two meet, or None; `strings` lets text become the other's type."""
+    """Return the common type of two, or None; `strings` lets text become the other type."""
     if k.NULL in (left, right) or left == right:
         return right if left == k.NULL else left
     if k.is_number(left) and k.is_number(right):
@@ -38,7 +38,7 @@ def common_type(left: pa.DataType, right: pa.DataType, *, strings: bool = True) 
 
 
 def common_type_of(values: Sequence[Value], *, strings: bool = True, what: str) -> pa.DataType:
-    """Return the type in which all meet.
+    """Return the common type of all values.
 
     Raises:
         Mismatch: there is none; `what` says who needed it.
@@ -79,7 +79,7 @@ def _common_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
             return k.DOUBLE
         return k.wider_decimal(k.as_decimal(left), k.as_decimal(right))
     wider = _NUMBERS[max(_NUMBERS.index(left), _NUMBERS.index(right))]
-    return k.DOUBLE if wider == k.FLOAT else wider  # an int and a float meet in double: nothing is lost
+    return k.DOUBLE if wider == k.FLOAT else wider  # of an int and a float it is double: nothing is lost
 
 
 def _common_with_text(kind: pa.DataType) -> pa.DataType | None:

@@ -55,7 +55,7 @@ class Compiler:
 
     @property
     def inside_lambda(self) -> bool:
-        """Whether the part that is compiled stands in `x -> …`: it is not computed for rows, but for elements."""
+        """Whether the part that is compiled is inside `x -> …`: it is computed for elements, not for rows."""
         return bool(self._scopes)
 
     def closure(self, tree: exp.Expression) -> Value:

@@ -1,4 +1,4 @@
-"""What an entry of the table of translations is: names, what it takes and gives, and DuckDB's SQL for it."""
+"""An entry of the table of translations: names, argument and result types, and the SQL of DuckDB."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Function:
     with commas) and `$T` (the result's DuckDB type), or a rule. `raises`: some values make Spark, and us, raise.
     `build` replaces `returns` and `sql` where they are one decision. An argument that `sql` uses twice may be computed
     even where the other arguments would make Spark skip it; one that it uses once is not. `order`: Spark computes
-    arguments from the "left" (or "right") and stops at a null, so that a later one cannot raise; "all" says that it
-    computes them all, or that `sql` takes care. `ulp`: how many units in the last place the result may differ from
+    arguments from the "left" (or "right") and stops at a null, so that a later one cannot raise; "all": it
+    computes them all, or `sql` does this itself. `ulp`: how many units in the last place the result may differ from
     the JVM's. `notes` go to the reference page.
     """
 
@@ -112,7 +112,7 @@ def built(names: str, takes: str, build: Callable[[list[Value]], Value], *exampl
 
 
 def expand(template: str, values: Sequence[Value], kind: pa.DataType) -> str:
-    """Return a template with its places filled."""
+    """Return a template with its parameters filled in."""
 
     def fill(match: re.Match[str]) -> str:
         if match[1] == "*":
@@ -123,7 +123,7 @@ def expand(template: str, values: Sequence[Value], kind: pa.DataType) -> str:
 
 
 def _whole(value: Value) -> Value:
-    """Return a product that DuckDB leaves as it is: `j * 2 <= 0` in a template would become `j <= 0`."""
+    """Return a product that DuckDB does not simplify: `j * 2 <= 0` in a template would become `j <= 0`."""
     return replace(value, sql=f"greatest({value.sql})") if value.raises and k.is_integral(value.type) else value
 
 

@@ -19,7 +19,7 @@ _NEW = {
     0xA7DB: 0xA7DA, **{c: c - 0x20 for c in range(0x10D70, 0x10D86)}, **{c: c - 27 for c in range(0x16EBB, 0x16ED4)},
 }  # fmt: skip
 _SIGMA = "\u03a3"
-_MARK = "\U0010ffff"  # no character: stands for a capital sigma until its place in the word is known
+_MARK = "\U0010ffff"  # no character: replaces a capital sigma until its position in the word is known
 _STOP, _STAND_IN = "\u0295", "\U0010fffe"  # a letter that is small in RE2 and without case in Unicode 16
 _NEWEST = "".join(f"\\x{{{c:x}}}\\x{{{upper:x}}}" for c, upper in _NEW.items())
 _CASED = (
@@ -78,7 +78,7 @@ def _letterwise(sql: str, pairs: dict[str, str], name: str) -> str:
 
 
 def _lowered(sql: str) -> str:
-    """Mark capital sigmas, lower the rest, then make each mark the small sigma that its place in the word wants."""
+    """Mark capital sigmas, lower the rest, then replace each mark by the small sigma for its position in the word."""
     small = "".join(chr(c) for c in _NEW)
     capital = "".join(chr(c) for c in _NEW.values())
     text = f"lower(replace(replace({sql}, '{_SIGMA}', '{_MARK}'), '\u0130', 'i\u0307'))"

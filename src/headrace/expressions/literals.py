@@ -158,7 +158,7 @@ def _interval(compiler: Compiling, tree: exp.Expression) -> Value:
         value = compiler.compile(amount) if amount is not None else None
         if value is None or not isinstance(value.constant, int | Decimal):
             raise Mismatch(
-                "the length of an interval is a constant", hint="Use make_interval's kin: at + n * interval 1 hour."
+                "the length of an interval is a constant", hint="Multiply an interval: at + n * interval 1 hour."
             )
         return interval(f"{value.constant} {unit.name if unit else ''}", shown(tree))
     return interval(f"{amount.this} {unit.name if unit else ''}".strip(), shown(tree))

@@ -85,7 +85,7 @@ def _is(compiler: Compiling, tree: exp.Expression) -> Value:
         wanted = "true" if tree.expression.this else "false"
         sql = f"(CAST({value.sql} AS BOOLEAN) IS NOT DISTINCT FROM {wanted})"
         return Value(shown(tree), sql, k.BOOLEAN, value.columns, value.raises)
-    raise Mismatch(f"is true and is false want a boolean, not {k.shown(value.type)}")
+    raise Mismatch(f"is true and is false need a boolean, not {k.shown(value.type)}")
 
 
 def _between(compiler: Compiling, tree: exp.Expression) -> Value:

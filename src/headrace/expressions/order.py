@@ -1,4 +1,4 @@
-"""Order texts: `price desc, k` becomes terms with a direction and a place for nulls."""
+"""Order texts: `price desc, k` becomes terms with a direction and a position of nulls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _EXAMPLE = 'For example "price desc, name asc nulls last".'
 
 
 class _NullsLast(Grammar):
-    """The same grammar, where nulls stand first only if the text says so; in Spark's they do if it is silent too."""
+    """The same grammar, where nulls are first only if the text says so; in Spark they are first by default too."""
 
     NULL_ORDERING = "nulls_are_last"
 
@@ -43,16 +43,16 @@ class Term:
 
     @property
     def direction(self) -> str:
-        """Direction and place of nulls, as SQL."""
+        """Direction and position of nulls, as SQL."""
         return f"{'DESC' if self.descending else 'ASC'} NULLS {'FIRST' if self.nulls_first else 'LAST'}"
 
 
 def order(
     text: str, schema: pa.Schema, *, step: str, functions: Mapping[str, UserFunction] = _NONE
 ) -> tuple[Term, ...]:
-    """Return the terms of an order; one without a direction counts down.
+    """Return the terms of an order; the default direction is descending.
 
-    Nulls stand as in Spark unless the text says where: first where a term goes up, last where it goes down.
+    Nulls are where Spark puts them, unless the text says it: first in ascending, last in descending order.
 
     Raises:
         PlanError: the text is no order, or a term cannot be typed or compared; the error names the step.
@@ -65,7 +65,7 @@ def order(
         compiler = Compiler(schema, step=step, functions=functions)
         value = scalar_of(check(compiler.compile(small.this), step=step), compiler.user_calls, shown(small.this))
         _comparable(value, step)
-        up = small.args.get("desc") is False  # None where nothing is said
+        up = small.args.get("desc") is False  # None without a direction
         nulls_first = bool((small if up else last).args.get("nulls_first"))
         terms.append(Term(value, descending=not up, nulls_first=nulls_first))
     return tuple(terms)

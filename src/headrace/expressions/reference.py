@@ -25,7 +25,7 @@ declared and computed by DuckDB. Every example on this page is compared with Spa
 infinities, limits and overflow, empty and unusual text, leap days and the years 1 and 9999: values, types and errors
 are the same, but for the differences that are stated here.
 
-A column is found by its exact name, else by its name in any case if only one column fits. Odd names stand in
+A column is found by its exact name, else by its name in any case if only one column fits. Odd names are written in
 backquotes. `a.b` is a field of a struct, `a[0]` an element of an array, `m['k']` the value of a key. `case`, `in`,
 `between`, `is null`, `is distinct from` and interval literals (`interval 1 hour`, `interval '1 2:30' day to minute`)
 are those of Spark. Functions over elements take `x -> …` or `(x, y) -> …`. A function that is not here is refused by

@@ -172,7 +172,7 @@ class _Reader:
         return self.char(char) if char.isprintable() else f"\\x{{{ord(char):x}}}"
 
     def escaped_char(self, here: str) -> str:
-        """Return the character that an escape stands for."""
+        """Return the character that an escape means."""
         if here in _CONTROLS:
             return {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}[here]
         if here in "xu":

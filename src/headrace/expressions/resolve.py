@@ -48,7 +48,7 @@ def call(compiler: Compiling, name: str, trees: Sequence[exp.Expression], text: 
     if forms is None and lower in compiler.functions:
         if compiler.inside_lambda:
             raise Mismatch(
-                f"{name} is a function of yours, which cannot stand inside a lambda",
+                f"{name} is a function of yours, which cannot be inside a lambda",
                 hint="Give it the whole array, or make a row of each element first with .explode(…).",
                 condition=UnsupportedFunction,
             )
@@ -72,7 +72,7 @@ def refusal(name: str, *, step: str, declared: Iterable[str] = ()) -> Exception:
     where = f'step "{step}"'
     if lower in AGGREGATES:
         return InvalidExpression(
-            f"{where}: {lower} is an aggregate", hint="Aggregates stand in .group_by(…).agg(…) only."
+            f"{where}: {lower} is an aggregate", hint="Aggregates are possible in .group_by(…).agg(…) only."
         )
     if lower in spark_names.NONDETERMINISTIC:
         return Nondeterministic(
@@ -173,7 +173,7 @@ def arguments(name: str, takes: tuple[str, ...], values: list[Value]) -> list[Va
 
 
 def _arguments(form: Function, values: list[Value], name: str) -> list[Value] | None:
-    """Return the values as the form wants them, or None if one does not fit."""
+    """Return the values cast to what the form takes, or None if one does not fit."""
     classes = _classes(form, len(values))
     fitted_values: list[Value] = []
     for value, wanted in zip(values, classes, strict=True):
@@ -219,7 +219,7 @@ _CAST_IF_TEXT = {"integral": (k.is_integral, k.BIGINT, k.INT), "number": (k.is_n
 
 
 def _exactly(value: Value, wanted: str) -> Value | None:
-    """Return the value if it is of the type as it stands: Spark casts nothing here."""
+    """Return the value if it has the type already: Spark casts nothing here."""
     if value.type == k.NULL:
         return cast(value, {"numeric": k.DOUBLE, "integral": k.BIGINT}.get(wanted) or k.parse_type(wanted))
     if wanted == "int":

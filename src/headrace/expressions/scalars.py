@@ -54,8 +54,8 @@ class AggregateCall:
     """One aggregate over the rows of a group, under its canonical name (`mean` is `avg`); Spark's meaning.
 
     A `FILTER` is already inside the arguments, as null where the row does not count. `count(*)` has no arguments.
-    `at` are the fractions that a percentile is asked at. `user` is the user's own aggregate, to which null is a value:
-    its `FILTER` is `where`.
+    `at` are the fractions of a percentile. `user` is the user's own aggregate, to which null is a value: its `FILTER`
+    is `where`.
     """
 
     function: str
@@ -69,7 +69,7 @@ class AggregateCall:
 
 @dataclass(frozen=True, slots=True)
 class Aggregates:
-    """What an `agg` computes: `calls[i]` is the column `_a{i}` that the `results` read beside the keys.
+    """What an `agg` computes: `calls[i]` is the column `_a{i}`, which the `results` read, as they do the keys.
 
     The results that are `sealed` are private values, passed on as they are.
     """

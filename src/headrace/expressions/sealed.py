@@ -1,4 +1,4 @@
-"""Private columns in expressions: sealed values are passed on, counted and asked for null; nothing else is right.
+"""Private columns in expressions: sealed values are passed on, counted and compared with null; nothing else is right.
 
 A token is no value: to compare, cut or join it would give results that are wrong, and computing with the value itself
 would leave results that no forgetting reaches.
@@ -36,7 +36,7 @@ def refuse_computing(tree: exp.Expression, names: Collection[str], sealed: Colle
                 detail="An app keeps private values sealed, so that forgetting a subject reaches every copy. It passes "
                 f"them on: select, rename, {name} is null, count({name}), max_by({name}, time), collect_list({name}).",
                 hint="Compute what is needed before the record is appended, and append it as a column of its own: "
-                "what is made of a private value is not forgotten with it.",
+                "what is computed from a private value is not forgotten with it.",
             )
 
 

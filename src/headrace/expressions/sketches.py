@@ -1,6 +1,6 @@
-"""Aggregates that are answered by a sketch: bounded state, an error that is stated, merged wherever rows meet.
+"""Aggregates that a sketch answers: bounded state and a stated error; sketches of parts of a group are merged.
 
-What a call asks for is a value here; the sketch itself is made where tasks run. Arguments stand in Spark's order.
+A call becomes a value here; the sketch itself is created where tasks run. Arguments are in Spark's order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_TRACKED = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """A sketch with its parameters; `exact` says what to ask for instead where rows are withdrawn."""
+    """A sketch with its parameters; `exact` is the exact aggregate to use where rows are withdrawn."""
 
     kind: Literal["distinct", "percentile", "top"]
     parameters: tuple[float, ...]
@@ -90,7 +90,7 @@ def _percentile(
     _at_most(name, constants, 2, "the value, the fraction and the accuracy: approx_percentile(ms, 0.99, 1000)")
     if not constants:
         raise Mismatch(
-            f"{name} wants a fraction", hint="approx_percentile(ms, 0.99), or approx_percentile(ms, array(0.5, 0.99))"
+            f"{name} needs a fraction", hint="approx_percentile(ms, 0.99), or approx_percentile(ms, array(0.5, 0.99))"
         )
     if not k.is_number(value.type):
         raise Mismatch(f"{name} takes a number, not {k.shown(value.type)}")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def sort_key(value: Value) -> Value:
     """Return a value that DuckDB orders as Spark orders `value`; null where that is null.
 
-    Before each element stands whether there is one.
+    A flag before each element says whether it is not null.
     """
     return value.to(*_key(value.sql, value.type, depth=0))
 

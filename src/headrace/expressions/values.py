@@ -23,9 +23,9 @@ NOT_CONSTANT: Final = _Missing.NOT_CONSTANT
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """A function `x -> x + 1` that stands as an argument; `body` gives its value for the values of its parameters.
+    """A function `x -> x + 1` as an argument; `body` returns its value for the values of its parameters.
 
-    `names` are free for lambdas of DuckDB's in which the parameters stand.
+    `names` are unused names for the parameters of DuckDB's lambdas.
     """
 
     names: tuple[str, ...]

@@ -101,7 +101,7 @@ def _divide(values: list[Value]) -> Value:
 def _whole_division(values: list[Value]) -> Value:
     left, right = _numbers(values[0], values[1], "div")
     if k.is_fraction(left.type):
-        raise Mismatch("div wants whole numbers or decimals", hint="Use cast(a / b as bigint).")
+        raise Mismatch("div needs whole numbers or decimals", hint="Use cast(a / b as bigint).")
     if k.is_decimal(left.type):
         return decimals.whole_quotient(left, right)
     dividend, divisor = cast(left, k.BIGINT), cast(right, k.BIGINT)
@@ -155,7 +155,7 @@ def _bits(sign: str) -> Callable[[list[Value]], Value]:
         kind = common_type(values[0].type, values[1].type)
         kind = k.INT if kind == k.NULL else kind
         if kind is None or not k.is_integral(kind):
-            raise Mismatch(f"{sign} wants whole numbers")
+            raise Mismatch(f"{sign} needs whole numbers")
         left, right = cast(values[0], kind), cast(values[1], kind)
         sql = f"xor({left.sql}, {right.sql})" if sign == "^" else f"({left.sql} {sign} {right.sql})"
         return _made((left, right), sql, kind, raises=False)

@@ -29,7 +29,7 @@ def _raises(values: list[Value]) -> bool:
 
 
 def _with_element(array: Value, element: Value, what: str) -> tuple[Value, Value]:
-    """Return both in the type in which the elements meet; what has no such type is refused."""
+    """Return both cast to the common type of the elements."""
     unified = unify([Value("", "NULL", array.type.value_type), element], strings=False, what=what)
     return cast(array, pa.list_(unified[0].type)), unified[1]
 

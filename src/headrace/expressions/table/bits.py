@@ -24,7 +24,7 @@ def _shift(way: str) -> Callable[[list[Value]], Value]:
     def build(values: list[Value]) -> Value:
         value, count = values
         if not (k.is_integral(value.type) or value.type in (k.STRING, k.NULL)):
-            raise Mismatch(f"a shift wants a whole number, not {k.shown(value.type)}")
+            raise Mismatch(f"a shift needs a whole number, not {k.shown(value.type)}")
         if value.type != k.BIGINT:
             value = cast(value, k.INT)
         bits = value.type.bit_width
@@ -57,7 +57,7 @@ def _bit_get(values: list[Value]) -> Value:
 def _counted(values: list[Value]) -> Value:
     value = values[0]
     if not (k.is_integral(value.type) or value.type in (k.BOOLEAN, k.NULL)):
-        raise Mismatch(f"bit_count wants a whole number or a boolean, not {k.shown(value.type)}")
+        raise Mismatch(f"bit_count needs a whole number or a boolean, not {k.shown(value.type)}")
     sql = f"CAST(bit_count(CAST({value.sql} AS BIGINT)) AS INTEGER)"
     return Value("", sql, k.INT, raises=value.raises)
 

@@ -65,7 +65,7 @@ def _sum(left: Value, right: Value, sign: str) -> Value:
 def _moved(left: Value, right: Value, sign: str) -> Value | None:
     if left.type == k.STRING and right.type == k.MONTHS:
         raise Mismatch("a text cannot be moved by months", hint="Cast it: cast(x as timestamp).")
-    if left.type == k.STRING:  # Spark gives text back
+    if left.type == k.STRING:  # Spark returns text
         moved = _moved(cast(left, k.TIMESTAMP), right, sign)
         return cast(moved, k.STRING) if moved is not None else None
     if left.type == k.NULL:

@@ -108,7 +108,7 @@ def _sorted(values: list[Value]) -> Value:
 def _join(values: list[Value]) -> Value:
     array = cast(values[0], pa.list_(k.STRING))
     a = array.sql
-    if len(values) > 2:  # noqa: PLR2004 what stands for null
+    if len(values) > 2:  # noqa: PLR2004 what replaces null
         a = f"list_transform({a}, lambda __x: coalesce(__x, {values[2].sql}))"
     else:
         a = f"list_filter({a}, lambda __x: __x IS NOT NULL)"
@@ -116,7 +116,7 @@ def _join(values: list[Value]) -> Value:
     between = values[1].sql
     if values[1].is_constant:
         joined = f"array_to_string({a}, {between})"
-    else:  # DuckDB wants a constant between the parts
+    else:  # DuckDB needs a constant between the parts
         joined = (
             f"substring(array_to_string(list_transform({a}, lambda __x: {between} || __x), ''), length({between}) + 1)"
         )

@@ -1,4 +1,4 @@
-"""Comparisons: both sides meet in one type; NaN equals itself and is above every number."""
+"""Comparisons: both sides are cast to a common type; NaN equals itself and is above every number."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def _compared(sign: str, template: str = "") -> Callable[[list[Value]], Value]:
     return build
 
 
-def _protected(side: Value, beside: Value) -> str:
-    """Return SQL for one side; beside a constant, DuckDB would turn `i + 1 > 5` into `i > 4`, which never overflows."""
-    return f"greatest({side.sql})" if side.raises and k.is_integral(side.type) and not beside.columns else side.sql
+def _protected(side: Value, opposite: Value) -> str:
+    """Return SQL for one side; with a constant, DuckDB would turn `i + 1 > 5` into `i > 4`, which never overflows."""
+    return f"greatest({side.sql})" if side.raises and k.is_integral(side.type) and not opposite.columns else side.sql
 
 
 def _extreme(name: str) -> Callable[[list[Value]], Value]:

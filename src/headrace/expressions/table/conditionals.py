@@ -13,7 +13,7 @@ from headrace.expressions.values import Value
 def _if(values: list[Value]) -> Value:
     condition, *rest = values
     if condition.type not in (k.BOOLEAN, k.NULL):
-        raise Mismatch(f"if wants a boolean, not {k.shown(condition.type)}")
+        raise Mismatch(f"if needs a boolean, not {k.shown(condition.type)}")
     yes, no = unify(rest, what="if")
     sql = f"(CASE WHEN {cast(condition, k.BOOLEAN).sql} THEN {yes.sql} ELSE {no.sql} END)"
     return Value("", sql, yes.type, raises=condition.raises or yes.raises or no.raises)
@@ -29,7 +29,7 @@ def _nullif(values: list[Value]) -> Value:
 def _coalesce(values: list[Value]) -> Value:
     unified = unify(values, what="coalesce")
     sql = f"coalesce({', '.join(value.sql for value in unified)})"
-    if any(value.raises for value in unified[1:]):  # DuckDB computes what stands twice in a coalesce before it chooses
+    if any(value.raises for value in unified[1:]):  # DuckDB computes what is in a coalesce twice before it chooses
         sql = unified[-1].sql
         for value in reversed(unified[:-1]):
             chosen = f"lambda __c: CASE WHEN __c IS NOT NULL THEN __c ELSE {sql} END"
@@ -46,7 +46,7 @@ def _nanvl(values: list[Value]) -> Value:
 
 def _number(value: Value, what: str) -> Value:
     if not (k.is_number(value.type) or value.type in (k.STRING, k.NULL)):
-        raise Mismatch(f"{what} wants a number, not {k.shown(value.type)}")
+        raise Mismatch(f"{what} needs a number, not {k.shown(value.type)}")
     return value
 
 

@@ -28,7 +28,7 @@ def _closure(value: Value, name: str, *counts: int) -> Closure:
 
 
 def _over(function: Closure, array: Value) -> tuple[str, Value]:
-    """Return a lambda's parameters and its body, for the elements of an array and perhaps their places from 0."""
+    """Return a lambda's parameters and its body, for the elements of an array and perhaps their indexes from 0."""
     element = Value("", function.names[0], array.type.value_type)
     given = [element]
     if len(function.names) > 1:
@@ -44,7 +44,7 @@ def _all(values: list[Value], body: Value, sql: str, kind: pa.DataType) -> Value
 
 def _condition(body: Value, name: str) -> str:
     if body.type not in (k.BOOLEAN, k.NULL):
-        raise Mismatch(f"the function in {name} gives {k.shown(body.type)}, not boolean")
+        raise Mismatch(f"the function in {name} returns {k.shown(body.type)}, not boolean")
     return cast(body, k.BOOLEAN).sql
 
 
@@ -90,7 +90,7 @@ def _with(function: Closure, array: Value, sql: str, name: str) -> str:
 
 
 def _folded(array: Value, name: str, start: tuple[pa.DataType, str], step: Callable[[str, str], str]) -> str:
-    """Return SQL that goes through an array; `step` gives the next result from the last one and an element."""
+    """Return SQL that folds an array; `step` returns the next result from the last one and an element."""
     kind, element = k.sql_type(start[0]), k.sql_type(array.type.value_type)
     p, q = f"{name}p", f"{name}q"
     wrapped = f"list_transform({array.sql}, lambda {q}: struct_pack(a := CAST(NULL AS {kind}), x := {q}))"
@@ -108,7 +108,7 @@ def _aggregate(values: list[Value]) -> Value:
         body = merge.body([Value("", a, start.type), Value("", x, array.type.value_type)])
         if body.type not in (start.type, k.NULL):
             raise Mismatch(
-                f"the function in aggregate gives {k.shown(body.type)}, but it starts with {k.shown(start.type)}",
+                f"the function in aggregate returns {k.shown(body.type)}, but it starts with {k.shown(start.type)}",
                 hint=f"Cast the start: cast({start.text or 0} as {k.shown(body.type)}).",
             )
         bodies.append(body)
@@ -141,7 +141,7 @@ def _zip_with(values: list[Value]) -> Value:
 
 
 def _entry(function: Closure, kind: pa.DataType) -> tuple[str, list[Value]]:
-    """Return a lambda's parameter and the key and value that it stands for."""
+    """Return the parameter of a lambda, with the key and value in it."""
     name = function.names[0]
     return name, [Value("", f"{name}.key", kind.key_type), Value("", f"{name}.value", kind.item_type)]
 

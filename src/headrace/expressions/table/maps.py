@@ -1,4 +1,4 @@
-"""Maps: made from arrays, entries and text, put together, looked into. A key stands once and is not null."""
+"""Maps from arrays, entries and text; concatenation, and access by key. A key is unique and not null."""
 
 from __future__ import annotations
 

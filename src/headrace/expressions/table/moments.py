@@ -1,4 +1,4 @@
-"""Dates and timestamps made from parts, named days, and the functions that give null where others raise."""
+"""Dates and timestamps from parts, named days, and the functions that give null where others raise."""
 
 from __future__ import annotations
 
@@ -32,11 +32,14 @@ def _next_day(values: list[Value]) -> Value:
 
 
 def _made_timestamp(kind: object, *, lenient: bool) -> Callable[[list[Value]], Value]:
-    """Return the rule of make_timestamp and its kin: six parts and perhaps a zone."""
+    """Return the rule of make_timestamp and its variants: six parts and perhaps a zone."""
 
     def build(values: list[Value]) -> Value:
-        if lenient and any(value.raises for value in values):  # Spark gives null for these errors too
-            raise Mismatch("parts that may raise are not supported here", hint="Use try_cast, try_add and their kin.")
+        if lenient and any(value.raises for value in values):  # Spark returns null for these errors too
+            raise Mismatch(
+                "parts that may raise are not supported here",
+                hint="Use try_cast, try_add and the other try_ functions.",
+            )
         parts, seconds = values[:5], cast(values[5], k.decimal(16, 6), lenient=lenient)
         fail = raising("DATETIME_FIELD_OUT_OF_BOUNDS", "these parts make no timestamp", lenient=lenient)
         texts = [f"CAST({part.sql} AS BIGINT)" for part in parts]
@@ -63,7 +66,7 @@ def _made_timestamp(kind: object, *, lenient: bool) -> Callable[[list[Value]], V
 
 
 def _read(kind: object, *, lenient: bool) -> Callable[[list[Value]], Value]:
-    """Return the rule of the kin of to_timestamp."""
+    """Return the rule of to_timestamp and its variants."""
 
     def build(values: list[Value]) -> Value:
         if len(values) > 1 and values[0].type == k.STRING:

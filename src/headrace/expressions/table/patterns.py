@@ -79,9 +79,7 @@ def _extract(values: list[Value]) -> Value:
     if not isinstance(group, int) or not 0 <= group <= pattern.groups:
         raise Mismatch(f"the pattern has the groups 0 to {pattern.groups}, not {group}")
     if pattern.ends and group == 0:
-        raise Mismatch(
-            "$ with the group 0 is not supported", hint="Put what you want in parentheses and ask for group 1."
-        )
+        raise Mismatch("$ with the group 0 is not supported", hint="Put it in parentheses and take group 1.")
     sql = f"regexp_extract({values[0].sql}, {literal(pattern.text)}, {group})"
     return Value("", sql, k.STRING, raises=values[0].raises)
 

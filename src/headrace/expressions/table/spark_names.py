@@ -9,7 +9,7 @@ _BY_REASON = {
     "depends on when it is computed": """
         current_timestamp now localtimestamp current_date curdate current_time
     """,
-    "gives another result each time": "rand random randn uuid shuffle randstr uniform",
+    "has another result each time": "rand random randn uuid shuffle randstr uniform",
     "depends on where it runs": "monotonically_increasing_id spark_partition_id input_file_name",
     "depends on who runs it": "current_user user session_user current_catalog current_database current_schema",
 }
@@ -27,7 +27,7 @@ _REASONS = {
         row_number rank dense_rank percent_rank ntile lag lead nth_value cume_dist
     """,
     "it makes rows; use .explode(column, as_)": "explode explode_outer posexplode posexplode_outer inline stack",
-    "use .window(hr.tumbling(…)) and its kin": "window session_window window_time",
+    "use .window(hr.tumbling(…)) or another window": "window session_window window_time",
     "the hashes of the JVM are not computed here; use md5, sha2 or crc32": "hash xxhash64",
     "it depends on the zone of the session, which here is UTC": "current_timezone",
     "its result has no type that a column can have; use case when … with a cast that raises, or on_error": """

@@ -57,7 +57,7 @@ def _chars(template: str, returns: pa.DataType = k.STRING) -> Callable[[list[Val
             raise Mismatch("binary is not supported here", hint="Cast it to string.")
         text = implicit(values[0], k.STRING)
         if text is None:
-            raise Mismatch(f"text is wanted, not {k.shown(values[0].type)}")
+            raise Mismatch(f"this takes text, not {k.shown(values[0].type)}")
         arguments = [text, *values[1:]]
         return Value("", expand(template, arguments, returns), returns, raises=any(value.raises for value in arguments))
 

@@ -1,4 +1,4 @@
-"""Text: pieces between delimiters, distances, formats."""
+"""Text: parts between delimiters, distances, formats."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def _directive(text: str, flags: str, width: str, letter: str, value: Value) -> 
 
 
 def _padded(name: str, sql: str, width: str, pad: str) -> str:
-    """Return SQL for a text made wider; widths count UTF-16 units, as Java does."""
+    """Return SQL for a text padded to a width; widths count UTF-16 units, as Java does."""
     more = f"repeat('{pad}', greatest({width} - {letters.units(sql)}, 0))"
     return f"({more} || {sql})" if name == "lpad" else f"({sql} || {more})"
 

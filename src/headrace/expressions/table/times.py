@@ -57,7 +57,7 @@ def moment(value: Value, what: str) -> Value:
     """
     timestamp = implicit(value, k.TIMESTAMP)
     if timestamp is None:
-        raise Mismatch(f"{what} wants a timestamp, not {k.shown(value.type)}")
+        raise Mismatch(f"{what} needs a timestamp, not {k.shown(value.type)}")
     return timestamp
 
 

@@ -1,4 +1,4 @@
-"""Angles, hyperbolic functions and their kin; the JVM's own rounding may differ in the last digits."""
+"""Angles, exponentials, hyperbolic functions; the JVM's own rounding may differ in the last digits."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def instant(wall: Value, zone: Value) -> Value:
     name, x = literal(place), wall.sql
     late = f"timezone('UTC', timezone({name}, {x}))"
     early = f"(timezone('UTC', timezone({name}, {x} - INTERVAL 1 DAY)) + INTERVAL 1 DAY)"
-    # DuckDB takes the later of two: the offset of the day before gives the earlier one, if it is one
+    # DuckDB takes the later of two: the offset of the day before is that of the earlier one, if there is one
     sql = f"(CASE WHEN timezone({name}, timezone('UTC', {early})) = {x} THEN {early} ELSE {late} END)"
     return wall.to(sql, wall.type, raises=True)
 
