@@ -154,7 +154,9 @@ class LevelRun:
             self.deltas[number] = Delta(self.duck, rows)
 
     def _count(self, step: str, counts: Counts) -> None:
-        """Add counts to those of a step in the report."""
+        """Add counts to those of a step in the report, if there is anything to add."""
+        if not any(vars(counts).values()):
+            return
         total = self.outcome.report.counts.setdefault(step, Counts())
         total += counts
 
