@@ -26,10 +26,15 @@ def matrix(*axes: Iterable[Any], depth: int = 2, without: Callable[..., bool] | 
     marked `prove`.
     """
     cases = [case for case in product(*axes) if without is None or not without(*case)]
-    fast = _covering(cases, depth)
+    chosen = _covering(cases, depth)
     return [
-        case if number in fast else pytest.param(*case, marks=pytest.mark.prove) for number, case in enumerate(cases)
+        case if number in chosen else pytest.param(*case, marks=pytest.mark.prove) for number, case in enumerate(cases)
     ]
+
+
+def fast(*chosen: Any, of: Iterable[Any]) -> list[Any]:
+    """Return values as cases for `parametrize`: those chosen are fast ones, the others are marked `prove`."""
+    return [value if value in chosen else pytest.param(value, marks=pytest.mark.prove) for value in of]
 
 
 def _covering(cases: Sequence[Case], depth: int) -> set[int]:

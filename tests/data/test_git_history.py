@@ -72,7 +72,9 @@ def test_weeks_equal_the_batch_however_the_history_is_cut(commits, by_week, ends
         assert driver.late("weekly") == []
 
 
-@pytest.mark.parametrize(("emit", "ends"), [("changes", [4000]), ("final", [1, 9000])])
+@pytest.mark.parametrize(
+    ("emit", "ends"), [("changes", [4000]), pytest.param("final", [1, 9000], marks=pytest.mark.prove)]
+)
 def test_weeks_equal_the_batch_on_spark(spark, commits, by_week, emit, ends):  # noqa: ARG001 -- the session runs it
     app = commits_app(hr.tumbling("7 days", grace="0 days"), emit, out_of_order="1000 days")
     with Driver(app, shards=2, carrier="spark") as driver:

@@ -197,6 +197,7 @@ def test_a_source_of_sparks_is_read_on_after_a_restart(spark, tmp_path):
         reached = row["n"]
 
 
+@pytest.mark.prove
 @pytest.mark.spark
 def test_a_streaming_frame_is_a_source_and_goes_on_after_a_restart(spark, tmp_path):
     """What Spark has computed comes in: files that appear in a folder, with a function that Headrace lacks."""

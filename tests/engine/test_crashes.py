@@ -121,8 +121,8 @@ SPREAD = [("after_staging", "deep", "spread"), ("during_snapshot", "spread"), ("
 """Epochs as small as these are one task of Spark; so here they are spread over stages, as large ones are."""
 
 
-FAST = (("after_staging", "deep", "spread"), ("between_topics",))
-"""A worker dies in a task, and the process while it publishes; that the other points are survived, the driver shows."""
+FAST = (("after_staging", "deep", "spread"),)
+"""A task dies and the process of the app with it; that the other points are survived, the driver shows."""
 PLACES = [
     pytest.param(place, id=" ".join(place), marks=[] if place in FAST else pytest.mark.prove)
     for place in [*((point,) for point in POINTS), *DEEP, *SPREAD]

@@ -8,6 +8,7 @@ import disturbed
 import pytest
 
 import headrace as hr
+from budget import fast
 from headrace.testing import Driver
 
 
@@ -157,12 +158,12 @@ def test_a_crash_leaves_no_trace_in_sessions(undisturbed, emit, point):
     assert played(emit, disturbed.crashing(point, (0, 3, 5))) == undisturbed[emit]
 
 
-@pytest.mark.parametrize("emit", ["changes", "final"])
+@pytest.mark.parametrize("emit", fast("changes", of=["changes", "final"]))
 def test_sessions_are_rebuilt_from_their_files(undisturbed, emit):
     assert played(emit, disturbed.restarting) == undisturbed[emit]
 
 
-@pytest.mark.parametrize("emit", ["changes", "final"])
+@pytest.mark.parametrize("emit", fast("final", of=["changes", "final"]))
 def test_state_of_closed_sessions_is_dropped(emit):
     with Driver(counting(grace=0, emit=emit), shards=2) as driver:
         sizes = []

@@ -7,6 +7,7 @@ import pytest
 from two_streams import HOWS, SCHEMA, at, joined, kept, row, short
 
 import headrace as hr
+from budget import fast
 from headrace.base.errors import SealedColumn
 from headrace.testing import Driver
 
@@ -170,7 +171,7 @@ def test_what_a_join_holds_back(how, hold):
     assert node.hold == hold * 1_000_000
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", fast("inner", "full", of=HOWS))
 def test_state_is_flat_over_a_long_run(how):
     """Rows that can meet no one any more are gone, met or not; at the end nothing is kept."""
     with Driver(joined(how, within=("-3 s", "6 s"), grace="1 s", out_of_order="2 s"), shards=2) as driver:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from budget import examples
+from budget import examples, fast
 from headrace.base.time import ManualClock
 from headrace.connect.embedded.boundaries import TOPIC, EpochBoundaries, Marker, producer
 from headrace.engine.engine import Engine, Settings, no_fault
@@ -95,7 +95,7 @@ def pour(tmp_path, rows):
         log.topic("transfers").append(rows)
 
 
-@pytest.mark.parametrize("limit", [1, 7, 100, None])
+@pytest.mark.parametrize("limit", fast(7, None, of=[1, 7, 100, None]))
 def test_an_epoch_of_another_app_is_never_cut(tmp_path, limit):
     """Whatever the reader's own bound: at every epoch of its own the sum over both topics is 0."""
     upper, sink = Runs(banks(), tmp_path), Totals()

@@ -309,7 +309,7 @@ def test_a_filter_never_holds_the_watermark_back():
 def test_state_of_closed_windows_is_dropped(window, emit):
     with Driver(counting(window, emit=emit)) as driver:
         sizes = []
-        for second in range(0, 300, 5):
+        for second in range(0, 200, 5):
             driver.send("t", {"at": second * 1000})
             driver.run()
             sizes.append(driver.counts("counts")["state_rows"])

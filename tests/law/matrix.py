@@ -93,6 +93,7 @@ CASES = matrix(
     ("changes", "final"),
     # refused: a session that loses a row may fall apart
     without=lambda window, table, emit: (window == "none" and emit == "final") or (window == "session" and table),
+    depth=1,
 )
 COMBINATIONS = [getattr(case, "values", case) for case in CASES]
 CUTS = {

@@ -180,6 +180,7 @@ def test_the_last_of_five_steps_is_the_batch_query_of_spark(spark, epochs):
         assert sinks["groups"].sum == Counter(map(told, spark.sql(QUERY).toArrow().to_pylist()))
 
 
+@pytest.mark.prove
 def test_the_chain_runs_on_spark_as_it_does_in_process(spark):  # noqa: ARG001 -- the shared session
     """One scenario of three epochs on the other carrier, the batch query after each."""
     app, sinks = chain()
