@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.kernels.files import write_tables
@@ -78,8 +78,3 @@ def stage(task: Task, level: int, sink: str, table: pa.Table) -> StagedFile:
     folder = task.storage / "epochs" / f"{task.epoch:012d}"
     write_tables(folder / name, {"rows": table}, {"sink": sink}, sync=task.sync)
     return StagedFile(sink=sink, file=name, rows=table.num_rows)
-
-
-def at_shard(task: Task, shard: int, heads: Mapping[str, StateHead]) -> Task:
-    """Return the same epoch for another shard."""
-    return replace(task, shard=shard, heads=heads)

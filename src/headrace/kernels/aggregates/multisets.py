@@ -45,12 +45,12 @@ def _avg(call: AggregateSpec) -> str:
 
 
 def _interpolated(call: AggregateSpec, *, descending: bool) -> str:
-    """Interpolate between the two values that a place lies between, as Spark does."""
+    """Interpolate between the two values around a rank, as Spark does."""
 
     def value_at(at: float) -> str:
-        place = f"((_all - 1) * {at!r}::DOUBLE)"
-        low, high = (_least(f"> {rounded}({place})", descending=descending) for rounded in ("floor", "ceil"))
-        part = f"any_value({place} - floor({place}))"
+        rank = f"((_all - 1) * {at!r}::DOUBLE)"
+        low, high = (_least(f"> {rounded}({rank})", descending=descending) for rounded in ("floor", "ceil"))
+        part = f"any_value({rank} - floor({rank}))"
         return f"CASE WHEN {low} = {high} THEN {low} ELSE {low} + ({high} - {low}) * {part} END"
 
     return _each(call, value_at)
@@ -62,9 +62,9 @@ def _discrete(call: AggregateSpec, *, descending: bool) -> str:
 
 
 def _least(reaches: str, *, descending: bool) -> str:
-    """Return SQL for the first value whose place meets a condition."""
-    place, first = ("(_all - _upto + _n)", "max") if descending else ("_upto", "min")
-    return f"({first}(v0) FILTER (WHERE {place} {reaches}))::DOUBLE"
+    """Return SQL for the first value whose rank is as `reaches` says."""
+    rank, first = ("(_all - _upto + _n)", "max") if descending else ("_upto", "min")
+    return f"({first}(v0) FILTER (WHERE {rank} {reaches}))::DOUBLE"
 
 
 def _each(call: AggregateSpec, value_at: Callable[[float], str]) -> str:
