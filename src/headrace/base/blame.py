@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def nearest(name: str, among: Iterable[str]) -> str | None:
     """Return the known name that looks most like `name`, or None."""
-    by_lower = {known.lower(): known for known in among}
+    by_lower = {candidate.lower(): candidate for candidate in among}
     matches = get_close_matches(name.lower(), list(by_lower), n=1)
     return by_lower[matches[0]] if matches else None
 

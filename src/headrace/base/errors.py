@@ -290,12 +290,12 @@ class UnknownRelation(PlanError):
 
     condition = "UNKNOWN_RELATION"
 
-    def __init__(self, name: str, *, known: Sequence[str]) -> None:
-        suggestion = did_you_mean(name, known)
+    def __init__(self, name: str, *, names: Sequence[str]) -> None:
+        suggestion = did_you_mean(name, names)
         declare = f"Declare it with app.stream or app.table, or give it: app.sql(text, {name}=handle)."
         super().__init__(
             f'the query reads from "{name}", which is neither given nor a source of the app',
-            detail=f"Known names: {', '.join(known)}." if known else "The app has no sources yet.",
+            detail=f"Known names: {', '.join(names)}." if names else "The app has no sources yet.",
             hint=f"{suggestion} {declare}".strip(),
         )
 
@@ -410,11 +410,11 @@ class UnknownView(PlanError):
 
     condition = "UNKNOWN_VIEW"
 
-    def __init__(self, name: str, *, known: Sequence[str]) -> None:
+    def __init__(self, name: str, *, names: Sequence[str]) -> None:
         super().__init__(
             f'there is no view "{name}"',
-            detail=f"The views are: {', '.join(known)}." if known else "The store has no view yet.",
-            hint=did_you_mean(name, known),
+            detail=f"The views are: {', '.join(names)}." if names else "The store has no view yet.",
+            hint=did_you_mean(name, names),
         )
 
 

@@ -224,7 +224,7 @@ def _tables(db: sqlite3.Connection) -> dict[str, ViewTable]:
 
 def _find(tables: Mapping[str, ViewTable], name: str) -> ViewTable:
     if name not in tables:
-        raise UnknownView(name, known=sorted(tables))
+        raise UnknownView(name, names=sorted(tables))
     return tables[name]
 
 

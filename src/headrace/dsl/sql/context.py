@@ -85,7 +85,7 @@ class Context:
                 hint=f"Say which: app.sql(text, {name}=handle).",
             )
         if not found:
-            raise UnknownRelation(name, known=sorted(handles))
+            raise UnknownRelation(name, names=sorted(handles))
         self._take_names(found[0])
         return found[0]
 
