@@ -173,7 +173,7 @@ GROUPED = {
     "distinct": ("mine(distinct v)", "mine does not take distinct"),
     "an aggregate in it": ("mine(sum(v))", "an aggregate cannot be inside mine"),
     "it in an aggregate": ("sum(mine(v))", "an aggregate cannot be inside sum"),
-    "no key": ("mine(v) + v", '"v" stands outside an aggregate'),
+    "no key": ("mine(v) + v", '"v" is outside of an aggregate'),
     "the number of arguments": ("mine(v, v)", "mine takes 1 argument, not 2"),
     "a filter": ("mine(v) filter (where k)", "the filter is string, not boolean"),
 }

@@ -149,7 +149,7 @@ MOST = 160  # rows a set of columns
 
 
 def rows(columns):
-    """Give the adversarial rows of some columns: all combinations, or a seeded choice; `_row` numbers them."""
+    """Return the adversarial rows of some columns: all combinations, or a seeded choice; `_row` numbers them."""
     values = [VALUES[name] for name in columns]
     if prod(map(len, values)) > MOST:
         chance = random.Random("-".join(columns))  # noqa: S311 a seeded choice

@@ -29,7 +29,7 @@ def same(one, other, *, ulp=0):
 
 
 def differences(rivals, examples):
-    """Compare (text, ulp) pairs; give one line for each text that differs."""
+    """Compare (text, ulp) pairs; return one line for each text that differs."""
     spark, duck = rivals
     groups = defaultdict(list)
     found = []
@@ -47,7 +47,7 @@ def differences(rivals, examples):
         for (text, ulp, expression), (answer, kind) in zip(members, theirs, strict=True):
             ours, our_kind = duck.evaluate(expression)
             if our_kind != kind:
-                found.append(f"{text}: Spark gives {kind}, we give {our_kind}")
+                found.append(f"{text}: Spark has {kind}, we have {our_kind}")
             bad = [row for row in range(len(answer)) if not same(answer[row], ours[row], ulp=ulp)]
             if bad:
                 row = {

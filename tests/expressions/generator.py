@@ -1,7 +1,7 @@
-"""Random expressions, typed: the examples of the table are the rules, their columns the places to fill.
+"""Random expressions, typed: the examples of the table are the rules, their columns the slots to fill.
 
-`substr(s, i, j)` gives a string and has the places `s` (string), `i` and `j` (int). A place takes a column or a
-literal of its type, or another rule that gives this type. What the table refuses when it is put together is dropped.
+`substr(s, i, j)` returns a string and has the slots `s` (string), `i` and `j` (int). A slot takes a column or a literal
+of its type, or another rule that returns this type. A composed expression that the table refuses is dropped.
 """
 
 import math
@@ -32,17 +32,17 @@ ROWS = 20
 
 @dataclass(frozen=True)
 class Rule:
-    """An example of the table: text between places, the types of these, the type that it gives."""
+    """An example of the table: text between slots, the types of the slots, the type that it returns."""
 
     parts: tuple[str, ...]
-    places: tuple[pa.DataType, ...]
+    slots: tuple[pa.DataType, ...]
     returns: pa.DataType
     ulp: int
 
 
 @dataclass(frozen=True)
 class Expression:
-    """An expression, how exact it is, and the expressions in its places."""
+    """An expression, how exact it is, and the expressions in its slots."""
 
     text: str
     ulp: int = 0
@@ -50,14 +50,14 @@ class Expression:
     constant: bool = False
 
     def all(self):
-        """Give this expression and all within it, the smallest first."""
+        """Return this expression and all within it, the smallest first."""
         found = [expression for part in self.inner for expression in part.all()]
         return sorted([*found, self], key=lambda expression: len(expression.text))
 
 
 @cache
 def rules():
-    """Give the rules of the whole table."""
+    """Return the rules of the whole table."""
     found = []
     for functions in FAMILIES.values():
         for function in functions:
@@ -65,15 +65,15 @@ def rules():
                 if any(word in text for word in LONG):
                     continue
                 kind = scalar(text, SCHEMA, step="rule").type
-                parts, places = _split(text)
-                found.append(Rule(parts, places, kind, function.ulp))
+                parts, slots = _split(text)
+                found.append(Rule(parts, slots, kind, function.ulp))
     return found
 
 
 def _split(text):
     """Cut a text at its columns."""
     bound = {name.strip() for found in LAMBDA.finditer(text) for name in found[1].split(",")}
-    parts, places, start = [""], [], 0
+    parts, slots, start = [""], [], 0
     unit = UNIT.search(text)
     for token in TOKEN.finditer(text):
         name, _, _ = token[0].partition(".")
@@ -83,9 +83,9 @@ def _split(text):
         if name not in SCHEMA.names or name in bound or called or named or token[0].startswith("interval"):
             parts[-1] += token[0]
             continue
-        places.append(scalar(token[0], SCHEMA, step="place").type)
+        slots.append(scalar(token[0], SCHEMA, step="place").type)
         parts.append("")
-    return tuple(parts), tuple(places)
+    return tuple(parts), tuple(slots)
 
 
 class Generator:
@@ -102,7 +102,7 @@ class Generator:
             self.columns.setdefault(column.type, []).append(column.name)
 
     def expression(self, depth=3):
-        """Give an expression that the table takes, with its compiled form."""
+        """Return an expression that the table takes, with its compiled form."""
         while True:
             expression = self._from(self.chance.choice(self.rules), depth, root=True)
             if expression.constant and expression.inner:
@@ -117,7 +117,7 @@ class Generator:
 
     def _from(self, rule, depth, *, root=False):
         ulp = rule.ulp if root else 0
-        inner = [self.of(kind, depth - 1) for kind in rule.places]
+        inner = [self.of(kind, depth - 1) for kind in rule.slots]
         text = rule.parts[0] + "".join(
             self._bracketed(expression.text) + part for expression, part in zip(inner, rule.parts[1:], strict=True)
         )
@@ -128,7 +128,7 @@ class Generator:
         return text if re.fullmatch(r"\w+", text) else f"({text})"
 
     def of(self, kind, depth):
-        """Give an expression of a type; now and then one of another type that becomes it."""
+        """Return an expression of a type; now and then one of another type that becomes it."""
         chance = self.chance.random()
         if chance < 0.05:
             kind = self.chance.choice([pa.int32(), pa.int64(), pa.float64(), pa.string(), pa.int8(), kind])
@@ -153,7 +153,7 @@ class Generator:
             return self.chance.choice(names)
 
     def rows(self):
-        """Give rows of all columns, chosen from the adversarial values."""
+        """Return rows of all columns, chosen from the adversarial values."""
         arrays, fields = [pa.array(list(range(ROWS)), pa.int32())], [pa.field("_row", pa.int32())]
         for column in SCHEMA:
             values = [value for value in VALUES[column.name] if value != UNLIKE.get(column.name, "")]
@@ -164,7 +164,7 @@ class Generator:
 
 
 def _written(value, kind):
-    """Give a literal of a type; a TypeError where there is none."""
+    """Return a literal of a type; a TypeError where there is none."""
     name = type_name(kind)
     if value is None:
         return f"cast(null as {name})"

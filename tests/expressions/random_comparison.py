@@ -46,7 +46,7 @@ def batch(rivals, seed, size=BATCH):
 
 
 def _answers(spark, table, texts):
-    """Give Spark's answers; a text that Spark refuses is found by halving, and has the error as its answer."""
+    """Return Spark's answers; a text that Spark refuses is found by halving, and has the error as its answer."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import AnalysisException, PySparkException
 
@@ -94,7 +94,7 @@ def _raises(duck, compiled):
 
 
 def _ours(duck, compiled, raised, count):
-    """Give our answers: all rows that must not raise at once, then each of the others."""
+    """Return our answers: all rows that must not raise at once, then each of the others."""
     rest = f"WHERE _row NOT IN ({', '.join(map(str, raised))})" if raised else ""
     try:
         others = iter(plain(duck.column(f"SELECT {compiled.sql} AS c FROM rows {rest} ORDER BY _row")))
@@ -106,7 +106,7 @@ def _ours(duck, compiled, raised, count):
 
 
 def _smallest(spark, duck, table, expression, seed):
-    """Give the difference of the smallest part that differs by itself."""
+    """Return the difference of the smallest part that differs by itself."""
     for part in expression.all():
         try:
             compiled = scalar(part.text, generator_schema(), step="part")
@@ -119,7 +119,7 @@ def _smallest(spark, duck, table, expression, seed):
 
 
 def generator_schema():
-    """Give the columns that expressions read."""
+    """Return the columns that expressions read."""
     from adversaries import SCHEMA
 
     return SCHEMA

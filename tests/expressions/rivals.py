@@ -74,7 +74,7 @@ class Spark:
         self.expressions = jvm.org.apache.spark.sql.catalyst.expressions
 
     def evaluate(self, table, texts):
-        """Give the answers to each text, and its type: `RAISED` stands for a row that raises."""
+        """Return the answers to each text, and its type: `RAISED` marks a row that raises."""
         frame = self.session.createDataFrame(table, to_ddl(table.schema))
         rows = frame._jdf.queryExecution().executedPlan().executeCollect()
         projected = frame.selectExpr(*(f"{text} as c{place}" for place, text in enumerate(texts)))
@@ -92,7 +92,7 @@ class Spark:
         return list(zip(answers, kinds, strict=True))
 
     def raised(self, frame, rows, count):
-        """Give the rows for which each of the frame's columns raises."""
+        """Return the rows for which each of the frame's columns raises."""
         plan = frame._jdf.queryExecution().optimizedPlan()
         if plan.nodeName() != "Project":
             return [[]] * count
@@ -123,7 +123,7 @@ class Duck:
         self.count = table.num_rows
 
     def evaluate(self, expression):
-        """Give the answers to an expression, and its type."""
+        """Return the answers to an expression, and its type."""
         kind = str(self.connection.sql(f"SELECT {expression.sql} FROM rows").types[0])
         assert kind == str(self.connection.sql(f"SELECT NULL::{duckdb_type(expression.type)}").types[0]), (
             expression.text,
@@ -138,7 +138,7 @@ class Duck:
             return [self.one(expression, row) for row in range(self.count)], type_name(expression.type)
 
     def one(self, expression, row):
-        """Give the answer for one row."""
+        """Return the answer for one row."""
         try:
             return plain(self.column(f"SELECT {expression.sql} AS c FROM rows WHERE _row = {row}"))[0]
         except duckdb.InternalException:
@@ -147,12 +147,12 @@ class Duck:
             return RAISED
 
     def column(self, query):
-        """Give the only column of a query."""
+        """Return the only column of a query."""
         return self.connection.sql(query).to_arrow_table().column(0)
 
 
 def plain(column):
-    """Give the values of a column as a list; times as numbers, since Python has no year 0."""
+    """Return the values of a column as a list; times as numbers, since Python has no year 0."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us")).cast(pa.int64())
     if pa.types.is_date(column.type):

@@ -1,4 +1,4 @@
-"""Every entry of the table of translations gives what Spark gives: values, types and errors."""
+"""Every entry of the table of translations computes what Spark computes: values, types and errors."""
 
 import pytest
 from comparison import differences
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_example_of_the_table_gives_what_spark_gives(rivals, family):
+def test_every_example_of_the_table_computes_what_spark_computes(rivals, family):
     examples = [(text, function.ulp) for function in FAMILIES[family] for text in function.examples]
     found = differences(rivals, examples)
     assert not found, "\n" + "\n".join(found)

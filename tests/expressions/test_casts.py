@@ -16,7 +16,7 @@ TYPES = (
 )  # fmt: skip
 # what docs/expressions.md states as known differences: (cast, what its only differing row shows)
 KNOWN = (
-    ("(l as timestamp)", "9223372036854775807"),  # beyond what microseconds hold, Spark gives the last instant
+    ("(l as timestamp)", "9223372036854775807"),  # beyond what microseconds hold, Spark returns the last instant
     ("(w as timestamp)", "9999999999999999999999999999"),  # the same, and Spark's wraps around
     ("(f as string)", "1.401298464324817e-45"),  # the shortest digits that read back, as newer Java versions
     ("(d as string)", "5e-324"),

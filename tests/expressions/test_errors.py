@@ -76,7 +76,7 @@ def test_a_condition_must_be_boolean():
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("i", ["[UNGROUPED_COLUMN]", '"i" stands outside an aggregate', "max_by(i, time)"]),
+        ("i", ["[UNGROUPED_COLUMN]", '"i" is outside of an aggregate', "max_by(i, time)"]),
         ("sum(i) + j", ["[UNGROUPED_COLUMN]", '"j"']),
         ("sum(nope)", ['[UNKNOWN_COLUMN] step "paid" has no column "nope"']),
         ("nope", ["[UNKNOWN_COLUMN]"]),

@@ -55,9 +55,9 @@ def stateless() -> hr.App:
     orders(app).explode("tags", "tag").to_view("tags")
     mapped = orders(app).map_batches(doubled, "id int, user string")
     mapped.union(large.select("id", "user")).named("both").to(Sink())
-    rests = orders(app).branch(small="amount < 3", large="amount > 100")
-    rests["small"].to_topic("small")
-    rests[None].to_topic("rest")
+    branches = orders(app).branch(small="amount < 3", large="amount > 100")
+    branches["small"].to_topic("small")
+    branches[None].to_topic("rest")
     return app
 
 
@@ -189,8 +189,8 @@ def joins_of_tables() -> hr.App:
 
 
 APPS = {
-    made.__name__: made
-    for made in (
+    make.__name__: make
+    for make in (
         stateless,
         sources,
         groups,

@@ -208,7 +208,7 @@ def test_the_plan_knows_which_column_has_the_time_of_a_row(words, column):
 
 
 def test_a_corrected_time_is_the_time_of_a_row():
-    """What the device said stays beside it, under another name."""
+    """The time of the device is kept in a column of another name."""
     app = hr.App("shop")
     rows = app.stream("orders", "id int, at timestamp, sent timestamp", event_time="at", sent_time="sent")
     rows.latest("id").named("last").to_view("v")

@@ -182,7 +182,7 @@ class _Collector:
             return self._unknown(name)
         keys = ", ".join(self.keys.names) or "none"
         return UngroupedColumn(
-            f'step "{self.step}": "{name}" stands outside an aggregate and is no key of the group',
+            f'step "{self.step}": "{name}" is outside of an aggregate and is no key of the group',
             detail=f"The keys are: {keys}. A group has many values of {name}.",
             hint=f"Say which one: max({name}), min({name}), or max_by({name}, time); or add it to group_by.",
         )
