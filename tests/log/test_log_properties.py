@@ -4,7 +4,6 @@
 and a read at one that is gone gives the next. 4. A reader from the start sees at least the last value of each key, and
 every tombstone until `delete_retention` after the compaction that first kept it.
 """
-# ruff: noqa: D102 -- a rule's name says what happens
 
 from __future__ import annotations
 

@@ -49,6 +49,19 @@ class FeedRunsElsewhere(OutsideError):
         super().__init__(f'the feed "{feed}" is run by another process', hint="One process at a time fills a topic.")
 
 
+class FeedFailed(OutsideError):
+    """A feed cannot go on, so the app stops; what it landed is there."""
+
+    condition = "FEED_FAILED"
+
+    def __init__(self, step: str, feed: str, *, why: str) -> None:
+        super().__init__(
+            f'the feed of "{step}" ({feed}) has failed: {why}',
+            detail="Everything that it has landed is durable, with its position.",
+            hint="Mend the cause and start again: it goes on from there.",
+        )
+
+
 class SourceChanged(PlanError):
     """A step reads something else than it has read so far."""
 

@@ -62,6 +62,10 @@ class Landing(Protocol):
         """Whether the app keeps up. False: stop reading until it is True again."""
         ...
 
+    def close(self) -> None:
+        """Let another process run the feed; who opened the landing calls it, not the feed."""
+        ...
+
 
 class Feed(Protocol):
     """What fills a topic from outside: frozen and picklable; it stands in the plan."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import duckdb
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.names import quote
-from headrace.base.schema import duckdb_type
+from headrace.base.schema import TIMESTAMP, duckdb_type
 from headrace.connect.format import Format, Formatted
 
 NO_OBJECT = "it is no JSON object"
@@ -21,7 +22,7 @@ class JsonFormat(Format):
 
     Fields are matched by name, exactly; a missing field is null, as is JSON's null. A field of another type than
     declared is converted where that loses nothing (`"7"` to int, 7 to string), and makes the record bad where it
-    cannot be. Timestamps are ISO text; without a zone they are UTC.
+    cannot be. Timestamps are ISO text, UTC where it has no zone, or numbers: milliseconds since 1970.
     """
 
     @property
@@ -32,7 +33,7 @@ class JsonFormat(Format):
     def decode(self, values: pa.Array, schema: pa.Schema) -> Formatted:
         """Decode records, all at once; one by one only where some are bad."""
         text = values.cast(pa.string())
-        with duckdb.connect(config={"threads": 1, "TimeZone": "UTC"}) as db:
+        with _database() as db:
             valid = _objects(db, text)
             reasons = pc.if_else(valid, pa.scalar(None, pa.string()), pa.scalar(NO_OBJECT))
             rows, failed = _columns(db, text.filter(valid), schema)
@@ -45,17 +46,24 @@ class JsonFormat(Format):
 
     def encode(self, rows: pa.RecordBatch) -> pa.Array:
         """Return rows as JSON objects, nulls included."""
-        with duckdb.connect(config={"threads": 1, "TimeZone": "UTC"}) as db:
+        with _database() as db:
             db.register("rows", pa.Table.from_batches([rows]))
             fields = ", ".join(f"{quote(name)} := {quote(name)}" for name in rows.schema.names)
             encoded = db.sql(f"SELECT to_json(struct_pack({fields}))::VARCHAR AS record FROM rows").to_arrow_table()
         return encoded.column("record").combine_chunks().cast(pa.string())
 
 
+def _database() -> duckdb.DuckDBPyConnection:
+    db = duckdb.connect(config={"threads": 1})
+    with suppress(duckdb.Error):  # without the extension that knows zones there is UTC alone
+        db.execute("SET TimeZone = 'UTC'")
+    return db
+
+
 def _objects(db: duckdb.DuckDBPyConnection, text: pa.Array) -> pa.Array:
     """Return for each record whether it is a JSON object."""
     db.register("records", pa.table({"record": text}))
-    query = "SELECT coalesce(json_valid(record) AND json_type(record) = 'OBJECT', false) AS ok FROM records"
+    query = "SELECT coalesce(TRY(json_type(record)) = 'OBJECT', false) AS ok FROM records"
     return db.sql(query).to_arrow_table().column("ok").combine_chunks()
 
 
@@ -92,4 +100,14 @@ def _column(field: pa.Field) -> str:
     if pa.types.is_nested(field.type):
         value = f"json_extract(record, {path})"
         return f"CASE WHEN json_type({value}) <> 'NULL' THEN {value}::{kind} END AS {quote(field.name)}"
-    return f"json_extract_string(record, {path})::{kind} AS {quote(field.name)}"
+    text = f"json_extract_string(record, {path})"
+    if field.type == TIMESTAMP:
+        number = f"json_type(record, {path}) IN ('BIGINT', 'UBIGINT')"
+        since_1970 = f"make_timestamp({text}::BIGINT * 1000)"
+        return f"CASE WHEN {number} THEN {since_1970} ELSE {text}::TIMESTAMPTZ::TIMESTAMP END AS {quote(field.name)}"
+    if pa.types.is_integer(field.type):  # a cast would round
+        name = field.name.replace("'", "''")
+        whole = f"regexp_full_match({text}, '[-+]?[0-9]+(\\.0*)?')"
+        refused = f"error('the field {name} is no whole number: ' || {text})"
+        return f"CASE WHEN {text} IS NULL OR {whole} THEN {text}::{kind} ELSE {refused} END AS {quote(field.name)}"
+    return f"{text}::{kind} AS {quote(field.name)}"

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import InternalError, PlanError
+from headrace.base.outside import SourceChanged
 from headrace.connect.source import to_json, total_rows
 from headrace.engine import private
 from headrace.engine.identity import check, check_begun, check_returned, identity
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from headrace.kernels.state.state import StateHead
     from headrace.plan.nodes import Node
     from headrace.plan.plan import Plan
+
+SOURCES = "sources.json"
+"""What each source of the app is: offsets are those of one source."""
 
 
 def no_fault(point: str) -> None:
@@ -110,6 +114,7 @@ class Engine:
             fault=s.fault,
         )
         self.topics, self.views = self.outside.topics, self.outside.views
+        self._agree_on_sources(last)
         self.outside.prepare()
         if self.outside.origins:
             private.remember(self.plan, self.storage, self.outside)
@@ -138,6 +143,21 @@ class Engine:
         now["steps"] |= gone
         if kept != now:
             self.storage.write_json("plan.json", now)
+
+    def _agree_on_sources(self, last: Commit | None) -> None:
+        """Refuse to go on with the offsets of another source."""
+        bound = {step: each.source.identity for step, each in self.outside.inputs.items() if each.source is not None}
+        kept = self.storage.read_json(SOURCES) or {}
+        for step, now in bound.items():
+            was = kept.get(step, now)
+            if was != now and last is not None and step in last.sources and last.sources[step].offsets:
+                raise SourceChanged(step, was=was, now=now)
+        if kept != kept | bound:
+            self.storage.write_json(SOURCES, kept | bound)
+
+    def read_of(self, step: str) -> int:
+        """Return how many offsets of a source the committed epochs have read."""
+        return sum(self.last.sources[step].offsets.values()) if step in self.last.sources else 0
 
     def _recover(self, last: Commit | None) -> None:
         """Finish what the last commit began, and remove what later attempts left."""
@@ -255,7 +275,9 @@ class Engine:
         self.storage.write_commit(commit, self.settings.fault)
         self.last = commit
         self.settings.fault("after_commit")
+        self.settings.fault("before_acknowledge")
         self.inputs.committed(commit)
+        self.settings.fault("after_acknowledge")
         return commit
 
     def _advanced_sources(self, work: Work, reports: Sequence[Report], *, ended: bool) -> dict[str, SourceProgress]:

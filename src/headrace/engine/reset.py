@@ -135,7 +135,8 @@ def _forget_all(storage: Storage, note: Mapping[str, Any]) -> None:
         _remove(storage.path, folder)
     for entry in storage.path.glob(f"{VIEWS}*"):
         entry.unlink(missing_ok=True)
-    (storage.path / "plan.json").unlink(missing_ok=True)
+    for file in ("plan.json", "sources.json"):
+        (storage.path / file).unlink(missing_ok=True)
 
 
 def _remove(path: Path, folder: str) -> None:

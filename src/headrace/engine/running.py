@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from headrace.base.time import SystemClock
 from headrace.engine.cleaning import Cleaning
 from headrace.engine.engine import Engine, Settings
+from headrace.engine.feeds import Feeds
 from headrace.engine.outside import names_of_topics
 from headrace.engine.private import open_view
 from headrace.engine.status import describe
@@ -34,6 +35,7 @@ class Running:
         self._clock = SystemClock()
         self._stopped = False
         self._cleaning = Cleaning(engine.outside.topics, names_of_topics(engine.plan))
+        self._feeds = Feeds(engine.plan.app, engine.outside.feeds(), engine.outside.topics, engine.read_of)
         self._final: dict[str, Any] | None = None
 
     def __enter__(self) -> Self:
@@ -54,7 +56,7 @@ class Running:
         """
         began = self._clock.monotonic()
         while True:
-            self._carrier.check()
+            self._check()
             if self._carrier.idle.is_set() and self._engine.caught_up:
                 return
             if timeout is not None and self._clock.monotonic() - began > timeout:
@@ -66,12 +68,24 @@ class Running:
 
         `{"app", "running", "epoch", "epoch_seconds", "rows_per_second", "limit", "lag", "steps": {name: {"rows_in",
         "rows_out", "watermark", "state_rows", "late", "partly_late", "too_old"}}, "sources": {name: {"lag",
-        "watermark", "rows", "dead", "lost"}}, "sinks": {name: {"rows"}}}`; watermarks are aware datetimes or None,
-        counts since the first start; `lost` are records that a topic's retention took before they were read.
+        "watermark", "rows", "dead", "lost"}}, "sinks": {name: {"rows", "guarantee", "failing"}}, "feeds": {step:
+        {"identity", "state", "rows", "dead", "error"}}}`. Watermarks are aware datetimes or None. Counts are since the
+        first start; those of feeds since this one. `lost` are records that a topic's retention took before they were
+        read; `failing` says why a sink is being tried again.
         """
         if self._final is not None:
             return self._final
-        return {**describe(self._engine.plan, self._engine.last, self._engine.inputs), "running": not self._stopped}
+        engine = self._engine
+        now = describe(engine.plan, engine.last, engine.inputs)
+        for place in engine.publisher.places:
+            for name in place.names & set(now["sinks"]):
+                why = engine.publisher.failing.get(place.label)
+                now["sinks"][name] |= {"guarantee": place.writer.guarantee, "failing": why}
+        return {**now, "feeds": self._feeds.status(), "running": not self._stopped}
+
+    def _check(self) -> None:
+        self._carrier.check()
+        self._feeds.check()
 
     def stop(self) -> None:
         """Stop at an epoch's end and let go of the storage. Nothing is lost: the next start goes on from there."""
@@ -79,6 +93,8 @@ class Running:
             self._stopped = True
             try:
                 self._cleaning.stop()
+                self._feeds.stop()
+                self._engine.publisher.stopping.set()
                 self._carrier.stop()
                 self._final = self.status()
             finally:
@@ -92,7 +108,7 @@ class Running:
 
         """
         while not stop.is_set():
-            self._carrier.check()
+            self._check()
             stop.wait(0.1)
 
 

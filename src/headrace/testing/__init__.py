@@ -1,7 +1,8 @@
-"""For tests: the `Driver`, the points at which it can crash, and a checker of what steps emit."""
+"""For tests: the `Driver`, crash points, a checker of what steps emit, and contract kits for connectors."""
 
+from headrace.testing.connectors import check_feed, check_sink, check_source
 from headrace.testing.deltas import Deltas, check_deltas
 from headrace.testing.driver import Driver
 from headrace.testing.faults import POINTS, Crash
 
-__all__ = ["POINTS", "Crash", "Deltas", "Driver", "check_deltas"]
+__all__ = ["POINTS", "Crash", "Deltas", "Driver", "check_deltas", "check_feed", "check_sink", "check_source"]

@@ -10,14 +10,20 @@ from pathlib import Path
 from headrace.base.errors import PlanError, did_you_mean
 
 POINTS = (
+    "before_read",  # a task has begun, and read nothing of a range
+    "after_read",  # it has read a range
     "before_staging",  # a task has computed, and written nothing
     "after_staging",  # its outputs are staged, its state is not written
     "during_snapshot",  # it writes its whole state
     "during_commit",  # the commit is written aside, and not yet there
     "after_commit",  # the epoch has happened, and nobody sees it
+    "before_sink",  # rows are about to be handed to a place outside
     "between_topics",  # one topic has it, the next does not
     "before_mark",  # the topics have it, and no other app may read it yet
     "before_views",  # the topics have it, the views do not
+    "after_sink",  # a place outside has it, the next does not
+    "before_acknowledge",  # sources have not heard that the epoch is committed
+    "after_acknowledge",  # they have
 )
 
 

@@ -20,6 +20,7 @@ from headrace.base.errors import DamagedFile
 from headrace.base.outside import FeedRunsElsewhere
 from headrace.connect.decoding import DEAD
 from headrace.connect.embedded.creation import dead_topic, topic_of_source
+from headrace.connect.embedded.sink import split_keyless
 from headrace.connect.feed import DeadRecord, Landing
 from headrace.log import rows_to_table
 
@@ -95,6 +96,8 @@ class EmbeddedLanding(Landing):
 
     def _apply(self, number: int, rows: pa.Table, letters: pa.Table) -> None:
         producer = f"feed/{self.feed}"
+        rows, keyless = split_keyless(self.topic, rows)
+        letters = letters if keyless is None else pa.concat_tables([letters, keyless])
         self.topic.append(rows, producer=producer, sequence=number)
         if letters.num_rows:
             dead_topic(self.log, self.topic.name).append(letters, producer=producer, sequence=number)

@@ -115,7 +115,7 @@ class TopicsWriter(SharedWriter):
     def _append(self, name: str, rows: pa.Table, epoch: int) -> Mapping[int, range]:
         """Append rows to a topic; rows without a key, which a compacted topic refuses, to its dead letters."""
         topic, producer = self.topics[name], self._producer(name)
-        rows, dead = _keyed(topic, rows)
+        rows, dead = split_keyless(topic, rows)
         offsets = topic.append(_timed(rows), producer=producer, sequence=epoch)
         if dead is not None:
             dead_topic(self.log, topic.name).append(dead, producer=producer, sequence=epoch)
@@ -146,7 +146,7 @@ class _Alone(SinkWriter):
         self.writer.close()
 
 
-def _keyed(topic: Topic, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
+def split_keyless(topic: Topic, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
     """Return the rows that a topic takes, and the dead letters of those that it refuses for want of a key.
 
     A null in a group's key makes a group like any other, but no record of a compacted topic.

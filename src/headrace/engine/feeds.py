@@ -1,0 +1,170 @@
+"""Runs the feeds of an app, each in a thread: beside its epochs, or alone."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headrace.base.blame import HeadraceError
+from headrace.base.outside import FeedFailed, FeedRunsElsewhere
+from headrace.log import rows_to_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from headrace.connect.feed import DeadRecord, Feed, Landing
+    from headrace.connect.topics import TopicSpec, TopicStore
+    from headrace.log.rows import Rows
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+MOST_UNREAD = 4_000_000
+"""With so many records that the app has not read, a feed is told to stop reading."""
+
+
+@dataclass
+class FeedState:
+    """What a feed does.
+
+    `state`: starting, running, retrying, elsewhere (another process runs it), ended or failed.
+    """
+
+    identity: str
+    state: str = "starting"
+    rows: int = 0
+    dead: int = 0
+    error: str | None = None
+    failure: HeadraceError | None = field(default=None, repr=False)
+
+    def shown(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "identity": self.identity,
+            "state": self.state,
+            "rows": self.rows,
+            "dead": self.dead,
+            "error": self.error,
+        }
+
+
+class Feeds:
+    """The feeds of an app, running from its making until `stop`.
+
+    Args:
+        app: its name; landings are called after it.
+        feeds: the steps that read what feeds land, the feeds, and the topics that they fill.
+        topics: where the topics are.
+        read: says how many records of a step's topic the app has read.
+
+    """
+
+    def __init__(
+        self,
+        app: str,
+        feeds: Iterable[tuple[str, Feed, TopicSpec]],
+        topics: TopicStore,
+        read: Callable[[str], int],
+    ) -> None:
+        self.states: dict[str, FeedState] = {}
+        self._app = app
+        self._topics = topics
+        self._read = read
+        self._stopping = threading.Event()
+        self._threads = []
+        for step, feed, spec in feeds:
+            self.states[step] = FeedState(feed.identity)
+            thread = threading.Thread(
+                target=self._run, args=(step, feed, spec), name=f"headrace-feed-{step}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """End the feeds; an append under way is finished first."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """Return by step what its feed does."""
+        return {step: state.shown() for step, state in self.states.items()}
+
+    @property
+    def ended(self) -> bool:
+        """Whether no feed will land anything more."""
+        return all(state.state in ("ended", "failed") for state in self.states.values())
+
+    def check(self) -> None:
+        """Raise what made a feed fail, if anything has.
+
+        Raises:
+            FeedFailed: a feed cannot go on; its error is the cause.
+
+        """
+        for step, state in self.states.items():
+            if state.failure is not None:
+                raise FeedFailed(step, state.identity, why=state.error or "") from state.failure
+
+    def _run(self, step: str, feed: Feed, spec: TopicSpec) -> None:
+        state, pause = self.states[step], FIRST_PAUSE
+        while not self._stopping.is_set():
+            try:
+                self._land(step, feed, spec, state)
+            except FeedRunsElsewhere:
+                state.state = "elsewhere"
+            except (OSError, HeadraceError) as error:
+                state.error = error.what if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
+                if isinstance(error, HeadraceError) and not error.may_pass:
+                    state.state, state.failure = "failed", error
+                    return
+                state.state = "retrying"
+            except Exception as error:  # noqa: BLE001 -- a connector's bug stops the app, not this thread alone
+                state.state, state.error = "failed", f"{type(error).__name__}: {error}"
+                state.failure = HeadraceError(state.error)
+                state.failure.__cause__ = error
+                return
+            else:
+                state.state, state.error = "ended", None
+                return
+            self._stopping.wait(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _land(self, step: str, feed: Feed, spec: TopicSpec, state: FeedState) -> None:
+        landing = self._topics.landing(
+            spec, feed=f"{self._app}.{step}", limit=MOST_UNREAD, read=lambda: self._read(step)
+        )
+        try:
+            state.state, state.error = "running", None
+            feed.run(_Counting(landing, state), self._stopping)
+        finally:
+            landing.close()
+
+
+class _Counting:
+    """A landing that counts what it lands."""
+
+    def __init__(self, landing: Landing, state: FeedState) -> None:
+        self._landing = landing
+        self._state = state
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._landing.schema
+
+    def position(self) -> bytes | None:
+        return self._landing.position()
+
+    def has_room(self) -> bool:
+        return self._landing.has_room()
+
+    def append(self, rows: Rows, *, position: bytes | None = None, dead: Sequence[DeadRecord] = ()) -> None:
+        table = rows if isinstance(rows, pa.Table | pa.RecordBatch) else rows_to_table(rows, self.schema)
+        self._landing.append(table, position=position, dead=dead)
+        self._state.state, self._state.error = "running", None
+        self._state.rows += table.num_rows
+        self._state.dead += len(dead)
+
+    def close(self) -> None:
+        self._landing.close()

@@ -1,0 +1,111 @@
+"""A feed of the lines of a file."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+import headrace as hr
+from headrace.base.errors import InvalidPlan
+from headrace.base.outside import FeedRunsElsewhere
+from headrace.connect import files
+from headrace.connect.embedded import EmbeddedTopics
+from headrace.connect.topics import TopicSpec
+from headrace.testing.connectors import COLUMNS
+
+
+@pytest.fixture
+def landing(tmp_path):
+    opened = []
+
+    def make():
+        with_log = hr.Log(tmp_path / "log", fsync=False)
+        topics = EmbeddedTopics(with_log, partitions=2, fault=print)
+        spec = TopicSpec(name="t", schema=COLUMNS, key=("id",))
+        opened.append((with_log, topics.landing(spec, feed="f", limit=1 << 60, read=lambda: 0)))
+        return opened[-1][1]
+
+    yield make
+    for log, each in opened:
+        each.close()
+        log.close()
+
+
+def landed(tmp_path, topic="t", column="id"):
+    with hr.Log(tmp_path / "log") as log:
+        found = log.topic(topic)
+        return sorted(v for p, n in found.end_offsets().items() for v in found.read(p, 0, n)[column].to_pylist())
+
+
+def once(path, landing):
+    try:
+        files.lines(path, follow=False).run(landing, threading.Event())
+    finally:
+        landing.close()
+
+
+def line(i, **more):
+    return json.dumps({"id": i, "text": f"t{i}", **more}) + "\n"
+
+
+def test_lines_are_landed_once_and_the_last_one_when_it_is_whole(tmp_path, landing):
+    path = tmp_path / "f.jsonl"
+    path.write_text(line(1) + "\n" + line(2) + line(3)[:5])
+    feed, stop = files.lines(path), threading.Event()
+    opened = landing()
+    stop.set()
+    assert feed._land(opened), "two lines are whole"
+    assert not feed._land(opened), "the third is still being written"
+    path.write_text(line(1) + "\n" + line(2) + line(3))
+    assert feed._land(opened)
+    opened.close()
+    assert landed(tmp_path) == [1, 2, 3]
+
+
+def test_what_cannot_be_decoded_is_a_dead_letter_with_its_reason(tmp_path, landing):
+    path = tmp_path / "f.jsonl"
+    path.write_text(line(1) + "no json\n" + line("x") + "[1]\n" + line(2, more="left out"))
+    once(path, landing())
+    assert landed(tmp_path) == [1, 2]
+    dead = landed(tmp_path, "t.dead", "record")
+    assert dead == ["[1]", "no json", line("x").strip()]
+    reasons = landed(tmp_path, "t.dead", "reason")
+    assert reasons.count("it is no JSON object") == 2
+    assert any("x" in reason for reason in reasons)
+
+
+def test_a_file_that_is_replaced_or_cut_off_is_read_from_its_start(tmp_path, landing):
+    path = tmp_path / "f.jsonl"
+    path.write_text(line(1))
+    once(path, landing())
+    path.rename(tmp_path / "f.jsonl.1")
+    path.write_text(line(2) + line(3))
+    once(path, landing())
+    path.write_text(line(4))
+    once(path, landing())
+    assert landed(tmp_path) == [1, 2, 3, 4]
+
+
+def test_a_file_that_is_not_there_is_waited_for(tmp_path, landing):
+    with pytest.raises(FileNotFoundError):
+        once(tmp_path / "none", landing())
+
+
+def test_odd_bytes_and_unicode_are_text(tmp_path, landing):
+    path = tmp_path / "f.jsonl"
+    path.write_bytes(line(1).replace("t1", "żółć 🌊").encode() + b'{"id": 2, "text": "\xff"}\n')
+    once(path, landing())
+    assert landed(tmp_path, column="text") == sorted(["żółć 🌊", "\ufffd"])
+
+
+def test_one_process_at_a_time_fills_a_topic(landing):
+    landing()
+    with pytest.raises(FeedRunsElsewhere):
+        landing()
+
+
+def test_a_format_that_is_not_known_is_refused_where_it_is_named():
+    with pytest.raises(InvalidPlan, match="json"):
+        files.lines("x", format="jsno")
