@@ -421,3 +421,20 @@ def test_every_public_name_is_in_the_reference():
         "Every name in headrace.__all__ stands in docs/reference.md, in code quotes.",
         [name for name in names if not re.search(rf"`(?:hr\.|headrace\.)?{name}\b", text)],
     )
+
+
+CONNECTORS = re.compile(r"\b\w*(Source|Sink|Feed|Landing|Reader|Writer)\b")
+
+
+def test_only_connect_asks_what_kind_of_connector_something_is():
+    broken = []
+    for path in sources(PACKAGE):
+        if room(path) in ("connect", "log"):
+            continue
+        for node in ast.walk(tree(path)):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if called == "isinstance" and CONNECTORS.search(kinds := ast.unparse(node.args[1])):
+                if kinds == "Source" and room(path) in ("plan", "dsl"):
+                    continue  # a step of the plan, of whatever connector
+                broken.append(f"{place(path, node)}: isinstance(…, {kinds})")
+    verdict("The engine knows no kind of source or sink: what differs is a method of it.", broken)

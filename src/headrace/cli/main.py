@@ -12,6 +12,7 @@ import click
 
 import headrace
 from headrace.base.errors import HeadraceError, InternalError, OutsideError
+from headrace.cli.connect import connect
 from headrace.cli.demo import demo
 from headrace.cli.explain import explain
 from headrace.cli.output import TRACE, Commands, example, trace_option
@@ -64,7 +65,7 @@ def root() -> None:
     """
 
 
-for command in (run, explain, status, reset, demo, topics, views):
+for command in (run, explain, status, reset, demo, connect, topics, views):
     root.add_command(command)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.errors import DuplicateStep
 from headrace.base.names import MAX_LENGTH
-from headrace.plan.nodes import Late, Node, ReadSource, Stateful, TopicSource
+from headrace.plan.nodes import Late, Node, Source, Stateful
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,9 +21,7 @@ def step_name(node: Node) -> str:
     """
     if node.name is not None:
         return node.name
-    if isinstance(node, TopicSource):
-        return _plain(node.topic)
-    if isinstance(node, ReadSource):
+    if isinstance(node, Source):
         return _plain(node.label)
     if isinstance(node, Stateful):
         return _plain("_".join([*_sources(node), node.name_suffix]))

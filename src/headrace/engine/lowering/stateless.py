@@ -10,19 +10,18 @@ from headrace.expressions import drawn_apart
 from headrace.kernels.apply import Apply
 from headrace.kernels.program import Intake
 from headrace.kernels.query import Query
-from headrace.plan.nodes import Changes, Ending, Explode, MapBatches, ReadSource, Select, TopicSource, Union, Where
+from headrace.plan.nodes import Changes, Ending, Explode, MapBatches, Select, Source, Union, Where
 
 if TYPE_CHECKING:
     from headrace.engine.lowering.walk import Lowering
 
 
-@lowered.register(TopicSource)
-@lowered.register(ReadSource)
-def _source(node: TopicSource | ReadSource, to: Lowering) -> None:
+@lowered.register(Source)
+def _source(node: Source, to: Lowering) -> None:
     raw, to.deltas[id(node)] = to.number(), to.number()
     step = to.plan.name(node)
     to.intakes.append(Intake(source=step, output=raw, schema=node.schema))
-    weight = "_weight" if isinstance(node, TopicSource) and node.upserts else "1::INTEGER AS _weight"
+    weight = "_weight" if node.upserts else "1::INTEGER AS _weight"
     before = f"SELECT {columns_of(node)}, {weight}, _time FROM"
     output = to.deltas[id(node)]
     to.add(0, Query(step=step, inputs=(raw,), output=output, before=before, after="", shared=False))

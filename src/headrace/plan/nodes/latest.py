@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.base.schema import type_name
 from headrace.plan.nodes.node import Description
-from headrace.plan.nodes.sources import TopicSource
+from headrace.plan.nodes.sources import Source
 from headrace.plan.nodes.stateful import Keyed
 
 
@@ -53,7 +53,7 @@ class Latest(Keyed):
     @property
     def name_suffix(self) -> str:
         """As of every step; the records of a topic become its table."""
-        return "table" if isinstance(self.up, TopicSource) and self.up.upserts else super().name_suffix
+        return "table" if isinstance(self.up, Source) and self.up.upserts else super().name_suffix
 
     def parameters(self) -> dict[str, Any]:
         """Return which row of a key is the last."""

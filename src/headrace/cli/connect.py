@@ -1,0 +1,105 @@
+"""`headrace connect run`: the feeds of a program alone, so that topics are filled while its app is down."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.base.errors import InvalidPlan
+from headrace.base.text import counted
+from headrace.base.time import SystemClock
+from headrace.cli.output import Commands, example, json_option, note, say, say_json
+from headrace.cli.programs import load_app, program_argument
+from headrace.engine.feeds import Feeds
+from headrace.engine.outside import Outside
+from headrace.engine.storage import Storage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from headrace.app import App
+
+LOOK_SECONDS = 0.5
+
+
+@click.group(cls=Commands)
+def connect() -> None:
+    """Run connectors without the app."""
+
+
+@connect.command(epilog=example("headrace connect run app.py", "headrace connect run app.py --until-ended --json"))
+@program_argument
+@click.option("--until-ended", is_flag=True, help="End when every feed has landed all that it ever will.")
+@json_option
+def run(file: str, *, storage: Path | None, until_ended: bool, as_json: bool) -> None:
+    """Run the feeds of the app in FILE: they land records in its topics, and the app may be down.
+
+    Ctrl-C or SIGTERM stop them after the append under way; the next run, here or in the app, goes on from there. One
+    process at a time runs a feed: while the app runs its feeds, those here wait.
+    """
+    app = load_app(file, storage=storage)
+    outside = Outside(app.plan(), app.storage, app.topics, clock=SystemClock(), partitions=_shards(app))
+    found = list(outside.feeds())
+    if not found:
+        outside.close()
+        raise InvalidPlan(
+            f'the app "{app.name}" has no feeds',
+            hint="Give one to a stream or table: app.stream(…, source=files.lines(…)).",
+        )
+    feeds = Feeds(app.name, found, outside.topics, _read_of(app))
+    stop = threading.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda number, frame: stop.set())  # noqa: ARG005 -- what signal asks for
+    if not as_json:
+        note(f"running {counted(len(found), 'feed')} of app {app.name} …")
+    try:
+        _watch(feeds, stop, until_ended=until_ended, show=_show_json if as_json else _show)
+    finally:
+        feeds.stop()
+        outside.close()
+    feeds.check()
+    (_show_json if as_json else _show)(feeds.status())
+
+
+def _watch(feeds: Feeds, stop: threading.Event, *, until_ended: bool, show: Callable[[dict[str, Any]], None]) -> None:
+    shown: dict[str, Any] = {}
+    while not stop.wait(LOOK_SECONDS):
+        feeds.check()
+        if until_ended and feeds.ended:
+            return
+        now = feeds.status()
+        if now != shown:
+            show(now)
+            shown = now
+
+
+def _show(states: dict[str, Any]) -> None:
+    for step, state in states.items():
+        dead = f", {counted(state['dead'], 'dead letter')}" if state["dead"] else ""
+        why = f" ({state['error']})" if state["error"] else ""
+        say(f"{step}: {state['state']}{why}, {counted(state['rows'], 'row')} landed{dead}")
+
+
+def _show_json(states: dict[str, Any]) -> None:
+    say_json({"feeds": states}, indent=None)
+
+
+def _read_of(app: App) -> Callable[[str], int]:
+    """Return what says how many records of a step's topic the app has read, by its last commit."""
+    storage = Storage(app.storage, app.name)
+
+    def read(step: str) -> int:
+        last = storage.last_epoch()
+        sources = {} if last is None else storage.read_commit(last).sources
+        return sum(sources[step].offsets.values()) if step in sources else 0
+
+    return read
+
+
+def _shards(app: App) -> int:
+    kept: int | None = Storage(app.storage, app.name).about().get("shards")
+    return app.shards or kept or 1
