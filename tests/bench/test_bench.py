@@ -63,9 +63,9 @@ def test_every_bench_of_the_issue_is_listed(bench):
 
 def test_a_figure_is_one_object_a_line(bench):
     figures = lines(bench("state_growth", "--scale", "0.002", "--without-spark", "--json"))
-    assert [set(each) for each in figures] == [KEYS, KEYS]
-    assert all(each["ratio"] > 0 and each["must"] == "<= 1.3" for each in figures)
-    assert all(each["holds"] == (each["ratio"] <= 1.3) for each in figures)
+    assert [set(figure) for figure in figures] == [KEYS, KEYS]
+    assert all(figure["ratio"] > 0 and figure["must"] == "<= 1.3" for figure in figures)
+    assert all(figure["holds"] == (figure["ratio"] <= 1.3) for figure in figures)
 
 
 def test_a_bench_that_does_not_exist_is_misuse(bench):

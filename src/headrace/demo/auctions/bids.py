@@ -83,7 +83,7 @@ def check(app: App) -> list[Check]:
         same(f"bids: {BIDS:,} in {len(count)} auctions, as a plain count says", totals, count),
         same(f"minutes: {len(cells):,} rows, each with its late bids as many as there were", seen, cells),
         same(
-            f"final: {len(final):,} rows, each what the corrected row came to",
+            f"final: {len(final):,} rows, each equal to the corrected row",
             final,
             {cell: highest[cell] for cell in final if cell in highest},
         ),

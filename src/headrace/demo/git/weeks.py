@@ -155,7 +155,7 @@ def check(app: App, history: History) -> list[Check]:
         ),
         same(f"weeks: {len(cells):,} rows, each with its late changes as many as git has", seen, cells),
         same(
-            f"final: {len(final):,} rows, each what the corrected row came to",
+            f"final: {len(final):,} rows, each equal to the corrected row",
             {cell: row["changes"] for cell, row in final.items()},
             {cell: weekly[cell]["changes"] for cell in final if cell in weekly},
         ),
