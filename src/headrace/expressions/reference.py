@@ -66,7 +66,7 @@ _DIFFERENCES = {
         "the null is greater than every value, in Spark less: in `sort_array`, `array_max` and `<`;"
         " put `coalesce` around what may be null. `min`, `max`, `min_by` and `max_by` are as in Spark"
     ),
-    "exp, ln, pow, sin, cbrt and kin": "may differ from the JVM's in the last digit",
+    "exp, ln, pow, sin, cbrt and similar": "may differ from the JVM's in the last digit",
     "lower, initcap": "do not keep U+10FFFE and U+10FFFF, which are no characters",
     "errors": "the condition is Spark's, the words are ours",
 }

@@ -130,14 +130,18 @@ class SlidingWindow(Window):
 def tumbling(size: str, *, grace: str, offset: str = "0 seconds", timezone: str | None = None) -> Window:
     """Windows that touch and never overlap: `[0, size)`, `[size, 2 size)`, …, aligned to 1970-01-01 UTC.
 
-    `grace` is how long a window is still corrected after the watermark has passed its end; it has no default,
-    since it decides which rows are too late.
+    With a `timezone`, and always for months, quarters and years, windows are those of the calendar. A window begins
+    when the clock of the zone first shows its start, so a day has 23 hours in March and 25 in October. Trap: an hour
+    that the clock shows twice is in one window, of two hours. `window_start` and `window_end` are instants.
 
-    With a `timezone` (`"Europe/Paris"`), and for months, quarters and years always (UTC by default), windows
-    are those of the calendar: a size is whole months, weeks (from Monday), days, or hours that divide a day, and a
-    window begins when the clock of the zone first shows its start, so that a day has 23 hours in March and 25 in
-    October. `offset` moves the start on that clock: `"6 hours"`, `"-1 day"`, of years `"3 months"`. Trap: an hour that
-    the clock shows twice is in one window, of two hours. `window_start` and `window_end` are instants, as ever.
+    Args:
+        size: how long a window is: `"10 minutes"`. Of the calendar: whole months, weeks (from Monday), days, or hours
+            that divide a day.
+        grace: how long a window is still corrected after the watermark has passed its end: `"30 seconds"`. It has no
+            default, since it decides which rows are late.
+        offset: moves the starts; in a calendar on the clock of the zone: `"6 hours"`, `"-1 day"`, of years
+            `"3 months"`.
+        timezone: the zone of the calendar: `"Europe/Paris"`. Without one, months are those of UTC.
 
     Raises:
         InvalidTime: a text is no duration, or no time zone.
@@ -148,10 +152,16 @@ def tumbling(size: str, *, grace: str, offset: str = "0 seconds", timezone: str 
 
 
 def hopping(size: str, every: str, *, grace: str, offset: str = "0 seconds", timezone: str | None = None) -> Window:
-    """Windows of length `size` that start `every` so often: they overlap where `every` is shorter than `size`.
+    """Windows of length `size` that start every `every`: they overlap where `every` is shorter than `size`.
 
-    Where `every` is longer than `size`, rows between two windows belong to none and are counted as such. With a
-    `timezone` they are of the calendar, as those of `tumbling`: a year every month, a week every day.
+    Where `every` is longer than `size`, rows between two windows are in none, and are counted as such.
+
+    Args:
+        size: how long a window is: `"10 minutes"`.
+        every: from one start to the next: `"1 minute"`.
+        grace: as of `tumbling`.
+        offset: as of `tumbling`.
+        timezone: as of `tumbling`; windows of the calendar are for example a year every month, or a week every day.
 
     Raises:
         InvalidTime: a text is no duration, or no time zone.
@@ -162,11 +172,18 @@ def hopping(size: str, every: str, *, grace: str, offset: str = "0 seconds", tim
 
 
 def cumulating(size: str, step: str, *, grace: str, offset: str = "0 seconds", timezone: str | None = None) -> Window:
-    """Windows that grow: `[start, start + step)`, `[start, start + 2 step)`, … up to the whole of a period of `size`.
+    """Windows that grow: `[start, start + step)`, `[start, start + 2 step)`, … up to a whole period of `size`.
 
-    A row is in every window of its period that ends after it, so the whole day by the hour is
-    `hr.cumulating("1 day", "1 hour", grace=…)`: at most 24 rows a day and group, each with all that was there by then.
-    With a `timezone` they are of the calendar, as those of `tumbling`.
+    A row is in every window of its period that ends after it. So the whole day by the hour is
+    `hr.cumulating("1 day", "1 hour", grace=…)`: at most 24 results a day and group, each over all rows of the day up to
+    then.
+
+    Args:
+        size: how long a period is: `"1 day"`.
+        step: by how much windows grow: `"1 hour"`; `size` is a multiple of it.
+        grace: as of `tumbling`.
+        offset: as of `tumbling`; it moves the periods.
+        timezone: as of `tumbling`.
 
     Raises:
         InvalidTime: a text is no duration, or no time zone.
@@ -185,16 +202,20 @@ def cumulating(size: str, step: str, *, grace: str, offset: str = "0 seconds", t
 
 
 def sliding(size: str, *, grace: str) -> Window:
-    """Windows that lie where the rows are: two rows of a group share one if they are no more than `size` apart.
+    """Windows around the rows: two rows of a group share a window if they are no more than `size` apart.
 
-    Both bounds are inside. For each time `t` at which a group has a row there are `[t - size, t]`, and, if a row is in
-    it, `[t + 1 µs, t + 1 µs + size]`: what is left when the rows at `t` have dropped out. Where two of these are one
-    and the same they are one window, so each set of rows that some interval of `size` holds is in exactly one, the
-    earliest that holds it. Windows are as in Kafka Streams, but may begin before 1970.
+    Both bounds are inside. For each time `t` at which a group has a row there is the window `[t - size, t]`, and, if
+    there is a row in it, `[t + 1 µs, t + 1 µs + size]`: the rows after those at `t`. Equal windows are one window: each
+    set of rows that fits into an interval of `size` is in exactly one window, the earliest that holds it. Windows are
+    as in Kafka Streams, but may begin before 1970.
 
-    A window closes when the watermark is past its end and the grace: `window_end + grace` is inside. A row is late
-    once no window could hold it and be open: the watermark is past its time, `size` and `grace`. One that arrives after
-    its own window has closed still counts in the windows of later rows, and is counted as partly late.
+    A window closes when the watermark is past `window_end + grace`, that bound included. A row is late once no open
+    window could hold it: the watermark is past its time, `size` and `grace`. A row that arrives after its own window
+    has closed still counts in the windows of later rows, and is counted as partly late.
+
+    Args:
+        size: how long a window is: `"10 minutes"`.
+        grace: how long a window is still corrected after the watermark has passed its end: `"30 seconds"`.
 
     Raises:
         InvalidTime: a text is no duration.
@@ -210,12 +231,16 @@ def sliding(size: str, *, grace: str) -> Window:
 
 
 def session(gap: str, *, grace: str) -> Window:
-    """Windows of activity: a row no more than `gap` after another one of its group is in one session with it.
+    """Windows of activity: a row no more than `gap` after another row of its group is in one session with it.
 
-    A row out of order may join two sessions: both are withdrawn and the joined one is inserted.
-    `window_start` is the first row's time, `window_end` the last row's and the gap. A row is late when the session that
-    it would be in, together with the kept rows and those of its epoch, is closed. Nothing reopens a closed session: a
-    row that is not late itself begins another one, however close.
+    A row out of order may join two sessions: both are withdrawn, and the joined one is inserted. `window_start` is the
+    time of the first row, `window_end` that of the last row plus the gap. A row is late when its session, together with
+    the kept rows and those of its epoch, is closed. Nothing reopens a closed session: a row that is not late begins
+    another one, however close.
+
+    Args:
+        gap: the longest time between two rows of a session: `"30 minutes"`.
+        grace: how long a session is still corrected after the watermark has passed its end: `"30 seconds"`.
 
     Raises:
         InvalidTime: a text is no duration.
