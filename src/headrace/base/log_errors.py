@@ -1,0 +1,137 @@
+"""Errors of the log and its topics; `base.errors` exports them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.base.blame import OutsideError, PlanError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class InvalidTopic(PlanError):
+    """The description of a topic is not possible: a key column that does not exist, no partitions."""
+
+    condition = "INVALID_TOPIC"
+
+
+class TopicExists(PlanError):
+    """A topic is created under a name that is taken."""
+
+    condition = "TOPIC_EXISTS"
+
+
+class SchemaRefused(PlanError):
+    """A topic cannot take a new schema, because its records could not be read under it."""
+
+    condition = "SCHEMA_REFUSED"
+
+    def __init__(self, topic: str, differences: Sequence[str], *, old: str, new: str) -> None:
+        super().__init__(
+            f'topic "{topic}" cannot take the schema: {"; ".join(differences)}',
+            detail=f"Its schema: {old}. The new one: {new}.",
+            hint="Columns can be added, widened, and allowed to be null. For anything else create another topic.",
+        )
+
+
+class UnknownTopic(PlanError):
+    """The log has no topic of this name."""
+
+    condition = "UNKNOWN_TOPIC"
+
+    def __init__(self, name: str, *, log: str, topics: Sequence[str]) -> None:
+        suggestion = did_you_mean(name, topics)
+        create = f'Create it: Log("{log}").create_topic("{name}", "id bigint, at timestamp").'
+        super().__init__(
+            f'the log "{log}" has no topic "{name}"',
+            detail=f"Its topics are: {', '.join(topics)}." if topics else "It has no topics yet.",
+            hint=f"{suggestion} {create}".strip(),
+        )
+
+
+class TopicDeleted(OutsideError):
+    """A topic was deleted, perhaps by another process, while this one used it."""
+
+    condition = "TOPIC_DELETED"
+
+
+class OffsetOutOfRange(PlanError):
+    """A partition no longer has the requested records, or does not have them yet."""
+
+    condition = "OFFSET_OUT_OF_RANGE"
+
+
+class CorruptBatch(OutsideError):
+    """Bytes on disk are not those that were written: nothing of the batch is served."""
+
+    condition = "CORRUPT_BATCH"
+
+
+class NewerFormat(OutsideError):
+    """A file was written by a later release, and has fields that this one does not know."""
+
+    condition = "NEWER_FORMAT"
+
+
+class ArchiveMissing(OutsideError):
+    """The folder to which old segments were moved is missing: not mounted, or moved."""
+
+    condition = "ARCHIVE_MISSING"
+
+    def __init__(self, topic: str, partition: int, *, folder: str) -> None:
+        super().__init__(
+            f'topic "{topic}", partition {partition}: the archive folder "{folder}" is missing',
+            detail="Old segments of the topic were moved to it; newer records can be read without it.",
+            hint="Mount or restore the folder under this path, then read again.",
+        )
+
+
+class AppendFailed(OutsideError):
+    """The disk refused an append; nothing of it is in the log, and the log can be read and appended to."""
+
+    condition = "APPEND_FAILED"
+    may_pass = True
+
+
+class ChangeFailed(OutsideError):
+    """The disk refused to create or change a topic; nothing was changed."""
+
+    condition = "CHANGE_FAILED"
+
+    def __init__(self, topic: str, folder: str, error: OSError) -> None:
+        super().__init__(
+            f'the topic "{topic}" cannot be created or changed: {error.strerror or error}',
+            detail=f"Folder {folder}; nothing was changed.",
+            hint="Free disk space or repair the disk, then try again.",
+        )
+
+
+class ProducerClosed(PlanError):
+    """A producer is used after `close`, or one that numbers its rows after one of them could not be appended."""
+
+    condition = "PRODUCER_CLOSED"
+
+
+class CleaningFailed(OutsideError):
+    """The disk refused while old records were dropped, compacted or archived; the topic is as it was before."""
+
+    condition = "CLEANING_FAILED"
+
+
+class UnknownSubject(PlanError):
+    """A subject cannot be forgotten, because the topic never had a private value of it."""
+
+    condition = "UNKNOWN_SUBJECT"
+
+
+class KeysMissing(OutsideError):
+    """The keys of private columns are in a log that is missing."""
+
+    condition = "KEYS_MISSING"
+
+
+class LogClosed(PlanError):
+    """A log, or a topic of it, is used after `close`."""
+
+    condition = "LOG_CLOSED"
