@@ -55,7 +55,7 @@ REFUSED = {  # by rule: what it is given, the condition, and what the hint says
         (lambda: check.sent_time("user", "at", SCHEMA, step="s"), "WRONG_TYPE", "timestamp"),
     ],
     "groupable": [(lambda: check.groupable(["counts"], SCHEMA, step="s"), "WRONG_TYPE", "anything but a map")],
-    "keys_beside": [(lambda: check.keys_beside(["_a0"], step="s"), "INVALID_PLAN", "group_by(")],
+    "reserved_keys": [(lambda: check.reserved_keys(["_a0"], step="s"), "INVALID_PLAN", "group_by(")],
     "bounds": [
         (
             lambda: check.bounds(summed("max(at) < window_end"), ["user"], step="s"),
@@ -67,8 +67,8 @@ REFUSED = {  # by rule: what it is given, the condition, and what the hint says
         (lambda: check.private(["id"], SCHEMA, step="s"), "WRONG_TYPE", "string or binary"),
         (lambda: check.private({"user": "uid"}, SCHEMA, step="s"), "UNKNOWN_COLUMN", '"id"'),
     ],
-    "clear": [(lambda: check.clear(["user"], {"user"}, step="s", role="a key"), "SEALED_COLUMN", "subject")],
-    "nothing_sealed": [(lambda: check.nothing_sealed({"user"}, step="s", what="f"), "SEALED_COLUMN", "drop('user')")],
+    "not_sealed": [(lambda: check.not_sealed(["user"], {"user"}, step="s", role="a key"), "SEALED_COLUMN", "subject")],
+    "no_sealed_input": [(lambda: check.no_sealed_input({"user"}, step="s", what="f"), "SEALED_COLUMN", "drop('user')")],
     "no_repeats": [
         (lambda: check.no_repeats(["a", "a"], step="s"), "INVALID_PLAN", "another name"),
         (lambda: check.no_repeats(["a", "A"], step="s"), "INVALID_PLAN", "another name"),
@@ -77,7 +77,7 @@ REFUSED = {  # by rule: what it is given, the condition, and what the hint says
     "require_deterministic": [
         (lambda: check.require_deterministic(drawn(), step="s", withdrawn=True), "NONDETERMINISTIC", "before the table")
     ],
-    "same_each_time": [(lambda: check.same_each_time([drawn()], step="s"), "NONDETERMINISTIC", "with_columns")],
+    "branch_conditions": [(lambda: check.branch_conditions([drawn()], step="s"), "NONDETERMINISTIC", "with_columns")],
     "aggregation": [
         (
             lambda: check.aggregation(summed("total(id)", total=TOTAL), step="s", withdrawn=True, corrected=False),

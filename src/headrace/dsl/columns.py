@@ -127,5 +127,5 @@ def map_batches_node(verb: Verb, function: Callable[[pa.Table], pa.Table], schem
     """
     if not callable(function):
         raise InvalidPlan(f"map_batches needs a function, not {function!r}")
-    check.nothing_sealed(verb.node.sealed, step=verb.step, what="the function")
+    check.no_sealed_input(verb.node.sealed, step=verb.step, what="the function")
     return MapBatches(up=verb.node, schema=as_schema(schema), function=function)

@@ -52,7 +52,7 @@ def grouping(verb: Verb, keys: Sequence[str], named: Mapping[str, str]) -> Group
     node = with_columns_node(Verb(verb.node, "with_columns", verb.functions), named) if named else verb.node
     every = (*plain, *named)
     check.groupable(every, node.schema, step=step)
-    check.clear(every, node.sealed, step=step, role="a key")
+    check.not_sealed(every, node.sealed, step=step, role="a key")
     return Grouping(node=node, keys=every, functions=verb.functions)
 
 
@@ -90,7 +90,7 @@ def aggregate_node(group: Grouping, named: Mapping[str, str]) -> Aggregate:
     step = step_name(node)
     keys = [up.schema.field(key) for key in group.keys] + (_WINDOW if group.window else [])
     check.no_repeats([*(field.name for field in keys), *named], step=step)
-    check.keys_beside(group.keys, step=step)
+    check.reserved_keys(group.keys, step=step)
     if not keys and not named:
         raise InvalidPlan(f'step "{step}" has neither keys nor aggregates')
     key_schema = pa.schema([(field.name, field.type) for field in keys])
@@ -133,6 +133,6 @@ def _order(group: Grouping, by: str, step: str) -> tuple[Term, ...]:
     up = group.node
     terms = order(by, up.schema, step=step, functions=group.functions)
     for term in terms:
-        check.clear(term.value.columns, up.sealed, step=step, role="what rows are ordered by")
+        check.not_sealed(term.value.columns, up.sealed, step=step, role="what rows are ordered by")
         check.require_deterministic(term.value, step=step, withdrawn=not up.append_only)
     return terms

@@ -163,8 +163,8 @@ def _pairs(on: object, left: Node, right: Node) -> tuple[tuple[str, str], ...]:
         check.has_column(other, right.schema, step="the right side of the join")
     check.no_repeats([name for name, _ in pairs], step="join")
     check.groupable([name for name, _ in pairs], left.schema, step="join")
-    check.clear([name for name, _ in pairs], left.sealed, step="join", role="a key of a join")
-    check.clear([other for _, other in pairs], right.sealed, step="join", role="a key of a join")
+    check.not_sealed([name for name, _ in pairs], left.sealed, step="join", role="a key of a join")
+    check.not_sealed([other for _, other in pairs], right.sealed, step="join", role="a key of a join")
     return pairs
 
 
@@ -211,7 +211,7 @@ def _interval(within: object) -> tuple[int, int]:
 def _time(column: str, left: Node) -> str:
     time = check.event_time(column, left.schema, step="the left side of the join")
     assert time is not None  # noqa: S101 -- a column was given
-    check.clear([time], left.sealed, step="join", role="a time")
+    check.not_sealed([time], left.sealed, step="join", role="a time")
     return time
 
 

@@ -65,7 +65,7 @@ def topic_sink(node: Node, topic: str, key: str | Sequence[str] | None) -> Sink:
     step = step_name(node)
     check_topic(topic)
     keys = check.columns(key, node.schema, step=step)
-    check.clear(keys, node.sealed, step=step, role="the key of a topic")
+    check.not_sealed(keys, node.sealed, step=step, role="the key of a topic")
     return Sink(up=node, name=f"topic:{topic}", topic=topic, record_key=keys)
 
 

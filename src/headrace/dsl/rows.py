@@ -60,7 +60,7 @@ def _branch(verb: Verb, text: str, test: Scalar | None, before: list[Scalar]) ->
         columns=frozenset[str]().union(*(each.columns for each in tests)),
         calls=calls_of(tests),
     )
-    check.same_each_time(tests, step=verb.step)
+    check.branch_conditions(tests, step=verb.step)
     return Where(up=verb.node, schema=verb.schema, condition=condition)
 
 
@@ -113,7 +113,7 @@ def dedupe_node(verb: Verb, keys: Sequence[str], within: str) -> Dedupe:
     named = tuple(check.named(key, verb.schema, step=step, verb="dedupe") for key in keys)
     check.no_repeats(named, step=step)
     check.groupable(named, verb.schema, step=step)
-    check.clear(named, verb.node.sealed, step=step, role="a key")
+    check.not_sealed(named, verb.node.sealed, step=step, role="a key")
     horizon = duration(within, what="horizon of dedupe")
     if horizon < 0:
         raise InvalidPlan(f'step "{step}": within={within!r} is negative')
@@ -138,7 +138,7 @@ def latest_node(verb: Verb, key: Sequence[str]) -> Latest:
     if not keys:
         raise InvalidPlan(f'step "{step}" needs a key', hint='Name the columns that identify a row: latest("id").')
     check.groupable(keys, verb.schema, step=step)
-    check.clear(keys, verb.node.sealed, step=step, role="a key")
+    check.not_sealed(keys, verb.node.sealed, step=step, role="a key")
     if not verb.node.append_only:
         raise InvalidPlan(
             f'step "{step}": rows of the stream above are withdrawn, so none of them is the last',

@@ -67,7 +67,7 @@ def stream_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *,
     if sent_time is None:
         return node
     check.sent_time(sent_time, node.event_time, node.schema, step=topic)
-    check.clear([sent_time], node.sealed, step=topic, role="sent time")
+    check.not_sealed([sent_time], node.sealed, step=topic, role="sent time")
     return corrected(replace(node, sent_time=sent_time))
 
 
@@ -109,7 +109,7 @@ def _topic_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *,
         private=check.private(options.private, columns, step=step),
     )
     times = filter(None, [node.event_time])
-    check.clear((*node.record_key, *times), node.sealed, step=step, role="key or event time")
+    check.not_sealed((*node.record_key, *times), node.sealed, step=step, role="key or event time")
     return node
 
 

@@ -112,7 +112,7 @@ def groupable(names: Iterable[str], schema: pa.Schema, *, step: str) -> None:
             raise WrongColumnType(name, step=step, is_type=type_name(kind), needs="anything but a map", role="a key")
 
 
-def keys_beside(names: Iterable[str], *, step: str) -> None:
+def reserved_keys(names: Iterable[str], *, step: str) -> None:
     """Refuse keys with a name that Headrace uses inside for results and windows.
 
     Raises:
@@ -151,7 +151,7 @@ def private(
     return tuple(pairs)
 
 
-def clear(names: Iterable[str], sealed: Collection[str], *, step: str, role: str) -> None:
+def not_sealed(names: Iterable[str], sealed: Collection[str], *, step: str, role: str) -> None:
     """Refuse private columns as keys: a token is equal to another only if value and subject are.
 
     Raises:
@@ -167,7 +167,7 @@ def clear(names: Iterable[str], sealed: Collection[str], *, step: str, role: str
             )
 
 
-def nothing_sealed(sealed: Collection[str], *, step: str, what: str) -> None:
+def no_sealed_input(sealed: Collection[str], *, step: str, what: str) -> None:
     """Refuse to hand private columns to a function, which would only see tokens.
 
     Raises:
@@ -218,7 +218,7 @@ def require_deterministic(expression: Scalar, *, step: str, withdrawn: bool) -> 
         )
 
 
-def same_each_time(tests: Iterable[Scalar], *, step: str) -> None:
+def branch_conditions(tests: Iterable[Scalar], *, step: str) -> None:
     """Refuse conditions that would send a row to two branches, or to none.
 
     Raises:
