@@ -2,6 +2,7 @@
 
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 from headrace.cli.main import root
 from headrace.cli.programs import load_app
 from headrace.demo.carriers import InThisProcess
+from headrace.log import Log
 
 COUNTS = """
 import headrace as hr
@@ -78,7 +80,8 @@ def ran(program):
         app = load_app(file)
         running = InThisProcess(app)
         try:
-            running._engine.topics.log.topic("orders").append(rows)
+            with Log(Path(app.storage) / "log") as log:
+                log.topic("orders").append(rows)
             running.await_caught_up()
         finally:
             running.stop()

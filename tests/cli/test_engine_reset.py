@@ -236,7 +236,7 @@ def test_a_reset_that_dies_is_finished_at_the_next_start(storage, monkeypatch, s
     dying = Dying(at)
     monkeypatch.setattr(resets.shutil, "rmtree", dying.wrap("rmtree", resets.shutil.rmtree))
     monkeypatch.setattr(resets.SqliteViews, "drop", dying.wrap("drop", resets.SqliteViews.drop))
-    monkeypatch.setattr(Storage, "_write_aside", dying.wrap("write", Storage._write_aside))
+    monkeypatch.setattr(Storage, "_write_aside", dying.wrap("write", Storage._write_aside))  # noqa: SLF001 -- where it dies
     try:
         reset(chain().plan(), storage, step, sync=False)
     except Died:

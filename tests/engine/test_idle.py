@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from budget import examples
+from headrace.base.time import SystemClock
 from headrace.testing import Driver
 
 
@@ -219,11 +220,11 @@ def test_on_spark_windows_close_by_the_machines_clock(spark, tmp_path):
     counts = app.stream("t", "at timestamp", event_time="at", idle_after="1 s").group_by()
     counts.window(hr.tumbling("1 s", grace="0 s"), emit="final").agg(n="count(*)").to_view("counts")
     with app.start(spark) as running:
-        running._engine.topics.log.topic("t").append(rows(1, 1.5))
+        hr.Log(tmp_path / "log").topic("t").append(rows(1, 1.5))
         running.await_caught_up(timeout=60)
         for _ in range(10_000):
             running.await_caught_up(timeout=60)
             if app.view("counts").num_rows:
                 break
-            running._clock.sleep(0.01)
+            SystemClock().sleep(0.01)
         assert app.view("counts").column("n").to_pylist() == [2]

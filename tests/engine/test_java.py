@@ -136,6 +136,6 @@ def test_without_a_system_java_the_wheels_runs_a_query_and_prints_nothing_else(t
 
 
 def test_the_bundled_java_is_there_and_new_enough():
-    bundled = java._bundled()
+    bundled = java._bundled()  # noqa: SLF001 -- what the wheel of Java brings
     assert bundled is not None
     assert (java.java_version(Path(bundled)) or 0) >= java.OLDEST

@@ -34,7 +34,7 @@ def wait(running, holds):
     clock = SystemClock()
     until = clock.monotonic() + MOST
     while not holds():
-        running._carrier.check()
+        running._carrier.check()  # noqa: SLF001 -- what ended the app, at once
         assert clock.monotonic() < until, "it does not come"
         clock.sleep(0.02)
 
@@ -51,7 +51,7 @@ def test_topics_are_read_right_after_epochs_without_any_row_of_theirs(spark, tmp
     rows.group_by("k").agg(n="count(*)").named("counts").to_view("counts")
     rows.to_topic("all")
     with app.start(spark) as running:
-        topic = running._engine.topics.log.topic("t")
+        topic = hr.Log(tmp_path / "app" / "log").topic("t")
         topic.append([{"k": "t", "at": "2026-01-01"}])
         wait(running, lambda: counted(app) == {"t": 1})
         for number in range(1, 4):
@@ -59,7 +59,7 @@ def test_topics_are_read_right_after_epochs_without_any_row_of_theirs(spark, tmp
             wait(running, lambda number=number: counted(app) == {"t": 1, "f": number})
         topic.append([{"k": "t", "at": "2026-01-02"}, {"k": "u", "at": "2026-01-02"}])
         wait(running, lambda: counted(app) == {"t": 2, "u": 1, "f": 3})
-        everything = running._engine.topics.log.topic("all")
+        everything = hr.Log(tmp_path / "app" / "log").topic("all")
         assert sum(everything.end_offsets().values()) == 6
 
 
