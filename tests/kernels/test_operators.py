@@ -97,7 +97,7 @@ def test_every_operator_is_shown_here():
     assert operators() == SHOWN
 
 
-@pytest.mark.parametrize("kind", operators(), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", sorted(operators(), key=lambda kind: kind.__name__), ids=lambda kind: kind.__name__)
 def test_an_operator_says_itself_how_it_runs_and_what_it_keeps(kind):
     assert "run" in vars(kind)
     assert not issubclass(kind, StatefulOp) or "tables" in vars(kind)
