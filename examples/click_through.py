@@ -1,4 +1,4 @@
-"""The click-through rate of each query: searches beside the clicks that follow within an hour, or beside nothing.
+"""The click-through rate of each query: searches joined with the clicks that follow within an hour, if there are any.
 
 Input of any size: `python examples/click_through_input.py searches 1000`, and the same for `clicks`; pipe each into
 `headrace topics produce`.

@@ -1,4 +1,4 @@
-"""Clicks per user and minute: corrected while rows may still come late, and once for all when a minute is over."""
+"""Clicks per user and minute: corrected while late rows may arrive, and final once a minute is over."""
 
 import headrace as hr
 

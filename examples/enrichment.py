@@ -1,4 +1,4 @@
-"""Orders in the money of their customers, priced at the rate of their time, though rates come up to two minutes late.
+"""Orders in foreign currencies, priced at the rate of their time, though rates arrive up to two minutes late.
 
 Input of any size: `python examples/enrichment_input.py orders 1000`, and the same for `rates` and `customers`; pipe
 each into `headrace topics produce`.
@@ -24,15 +24,15 @@ rates = app.table(
 )
 customers = app.table("customers", "customer string, country string", key="customer")
 
-# as of arrival: known at once, at the rate that is known by then
+# as of arrival: at once, at the rate that is known by then
 estimated = orders.join(rates.drop("since"), on="currency", how="left").named("estimated")
 estimated.select("order_id", euros="round(amount * rate, 2)").to_topic("estimates", key="order_id")
 
-# as of the order's time: known, and final, when no rate that was valid then can come any more
+# as of the order's time: final, once no rate that was valid then can arrive any more
 priced = orders.join(rates, on="currency", as_of="at", grace="3 minutes", how="left").named("priced")
 priced.late.to_topic("too_late_to_price")
 
-# who it is may be known only after the order came: by now it mostly is
+# a customer may be known only after the order has arrived: by now most of them are
 known = priced.join(customers, on="customer", how="left").named("known")
 known.select("order_id", "customer", "country", "at", euros="round(amount * rate, 2)").to_topic(
     "invoices", key="order_id"

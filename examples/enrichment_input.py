@@ -1,8 +1,8 @@
 """Orders, rates and customers as JSON lines: `python examples/enrichment_input.py rates 1000`.
 
 An order a second, up to ten seconds out of order. Each currency has a rate every half a minute, which is valid from
-then on and comes up to two minutes later; one currency has none before the fifth minute. A customer is told of within
-a minute after the first order. The same records each time.
+then on and arrives up to two minutes later; one currency has none before the fifth minute. A customer's profile arrives
+within a minute after the first order. The same records each time.
 """
 
 import json
@@ -22,23 +22,23 @@ COUNTRIES = ["de", "no", "it", "fr"]
 def records(orders: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield records with their topics, as they arrive."""
     dice = random.Random(SEED)  # noqa: S311 -- the same ones each time
-    made: list[tuple[float, str, dict[str, Any]]] = []
+    arrivals: list[tuple[float, str, dict[str, Any]]] = []
     known: set[str] = set()
     for number in range(orders):
         customer = f"c{dice.randrange(max(5, orders // 20))}"
         arrival = number + dice.uniform(0, 10)
         order = {"order_id": number, "customer": customer, "currency": dice.choice([*RATES])}
-        made.append((arrival, "orders", order | {"amount": round(dice.uniform(1, 200), 2), "at": _at(number)}))
+        arrivals.append((arrival, "orders", order | {"amount": round(dice.uniform(1, 200), 2), "at": _at(number)}))
         if customer not in known:
             known.add(customer)
-            told = {"customer": customer, "country": dice.choice(COUNTRIES)}
-            made.append((number + dice.uniform(0, 60), "customers", told))
+            profile = {"customer": customer, "country": dice.choice(COUNTRIES)}
+            arrivals.append((number + dice.uniform(0, 60), "customers", profile))
     for currency, rate in RATES.items():
         for second in range(300 if currency == LATECOMER else 0, orders + 300, 30):
             value = round(rate * dice.uniform(0.98, 1.02), 5)
             late = dice.uniform(0, 120) if second else 0
-            made.append((second + late, "rates", {"currency": currency, "rate": value, "since": _at(second)}))
-    for _, topic, record in sorted(made, key=lambda each: each[0]):
+            arrivals.append((second + late, "rates", {"currency": currency, "rate": value, "since": _at(second)}))
+    for _, topic, record in sorted(arrivals, key=lambda each: each[0]):
         yield topic, record
 
 

@@ -1,4 +1,4 @@
-"""Purchases that the card's owner can hardly have made: within a minute their phone was far from the shop.
+"""Purchases that the card's owner probably did not make: within a minute their phone was far from the shop.
 
 Input of any size: `python examples/fraud_input.py purchases 1000`, and the same for `locations`; pipe each into
 `headrace topics produce`.
@@ -29,7 +29,7 @@ KM = (
     " + cos(radians(lat)) * cos(radians(lat_right)) * pow(sin(radians(lon_right - lon) / 2), 2)))"
 )
 
-# said in the join: a location nearby makes no pair, so a purchase with nothing but such ones is no suspicion
+# a condition of the join: a location nearby is no match, so a purchase with only such locations is not suspicious
 far = purchases.join(locations, on="user", within="1 minute", where=f"{KM} > 100").named("far")
 suspicions = far.group_by("purchase_id", "user").agg(
     amount="max(amount)", km=f"round(max({KM}))", seen="count(*)", at="max(at)"
@@ -37,9 +37,9 @@ suspicions = far.group_by("purchase_id", "user").agg(
 suspicions.to_view("suspicions")
 far.late.to_topic("too_late_to_say")
 
-# a purchase for which no phone said anything within a minute: known as soon as nothing can come any more
-beside = purchases.join(locations, on="user", within="1 minute", how="left").named("beside")
-beside.where("at_right is null").select("purchase_id", "user", "amount", "at").to_topic("unseen")
+# purchases without any location within a minute: known as soon as none can arrive any more
+located = purchases.join(locations, on="user", within="1 minute", how="left").named("located")
+located.where("at_right is null").select("purchase_id", "user", "amount", "at").to_topic("unseen")
 
 if __name__ == "__main__":
     app.run()

@@ -1,8 +1,8 @@
 """Purchases, and where phones are, as JSON lines: `python examples/fraud_input.py locations 1000`.
 
-Each user lives in a town, buys there, and has a phone that says every half a minute where it is, unless it is off.
-Some cards are copied: then somebody buys in another town. Records come up to ten seconds out of order; the same ones
-each time.
+Each user lives in a town, buys there, and has a phone that reports its place every half a minute, unless it is
+off. Some cards are copied: then somebody buys in another town. Records are up to ten seconds out of order, and the same
+ones each time.
 """
 
 import json
@@ -25,19 +25,19 @@ def records(purchases: int) -> Iterator[tuple[str, dict[str, Any]]]:
     dice = random.Random(SEED)  # noqa: S311 -- the same ones each time
     users = max(8, purchases // 10)
     homes = [dice.choice(TOWNS) for _ in range(users)]
-    made: list[tuple[datetime, str, dict[str, Any]]] = []
+    arrivals: list[tuple[datetime, str, dict[str, Any]]] = []
     for number in range(purchases):
         user, at = dice.randrange(users), FIRST + timedelta(seconds=number)
         town = homes[user] if dice.random() < AT_HOME else dice.choice(TOWNS)
         bought = {"purchase_id": number, "user": f"u{user}", "amount": round(dice.expovariate(1 / 40), 2)}
-        made.append((at, "purchases", bought | _near(dice, town)))
+        arrivals.append((at, "purchases", bought | _near(dice, town)))
     for user in range(users):
         for half in range(2 * purchases // 60 + 1):
             if user % OFF:
                 at = FIRST + timedelta(seconds=30 * half + dice.uniform(0, 10))
-                made.append((at, "locations", {"user": f"u{user}"} | _near(dice, homes[user])))
-    arrival = {id(record): time + timedelta(seconds=dice.uniform(0, 10)) for time, _, record in made}
-    for time, topic, record in sorted(made, key=lambda each: arrival[id(each[2])]):
+                arrivals.append((at, "locations", {"user": f"u{user}"} | _near(dice, homes[user])))
+    arrival = {id(record): time + timedelta(seconds=dice.uniform(0, 10)) for time, _, record in arrivals}
+    for time, topic, record in sorted(arrivals, key=lambda each: arrival[id(each[2])]):
         yield topic, {**record, "at": time.isoformat(timespec="milliseconds")}
 
 

@@ -205,13 +205,13 @@ def test_what_is_not_the_same_each_time_stays_where_nothing_is_withdrawn():
     rows = rows_of(app)
     assert rows.with_columns(x="draw(v)").group_by(y="draw(v)").agg(n="max(draw(v))").columns == ["y", "n"]
     table = rows.group_by("k").agg(v="max(v)")
-    asked = [
+    verbs = [
         lambda: table.with_columns(x="draw(v)"),
         lambda: table.where("draw(v) > 0"),
         lambda: table.group_by("v").agg(n="count(draw(v))"),
         lambda: rows.group_by("k").agg(x="draw(max(v))"),
     ]
-    for verb in asked:
+    for verb in verbs:
         with pytest.raises(HeadraceError, match="draw is not deterministic, and rows of this step are withdrawn"):
             verb()
     with pytest.raises(HeadraceError, match="each branch computes the conditions again"):

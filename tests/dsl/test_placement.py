@@ -1,4 +1,4 @@
-"""Where joins stand: rows that meet are brought into one shard with as few exchanges as can be."""
+"""Where joins run: rows that may match are brought into one shard with as few exchanges as possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handles of one app share its registry: functions, sources and sinks; steps of two apps never meet in one plan."""
+"""Handles of one app share its registry: functions, sources and sinks; steps of two apps are never in one plan."""
 
 from __future__ import annotations
 

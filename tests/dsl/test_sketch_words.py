@@ -1,4 +1,4 @@
-"""How sketches are asked for, and what is refused."""
+"""How sketches are called, and what is refused."""
 
 from __future__ import annotations
 

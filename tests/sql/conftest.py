@@ -11,6 +11,6 @@ import headrace as hr
 @pytest.fixture
 def app(tmp_path):
     """An app with the sources of `declare`."""
-    made = hr.App("shop", storage=tmp_path / "storage")
-    declare(made)
-    return made
+    shop = hr.App("shop", storage=tmp_path / "storage")
+    declare(shop)
+    return shop

@@ -64,12 +64,12 @@ class World:
 
     def tables(self) -> dict[str, pa.Table]:
         """Give the rows of this moment: those of tables, and all of streams."""
-        made = {}
+        tables = {}
         for table, (ddl, _) in SCHEMAS.items():
-            made[table] = arrow(ddl, self.before[table])
-        made["clicks"] = arrow(CLICKS, self.facts["clicks"])
-        made["searches"] = arrow(SEARCHES, self.facts["searches"])
-        return made
+            tables[table] = arrow(ddl, self.before[table])
+        tables["clicks"] = arrow(CLICKS, self.facts["clicks"])
+        tables["searches"] = arrow(SEARCHES, self.facts["searches"])
+        return tables
 
     def step(self) -> None:
         """Run an epoch, and keep the rows that it has seen."""
@@ -105,7 +105,7 @@ def arrow(ddl: str, rows: list[dict]) -> pa.Table:
 
 
 def certain(text: str) -> str:
-    """Give a query whose `limit` leaves nothing open: rows that its order leaves equal are ordered by the whole row."""
+    """Return a query whose `limit` has one answer: rows that its order leaves equal are ordered by the whole row."""
     if not re.search(r"limit \d+\s*$", text):
         return text
     tree = sqlglot.parse_one(text, dialect="spark")

@@ -21,7 +21,7 @@ SCHEMA = parse_schema(  # the columns of the examples
 )
 GRACE = {"grace": "30 seconds"}
 
-# each query, what is said beside it, and the verbs
+# each query, its options, and the verbs
 TWINS = {
     "columns": (
         "select user, upper(url) as link from clicks",
@@ -238,10 +238,10 @@ def explained(make):
 
 @pytest.mark.parametrize("name", TWINS)
 def test_a_query_and_its_twin_in_verbs_are_one_plan(name):
-    text, beside, verbs = TWINS[name]
-    said = explained(lambda app, _: app.sql(text, **beside))
-    made = explained(lambda _, sources: verbs(sources))
-    assert said == made
+    text, options, verbs = TWINS[name]
+    from_text = explained(lambda app, _: app.sql(text, **options))
+    from_verbs = explained(lambda _, sources: verbs(sources))
+    assert from_text == from_verbs
 
 
 def test_a_source_is_one_step_however_many_queries_read_it(app):

@@ -1,4 +1,4 @@
-"""What a query may not say, and what it is told: the part of the text, the reason, and the next move."""
+"""What a query cannot do: the error names the part of the text, the reason, and the next move."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ import headrace as hr
 from headrace.testing import Driver
 
 
-def asked(text, **beside):
+def app_of(text, **options):
     app = hr.App("shop")
     declare(app)
-    app.sql(text, **beside).to_view("v")
+    app.sql(text, **options).to_view("v")
     return app
 
 
@@ -26,7 +26,7 @@ def values(driver):
 
 def test_a_query_over_a_table_follows_inserts_updates_and_deletes():
     text = "select u.city, sum(o.price) as spent from orders o join users u on o.buyer = u.id group by u.city"
-    with Driver(asked(text)) as driver:
+    with Driver(app_of(text)) as driver:
         driver.send("users", {"id": 1, "name": "ann", "city": "Rome"}, {"id": 2, "name": "bob", "city": "Oslo"})
         driver.send("orders", order(10, 1, 5.0), order(11, 2, 7.0), order(12, 1, 1.0))
         driver.step()
@@ -43,7 +43,7 @@ def test_a_view_of_a_query_survives_a_crash_and_a_restart(point):
         "select name, (select count(*) from orders where buyer = u.id) as orders from users u "
         "where exists (select 1 from orders o where o.buyer = u.id and o.price > 2)"
     )
-    with Driver(asked(text)) as driver:
+    with Driver(app_of(text)) as driver:
         driver.send("users", {"id": 1, "name": "ann", "city": "Rome"}, {"id": 2, "name": "bob", "city": "Oslo"})
         driver.send("orders", order(10, 1, 5.0), order(11, 2, 1.0))
         driver.step()
@@ -59,21 +59,21 @@ def test_a_view_of_a_query_survives_a_crash_and_a_restart(point):
 
 def test_a_query_that_says_the_same_goes_on_with_its_state(tmp_path):
     """A stateless change passes; the state of before is used."""
-    with Driver(asked("select buyer, count(*) as n from orders group by buyer"), storage=tmp_path) as driver:
+    with Driver(app_of("select buyer, count(*) as n from orders group by buyer"), storage=tmp_path) as driver:
         driver.send("orders", order(1, 7, 1.0), order(2, 7, 1.0))
         driver.step()
-    with Driver(asked("select o.buyer, COUNT(*) as n from orders as o group by 1"), storage=tmp_path) as driver:
+    with Driver(app_of("select o.buyer, COUNT(*) as n from orders as o group by 1"), storage=tmp_path) as driver:
         driver.send("orders", order(3, 7, 1.0))
         driver.step()
         assert values(driver) == [(7, 3)]
 
 
 def test_a_query_whose_step_keeps_something_else_is_refused_at_the_start(tmp_path):
-    with Driver(asked("select buyer, count(*) as n from orders group by buyer"), storage=tmp_path) as driver:
+    with Driver(app_of("select buyer, count(*) as n from orders group by buyer"), storage=tmp_path) as driver:
         driver.send("orders", order(1, 7, 1.0))
         driver.step()
     with pytest.raises(hr.HeadraceError, match="orders_agg_by_buyer"):
-        Driver(asked("select buyer, sum(price) as n from orders group by buyer"), storage=tmp_path)
+        Driver(app_of("select buyer, sum(price) as n from orders group by buyer"), storage=tmp_path)
 
 
 def test_groups_whose_keys_are_null_on_both_sides_of_a_full_join_are_two_rows():
@@ -82,7 +82,7 @@ def test_groups_whose_keys_are_null_on_both_sides_of_a_full_join_are_two_rows():
         "select a.n, b.m from (select buyer, count(*) as n from orders where price < 5 group by buyer) a "
         "full join (select buyer, count(*) as m from orders where price > 3 group by buyer) b using (buyer)"
     )
-    with Driver(asked(text)) as driver:
+    with Driver(app_of(text)) as driver:
         driver.send("orders", order(1, None, 1.0), order(2, None, 9.0), order(3, 7, 4.0))
         driver.step()
         assert sorted(values(driver), key=str) == [(1, 1), (1, None), (None, 1)]
@@ -93,7 +93,7 @@ def test_groups_whose_keys_are_null_on_both_sides_of_a_full_join_are_two_rows():
 
 def test_not_in_over_columns_without_nulls_is_an_anti_join():
     text = "select id from users where id not in (select buyer from orders where buyer is not null)"
-    with Driver(asked(text)) as driver:
+    with Driver(app_of(text)) as driver:
         driver.send("users", {"id": 1, "name": "ann", "city": "Rome"}, {"id": 2, "name": "bob", "city": "Oslo"})
         driver.send("orders", order(10, 1, 5.0), order(11, None, 1.0))
         driver.step()
@@ -120,7 +120,7 @@ def test_a_stream_looks_a_table_up_as_it_is_when_the_row_arrives():
         "select c.url, u.city from clicks c left join users for system_time as of current_timestamp() u "
         "on c.user = u.name"
     )
-    app = asked(text)
+    app = app_of(text)
     with Driver(app) as driver:
         driver.send("users", {"id": 1, "name": "ann", "city": "Rome"})
         driver.step()
