@@ -33,29 +33,29 @@ def connect() -> None:
 
 @connect.command(epilog=example("headrace connect run app.py", "headrace connect run app.py --until-ended --json"))
 @program_argument
-@click.option("--until-ended", is_flag=True, help="End when every feed has landed all that it ever will.")
+@click.option("--until-ended", is_flag=True, help="End when every feed has landed all its records.")
 @json_option
 def run(file: str, *, storage: Path | None, until_ended: bool, as_json: bool) -> None:
     """Run the feeds of the app in FILE: they land records in its topics, and the app may be down.
 
-    Ctrl-C or SIGTERM stop them after the append under way; the next run, here or in the app, goes on from there. One
-    process at a time runs a feed: while the app runs its feeds, those here wait.
+    Ctrl-C or SIGTERM stop them after the append under way; the next run, here or in the app, continues there. One
+    process at a time runs a feed: while the app runs its feeds, these wait.
     """
     app = load_app(file, storage=storage)
     outside = Outside(app.plan(), app.storage, app.topics, clock=SystemClock(), partitions=_shards(app))
-    found = list(outside.feeds())
-    if not found:
+    declared = list(outside.feeds())
+    if not declared:
         outside.close()
         raise InvalidPlan(
             f'the app "{app.name}" has no feeds',
             hint="Give one to a stream or table: app.stream(…, source=files.lines(…)).",
         )
-    feeds = Feeds(app.name, found, outside.topics, _read_of(app))
+    feeds = Feeds(app.name, declared, outside.topics, _read_of(app))
     stop = threading.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda number, frame: stop.set())  # noqa: ARG005 -- what signal asks for
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: stop.set())  # noqa: ARG005 -- what signal asks for
     if not as_json:
-        note(f"running {counted(len(found), 'feed')} of app {app.name} …")
+        note(f"running {counted(len(declared), 'feed')} of app {app.name} …")
     try:
         _watch(feeds, stop, until_ended=until_ended, show=_show_json if as_json else _show)
     finally:
@@ -89,7 +89,7 @@ def _show_json(states: dict[str, Any]) -> None:
 
 
 def _read_of(app: App) -> Callable[[str], int]:
-    """Return what says how many records of a step's topic the app has read, by its last commit."""
+    """Return a function from a step to the number of records that the app had read at its last commit."""
     storage = Storage(app.storage, app.name)
 
     def read(step: str) -> int:
@@ -101,5 +101,5 @@ def _read_of(app: App) -> Callable[[str], int]:
 
 
 def _shards(app: App) -> int:
-    kept: int | None = Storage(app.storage, app.name).about().get("shards")
-    return app.shards or kept or 1
+    stored: int | None = Storage(app.storage, app.name).about().get("shards")
+    return app.shards or stored or 1
