@@ -84,7 +84,7 @@ class App:
             key: the columns that choose the partition.
             event_time: the timestamp column that says when it happened; by default the time when the log got it.
             sent_time: the timestamp column that says when a device sent it, by the clock of `event_time`, which is
-                corrected: `at` becomes `at + (when the log got it - sent)`, and `at_uncorrected` keeps what was said.
+                corrected: `at` becomes `at + (when the log got it - sent)`, and `at_uncorrected` has the old time.
             out_of_order: how far rows may be behind the newest one: `"10 seconds"`; by default not at all.
             idle_after: a partition without rows for so long, by the machine's clock, does not hold the watermark back;
                 once all are idle, the watermark follows the clock, so that windows close without new rows.

@@ -114,7 +114,7 @@ def _topic_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *,
 
 
 def _connector(source: Any, *, step: str) -> Any:
-    """Return what `source=` gives: a connector's source (it can be opened) or feed (it runs)."""
+    """Return the argument `source`, if it is a connector's source (it can be opened) or feed (it runs)."""
     if source is None or callable(getattr(source, "open", None)) or callable(getattr(source, "run", None)):
         return source
     raise InvalidPlan(

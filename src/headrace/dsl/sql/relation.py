@@ -53,7 +53,7 @@ class Relation:
 
     @property
     def aliases(self) -> set[str]:
-        """The names that may stand before a column."""
+        """The names that may prefix a column."""
         return {name.lower() for visible in self.columns for name in visible.of}
 
     def find(self, names: Sequence[str]) -> list[tuple[VisibleColumn, int]]:
@@ -66,7 +66,7 @@ class Relation:
         return [(c, 1) for c in self.columns if c.name.lower() == low[0]]
 
     def star(self, alias: str | None = None) -> list[VisibleColumn]:
-        """Return the columns that `*`, or `alias.*`, stands for."""
+        """Return the columns of `*`, or of `alias.*`."""
         return [c for c in self.columns if alias is None or alias.lower() in map(str.lower, c.of)]
 
 
