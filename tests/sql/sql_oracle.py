@@ -109,9 +109,9 @@ def certain(text: str) -> str:
     if not re.search(r"limit \d+\s*$", text):
         return text
     tree = sqlglot.parse_one(text, dialect="spark")
-    said = {term.this.name for term in tree.args["order"].expressions}
+    ordered_by = {term.this.name for term in tree.args["order"].expressions}
     for item in tree.expressions:
-        if item.alias_or_name not in said:
+        if item.alias_or_name not in ordered_by:
             tree = tree.order_by(exp.column(item.alias_or_name))
     return tree.sql(dialect="spark")
 

@@ -66,7 +66,7 @@ class Shop:
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)  # noqa: S311 -- test data
         self.rows: dict[str, dict[tuple, dict]] = {name: {} for name in SCHEMAS}
-        self.made: dict[str, list[tuple[tuple, dict | None]]] = {name: [] for name in SCHEMAS}
+        self.changed: dict[str, list[tuple[tuple, dict | None]]] = {name: [] for name in SCHEMAS}
         for number, name in enumerate(REGIONS):
             self._put("region", {"r_regionkey": number, "r_name": name, "r_comment": "none"})
         for number, name in enumerate(NATIONS):
@@ -83,8 +83,8 @@ class Shop:
 
     def changes(self) -> dict[str, list[tuple[tuple, dict | None]]]:
         """Give the changes since last asked, in order: a key with its new row, or with None where it was deleted."""
-        made, self.made = self.made, {name: [] for name in SCHEMAS}
-        return made
+        changed, self.changed = self.changed, {name: [] for name in SCHEMAS}
+        return changed
 
     def change(self, count: int) -> None:
         """Change that many rows: some come, some go, some are other ones."""
@@ -118,11 +118,11 @@ class Shop:
     def _put(self, table: str, row: dict) -> None:
         key = tuple(row[name] for name in SCHEMAS[table][1])
         self.rows[table][key] = row
-        self.made[table].append((key, row))
+        self.changed[table].append((key, row))
 
     def _drop(self, table: str, key: tuple) -> None:
         del self.rows[table][key]
-        self.made[table].append((key, None))
+        self.changed[table].append((key, None))
 
     # ---- rows ----
 
