@@ -82,14 +82,14 @@ class FedApp:
         No epoch begins between the appends, so that one epoch reads all rows. (An epoch that was just beginning may
         still read a part of them, and the next one the rest.)
         """
-        from headrace.engine.spark.source import Gate
+        from headrace.engine.spark.source import EpochControl
 
         earlier = set(sink.epochs)
         engine = self.running._engine  # noqa: SLF001 -- there is no public way to hold an app back
-        Gate(until=engine.last.epoch).write(engine.storage)
+        EpochControl(until=engine.last.epoch).write(engine.storage)
         for topic, arrived in rows.items():
             self.log.topic(topic).append(arrived)
-        Gate().write(engine.storage)
+        EpochControl().write(engine.storage)
         self.running.await_caught_up(timeout=600)
         return set(sink.epochs) - earlier
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bench.fed_app import FedApp
-from headrace.engine.spark.source import Gate
+from headrace.engine.spark.source import EpochControl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,15 +23,15 @@ class SteppedApp(FedApp):
         steps only receive their watermarks.
         """
         before = self._last()
-        self._gate(Gate(until=before))
+        self._control(EpochControl(until=before))
         for topic, rows, partition in parts:
             self.log.topic(topic).append(rows, partition=partition)
-        self._gate(Gate())
+        self._control(EpochControl())
         self.running.await_caught_up(timeout=600)
         return self.took(range(before + 1, self._last() + 1))
 
-    def _gate(self, gate: Gate) -> None:
-        gate.write(self.running._engine.storage)  # noqa: SLF001 -- there is no public way to hold an app back
+    def _control(self, control: EpochControl) -> None:
+        control.write(self.running._engine.storage)  # noqa: SLF001 -- there is no public way to hold an app back
 
     def _last(self) -> int:
         epoch = self.running.status()["epoch"]

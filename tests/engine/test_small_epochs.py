@@ -97,15 +97,15 @@ def undisturbed(tmp_path_factory):
 )
 def test_small_and_spread_epochs_give_the_same(spark, undisturbed, tmp_path, small):
     from headrace.engine.spark.carrier import SparkCarrier
-    from headrace.engine.spark.source import Gate
+    from headrace.engine.spark.source import EpochControl
 
     app, sinks = made(tmp_path / "s")
     engine = Engine(app.plan(), settings(tmp_path / "s", small))
     try:
-        carrier = SparkCarrier(engine, spark, gate=Gate(until=-1))
+        carrier = SparkCarrier(engine, spark, control=EpochControl(until=-1))
         try:
             played(engine, carrier, SparkCarrier.step)
-            whole = [carrier.planned(batch, batch)["single_task"] for batch in range(len(SIZES))]
+            whole = [carrier.planned_offset(batch, batch)["single_task"] for batch in range(len(SIZES))]
         finally:
             carrier.close()
     finally:

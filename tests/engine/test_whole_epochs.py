@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from budget import examples, fast
 from headrace.base.time import ManualClock
-from headrace.connect.embedded.boundaries import TOPIC, EpochBoundaries, Marker, producer
+from headrace.connect.embedded.boundaries import TOPIC, BoundaryWriter, EpochBoundaries, producer
 from headrace.engine.engine import Engine, Settings, no_fault
 from headrace.engine.inprocess import InProcess
 from headrace.testing.faults import Crash, Faults
@@ -175,7 +175,7 @@ def test_marks_are_not_listed_and_written_once(tmp_path):
     upper = Runs(banks(), tmp_path)
     pour(tmp_path, moves(5))
     upper.step()
-    upper.engine.publisher.places[0].writer.marker.mark(0, {"credits": {0: range(5)}})
+    upper.engine.publisher.groups[0].writer.boundaries.write(0, {"credits": {0: range(5)}})
     with hr.Log(tmp_path / "log") as log:
         assert log.topics() == ["credits", "debits", "transfers"]
         rows = log.topic(TOPIC).read(0, 0, 100).to_pylist()
@@ -194,19 +194,19 @@ def test_every_cut_is_between_epochs(tmp_path_factory, data):
     """Several apps append to the same partitions, one of them is in the middle of it; the reader's bounds are any."""
     with hr.Log(tmp_path_factory.mktemp("cuts"), fsync=False) as log:
         topics = [log.create_topic(name, "app int, epoch int, part int", partitions=2) for name in "ab"]
-        apps = [Marker(log, f"app{number}/id") for number in range(3)]
+        apps = [BoundaryWriter(log, f"app{number}/id") for number in range(3)]
         for app in apps:
-            app.declare(topics)
+            app.register(topics)
         everything = {}
         for epoch in range(data.draw(st.integers(0, 8))):
             for number, app in enumerate(apps):
                 shape = data.draw(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 1)), unique=True))
-                written = [_append(log, app, number, epoch, *place, data.draw(st.integers(1, 3))) for place in shape]
+                written = [_append(log, app, number, epoch, *target, data.draw(st.integers(1, 3))) for target in shape]
                 given_: dict[str, dict[int, range]] = {}
                 for topic, partition, offsets in written:
                     given_.setdefault(topic, {})[partition] = offsets
                 everything[number, epoch] = sum(len(offsets) for *_, offsets in written)
-                app.mark(epoch, given_)
+                app.write(epoch, given_)
         unfinished = data.draw(st.sampled_from([None, "a", "b"]))
         if unfinished is not None:
             _append(log, apps[0], 0, 99, unfinished, 0, 2)
@@ -220,28 +220,28 @@ def _append(log, app, number, epoch, topic, partition, rows):
     return topic, partition, offsets[partition]
 
 
-def _read_all(log, cuts, everything, data):
+def _read_all(log, boundaries, everything, data):
     """Read on until nothing comes; after each cut every epoch was read whole or not at all."""
-    places = [(topic, partition) for topic in "ab" for partition in range(2)]
-    read: dict[tuple[str, int], int] = dict.fromkeys(places, 0)
+    partitions = [(topic, partition) for topic in "ab" for partition in range(2)]
+    read: dict[tuple[str, int], int] = dict.fromkeys(partitions, 0)
     seen: dict[tuple[int, int], int] = {}
     while True:
-        limits = [log.topic(topic).end_offsets()[partition] for topic, partition in places]
-        open_ = [at for at, place in enumerate(places) if limits[at] > read[place]]
-        chosen = [places[at] for at in open_]
-        floors, tops = [read[place] for place in chosen], [limits[at] for at in open_]
-        wanted = [data.draw(st.integers(floor, top)) for floor, top in zip(floors, tops, strict=True)]
-        if chosen and wanted == floors:
+        limits = [log.topic(topic).end_offsets()[partition] for topic, partition in partitions]
+        open_ = [at for at, partition in enumerate(partitions) if limits[at] > read[partition]]
+        chosen = [partitions[at] for at in open_]
+        starts, tops = [read[partition] for partition in chosen], [limits[at] for at in open_]
+        wanted = [data.draw(st.integers(start, top)) for start, top in zip(starts, tops, strict=True)]
+        if chosen and wanted == starts:
             wanted[0] += 1
-        ends = cuts.ends(chosen, floors, wanted, tops)
-        assert all(floor <= end <= top for floor, end, top in zip(floors, ends, tops, strict=True))
-        if not chosen or (ends == floors and cuts.ends(chosen, floors, tops, tops) == floors):
+        ends = boundaries.ends(chosen, starts, wanted, tops)
+        assert all(start <= end <= top for start, end, top in zip(starts, ends, tops, strict=True))
+        if not chosen or (ends == starts and boundaries.ends(chosen, starts, tops, tops) == starts):
             break
-        for place, floor, end in zip(chosen, floors, ends, strict=True):
-            if end > floor:
-                for row in log.topic(place[0]).read(place[1], floor, end - floor).to_pylist():
+        for partition, start, end in zip(chosen, starts, ends, strict=True):
+            if end > start:
+                for row in log.topic(partition[0]).read(partition[1], start, end - start).to_pylist():
                     seen[row["app"], row["epoch"]] = seen.get((row["app"], row["epoch"]), 0) + 1
-            read[place] = end
+            read[partition] = end
         assert all(everything[epoch] == rows for epoch, rows in seen.items())
     behind = {key: rows for key, rows in everything.items() if rows and seen.get(key, 0) != rows}
     assert set(behind) <= {key for key in everything if (0, 99) in everything}

@@ -108,7 +108,7 @@ class SharedSink(Sink, Protocol):
     """A sink that sees an epoch together with the others of its place: the views of one file, the topics of one log."""
 
     @property
-    def place(self) -> str:
+    def writer_group(self) -> str:
         """What the sinks that belong together have in common."""
         ...
 

@@ -38,7 +38,7 @@ class ViewSink(SharedSink):
         return "delta"
 
     @property
-    def place(self) -> str:
+    def writer_group(self) -> str:
         """The file."""
         return f"views:{self.views.path}"
 

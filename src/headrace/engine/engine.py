@@ -27,7 +27,7 @@ from headrace.engine.pace import SMALL_ROWS, add_counts, most_rows, next_limit, 
 from headrace.engine.publish import Publisher
 from headrace.engine.reset import resume
 from headrace.engine.storage import Commit, SourceProgress, Storage
-from headrace.engine.watermarks import WHOLE, advance, due
+from headrace.engine.watermarks import UNPARTITIONED, advance, empty_epoch_due
 from headrace.kernels.state.state import DELTA
 from headrace.kernels.task import Report, Task
 
@@ -67,7 +67,7 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class PlannedEpoch:
     """An epoch to be run: its input, what there was to read when it was planned, and what it builds on."""
 
     epoch: int
@@ -119,41 +119,43 @@ class Engine:
         if self.outside.origins:
             private.remember(self.plan, self.storage, self.outside)
         self.inputs = Inputs(self.outside.inputs, clock=s.clock)
-        self.most_rows = most_rows(each.shape.schema for each in self.outside.inputs.values())
-        places = self.outside.open_places(f"{self.plan.app}/{self.storage.about()['id']}")
-        self.publisher = Publisher(self.storage, places, s.clock, s.fault)
+        self.most_rows = most_rows(bound.shape.schema for bound in self.outside.inputs.values())
+        groups = self.outside.open_sink_groups(f"{self.plan.app}/{self.storage.about()['id']}")
+        self.publisher = Publisher(self.storage, groups, s.clock, s.fault)
         self._published = (0, 0.0)  # the rows of the last epoch, and the seconds that publishing it took
         self._recover(last)
 
     def _agreed_shards(self) -> int:
-        kept = self.storage.about()
-        if kept.get("shards") is None:
-            self.storage.write_json("app.json", {**kept, "shards": self.settings.shards})
+        about = self.storage.about()
+        if about.get("shards") is None:
+            self.storage.write_json("app.json", {**about, "shards": self.settings.shards})
             return self.settings.shards
-        return int(kept["shards"])
+        return int(about["shards"])
 
     def _agree_on_identity(self, last: Commit | None) -> None:
-        kept = self.storage.read_json("plan.json")
+        stored = self.storage.read_json("plan.json")
         now = identity(self.plan, self.settings.shards)
-        check(kept, now, app=self.plan.app)
+        check(stored, now, app=self.plan.app)
         if last is not None:
             check_returned(now["steps"], last)
-            check_begun(self.plan, () if kept is None else kept["steps"], last)
-        gone = {} if kept is None else {n: s for n, s in kept["steps"].items() if n not in now["steps"]}
-        now["steps"] |= gone
-        if kept != now:
+            check_begun(self.plan, () if stored is None else stored["steps"], last)
+        removed = {} if stored is None else {n: s for n, s in stored["steps"].items() if n not in now["steps"]}
+        now["steps"] |= removed
+        if stored != now:
             self.storage.write_json("plan.json", now)
 
     def _agree_on_sources(self, last: Commit | None) -> None:
         """Refuse to go on with the offsets of another source."""
-        bound = {step: each.source.identity for step, each in self.outside.inputs.items() if each.source is not None}
-        kept = self.storage.read_json(SOURCES) or {}
-        for step, now in bound.items():
-            was = kept.get(step, now)
+        identities = {
+            step: bound.source.identity for step, bound in self.outside.inputs.items() if bound.source is not None
+        }
+        stored = self.storage.read_json(SOURCES) or {}
+        for step, now in identities.items():
+            was = stored.get(step, now)
             if was != now and last is not None and step in last.sources and last.sources[step].offsets:
                 raise SourceChanged(step, was=was, now=now)
-        if kept != kept | bound:
-            self.storage.write_json(SOURCES, kept | bound)
+        if stored != stored | identities:
+            self.storage.write_json(SOURCES, stored | identities)
 
     def read_of(self, step: str) -> int:
         """Return how many offsets of a source the committed epochs have read."""
@@ -177,18 +179,18 @@ class Engine:
 
     def close(self) -> None:
         """Let go of the storage."""
-        for place in self.publisher.places:
-            place.writer.close()
+        for group in self.publisher.groups:
+            group.writer.close()
         self.inputs.close()
         self.outside.close()
         self.storage.release()
 
     # ---- begin ----
 
-    def begin(self, *, limit: int | None = None) -> Work:
+    def begin(self, *, limit: int | None = None) -> PlannedEpoch:
         """Return the next epoch: what is unread, up to `limit` rows (default: what the pace allows)."""
         before, bounds = self.before, self.inputs.bounds()
-        return Work(
+        return PlannedEpoch(
             epoch=before.epoch + 1,
             ranges=tuple(self.inputs.unread(before, bounds, limit if limit is not None else before.limit)),
             bounds=bounds,
@@ -199,10 +201,10 @@ class Engine:
     @property
     def before(self) -> Commit:
         """What the next epoch builds on."""
-        return self._known(self.last)
+        return self._with_new_steps(self.last)
 
-    def _known(self, commit: Commit) -> Commit:
-        """Give steps that are new in the plan their place in the last commit."""
+    def _with_new_steps(self, commit: Commit) -> Commit:
+        """Add steps that are new in the plan to the last commit, without a watermark."""
         steps = [self.plan.name(node) for node in self.plan.stateful()]
         return replace(
             commit,
@@ -228,46 +230,49 @@ class Engine:
 
     # ---- commit ----
 
-    def commit(self, work: Work, reports: Sequence[Report], *, carrier: str, ended: bool = False) -> Commit:
+    def commit(self, planned: PlannedEpoch, reports: Sequence[Report], *, carrier: str, ended: bool = False) -> Commit:
         """Make an epoch happen: from here on it is never computed again.
 
         Raises:
             FileExistsError: it has happened already.
 
         """
-        sources = self._advanced_sources(work, reports, ended=ended)
-        used = work.before.watermarks
-        promises = self.inputs.watermarks(sources, work.before.outputs, work.bounds, self._now())
-        heads = _heads(work.before.heads, reports)
-        outputs, watermarks = advance(self.plan, promises, used, _waiting(heads))
+        sources = self._advanced_sources(planned, reports, ended=ended)
+        used = planned.before.watermarks
+        source_watermarks = self.inputs.watermarks(sources, planned.before.outputs, planned.bounds, self._now())
+        heads = _heads(planned.before.heads, reports)
+        outputs, watermarks = advance(self.plan, source_watermarks, used, _least_waiting_times(heads))
         keeps = {step for step, by_shard in heads.items() if any(head.rows for head in by_shard.values())}
         counts = _counts(reports)
-        for part in work.ranges:
-            kept = counts.setdefault(part.source, {})
-            kept["rows_out"] = kept.get("rows_out", 0) + part.rows
-        for name, lost in self.inputs.lost(work.before, work.ranges).items():
+        for offsets in planned.ranges:
+            of_source = counts.setdefault(offsets.source, {})
+            of_source["rows_out"] = of_source.get("rows_out", 0) + offsets.rows
+        for name, lost in self.inputs.lost(planned.before, planned.ranges).items():
             counts[name]["lost"] = counts[name].get("lost", 0) + lost
         for step, by_shard in heads.items():
             counts.setdefault(step, {})["state_rows"] = sum(head.rows for head in by_shard.values())
-        seconds = self.settings.clock.monotonic() - work.began
+        seconds = self.settings.clock.monotonic() - planned.began
         commit = Commit(
-            epoch=work.epoch,
-            ranges=to_json(work.ranges),
+            epoch=planned.epoch,
+            ranges=to_json(planned.ranges),
             sources=sources,
             watermarks=watermarks,
             previous=dict(used),
             outputs=outputs,
-            idle={name: promise.idle for name, promise in promises.items()},
+            idle={name: watermark.idle for name, watermark in source_watermarks.items()},
             waiting=any(node.detects_late and self.plan.name(node) in keeps for node in self.plan.stateful()),
-            due=due(self.plan, used, watermarks, keeps),
+            due=empty_epoch_due(self.plan, used, watermarks, keeps),
             heads=heads,
             staged=[staged for report in reports for staged in report.staged],
             counts=counts,
-            totals=add_counts(work.before.totals, counts),
-            rows=work.rows,
+            totals=add_counts(planned.before.totals, counts),
+            rows=planned.rows,
             seconds=seconds,
             limit=next_limit(
-                work.before.limit, work.rows, with_publishing(seconds, work.rows, self._published), most=self.most_rows
+                planned.before.limit,
+                planned.rows,
+                with_publishing(seconds, planned.rows, self._published),
+                most=self.most_rows,
             ),
             at=self._now(),
             carrier=carrier,
@@ -280,22 +285,24 @@ class Engine:
         self.settings.fault("after_acknowledge")
         return commit
 
-    def _advanced_sources(self, work: Work, reports: Sequence[Report], *, ended: bool) -> dict[str, SourceProgress]:
+    def _advanced_sources(
+        self, planned: PlannedEpoch, reports: Sequence[Report], *, ended: bool
+    ) -> dict[str, SourceProgress]:
         now = self._now()
-        made = {name: deepcopy(work.before.sources.get(name, SourceProgress())) for name in self.inputs.inputs}
-        for name, progress in made.items():
+        sources = {name: deepcopy(planned.before.sources.get(name, SourceProgress())) for name in self.inputs.inputs}
+        for name, progress in sources.items():
             progress.ended = progress.ended or ended
-            partitions = work.bounds[name].end if name in work.bounds else [WHOLE]
+            partitions = planned.bounds[name].end if name in planned.bounds else [UNPARTITIONED]
             for partition in {*progress.active, *partitions}:
                 progress.active[partition] = min(now, progress.active.get(partition, now))  # the clock may be set back
-        for part in work.ranges:
-            made[part.source].offsets[part.partition] = part.end
-            _saw(made[part.source], part.partition, None, now)
+        for offsets in planned.ranges:
+            sources[offsets.source].offsets[offsets.partition] = offsets.end
+            _observe(sources[offsets.source], offsets.partition, None, now)
         for report in reports:
             for name, times in report.times.items():
                 for partition, time in times.items():
-                    _saw(made[name], partition, time, now)
-        return made
+                    _observe(sources[name], partition, time, now)
+        return sources
 
     # ---- publish ----
 
@@ -334,52 +341,52 @@ class Engine:
         raise PlanError(f'there is no step "{step}"', detail=f"The steps are: {names}.")
 
 
-def task(settings: Settings, work: Work, *, shard: int, shards: int, attempt: str) -> Task:
+def task(settings: Settings, planned: PlannedEpoch, *, shard: int, shards: int, attempt: str) -> Task:
     """Return what one task of an epoch must know."""
-    heads = {step: by[str(shard)] for step, by in work.before.heads.items() if str(shard) in by}
+    heads = {step: by[str(shard)] for step, by in planned.before.heads.items() if str(shard) in by}
     return Task(
-        epoch=work.epoch,
+        epoch=planned.epoch,
         shard=shard,
         shards=shards,
         attempt=attempt,
         storage=settings.storage,
         sync=settings.sync,
-        watermarks=work.before.watermarks,
-        previous=work.before.previous,
+        watermarks=planned.before.watermarks,
+        previous=planned.before.previous,
         heads=heads,
         fault=settings.fault,
     )
 
 
-def _saw(progress: SourceProgress, partition: str, time: int | None, now: int) -> None:
+def _observe(progress: SourceProgress, partition: str, time: int | None, now: int) -> None:
     progress.active[partition] = now
     if time is not None:
         progress.times[partition] = max(time, progress.times.get(partition, time))
 
 
-def _waiting(heads: Mapping[str, Mapping[str, StateHead]]) -> dict[str, int]:
+def _least_waiting_times(heads: Mapping[str, Mapping[str, StateHead]]) -> dict[str, int]:
     """Return the least event time of the rows that wait in each step where some do."""
     times = {
         step: [head.oldest for head in by_shard.values() if head.oldest is not None] for step, by_shard in heads.items()
     }
-    return {step: min(known) for step, known in times.items() if known}
+    return {step: min(oldest) for step, oldest in times.items() if oldest}
 
 
 def _counts(reports: Sequence[Report]) -> dict[str, dict[str, int]]:
-    made: dict[str, dict[str, int]] = {}
+    totals: dict[str, dict[str, int]] = {}
     for report in reports:
         for step, counts in report.counts.items():
-            kept = made.setdefault(step, {})
+            total = totals.setdefault(step, {})
             for name, value in vars(counts).items():
-                kept[name] = kept.get(name, 0) + value
-    return made
+                total[name] = total.get(name, 0) + value
+    return totals
 
 
 def _heads(before: Mapping[str, Mapping[str, StateHead]], reports: Sequence[Report]) -> dict[str, dict[str, StateHead]]:
-    made = {step: dict(heads) for step, heads in before.items()}
+    newest = {step: dict(heads) for step, heads in before.items()}
     for report in reports:
         if len(report.heads) and report.shard is None:
             raise InternalError("a task without a shard kept state")
         for step, head in report.heads.items():
-            made.setdefault(step, {})[str(report.shard)] = head
-    return made
+            newest.setdefault(step, {})[str(report.shard)] = head
+    return newest

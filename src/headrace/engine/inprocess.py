@@ -13,7 +13,7 @@ from headrace.kernels.duck import Duck
 from headrace.kernels.level import LevelRun
 
 if TYPE_CHECKING:
-    from headrace.engine.engine import Engine, Work
+    from headrace.engine.engine import Engine, PlannedEpoch
     from headrace.engine.levels import Received
     from headrace.engine.storage import Commit
     from headrace.kernels.program import Level
@@ -33,9 +33,9 @@ class InProcess:
 
     def step(self, *, limit: int | None = None, ended: bool = False) -> Commit:
         """Run one epoch, whole: computed, committed, published."""
-        work = self.engine.begin(limit=limit)
-        reports = self._levels(work)
-        commit = self.engine.commit(work, reports, carrier=CARRIER, ended=ended)
+        planned = self.engine.begin(limit=limit)
+        reports = self._levels(planned)
+        commit = self.engine.commit(planned, reports, carrier=CARRIER, ended=ended)
         self.engine.publish(commit)
         return commit
 
@@ -45,19 +45,19 @@ class InProcess:
             duck.close()
         self.ducks.clear()
 
-    def _levels(self, work: Work) -> list[Report]:
+    def _levels(self, planned: PlannedEpoch) -> list[Report]:
         def run(level: Level, shard: int, inputs: Received) -> Outcome:
-            return LevelRun(self._duck(level.number, shard), level, self._task(work, shard)).run(inputs)
+            return LevelRun(self._duck(level.number, shard), level, self._task(planned, shard)).run(inputs)
 
-        return run_levels(self.engine.program, self._read(work), run)
+        return run_levels(self.engine.program, self._read(planned), run)
 
-    def _read(self, work: Work) -> Outcome:
+    def _read(self, planned: PlannedEpoch) -> Outcome:
         """Run level 0 on all ranges at once."""
         engine = self.engine
-        return run_ranges(self._duck(0, 0), engine.program, self._task(work, 0), engine.inputs, work.ranges)
+        return run_ranges(self._duck(0, 0), engine.program, self._task(planned, 0), engine.inputs, planned.ranges)
 
-    def _task(self, work: Work, shard: int) -> Task:
-        return task(self.engine.settings, work, shard=shard, shards=self.engine.shards, attempt=self.attempt)
+    def _task(self, planned: PlannedEpoch, shard: int) -> Task:
+        return task(self.engine.settings, planned, shard=shard, shards=self.engine.shards, attempt=self.attempt)
 
     def _duck(self, level: int, shard: int) -> Duck:
         if (level, shard) not in self.ducks:

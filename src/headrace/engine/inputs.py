@@ -1,6 +1,6 @@
-"""What is there to read: the unread records of all sources, and what the sources promise of event time.
+"""The inputs of a plan: their unread records, their watermarks, and reading them in tasks.
 
-This is all that the planner of an epoch needs, so that it can run in another process than the engine.
+The planner of epochs needs nothing else of the engine, so it can run in another process.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ NOTHING_READ = SourceProgress()
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A range as it was read: its rows and dead letters, its greatest event time, and how many records were lost."""
+class ReadRange:
+    """What was read of a range: rows and dead letters, the greatest event time (microseconds), how many were lost."""
 
     decoded: Decoded
-    time: int | None
+    max_event_time: int | None
     lost: int
 
 
@@ -45,49 +45,44 @@ class Inputs:
         self.inputs = inputs
         self.clock = clock
         self._readers: dict[str, SourceReader] = {}
-        self._asked: dict[str, tuple[float, Bounds]] = {}
+        self._cached_bounds: dict[str, tuple[float, Bounds]] = {}
 
     # ---- before an epoch ----
 
     def bounds(self) -> dict[str, Bounds]:
-        """Return what there is to read of each source now: ask once for each planning.
+        """Return the bounds of each source; call it once for each epoch that is planned.
 
-        A source that is far away is asked again only after its reader's `poll_seconds`.
+        An answer is reused for the reader's `poll_seconds`.
         """
-        return {step: self.bounds_of(step) for step, each in self.inputs.items() if each.source is not None}
+        return {step: self.bounds_of(step) for step, bound in self.inputs.items() if bound.source is not None}
 
     def bounds_of(self, step: str) -> Bounds:
-        """Return what there is to read of one source; nothing of one that Spark reads."""
+        """Return the bounds of one source; empty for one that Spark reads."""
         if self.inputs[step].source is None:
             return Bounds({}, {})
         reader, now = self.reader(step), self.clock.monotonic()
-        asked = self._asked.get(step)
-        if asked is not None and 0 <= now - asked[0] < reader.poll_seconds:
-            return asked[1]
-        found = reader.bounds()
-        self._asked[step] = now, found
-        return found
+        cached = self._cached_bounds.get(step)
+        if cached is not None and 0 <= now - cached[0] < reader.poll_seconds:
+            return cached[1]
+        bounds = reader.bounds()
+        self._cached_bounds[step] = now, bounds
+        return bounds
 
     def unread(self, commit: Commit, bounds: Mapping[str, Bounds], limit: int) -> list[OffsetRange]:
-        """Return what a commit has not read, of all sources and partitions in equal parts.
+        """Return about `limit` unread records after a commit, shared equally by the partitions of all sources.
 
-        What was published together is taken together, even where that is more than `limit` (`SourceReader.align`).
+        Records that were published together are read together, even if they are more (`SourceReader.align`).
 
         Raises:
-            RecordsGone: retention took some of it, and the source says to fail.
+            RecordsGone: retention removed some of them, and the source has on_error="fail".
 
         """
-        unread = [each for step in bounds for each in self._behind(step, commit, bounds[step])]
-        taken = share([each.rows for each in unread], limit)
-        return self._aligned(
-            [
-                OffsetRange(source=each.source, partition=each.partition, start=each.start, end=each.start + rows)
-                for each, rows in zip(unread, taken, strict=True)
-            ],
-            bounds,
-        )
+        unread = [offsets for step in bounds for offsets in self._unread_of(step, commit, bounds[step])]
+        shares = share([offsets.rows for offsets in unread], limit)
+        chosen = [replace(offsets, end=offsets.start + rows) for offsets, rows in zip(unread, shares, strict=True)]
+        return self._aligned(chosen, bounds)
 
-    def _behind(self, step: str, commit: Commit, bounds: Bounds) -> list[OffsetRange]:
+    def _unread_of(self, step: str, commit: Commit, bounds: Bounds) -> list[OffsetRange]:
         offsets = commit.sources.get(step, NOTHING_READ).offsets
         ranges = []
         for partition, end in bounds.end.items():
@@ -105,34 +100,36 @@ class Inputs:
 
     def _aligned(self, ranges: list[OffsetRange], bounds: Mapping[str, Bounds]) -> list[OffsetRange]:
         groups: dict[str, list[OffsetRange]] = {}
-        for each in ranges:
-            groups.setdefault(self.reader(each.source).together or f"alone:{each.source}", []).append(each)
-        ends: dict[tuple[str, str], OffsetRange] = {}
+        for offsets in ranges:
+            together = self.reader(offsets.source).together or f"alone:{offsets.source}"
+            groups.setdefault(together, []).append(offsets)
+        by_partition: dict[tuple[str, str], OffsetRange] = {}
         for group in groups.values():
-            peers = {each.source: self.reader(each.source) for each in group}
+            peers = {offsets.source: self.reader(offsets.source) for offsets in group}
             first = next(step for step in self.inputs if step in peers)
             aligner = self._aligner(first, peers[first].together)
-            ends |= {(each.source, each.partition): each for each in aligner.align(group, bounds, peers)}
-        aligned = [ends[each.source, each.partition] for each in ranges]
-        return [each for each in aligned if each.rows > 0]
+            for offsets in aligner.align(group, bounds, peers):
+                by_partition[offsets.source, offsets.partition] = offsets
+        aligned = [by_partition[offsets.source, offsets.partition] for offsets in ranges]
+        return [offsets for offsets in aligned if offsets.rows > 0]
 
     def _aligner(self, step: str, together: str | None) -> SourceReader:
-        """Return the reader that aligns a group: always the same one, since it remembers what it has seen."""
+        """Return the reader that aligns a group: always the same one, since it keeps state between calls."""
         if together is None:
             return self.reader(step)
-        steps = (each for each in self.inputs if self.inputs[each].source is not None)
-        return next(self.reader(each) for each in steps if self.reader(each).together == together)
+        readers = (self.reader(name) for name, bound in self.inputs.items() if bound.source is not None)
+        return next(reader for reader in readers if reader.together == together)
 
     def lost(self, before: Commit, ranges: Sequence[OffsetRange]) -> dict[str, int]:
-        """Return by source how many records were lost between what a commit has read and the ranges after it."""
+        """Return by source how many records were lost between the offsets of a commit and the ranges after it."""
         starts: dict[tuple[str, str], int] = {}
-        for each in ranges:
-            place = each.source, each.partition
-            starts[place] = min(each.start, starts.get(place, each.start))
+        for offsets in ranges:
+            partition = offsets.source, offsets.partition
+            starts[partition] = min(offsets.start, starts.get(partition, offsets.start))
         lost: dict[str, int] = {}
-        for (step, partition), start in starts.items():
-            read = before.sources.get(step, NOTHING_READ).offsets.get(partition, start)
-            lost[step] = lost.get(step, 0) + self._lost(step, partition, read, start)
+        for (step, name), start in starts.items():
+            read = before.sources.get(step, NOTHING_READ).offsets.get(name, start)
+            lost[step] = lost.get(step, 0) + self._lost(step, name, read, start)
         return lost
 
     def _lost(self, step: str, partition: str, read: int, start: int) -> int:
@@ -147,18 +144,18 @@ class Inputs:
         bounds: Mapping[str, Bounds],
         now: int,
     ) -> dict[str, SourceWatermark]:
-        """Return the sources' watermarks at an instant; `before` are those that they had."""
+        """Return the sources' watermarks at `now`; `before` are their last ones. All are microseconds."""
         return {
-            step: of_source(each, progress.get(step, NOTHING_READ), bounds.get(step), before.get(step), now)
-            for step, each in self.inputs.items()
+            step: of_source(bound, progress.get(step, NOTHING_READ), bounds.get(step), before.get(step), now)
+            for step, bound in self.inputs.items()
         }
 
     def clock_epoch_due(self, commit: Commit, bounds: Mapping[str, Bounds], now: int) -> bool:
-        """Return whether an epoch is due by the clock alone: a source has become idle, or is idle and windows wait.
+        """Whether the clock alone makes an epoch due: a source has become idle, or is idle while windows wait.
 
-        Also where the clock was set back: quiet partitions are timed anew from there.
+        Also when the clock was set back: the idle time of quiet partitions starts again.
         """
-        if all(each.idle_after is None for each in self.inputs.values()) or commit.epoch < 0:
+        if all(bound.idle_after is None for bound in self.inputs.values()) or commit.epoch < 0:
             return False
         if any(time > now for progress in commit.sources.values() for time in progress.active.values()):
             return True
@@ -171,32 +168,32 @@ class Inputs:
 
     # ---- in tasks ----
 
-    def take(self, part: OffsetRange) -> Taken:
+    def read(self, offsets: OffsetRange) -> ReadRange:
         """Read and decode a range.
 
-        Records that went after the range was planned are counted as lost.
+        Records that were removed after the range was planned are counted as lost.
 
         Raises:
-            UnreadableRecord: there are dead letters, and the source says to fail.
-            RecordsGone: records went, and the source says to fail.
+            UnreadableRecord: there are dead letters, and the source has on_error="fail".
+            RecordsGone: records were removed, and the source has on_error="fail".
 
         """
-        each, reader, lost = self.inputs[part.source], self.reader(part.source), 0
+        bound, reader, lost = self.inputs[offsets.source], self.reader(offsets.source), 0
         try:
-            decoded, time = decode(reader, part, each.shape), reader.max_event_time(part)
+            decoded, time = decode(reader, offsets, bound.shape), reader.max_event_time(offsets)
         except OffsetsLost as error:
-            earliest = min(error.earliest, part.end)
-            lost = reader.lost(part.partition, part.start, earliest)
-            if lost and each.on_error == "fail":
-                raise RecordsGone(each.shape.topic, part.partition, first=part.start, start=earliest) from error
-            rest = replace(part, start=earliest)
+            earliest = min(error.earliest, offsets.end)
+            lost = reader.lost(offsets.partition, offsets.start, earliest)
+            if lost and bound.on_error == "fail":
+                raise RecordsGone(bound.shape.topic, offsets.partition, first=offsets.start, start=earliest) from error
+            rest = replace(offsets, start=earliest)
             if not rest.rows:
-                return Taken(Decoded(empty(each.shape), None), None, lost)
-            later = self.take(rest)
-            return replace(later, lost=lost + later.lost)
-        if decoded.dead is not None and each.on_error == "fail":
-            raise _unreadable(each.shape.topic, decoded)
-        return Taken(decoded, _greatest(decoded) if time is None else time, lost)
+                return ReadRange(Decoded(empty(bound.shape), None), None, lost)
+            remaining = self.read(rest)
+            return replace(remaining, lost=lost + remaining.lost)
+        if decoded.dead is not None and bound.on_error == "fail":
+            raise _unreadable(bound.shape.topic, decoded)
+        return ReadRange(decoded, _greatest(decoded) if time is None else time, lost)
 
     # ---- readers ----
 
@@ -210,8 +207,8 @@ class Inputs:
 
     def committed(self, commit: Commit) -> None:
         """Tell the sources how far they have been read."""
-        for step, each in self.inputs.items():
-            if each.source is not None and step in commit.sources:
+        for step, bound in self.inputs.items():
+            if bound.source is not None and step in commit.sources:
                 self.reader(step).committed(commit.sources[step].offsets)
 
     def close(self) -> None:
@@ -227,7 +224,7 @@ def _greatest(decoded: Decoded) -> int | None:
 
 
 def _unreadable(topic: str, decoded: Decoded) -> UnreadableRecord:
-    assert decoded.dead is not None  # noqa: S101 -- asked before
+    assert decoded.dead is not None  # noqa: S101 -- the caller checks it
     first = decoded.dead.slice(0, 1).to_pylist()[0]
     return UnreadableRecord(
         f'the topic "{topic}" has a record that cannot be read: {first["reason"]}',

@@ -36,16 +36,16 @@ def run_ranges(duck: Duck, program: Program, here: Task, inputs: Inputs, ranges:
     lost: dict[str, int] = {}
     for part in ranges:
         here.fault("before_read")
-        taken = inputs.take(part)
+        read = inputs.read(part)
         here.fault("after_read")
-        if taken.time is not None:
+        if read.max_event_time is not None:
             seen = times.setdefault(part.source, {})
-            seen[part.partition] = max(taken.time, seen.get(part.partition, taken.time))
-        if taken.lost:
-            lost[part.source] = lost.get(part.source, 0) + taken.lost
-        deltas.setdefault(intakes[part.source], []).append(taken.decoded.rows)
-        if taken.decoded.dead is not None:
-            dead.append((part.source, inputs.inputs[part.source].shape.topic, taken.decoded.dead))
+            seen[part.partition] = max(read.max_event_time, seen.get(part.partition, read.max_event_time))
+        if read.lost:
+            lost[part.source] = lost.get(part.source, 0) + read.lost
+        deltas.setdefault(intakes[part.source], []).append(read.decoded.rows)
+        if read.decoded.dead is not None:
+            dead.append((part.source, inputs.inputs[part.source].shape.topic, read.decoded.dead))
     outcome = LevelRun(duck, program.levels[0], here).run(deltas)
     stage_dead_letters(outcome.report, here, dead)
     outcome.report.times = times

@@ -15,7 +15,7 @@ from headrace.connect.formats import format_named
 from headrace.connect.objects import ObjectSink
 from headrace.connect.topics import TopicSpec
 from headrace.connect.views import ViewSink
-from headrace.engine.places import open_places
+from headrace.engine.sink_groups import open_sink_groups
 from headrace.log import Log
 from headrace.views.sqlite import SqliteViews
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.connect.feed import Feed
     from headrace.connect.sink import Sink
     from headrace.connect.source import Source
-    from headrace.engine.places import Place
+    from headrace.engine.sink_groups import SinkGroup
     from headrace.log.privacy.subjects import Origin
     from headrace.plan.nodes import Source as PlanSource
     from headrace.plan.plan import Plan
@@ -172,9 +172,9 @@ class Outside:
             return ViewSink(views=self.views, view=sink.view, schema=sink.up.schema, key=key, fault=self.fault)
         return sink.connector or ObjectSink(sink.target)
 
-    def open_places(self, writer: str) -> list[Place]:
+    def open_sink_groups(self, writer: str) -> list[SinkGroup]:
         """Open all sinks for writing; `writer` is `<app>/<storage id>`."""
-        return open_places(self.sinks(), self.plan, writer=writer, clock=self.clock)
+        return open_sink_groups(self.sinks(), self.plan, writer=writer, clock=self.clock)
 
     def close(self) -> None:
         """Let go of the log and the views."""

@@ -81,9 +81,9 @@ def add_counts(
     totals: Mapping[str, Mapping[str, int]], new: Mapping[str, Mapping[str, int]]
 ) -> dict[str, dict[str, int]]:
     """Return running totals with an epoch's counts added; `state_rows` is a level, not a sum."""
-    made = {step: dict(counts) for step, counts in totals.items()}
+    added = {step: dict(counts) for step, counts in totals.items()}
     for step, counts in new.items():
-        kept = made.setdefault(step, {})
+        total = added.setdefault(step, {})
         for name, value in counts.items():
-            kept[name] = value if name == "state_rows" else kept.get(name, 0) + value
-    return made
+            total[name] = value if name == "state_rows" else total.get(name, 0) + value
+    return added

@@ -1,6 +1,6 @@
 """From staged files to sinks: after the commit, as often as it takes, with the effect of once.
 
-A place that fails for a while is tried again, with back-off by the clock. Then the app stops: the epoch is committed,
+A group that fails for a while is tried again, with back-off by the clock. Then the app stops: the epoch is committed,
 its rows are staged, and the next start publishes them first.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.base.time import Clock
-    from headrace.engine.places import Place
+    from headrace.engine.sink_groups import SinkGroup
     from headrace.engine.storage import Commit, Storage
 
 GIVE_UP_SECONDS = 60.0
@@ -31,53 +31,53 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 
 @dataclass
 class Publisher:
-    """Publishes commits to places, in order. `stopping` ends the retries of a place that fails."""
+    """Publishes commits to groups, in order. `stopping` ends the retries of a group that fails."""
 
     storage: Storage
-    places: list[Place]
+    groups: list[SinkGroup]
     clock: Clock
     fault: Callable[[str], None]
     stopping: threading.Event = field(default_factory=threading.Event)
     failing: dict[str, str] = field(default_factory=dict)
-    """Why a place is being tried again, by its label."""
+    """Why a group is being tried again, by its label."""
 
     def publish(self, commit: Commit) -> None:
-        """Hand a commit's rows to their places; those that have the epoch are skipped.
+        """Hand a commit's rows to their groups; those that have the epoch are skipped.
 
         Raises:
-            SinkFailed: a place did not take them for `GIVE_UP_SECONDS`.
-            HeadraceError: a place refused them.
+            SinkFailed: a group did not take them for `GIVE_UP_SECONDS`.
+            HeadraceError: a group refused them.
 
         """
         files = self._files(commit)
-        for place in self.places:
-            here = {name: paths for name, paths in files.items() if name in place.names}
-            if here and (place.applied is None or commit.epoch > place.applied):
-                self._try(place, commit.epoch, here)
+        for group in self.groups:
+            here = {name: paths for name, paths in files.items() if name in group.names}
+            if here and (group.applied is None or commit.epoch > group.applied):
+                self._try(group, commit.epoch, here)
 
-    def _try(self, place: Place, epoch: int, files: Mapping[str, list[Path]]) -> None:
+    def _try(self, group: SinkGroup, epoch: int, files: Mapping[str, list[Path]]) -> None:
         began, pause = self.clock.monotonic(), FIRST_PAUSE
         while True:
             self.fault("before_sink")
             try:
-                rows = {name: self._rows(place, name, paths) for name, paths in files.items()}
-                place.writer.publish(epoch, rows)
+                rows = {name: self._rows(group, name, paths) for name, paths in files.items()}
+                group.writer.publish(epoch, rows)
             except (OSError, HeadraceError) as error:
                 if not (isinstance(error, OSError) or error.may_pass):
                     raise
                 lasted = self.clock.monotonic() - began
                 if lasted >= GIVE_UP_SECONDS or self.stopping.is_set():
-                    raise SinkFailed(place.label, epoch=epoch, seconds=lasted, why=_why(error)) from error
-                self.failing[place.label] = _why(error)
+                    raise SinkFailed(group.label, epoch=epoch, seconds=lasted, why=_why(error)) from error
+                self.failing[group.label] = _why(error)
                 self.clock.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
             else:
-                self.failing.pop(place.label, None)
+                self.failing.pop(group.label, None)
                 self.fault("after_sink")
                 return
 
-    def _rows(self, place: Place, name: str, paths: list[Path]) -> Iterator[pa.RecordBatch]:
-        sealed = place.sealed.get(name)
+    def _rows(self, group: SinkGroup, name: str, paths: list[Path]) -> Iterator[pa.RecordBatch]:
+        sealed = group.sealed.get(name)
         for path in paths:
             rows = read_tables(path)[0]["rows"]
             yield from (opened(self.storage.path, sealed, rows) if sealed else rows).to_batches()

@@ -1,4 +1,4 @@
-"""An app that runs: started, looked at, stopped at an epoch's end."""
+"""A running app: start it, read its status, stop it at the end of an epoch."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Running:
         self.stop()
 
     def await_caught_up(self, timeout: float | None = None) -> None:
-        """Wait until all that was in the topics has been processed and what time has closed has come out.
+        """Wait until all records in the topics are processed and all closed windows are emitted.
 
         Raises:
             HeadraceError: the app failed meanwhile.
@@ -64,23 +64,23 @@ class Running:
             self._clock.sleep(POLL_SECONDS)
 
     def status(self) -> dict[str, Any]:
-        """Return what the app has done: epoch, rows, lag, watermarks, state and late rows by step.
+        """Return the app's status: epoch, rows, lag, watermarks, state and late rows by step.
 
         `{"app", "running", "epoch", "epoch_seconds", "rows_per_second", "limit", "lag", "steps": {name: {"rows_in",
         "rows_out", "watermark", "state_rows", "late", "partly_late", "too_old"}}, "sources": {name: {"lag",
         "watermark", "rows", "dead", "lost"}}, "sinks": {name: {"rows", "guarantee", "failing"}}, "feeds": {step:
         {"identity", "state", "rows", "dead", "error"}}}`. Watermarks are aware datetimes or None. Counts are since the
-        first start; those of feeds since this one. `lost` are records that a topic's retention took before they were
-        read; `failing` says why a sink is being tried again.
+        first start; those of feeds since this one. `lost` are records that a topic's retention removed before
+        they were read; `failing` says why a sink is being tried again.
         """
         if self._final is not None:
             return self._final
         engine = self._engine
         now = describe(engine.plan, engine.last, engine.inputs)
-        for place in engine.publisher.places:
-            for name in place.names & set(now["sinks"]):
-                why = engine.publisher.failing.get(place.label)
-                now["sinks"][name] |= {"guarantee": place.writer.guarantee, "failing": why}
+        for group in engine.publisher.groups:
+            for name in group.names & set(now["sinks"]):
+                why = engine.publisher.failing.get(group.label)
+                now["sinks"][name] |= {"guarantee": group.writer.guarantee, "failing": why}
         return {**now, "feeds": self._feeds.status(), "running": not self._stopped}
 
     def _check(self) -> None:
@@ -88,7 +88,7 @@ class Running:
         self._feeds.check()
 
     def stop(self) -> None:
-        """Stop at an epoch's end and let go of the storage. Nothing is lost: the next start goes on from there."""
+        """Stop at the end of an epoch and release the storage. Nothing is lost: the next start continues from there."""
         if not self._stopped:
             self._stopped = True
             try:
@@ -113,7 +113,7 @@ class Running:
 
 
 def settings(app: App, *, shards: int) -> Settings:
-    """Return how an app runs in production."""
+    """Return the settings of an app in production."""
     return Settings(storage=app.storage, topics=app.topics, shards=app.shards or shards, clock=SystemClock())
 
 
@@ -123,37 +123,37 @@ def start(app: App, spark: Any = None) -> Running:
     from headrace.engine.spark.session import session
 
     plan = app.plan()
-    made = session(spark)
-    engine = Engine(plan, settings(app, shards=_kept_shards(app) or made.sparkContext.defaultParallelism))
+    opened = session(spark)
+    engine = Engine(plan, settings(app, shards=_stored_shards(app) or opened.sparkContext.defaultParallelism))
     try:
-        return Running(engine, SparkCarrier(engine, made))
+        return Running(engine, SparkCarrier(engine, opened))
     except BaseException:
         engine.close()
         raise
 
 
-def _kept_shards(app: App) -> int | None:
+def _stored_shards(app: App) -> int | None:
     from headrace.engine.storage import Storage
 
     return Storage(app.storage, app.name).about().get("shards")
 
 
 def run(app: App) -> None:
-    """Run an app until it is told to stop; see `App.run`."""
+    """Run an app until SIGINT or SIGTERM; see `App.run`."""
     stop = threading.Event()
 
-    def told(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -- what signal asks for
+    def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -- the signature that signal needs
         stop.set()
 
-    before = {each: signal.signal(each, told) for each in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with start(app) as running:
-            for each in before:
-                signal.signal(each, told)  # a SparkContext that was made meanwhile took SIGINT for itself
+            for number in handlers:
+                signal.signal(number, on_signal)  # a new SparkContext has replaced the handler of SIGINT
             running.wait(stop)
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def read_view(app: App, name: str) -> pa.Table:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-KEPT_COMMITS = 20
+COMMITS_TO_KEEP = 20
 """So many commits stay readable, for those who look; recovery needs the last one."""
 
 
@@ -80,8 +80,8 @@ class Commit:
     def from_json(text: str) -> Commit:
         """Return the commit that a file's text tells."""
         data: dict[str, Any] = json.loads(text)
-        known = {each.name for each in fields(Commit)}
-        data = {name: value for name, value in data.items() if name in known}
+        names = {each.name for each in fields(Commit)}
+        data = {name: value for name, value in data.items() if name in names}
         data["sources"] = {name: SourceProgress(**value) for name, value in data["sources"].items()}
         data["heads"] = {
             step: {shard: StateHead(**head) for shard, head in heads.items()} for step, heads in data["heads"].items()
@@ -167,10 +167,10 @@ class Storage:
         except FileNotFoundError:
             return None
         try:
-            made: dict[str, Any] = json.loads(text)
+            content: dict[str, Any] = json.loads(text)
         except ValueError as error:
             raise DamagedFile(str(self.path / name), str(error)) from error
-        return made
+        return content
 
     def write_json(self, name: str, data: dict[str, Any]) -> None:
         """Write a JSON file so that readers see the old or the new one, whole."""
@@ -252,7 +252,7 @@ class Storage:
         if staged.is_dir():
             gone = staged.rename(staged.with_name(f".{staged.name}.{uuid.uuid4().hex}"))
             shutil.rmtree(gone, ignore_errors=True)
-        self.commit_path(epoch - KEPT_COMMITS).unlink(missing_ok=True)
+        self.commit_path(epoch - COMMITS_TO_KEEP).unlink(missing_ok=True)
 
     def forget_uncommitted(self, last: int | None) -> None:
         """Remove what attempts at later epochs left behind."""

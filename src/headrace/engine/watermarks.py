@@ -1,8 +1,9 @@
-"""Event time: what each step may expect no more of (DESIGN.md §6).
+"""Watermarks of sources and steps (DESIGN.md §6).
 
-A source's watermark is the least over its partitions of the greatest event time read, less `out_of_order`. A step
-works in epoch n with the watermark committed with epoch n - 1; what it promises to those below is the watermark it
-worked with, less how far back its results may still carry their event time (`grace` for windows).
+A partition's watermark is the greatest event time read from it, less `out_of_order`. A source's watermark is the least
+of its partitions'. In epoch n a step works with the watermark that was committed with epoch n - 1. It passes on to the
+steps below the watermark that it worked with, less its hold: how far behind it a result may still be (`grace` for
+windows).
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
     from headrace.plan.plan import Plan
 
 
-WHOLE = ""
-"""A source that says nothing of its partitions is timed as a whole until its first row."""
+UNPARTITIONED = ""
+"""The one partition of a source whose partitions are not known before its first row."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceWatermark:
-    """No more rows before `before` (None: no promise yet). An idle source holds nobody back."""
+    """No more rows before `before` are expected (None: not known yet). An idle source does not hold others back."""
 
     before: int | None
     idle: bool = False
@@ -37,13 +38,13 @@ class SourceWatermark:
 def of_source(
     source: Input, progress: SourceProgress, bounds: Bounds | None, before: int | None, now: int
 ) -> SourceWatermark:
-    """Return a source's watermark after what has been read of it; it never goes back from `before`.
+    """Return a source's watermark after `progress`; it never goes back behind `before`, its last one.
 
-    Once all of it is idle, its watermark goes on with the clock, so that windows close when nothing comes.
+    When all partitions are idle, the watermark advances with the clock, so that windows close without new rows.
     """
     if progress.ended:
         return SourceWatermark(END_OF_TIME)
-    partitions = (set(progress.times) or {WHOLE}) if bounds is None else set(bounds.end)
+    partitions = (set(progress.times) or {UNPARTITIONED}) if bounds is None else set(bounds.end)
     active: list[int | None] = []
     idle: list[int | None] = []
     for partition in sorted(partitions):
@@ -53,16 +54,16 @@ def of_source(
             continue  # an empty partition does not hold the others back
         watermark = None if time is None else time - source.out_of_order
         (idle if _is_idle(source, progress, partition, unread, now) else active).append(watermark)
-    known = [watermark for watermark in active or idle if watermark is not None]
-    complete = len(known) == len(active or idle)
+    watermarks = [watermark for watermark in active or idle if watermark is not None]
+    complete = len(watermarks) == len(active or idle)
     if active:
-        return SourceWatermark(_later(before, min(known) if complete else None))
-    greatest = max(known) + _silent(source, progress, now) if known else None
+        return SourceWatermark(_later(before, min(watermarks) if complete else None))
+    greatest = max(watermarks) + _idle_time(source, progress, now) if watermarks else None
     return SourceWatermark(_later(before, greatest), idle=bool(idle))
 
 
-def _silent(source: Input, progress: SourceProgress, now: int) -> int:
-    """Return for how long an idle source has been idle, in steps of `idle_after`: each is an epoch without rows."""
+def _idle_time(source: Input, progress: SourceProgress, now: int) -> int:
+    """Return how long a source has been idle, rounded down to steps of `idle_after`: each costs an empty epoch."""
     step = max(source.idle_after or 0, MICROS)
     return max(0, now - max(progress.active.values(), default=now) - (source.idle_after or 0)) // step * step
 
@@ -76,35 +77,47 @@ def _is_idle(source: Input, progress: SourceProgress, partition: str, unread: in
 def advance(
     plan: Plan, sources: Mapping[str, SourceWatermark], used: Mapping[str, int | None], waiting: Mapping[str, int]
 ) -> tuple[dict[str, int | None], dict[str, int | None]]:
-    """Return what each step promises after an epoch, and what each stateful step works with in the next.
+    """Return the watermark that each step passes on after an epoch, and each stateful step's watermark for the next.
 
-    `used` is what the stateful steps worked with in the epoch, `waiting` the least event time of the rows that wait in
-    a step, where some do.
+    Args:
+        plan: the steps.
+        sources: the watermarks of the sources, by step.
+        used: the watermarks that the stateful steps worked with in the epoch, by step.
+        waiting: by step, the least event time of the rows that wait in it; steps without such rows are not in it.
+
     """
-    promises: dict[int, SourceWatermark] = {}
+    outputs: dict[int, SourceWatermark] = {}
     watermarks: dict[str, int | None] = {}
     for node in plan.nodes:
         name = plan.name(node)
         if not node.ups:
-            promises[id(node)] = sources[name]
+            outputs[id(node)] = sources[name]
             continue
-        incoming = _least([promises[id(up)] for up in _feeds(node)])
+        incoming = _least([outputs[id(up)] for up in _watermark_inputs(node)])
         if isinstance(node, Stateful):
             watermarks[name] = _later(used.get(name), incoming.before)
-            promises[id(node)] = SourceWatermark(_held(used.get(name), waiting.get(name), node), incoming.idle)
+            output = _output_watermark(used.get(name), waiting.get(name), node)
+            outputs[id(node)] = SourceWatermark(output, incoming.idle)
         else:
-            promises[id(node)] = incoming
-    return {plan.name(node): promises[id(node)].before for node in plan.nodes}, watermarks
+            outputs[id(node)] = incoming
+    return {plan.name(node): outputs[id(node)].before for node in plan.nodes}, watermarks
 
 
-def due(
+def empty_epoch_due(
     plan: Plan, used: Mapping[str, int | None], watermarks: Mapping[str, int | None], keeps: Container[str]
 ) -> bool:
-    """Whether an epoch without input would change what comes out; `keeps` are the steps that keep rows.
+    """Whether an epoch without input would change the output.
 
-    It would where a step that keeps rows may give some out for its new watermark alone, where the watermark of a step
-    that judges rows waits for a step above it to move, and at the end of time. What a step would only forget, it
-    forgets in the next epoch that has rows.
+    It would in three cases: the watermark of a step that keeps rows moved, and the step emits on its watermark; a step
+    that detects late rows waits for the watermark of a step above it; the end of time is reached. What a step would
+    only forget, it forgets in the next epoch that has rows.
+
+    Args:
+        plan: the steps.
+        used: the watermarks that the stateful steps worked with in the last epoch.
+        watermarks: those that they would work with in the next.
+        keeps: the steps that keep rows.
+
     """
     moved = {step for step, watermark in watermarks.items() if watermark != used.get(step)}
     if any(watermarks[step] == END_OF_TIME for step in moved):
@@ -119,30 +132,29 @@ def due(
     return False
 
 
-def _feeds(node: Node) -> tuple[Node, ...]:
-    """Return the steps whose promises a step rests on; the rows of a lookup are those of its stream alone."""
+def _watermark_inputs(node: Node) -> tuple[Node, ...]:
+    """Return the steps whose watermarks a step's watermark depends on; of a lookup that is its stream alone."""
     if isinstance(node, LookupJoin):
         return (node.left,)
     return node.of.ups if isinstance(node, Late) else node.ups
 
 
-def _held(used: int | None, waiting: int | None, node: Stateful) -> int | None:
+def _output_watermark(used: int | None, waiting: int | None, node: Stateful) -> int | None:
     if used is None or used >= END_OF_TIME:
         return used
-    held = used - node.hold
-    return held if waiting is None else min(held, waiting)
+    output = used - node.hold
+    return output if waiting is None else min(output, waiting)
 
 
-def _later(one: int | None, other: int | None) -> int | None:
-    known = [each for each in (one, other) if each is not None]
-    return max(known, default=None)
+def _later(first: int | None, second: int | None) -> int | None:
+    return max((watermark for watermark in (first, second) if watermark is not None), default=None)
 
 
-def _least(promises: list[SourceWatermark]) -> SourceWatermark:
-    awake = [promise for promise in promises if not promise.idle]
-    if not awake:  # one that never had a row holds nobody back
-        known = [promise.before for promise in promises if promise.before is not None]
-        return SourceWatermark(min(known, default=None), bool(promises))
-    if any(promise.before is None for promise in awake):
+def _least(inputs: list[SourceWatermark]) -> SourceWatermark:
+    active = [watermark for watermark in inputs if not watermark.idle]
+    if not active:  # an input that never had a row does not hold the others back
+        known = [watermark.before for watermark in inputs if watermark.before is not None]
+        return SourceWatermark(min(known, default=None), bool(inputs))
+    if any(watermark.before is None for watermark in active):
         return SourceWatermark(None)
-    return SourceWatermark(min(promise.before for promise in awake if promise.before is not None))
+    return SourceWatermark(min(watermark.before for watermark in active if watermark.before is not None))

@@ -93,9 +93,9 @@ class Driver:
         if self._carrier_name == "in process":
             return InProcess(engine)
         from headrace.engine.spark.carrier import SparkCarrier
-        from headrace.engine.spark.source import Gate
+        from headrace.engine.spark.source import EpochControl
 
-        return SparkCarrier(engine, gate=Gate(until=engine.last.epoch))
+        return SparkCarrier(engine, control=EpochControl(until=engine.last.epoch))
 
     def __enter__(self) -> Self:
         return self

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from headrace.base.schema import TIMESTAMP
 from headrace.connect.decoding import DEAD, dead_letters
-from headrace.connect.embedded.boundaries import Marker
+from headrace.connect.embedded.boundaries import BoundaryWriter
 from headrace.connect.embedded.creation import dead_topic, topic_of_sink
 from headrace.connect.sink import Form, Guarantee, SharedSink, SharedWriter, SinkWriter
 
@@ -49,7 +49,7 @@ class EmbeddedSink(SharedSink):
         return "changelog" if self.topic.changelog else "rows"
 
     @property
-    def place(self) -> str:
+    def writer_group(self) -> str:
         """The log."""
         return f"log:{self.log.path}"
 
@@ -89,8 +89,8 @@ class TopicsWriter(SharedWriter):
         self.fault = fault
         self.sinks = sinks
         self.topics = {name: sink.opened() for name, sink in sinks.items() if not sink.dead}
-        self.marker = Marker(log, writer)
-        self.marker.declare(self.topics.values())
+        self.boundaries = BoundaryWriter(log, writer)
+        self.boundaries.register(self.topics.values())
 
     def last_epoch(self) -> int | None:
         """Return None: each topic knows for itself which epochs it has."""
@@ -106,7 +106,7 @@ class TopicsWriter(SharedWriter):
                 offsets[self.topics[name].name] = self._append(name, pa.Table.from_batches(batches), epoch)
         if offsets:
             self.fault("before_mark")
-            self.marker.mark(epoch, offsets)
+            self.boundaries.write(epoch, offsets)
         for name, batches in rows.items():
             if name not in self.topics:
                 letters = pa.Table.from_batches(batches).select(DEAD.names)

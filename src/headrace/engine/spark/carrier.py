@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.errors import HeadraceError, InvalidPlan, NotRunning
 from headrace.base.time import SystemClock
 from headrace.connect.source import Bounds, from_json
-from headrace.engine.engine import Work
+from headrace.engine.engine import PlannedEpoch
 from headrace.engine.spark import blobs, tasks
 from headrace.engine.spark.failures import explained
 from headrace.engine.spark.imports import importable
@@ -27,7 +27,7 @@ from headrace.engine.spark.quiet_files import quiet_location
 from headrace.engine.spark.reading import encoded
 from headrace.engine.spark.session import query_session, session
 from headrace.engine.spark.single_task import only_replayable
-from headrace.engine.spark.source import Gate, data_source
+from headrace.engine.spark.source import EpochControl, data_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,14 +48,16 @@ _SYSTEM = SystemClock()
 class SparkCarrier:
     """Carries an engine's epochs on Spark, from `start` to `stop`."""
 
-    def __init__(self, engine: Engine, spark: SparkSession | None = None, *, gate: Gate | None = None) -> None:
+    def __init__(
+        self, engine: Engine, spark: SparkSession | None = None, *, control: EpochControl | None = None
+    ) -> None:
         self.engine = engine
         self.spark = query_session(session(spark))
         self.ended = False
         self.error: HeadraceError | None = None
         self.idle = threading.Event()
         self.idle.set()
-        (gate or Gate()).write(engine.storage)
+        (control or EpochControl()).write(engine.storage)
         self.query = self._start()
 
     # ---- the query ----
@@ -103,26 +105,26 @@ class SparkCarrier:
     def _checkpoint(self) -> tuple[str, int]:
         """Return the checkpoint to go on with and the epoch of its batch 0."""
         storage, last = self.engine.storage, self.engine.last
-        kept = storage.read_json("spark/checkpoint.json")
+        stored = storage.read_json("spark/checkpoint.json")
         continues = (
-            kept is not None
-            and kept.get("format") == OFFSETS_FORMAT
-            and (last.epoch < kept["base"] or last.carrier == f"{CARRIER} {kept['name']}")
+            stored is not None
+            and stored.get("format") == OFFSETS_FORMAT
+            and (last.epoch < stored["base"] or last.carrier == f"{CARRIER} {stored['name']}")
         )
-        if kept is None or not continues:
-            if kept is not None and not only_replayable(self.engine.outside.inputs):
+        if stored is None or not continues:
+            if stored is not None and not only_replayable(self.engine.outside.inputs):
                 raise InvalidPlan(
                     "the app ran without Spark since, but the offsets of app.read sources are in Spark's checkpoint",
                     hint="Reset the app, or go on with the carrier that it ran on last.",
                 )
-            name = f"checkpoint-{last.epoch + 1}" + ("" if kept is None else f"-{kept['name']}")[:40]
-            kept = {"name": name, "base": last.epoch + 1, "format": OFFSETS_FORMAT}
-            storage.write_json("spark/checkpoint.json", kept)
-        self.carrier = f"{CARRIER} {kept['name']}"
-        folder = (storage.path / "spark" / kept["name"]).absolute()
+            name = f"checkpoint-{last.epoch + 1}" + ("" if stored is None else f"-{stored['name']}")[:40]
+            stored = {"name": name, "base": last.epoch + 1, "format": OFFSETS_FORMAT}
+            storage.write_json("spark/checkpoint.json", stored)
+        self.carrier = f"{CARRIER} {stored['name']}"
+        folder = (storage.path / "spark" / stored["name"]).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         self.offsets = folder / "offsets"
-        return quiet_location(self.spark, folder), int(kept["base"])
+        return quiet_location(self.spark, folder), int(stored["base"])
 
     # ---- an epoch ----
 
@@ -143,20 +145,20 @@ class SparkCarrier:
         last = self.engine.last
         if epoch <= last.epoch:
             return  # committed before a crash, and published at the start: never computed again
-        planned = self.planned(batch_id, epoch)
-        manifest = batch if planned.get("single_task") else self._levels(batch)
-        reports: list[Report] = [each for row in manifest.collect() for each in pickle.loads(bytes(row["rows"]))]  # noqa: S301 -- ours
-        work = Work(
+        offset = self.planned_offset(batch_id, epoch)
+        manifest = batch if offset.get("single_task") else self._levels(batch)
+        reports: list[Report] = [report for row in manifest.collect() for report in pickle.loads(bytes(row["rows"]))]  # noqa: S301 -- ours
+        planned = PlannedEpoch(
             epoch=epoch,
-            ranges=tuple(from_json(planned.get("ranges", []))),
-            bounds=_bounds(planned) if planned else self.engine.inputs.bounds(),
+            ranges=tuple(from_json(offset.get("ranges", []))),
+            bounds=_bounds(offset) if offset else self.engine.inputs.bounds(),
             before=self.engine.before,
-            began=float(planned.get("began", self.engine.settings.clock.monotonic())),
+            began=float(offset.get("began", self.engine.settings.clock.monotonic())),
         )
-        commit = self.engine.commit(work, reports, carrier=self.carrier, ended=self.ended)
+        commit = self.engine.commit(planned, reports, carrier=self.carrier, ended=self.ended)
         self.engine.publish(commit)
 
-    def planned(self, batch_id: int, epoch: int) -> dict[str, Any]:
+    def planned_offset(self, batch_id: int, epoch: int) -> dict[str, Any]:
         """Return what our planner wrote into a batch's offsets; nothing where only sources of Spark's own have rows."""
         for line in (self.offsets / str(batch_id)).read_text().splitlines()[2:]:
             offset = json.loads(line) if line.startswith("{") else {}
@@ -185,7 +187,7 @@ class SparkCarrier:
         """Run exactly one epoch, an empty one included."""
         self.ended = ended
         wanted = self.engine.last.epoch + 1
-        Gate(until=wanted, force=True, limit=limit).write(self.engine.storage)
+        EpochControl(until=wanted, force=True, limit=limit).write(self.engine.storage)
         clock = _SYSTEM
         while self.engine.last.epoch < wanted or not self.idle.is_set():
             self.check()
@@ -196,9 +198,9 @@ class SparkCarrier:
     def stop(self) -> None:
         """Stop at an epoch's end: the one that runs is finished, none begins."""
         if self.query.isActive:
-            Gate(until=-1).write(self.engine.storage)
-            epoch = self.engine.last.epoch  # sources of Spark's own know no gate: they would begin one after the other
-            while self.query.isActive and self.query.status["isTriggerActive"] and not self._waits():
+            EpochControl(until=-1).write(self.engine.storage)
+            epoch = self.engine.last.epoch  # Spark's own sources ignore the control
+            while self.query.isActive and self.query.status["isTriggerActive"] and not self._waits_for_data():
                 if self.engine.last.epoch > epoch:
                     break
                 _SYSTEM.sleep(0.01)
@@ -206,7 +208,7 @@ class SparkCarrier:
             self.query.stop()
             self.idle.wait()
 
-    def _waits(self) -> bool:
+    def _waits_for_data(self) -> bool:
         return "Waiting for data" in str(self.query.status["message"]) and self.idle.is_set()
 
     def close(self) -> None:
@@ -214,5 +216,5 @@ class SparkCarrier:
         self.stop()
 
 
-def _bounds(planned: dict[str, Any]) -> dict[str, Bounds]:
-    return {step: Bounds(*each) for step, each in planned["bounds"].items()}
+def _bounds(offset: dict[str, Any]) -> dict[str, Bounds]:
+    return {step: Bounds(*bounds) for step, bounds in offset["bounds"].items()}

@@ -24,19 +24,19 @@ def explained(failed: BaseException) -> HeadraceError:
         first = next((line for line in text.splitlines() if line.strip()), "no reason given")
         return SparkFailed(f"Spark ended the query: {first.strip()}", hint="The whole trace is this error's cause.")
     kind = getattr(errors, found[1], HeadraceError)
-    made: HeadraceError = kind.__new__(kind)
+    error: HeadraceError = kind.__new__(kind)
     detail, hint = _after(text[found.end() :])
-    HeadraceError.__init__(made, found[2].strip(), detail=detail, hint=hint)
-    return made
+    HeadraceError.__init__(error, found[2].strip(), detail=detail, hint=hint)
+    return error
 
 
 def _after(text: str) -> tuple[str, str]:
     """Return the detail and the hint that follow an error's first line."""
     detail = hint = ""
     for line in text.splitlines()[:4]:
-        said = line.strip()
-        if said.startswith("Detail: "):
-            detail = said.removeprefix("Detail: ")
-        elif said.startswith("Hint: "):
-            hint = said.removeprefix("Hint: ")
+        text = line.strip()
+        if text.startswith("Detail: "):
+            detail = text.removeprefix("Detail: ")
+        elif text.startswith("Hint: "):
+            hint = text.removeprefix("Hint: ")
     return detail, hint

@@ -62,10 +62,10 @@ def session(
     for name, value in (_local(memory) | dict(settings or {}) if local else dict(settings or {})).items():
         builder = builder.config(name, value)
     with environment(_python(local=local)):
-        made = builder.getOrCreate()
+        created = builder.getOrCreate()
     if local and "spark.sql.shuffle.partitions" not in (settings or {}):
-        made.conf.set("spark.sql.shuffle.partitions", made.sparkContext.defaultParallelism)
-    return made
+        created.conf.set("spark.sql.shuffle.partitions", created.sparkContext.defaultParallelism)
+    return created
 
 
 def query_session(spark: SparkSession) -> SparkSession:
@@ -81,7 +81,7 @@ def query_session(spark: SparkSession) -> SparkSession:
 
 
 def _local(memory: str) -> dict[str, str]:
-    made = {
+    settings = {
         "spark.driver.memory": memory,
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
@@ -91,8 +91,8 @@ def _local(memory: str) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / f"headrace-warehouse-{uuid.uuid4().hex}"),
     }
     if "SPARK_CONF_DIR" not in os.environ:  # who keeps such a folder has an opinion about logging
-        made["spark.driver.extraJavaOptions"] = f'-Dlog4j2.configurationFile="{_LOGGING.as_uri()}"'
-    return made
+        settings["spark.driver.extraJavaOptions"] = f'-Dlog4j2.configurationFile="{_LOGGING.as_uri()}"'
+    return settings
 
 
 def _python(*, local: bool) -> dict[str, str]:

@@ -48,7 +48,7 @@ class EpochTask(InputPartition):
 
 
 @dataclass(frozen=True)
-class Gate:
+class EpochControl:
     """How far the query may go: a small file that the driver writes and the planner of epochs reads.
 
     `until`: no epoch after this one (None: no end). `force`: epochs up to there run even when there is nothing to do.
@@ -61,19 +61,19 @@ class Gate:
     @staticmethod
     def path(storage: Path) -> Path:
         """Return the file of a storage."""
-        return storage / "spark" / "gate.json"
+        return storage / "spark" / "control.json"
 
     @staticmethod
-    def read(storage: Path) -> Gate:
-        """Return the gate as it is; without a file it is open."""
+    def read(storage: Path) -> EpochControl:
+        """Return the control as it is; without a file it is open."""
         try:
-            return Gate(**json.loads(Gate.path(storage).read_text()))
+            return EpochControl(**json.loads(EpochControl.path(storage).read_text()))
         except (FileNotFoundError, ValueError):
-            return Gate()
+            return EpochControl()
 
     def write(self, storage: Storage) -> None:
-        """Set the gate."""
-        storage.write_json("spark/gate.json", vars(self) | {})
+        """Set the control."""
+        storage.write_json("spark/control.json", vars(self) | {})
 
 
 def data_source(job: tasks.Job, name: str) -> type[DataSource]:
@@ -121,15 +121,15 @@ class EpochReader(DataSourceStreamReader):
         It follows the last commit: epochs of rows that Spark read by itself move no offset of ours.
         """
         newest = self.storage.last_epoch()
-        gate, epoch = Gate.read(self.job.storage), max(int(start["epoch"]), -1 if newest is None else newest)
-        if gate.until is not None and epoch >= gate.until:
+        control, epoch = EpochControl.read(self.job.storage), max(int(start["epoch"]), -1 if newest is None else newest)
+        if control.until is not None and epoch >= control.until:
             return start
         commit = self._commit(epoch)
         if self._inputs is None:
             self._inputs = Inputs(self.job.inputs, clock=CLOCK)
         bounds = self._inputs.bounds()
-        ranges = self._inputs.unread(commit, bounds, gate.limit if gate.limit is not None else commit.limit)
-        if not (ranges or gate.force or commit.due or self._inputs.clock_epoch_due(commit, bounds, CLOCK.now())):
+        ranges = self._inputs.unread(commit, bounds, control.limit if control.limit is not None else commit.limit)
+        if not (ranges or control.force or commit.due or self._inputs.clock_epoch_due(commit, bounds, CLOCK.now())):
             return start
         return self._offset(epoch + 1, ranges, bounds, single_task=is_small(self.job, commit, ranges))
 

@@ -20,7 +20,7 @@ import duckdb
 from pyspark import TaskContext
 
 from headrace.base.time import SystemClock
-from headrace.engine.engine import Settings, Work, task
+from headrace.engine.engine import PlannedEpoch, Settings, task
 from headrace.engine.inputs import Inputs
 from headrace.engine.level_zero import run_ranges
 from headrace.engine.spark import blobs, workers
@@ -84,9 +84,11 @@ class Job:
             sync=self.sync,
             fault=self.fault,
         )
-        work = Work(epoch=epoch, ranges=(), bounds={}, before=self.before(epoch, self.program.app), began=0.0)
+        planned = PlannedEpoch(
+            epoch=epoch, ranges=(), bounds={}, before=self.before(epoch, self.program.app), began=0.0
+        )
         attempt = uuid.uuid4().hex[:12]
-        return lambda shard: task(settings, work, shard=shard, shards=self.program.shards, attempt=attempt)
+        return lambda shard: task(settings, planned, shard=shard, shards=self.program.shards, attempt=attempt)
 
 
 def _arrived(fields: Mapping[str, Any]) -> Job:

@@ -1,4 +1,4 @@
-"""Open sinks, by the places that they share: the sinks of one place see an epoch together."""
+"""Open sinks in groups: the sinks of one group share a writer and receive an epoch together."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Place:
-    """Where some sinks write to, together.
+class SinkGroup:
+    """Sinks that share a writer.
 
-    `sealed`: by sink, the private columns whose values are put in clear; of the others tokens are written.
+    `applied`: the last epoch that the writer has, None where it cannot tell. `sealed`: by sink, the private columns
+    that are opened before they are written; all other private columns are written as tokens.
     """
 
     names: frozenset[str]
@@ -29,36 +30,36 @@ class Place:
 
     @property
     def label(self) -> str:
-        """Its sinks, for people; dead letters are not what it is for."""
+        """The names of its sinks, for people; sinks of dead letters only where there are no others."""
         named = sorted(name for name in self.names if not name.startswith("dead:"))
         return ", ".join(named or sorted(self.names))
 
 
-def open_places(sinks: Mapping[str, Sink], plan: Plan, *, writer: str, clock: Clock) -> list[Place]:
-    """Open sinks, those of one place together; places are in the order of their first sinks."""
-    together: dict[str, dict[str, Sink]] = {}
+def open_sink_groups(sinks: Mapping[str, Sink], plan: Plan, *, writer: str, clock: Clock) -> list[SinkGroup]:
+    """Open sinks, those with the same `writer_group` together; groups are in the order of their first sinks."""
+    by_group: dict[str, dict[str, Sink]] = {}
     for name, sink in sinks.items():
-        together.setdefault(getattr(sink, "place", name), {})[name] = sink
+        by_group.setdefault(getattr(sink, "writer_group", name), {})[name] = sink
     sealed = {sink.name: sink.up.sealed for sink in plan.sinks}
-    places = []
-    for members in together.values():
+    groups = []
+    for members in by_group.values():
         clear = {name: sealed[name] for name, sink in members.items() if name in sealed and not sink.takes_tokens}
         opened = _open(members, writer, clock)
-        places.append(Place(frozenset(members), opened, opened.last_epoch(), clear))
-    return places
+        groups.append(SinkGroup(frozenset(members), opened, opened.last_epoch(), clear))
+    return groups
 
 
 def _open(members: Mapping[str, Sink], writer: str, clock: Clock) -> SharedWriter:
     name, first = next(iter(members.items()))
-    shared = getattr(first, "open_together", None)
-    if shared is not None:
-        opened: SharedWriter = shared(members, writer=writer, clock=clock)
+    open_together = getattr(first, "open_together", None)
+    if open_together is not None:
+        opened: SharedWriter = open_together(members, writer=writer, clock=clock)
         return opened
-    return _Single(name, first.open(writer=f"{writer}/{name}", clock=clock))
+    return _SingleSinkWriter(name, first.open(writer=f"{writer}/{name}", clock=clock))
 
 
-class _Single:
-    """The writer of one sink, in the form of a shared one."""
+class _SingleSinkWriter:
+    """The writer of one sink, with the interface of a shared one."""
 
     def __init__(self, name: str, writer: SinkWriter) -> None:
         self.name = name
