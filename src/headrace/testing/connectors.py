@@ -114,8 +114,8 @@ def _read_all(reader: SourceReader, ranges: Sequence[OffsetRange], columns: Sequ
 
 def _check_parts(reader: SourceReader, ranges: Sequence[OffsetRange], rows: pa.Table, columns: Sequence[str]) -> None:
     """Parts of ranges, read one by one, are the whole; offsets ascend and are inside."""
-    singles = [part for each in ranges for part in each.split(each.rows)]
-    batches = [batch for part in singles for batch in reader.read(part, columns)]
+    parts = [part for each in ranges for part in each.split(each.rows)]
+    batches = [batch for part in parts for batch in reader.read(part, columns)]
     assert pa.Table.from_batches(batches).combine_chunks().equals(rows), "ranges of one offset make the whole"
     for each in ranges:
         offsets = [o for batch in reader.read(each, ["_offset"]) for o in batch.column(0).to_pylist()]

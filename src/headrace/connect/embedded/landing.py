@@ -16,10 +16,10 @@ from typing import IO, TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.base.disk import sync_folder
-from headrace.base.errors import DamagedFile
+from headrace.base.errors import DamagedFile, InvalidRows
 from headrace.base.outside import FeedRunsElsewhere
 from headrace.connect.decoding import DEAD
-from headrace.connect.embedded.creation import dead_topic, topic_of_source
+from headrace.connect.embedded.creation import dead_topic
 from headrace.connect.embedded.sink import split_keyless
 from headrace.connect.feed import DeadRecord, Landing
 from headrace.log import rows_to_table
@@ -28,32 +28,39 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from headrace.connect.topics import TopicSpec
-    from headrace.log import Log
+    from headrace.log import Log, Topic
     from headrace.log.rows import Rows
 
 FOLDER = "landings"
-_POSITION, _NUMBER = b"headrace.position", b"headrace.number"
+_NUMBER, _BEFORE, _POSITION = b"headrace.number", b"headrace.before", b"headrace.position"
 
 
 class EmbeddedLanding(Landing):
     """A topic that a feed fills. One process at a time has it open; close it when done.
 
     Args:
-        log: where the topic is; it is created or checked here.
-        topic: what the app declares.
-        partitions: how many a topic gets that must be created.
+        log: where the topic is.
+        topic: the topic.
         feed: the feed's name, unique in the log.
         limit: with so many records that the app has not read, there is no room.
         read: says how many records of the topic the app has read.
+        fault: called at each point where a test may crash.
 
     """
 
     def __init__(
-        self, log: Log, topic: TopicSpec, partitions: int, *, feed: str, limit: int, read: Callable[[], int]
+        self,
+        log: Log,
+        topic: Topic,
+        *,
+        feed: str,
+        limit: int,
+        read: Callable[[], int],
+        fault: Callable[[str], None],
     ) -> None:
-        self.topic = topic_of_source(log, topic, partitions)
+        self.topic = topic
         self.log = log
+        self.fault = fault
         self.feed = feed
         self.limit = limit
         self.read = read
@@ -82,13 +89,21 @@ class EmbeddedLanding(Landing):
 
     def append(self, rows: Rows, *, position: bytes | None = None, dead: Sequence[DeadRecord] = ()) -> None:
         """Append rows, once, and remember the position with them."""
-        table = rows_to_table(rows, self.topic.schema) if not isinstance(rows, pa.Table | pa.RecordBatch) else rows
+        table = _as_table(rows if isinstance(rows, pa.Table | pa.RecordBatch) else rows_to_table(rows, self.schema))
         letters = _letters(self.topic.name, dead)
-        number = self._number + 1
-        position = self._position if position is None else position
-        self._write(number, position, _as_table(table), letters)
+        number, before = self._number + 1, self._position
+        position = before if position is None else position
+        self.fault("before_landing")
+        self._write(number, (before, position), table, letters)
         self._number, self._position = number, position
-        self._apply(number, _as_table(table), letters)
+        self.fault("during_landing")
+        try:
+            self._apply(number, table, letters)
+        except InvalidRows:
+            self._position = before
+            self._write(number, (before, before), table.slice(0, 0), letters.slice(0, 0))
+            raise
+        self.fault("after_landing")
 
     def close(self) -> None:
         """Let another process run the feed."""
@@ -113,10 +128,17 @@ class EmbeddedLanding(Landing):
         except (pa.ArrowException, OSError) as error:
             raise DamagedFile(str(self.path), str(error)) from error
         self._number, self._position = int(about[_NUMBER]), about.get(_POSITION)
-        self._apply(self._number, rows, letters)
+        try:
+            self._apply(self._number, rows, letters)
+        except InvalidRows:  # nothing of it was appended, and the process died before the feed heard
+            self._position = about.get(_BEFORE)
 
-    def _write(self, number: int, position: bytes | None, rows: pa.Table, letters: pa.Table) -> None:
-        about = {_NUMBER: str(number).encode()} | ({} if position is None else {_POSITION: position})
+    def _write(
+        self, number: int, positions: tuple[bytes | None, bytes | None], rows: pa.Table, letters: pa.Table
+    ) -> None:
+        """Write an append down; `positions`: that before it, and that after it."""
+        about = {_NUMBER: str(number).encode()}
+        about |= {name: at for name, at in zip((_BEFORE, _POSITION), positions, strict=True) if at is not None}
         packed = {"rows": _packed(rows), "dead": _packed(letters)}
         batch = pa.record_batch({name: pa.array([value], pa.binary()) for name, value in packed.items()})
         aside = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}")

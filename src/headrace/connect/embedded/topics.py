@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.connect.decoding import DEAD
+from headrace.connect.embedded.creation import topic_of_source
 from headrace.connect.embedded.landing import EmbeddedLanding
 from headrace.connect.embedded.sink import EmbeddedSink
 from headrace.connect.embedded.source import EmbeddedSource
@@ -55,7 +56,8 @@ class EmbeddedTopics(TopicStore):
 
     def landing(self, topic: TopicSpec, *, feed: str, limit: int, read: Callable[[], int]) -> EmbeddedLanding:
         """Return a topic to be filled by a feed."""
-        return EmbeddedLanding(self.log, topic, self.partitions, feed=feed, limit=limit, read=read)
+        opened = topic_of_source(self.log, topic, self.partitions)
+        return EmbeddedLanding(self.log, opened, feed=feed, limit=limit, read=read, fault=self.fault)
 
     def clean(self, topics: Sequence[str]) -> None:
         """Clean those of the topics that exist."""
