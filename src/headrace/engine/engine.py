@@ -189,7 +189,9 @@ class Engine:
 
     def begin(self, *, limit: int | None = None) -> PlannedEpoch:
         """Return the next epoch: what is unread, up to `limit` rows (default: what the pace allows)."""
+        self.settings.fault("before_bounds")
         before, bounds = self.before, self.inputs.bounds()
+        self.settings.fault("after_bounds")
         return PlannedEpoch(
             epoch=before.epoch + 1,
             ranges=tuple(self.inputs.unread(before, bounds, limit if limit is not None else before.limit)),

@@ -10,6 +10,8 @@ from pathlib import Path
 from headrace.base.errors import PlanError, did_you_mean
 
 POINTS = (
+    "before_bounds",  # the planner has not asked what there is to read
+    "after_bounds",  # it has, and no epoch is planned yet
     "before_read",  # a task has begun, and read nothing of a range
     "after_read",  # it has read a range
     "before_staging",  # a task has computed, and written nothing

@@ -127,7 +127,9 @@ class EpochReader(DataSourceStreamReader):
         commit = self._commit(epoch)
         if self._inputs is None:
             self._inputs = Inputs(self.job.inputs, clock=CLOCK)
+        self.job.fault("before_bounds")
         bounds = self._inputs.bounds()
+        self.job.fault("after_bounds")
         ranges = self._inputs.unread(commit, bounds, control.limit if control.limit is not None else commit.limit)
         if not (ranges or control.force or commit.due or self._inputs.clock_epoch_due(commit, bounds, CLOCK.now())):
             return start
