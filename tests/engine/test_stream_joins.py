@@ -242,7 +242,7 @@ def test_a_key_with_many_rows_over_a_long_time_meets_its_neighbours_alone():
     ("options", "error", "said"),
     [
         ({"within": ("5 s", "-5 s")}, InvalidPlan, "low end above its high end"),
-        ({"within": None}, InvalidPlan, "within a time, which is not said"),
+        ({"within": None}, InvalidPlan, "needs the argument within"),
         ({"within": 5}, InvalidPlan, "is no interval"),
         ({"grace": "-1 s"}, InvalidPlan, "below zero"),
         ({"how": "semi"}, InvalidPlan, "not possible between these sides"),
