@@ -94,12 +94,12 @@ def environment(extra: Mapping[str, str]) -> Iterator[None]:
 def java_version(java: Path) -> int | None:
     """Return the major version that a `java` program answers, or None if it does not run."""
     try:
-        asked = subprocess.run(  # noqa: S603 - running the Java that was found is the point
+        answer = subprocess.run(  # noqa: S603 - running the Java that was found is the point
             [java, "-version"], capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = _VERSION.search(asked.stderr + asked.stdout)
+    found = _VERSION.search(answer.stderr + asked.stdout)
     return int(found[1]) if found else None
 
 
