@@ -99,7 +99,7 @@ def java_version(java: Path) -> int | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = _VERSION.search(answer.stderr + asked.stdout)
+    found = _VERSION.search(answer.stderr + answer.stdout)
     return int(found[1]) if found else None
 
 
