@@ -215,3 +215,26 @@ def test_a_corrected_time_is_the_time_of_a_row():
     node = next(node for node in app.plan().nodes if node.name == "last")
     assert node.time_column == "at"
     assert "at_uncorrected" in node.schema.names
+
+
+def watermark_inputs(words):
+    """Return the names of the steps that the watermark of the last step depends on."""
+    node, plan = step(words)
+    return [plan.name(up) for up in node.watermark_inputs]
+
+
+def test_the_watermark_of_a_step_depends_on_all_its_inputs():
+    assert watermark_inputs(lambda s, t: s.group_by("user").agg(n="count(*)").join(t, on={"user": "id"})) == [
+        "orders_agg_by_user",
+        "people_table",
+    ]
+
+
+def test_the_watermark_of_a_lookup_depends_on_its_stream_alone():
+    """Changes of the table trigger no output, so a quiet table does not hold the stream back."""
+    assert watermark_inputs(lambda s, t: s.join(t, on={"user": "id"}, how="left")) == ["orders"]
+
+
+def test_the_watermark_of_late_rows_is_that_of_the_step_s_inputs():
+    """They are passed on as they arrive: the hold of the step does not delay them."""
+    assert watermark_inputs(lambda s, _: s.group_by("user").window(MINUTE).agg(n="count(*)").late) == ["orders"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.base.time import END_OF_TIME, MICROS
-from headrace.plan.nodes import Late, LookupJoin, Node, Stateful
+from headrace.plan.nodes import Stateful
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
@@ -93,7 +93,7 @@ def advance(
         if not node.ups:
             outputs[id(node)] = sources[name]
             continue
-        incoming = _least([outputs[id(up)] for up in _watermark_inputs(node)])
+        incoming = _least([outputs[id(up)] for up in node.watermark_inputs])
         if isinstance(node, Stateful):
             watermarks[name] = _later(used.get(name), incoming.before)
             output = _output_watermark(used.get(name), waiting.get(name), node)
@@ -130,13 +130,6 @@ def empty_epoch_due(
         if node.detects_late and not moved.isdisjoint(above):
             return True
     return False
-
-
-def _watermark_inputs(node: Node) -> tuple[Node, ...]:
-    """Return the steps whose watermarks a step's watermark depends on; of a lookup that is its stream alone."""
-    if isinstance(node, LookupJoin):
-        return (node.left,)
-    return node.of.ups if isinstance(node, Late) else node.ups
 
 
 def _output_watermark(used: int | None, waiting: int | None, node: Stateful) -> int | None:

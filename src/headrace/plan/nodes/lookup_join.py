@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from headrace.plan.nodes.join import Join
 from headrace.plan.nodes.node import Description
+
+if TYPE_CHECKING:
+    from headrace.plan.nodes.node import Node
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -14,6 +18,11 @@ class LookupJoin(Join):
 
     kind = "LookupJoin"
     kernel = "joins.lookup_join.LookupJoin"
+
+    @property
+    def watermark_inputs(self) -> tuple[Node, ...]:
+        """Its stream alone: changes of the table trigger no output."""
+        return (self.left,)
 
     @property
     def append_only(self) -> bool:

@@ -59,6 +59,11 @@ class Node(ABC):
         return ()
 
     @property
+    def watermark_inputs(self) -> tuple[Node, ...]:
+        """The steps whose watermarks its own watermark depends on."""
+        return self.ups
+
+    @property
     def key(self) -> tuple[str, ...] | None:
         """The columns that identify a row of a table; None for streams, and for tables that lost their key."""
         return None

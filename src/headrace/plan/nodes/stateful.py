@@ -116,6 +116,11 @@ class Late(Node):
         return (self.of,)
 
     @property
+    def watermark_inputs(self) -> tuple[Node, ...]:
+        """Those above that step: late rows are passed on before the step works with its watermark."""
+        return self.of.ups
+
+    @property
     def append_only(self) -> bool:
         """They are facts: that a row, or its withdrawal, was late."""
         return True
