@@ -1,4 +1,4 @@
-"""From records to rows: what was read gets its event time and its weight, what cannot be read becomes a dead letter."""
+"""Decodes records: rows get their event time and weight, records that cannot be read become dead letters."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ DEAD = pa.schema(
         ("record", pa.string()),
     ]
 )
-"""The columns of `<topic>.dead`: where the record is, why it could not be read, and what it says, as JSON."""
+"""The columns of `<topic>.dead`: where the record is, why it could not be read, and the record as JSON."""
 VALUE = "value"
 """The column with the record where a source has a format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordShape:
-    """What a step wants of a source's records.
+    """The records of a source as its step declares them.
 
-    `upserts`: records are changes of rows by `key`: a tombstone deletes. `sent_time`: when a device sent the record, by
-    its own clock. `format`: how the column `value` is written; None where the source has the columns themselves.
+    `upserts`: records insert, replace or (tombstones) delete rows by `key`. `sent_time`: when a device sent the record,
+    by its own clock. `format`: that of the column `value`; None where the source has the columns themselves.
     """
 
     topic: str
@@ -68,7 +68,7 @@ class RecordShape:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A range, decoded: rows with `_time` in microseconds (upserts also with `_weight`), and the dead letters."""
+    """A decoded range: rows with `_time` in microseconds (upserts also with `_weight`), and the dead letters."""
 
     rows: pa.Table
     dead: pa.Table | None
@@ -77,12 +77,12 @@ class Decoded:
 def decode(reader: SourceReader, part: OffsetRange, shape: RecordShape) -> Decoded:
     """Read a range as rows.
 
-    Records without an event time are dead letters, and of changes by key those with a null in their key. A tombstone
-    may have no event time: its `_time` is then null. With `sent_time`, `_time` is corrected by what the log's clock
-    said when the record arrived; where `sent_time` is null, it is not. Private columns stay sealed.
+    Records without an event time are dead letters, and upserts with a null in their key. A tombstone may have no event
+    time: its `_time` is then null. With `sent_time`, `_time` is corrected by the time of the log's clock when the
+    record arrived, except where `sent_time` is null. Private columns stay sealed.
 
     Raises:
-        OffsetsLost: some of the range is gone.
+        OffsetsLost: records at the start of the range are gone.
         TopicDiffers: a column has another type than declared.
 
     """
@@ -99,17 +99,17 @@ def decode(reader: SourceReader, part: OffsetRange, shape: RecordShape) -> Decod
 
 
 def corrected(times: pa.ChunkedArray, *, sent: pa.ChunkedArray, received: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return times of a device's clock by the clock that received them, by the rule of three timestamps.
+    """Return a device's times corrected to the clock of the receiver, by the rule of three timestamps.
 
-    The difference between when the device's clock says it sent the record and when ours says that it arrived is the
-    clock's error, if the way takes no time (Kleppmann, Designing Data-Intensive Applications, chapter 11). A record
-    that does not say when it was sent keeps its time. All are int64 microseconds.
+    If the transfer takes no time, the error of the device's clock is the time of arrival by the receiver's clock minus
+    the time of sending by the device's (Kleppmann, Designing Data-Intensive Applications, chapter 11). Where `sent` is
+    null, the time is not changed. All are int64 microseconds.
     """
     return pc.add(times, pc.coalesce(pc.subtract(received, sent), pa.scalar(0, pa.int64())))
 
 
 def dead_letters(topic: str, partition: pa.Array, offset: pa.Array, reasons: pa.Array, rows: pa.Table) -> pa.Table:
-    """Return dead letters of rows, as a table of the columns `DEAD`."""
+    """Return dead letters of rows, as a table with the columns `DEAD`."""
     records = [json.dumps(row, default=_text, ensure_ascii=False) for row in rows.to_pylist()]
     count = len(records)
     columns = [pa.array([topic] * count, pa.string()), partition, offset, reasons, pa.array(records, pa.string())]
@@ -121,7 +121,7 @@ def _text(value: object) -> str:
 
 
 class _Letters:
-    """Collects the dead letters of a range; the records are read again with their offsets, since they are rare."""
+    """Collects the dead letters of a range; since they are rare, their records are read again with offsets."""
 
     def __init__(self, reader: SourceReader, part: OffsetRange, shape: RecordShape) -> None:
         self.reader, self.part, self.shape = reader, part, shape
@@ -129,7 +129,7 @@ class _Letters:
         self.chosen: pa.Array | None = None
 
     def add(self, bad: pa.ChunkedArray | pa.Array, reason: str | pa.Array) -> None:
-        """Take the records of those rows that are `bad`; `reason` is one for all, or one for each row."""
+        """Add the records of the rows that are `bad`; `reason` is one text for all, or one for each of them."""
         at = pc.indices_nonzero(bad)
         original = at if self.chosen is None else self.chosen.take(at)
         columns = [*self.shape.columns, "_offset"]
@@ -139,31 +139,31 @@ class _Letters:
         partition = pa.repeat(pa.scalar(number, pa.int32()), len(at))
         offset = records.column("_offset").combine_chunks().cast(pa.int64())
         rows = records.select(self.shape.columns)
-        self.found.append(dead_letters(self.shape.topic, partition, offset, _one(reasons), rows))
+        self.found.append(dead_letters(self.shape.topic, partition, offset, _as_array(reasons), rows))
 
     def table(self) -> pa.Table | None:
         """Return all dead letters, or None."""
         return pa.concat_tables(self.found) if self.found else None
 
 
-def _one(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _as_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
 def empty(shape: RecordShape) -> pa.Table:
-    """Return no rows, with the columns of rows that were decoded."""
+    """Return an empty table with the columns of decoded rows."""
     fields = [(field.name, field.type) for field in shape.schema]
     weight = [("_weight", pa.int32())] if shape.upserts else []
     return pa.schema([*fields, *weight, ("_time", pa.int64())]).empty_table()
 
 
 def _formatted(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table:
-    """Replace the column `value` by the columns that it is decoded to; records that cannot be are dead letters."""
-    assert shape.format is not None  # noqa: S101 -- asked before
+    """Replace the column `value` by the columns decoded from it; records that cannot be decoded are dead letters."""
+    assert shape.format is not None  # noqa: S101 -- the caller checks it
     inside = pa.schema([field for field in shape.schema if field.name not in shape.key])
-    values = _one(table.column(VALUE))
+    values = _as_array(table.column(VALUE))
     if shape.upserts:  # a tombstone has no value, and needs none
-        values = pc.if_else(_one(table.column("_deleted")), pa.scalar("{}").cast(values.type), values)
+        values = pc.if_else(_as_array(table.column("_deleted")), pa.scalar("{}").cast(values.type), values)
     decoded = shape.format.decode(values, inside)
     if len(decoded.rows) < table.num_rows:
         letters.add(pc.invert(decoded.good), decoded.reasons)
@@ -196,9 +196,9 @@ def _changes(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table
     rows = table.select(shape.schema.names).append_column("_weight", weights).append_column("_time", times)
     keyless = any_null(table, shape.key)
     timeless = pc.and_(pc.and_not(times.is_null(), deleted), pc.invert(keyless))
-    one = "it is" if len(shape.key) == 1 else "one of them is"
+    subject = "it is" if len(shape.key) == 1 else "one of them is"
     reasons = {
-        f"no key: rows of the table are identified by {', '.join(shape.key)}, and {one} null": keyless,
+        f"no key: rows of the table are identified by {', '.join(shape.key)}, and {subject} null": keyless,
         f'the event time "{shape.event_time or "_time"}" is null': timeless,
     }
     bad = {reason: chosen for reason, chosen in reasons.items() if pc.any(chosen).as_py()}

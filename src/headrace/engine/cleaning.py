@@ -1,4 +1,4 @@
-"""Cleans the topics of an app beside its epochs, as a broker would: retention, compaction, archive."""
+"""Cleans the topics of an app in the background, as a broker would: retention, compaction, archive."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ logger = logging.getLogger("headrace.engine")
 
 
 class Cleaning:
-    """A thread that cleans topics now and then, from its making until `stop`.
+    """A thread that cleans topics every minute, from its creation until `stop`.
 
-    What cannot be cleaned (the disk is full, the archive is not mounted) is said in the log (`logging`), once as long
-    as it stays the same, and tried again: an app does not end for it.
+    If a topic cannot be cleaned (the disk is full, the archive is not mounted), a warning is logged (`logging`), once
+    while the reason stays the same. The topic is tried again; the app does not stop.
     """
 
     def __init__(self, store: TopicStore, topics: Sequence[str], *, every: float = EVERY_SECONDS) -> None:
         self._store = store
         self._topics = list(dict.fromkeys(topics))
         self._every = every
-        self._said: dict[str, str] = {}
+        self._warned: dict[str, str] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-cleaning", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; a cleaning under way is finished first."""
+        """End the thread; the topic that is being cleaned is finished first."""
         self._stopping.set()
         self._thread.join()
 
@@ -48,9 +48,9 @@ class Cleaning:
     def _clean(self, name: str) -> None:
         try:
             self._store.clean([name])
-            self._said.pop(name, None)
+            self._warned.pop(name, None)
         except HeadraceError as error:
             text = str(error)
-            if self._said.get(name) != text:
-                self._said[name] = text
+            if self._warned.get(name) != text:
+                self._warned[name] = text
                 logger.warning('the topic "%s" is not cleaned: %s', name, text)

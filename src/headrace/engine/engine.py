@@ -1,12 +1,12 @@
-"""The engine: one epoch after the other, whatever carries it.
+"""The engine: runs an app one epoch after the other, on any carrier.
 
-    begin    which records, with which watermarks, on which state
-    (the carrier runs the levels and brings back reports)
-    commit   one file, created whole: from now on the epoch has happened
-    publish  its staged rows to the sinks; repeated after a crash
+    begin    plan the epoch: its records, its watermarks, the state that it builds on
+    (the carrier runs the levels and returns reports)
+    commit   link one file into place: from now on the epoch has happened
+    publish  pass its staged rows to the sinks; repeated after a crash
 
-What must stay true: an epoch that is committed is never computed again; nothing that was not committed is visible;
-the next epoch begins only when this one is published.
+Invariants: a committed epoch is never computed again; nothing is visible before its commit; the next epoch begins when
+this one is published.
 """
 
 from __future__ import annotations
@@ -42,18 +42,19 @@ if TYPE_CHECKING:
     from headrace.plan.plan import Plan
 
 SOURCES = "sources.json"
-"""What each source of the app is: offsets are those of one source."""
+"""The file with the identity of each source: offsets are valid for one source only."""
 
 
 def no_fault(point: str) -> None:
-    """Where a test may make the process die; here nothing happens."""
+    """A point where a test may end the process; in production nothing happens."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How an engine runs. `sync` False trades safety against power loss for speed: for tests.
+    """How an engine runs.
 
-    `small`: an epoch of at most so many rows is one task of Spark, unless other things speak against it.
+    `sync`: whether files survive a power cut; False is faster, for tests. `small`: an epoch of at most so many rows may
+    run as one Spark task (`spark/single_task.py`).
     """
 
     storage: Path
@@ -68,7 +69,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedEpoch:
-    """An epoch to be run: its input, what there was to read when it was planned, and what it builds on."""
+    """An epoch to run: its input ranges, the bounds of the sources when it was planned, and the commit before it."""
 
     epoch: int
     ranges: tuple[OffsetRange, ...]
@@ -78,12 +79,12 @@ class PlannedEpoch:
 
     @property
     def rows(self) -> int:
-        """How many offsets it takes."""
+        """How many offsets it reads."""
         return total_rows(self.ranges)
 
 
 class Engine:
-    """Runs a plan on a storage. One at a time for a storage; call `close` when done."""
+    """Runs a plan on a storage. A storage has one engine at a time; call `close` when done."""
 
     def __init__(self, plan: Plan, settings: Settings) -> None:
         self.plan = plan
@@ -145,7 +146,7 @@ class Engine:
             self.storage.write_json("plan.json", now)
 
     def _agree_on_sources(self, last: Commit | None) -> None:
-        """Refuse to go on with the offsets of another source."""
+        """Refuse to continue with the offsets of another source."""
         identities = {
             step: bound.source.identity for step, bound in self.outside.inputs.items() if bound.source is not None
         }
@@ -162,7 +163,7 @@ class Engine:
         return sum(self.last.sources[step].offsets.values()) if step in self.last.sources else 0
 
     def _recover(self, last: Commit | None) -> None:
-        """Finish what the last commit began, and remove what later attempts left."""
+        """Publish the last commit again, and remove the files of attempts after it."""
         self.storage.forget_uncommitted(None if last is None else last.epoch)
         if last is None:
             self.last = self._blank()
@@ -178,7 +179,7 @@ class Engine:
         return Commit(epoch=-1, limit=self.most_rows, watermarks=dict(steps), previous=dict(steps))
 
     def close(self) -> None:
-        """Let go of the storage."""
+        """Close sinks, sources and topics, and release the storage."""
         for group in self.publisher.groups:
             group.writer.close()
         self.inputs.close()
@@ -188,7 +189,7 @@ class Engine:
     # ---- begin ----
 
     def begin(self, *, limit: int | None = None) -> PlannedEpoch:
-        """Return the next epoch: what is unread, up to `limit` rows (default: what the pace allows)."""
+        """Plan the next epoch: unread records, up to `limit` rows (default: the limit of the last commit)."""
         self.settings.fault("before_bounds")
         before, bounds = self.before, self.inputs.bounds()
         self.settings.fault("after_bounds")
@@ -202,7 +203,7 @@ class Engine:
 
     @property
     def before(self) -> Commit:
-        """What the next epoch builds on."""
+        """The commit that the next epoch builds on."""
         return self._with_new_steps(self.last)
 
     def _with_new_steps(self, commit: Commit) -> Commit:
@@ -216,12 +217,12 @@ class Engine:
 
     @property
     def needs_no_epoch(self) -> bool:
-        """Whether another epoch would change nothing: all is read, and every step has met its watermark."""
+        """Whether another epoch would change nothing: all is read, and every step has worked with its watermark."""
         return self.caught_up and not self.before.watermarks_moved
 
     @property
     def caught_up(self) -> bool:
-        """Whether another epoch would give nothing out: steps may still have to forget what time has closed."""
+        """Whether another epoch would emit nothing; steps may still have state to evict."""
         last, bounds = self.before, self.inputs.bounds()
         if last.due or self.inputs.unread(last, bounds, 1):
             return False
@@ -233,10 +234,10 @@ class Engine:
     # ---- commit ----
 
     def commit(self, planned: PlannedEpoch, reports: Sequence[Report], *, carrier: str, ended: bool = False) -> Commit:
-        """Make an epoch happen: from here on it is never computed again.
+        """Commit an epoch: from now on it is never computed again.
 
         Raises:
-            FileExistsError: it has happened already.
+            FileExistsError: the epoch is committed already.
 
         """
         sources = self._advanced_sources(planned, reports, ended=ended)
@@ -296,7 +297,9 @@ class Engine:
             progress.ended = progress.ended or ended
             partitions = planned.bounds[name].end if name in planned.bounds else [UNPARTITIONED]
             for partition in {*progress.active, *partitions}:
-                progress.active[partition] = min(now, progress.active.get(partition, now))  # the clock may be set back
+                progress.active[partition] = min(
+                    now, progress.active.get(partition, now)
+                )  # the clock may have been set back
         for offsets in planned.ranges:
             sources[offsets.source].offsets[offsets.partition] = offsets.end
             _observe(sources[offsets.source], offsets.partition, None, now)
@@ -309,9 +312,9 @@ class Engine:
     # ---- publish ----
 
     def publish(self, commit: Commit) -> None:
-        """Hand a committed epoch to its sinks, then remove its staged rows.
+        """Publish a committed epoch to the sinks, then remove its staged rows.
 
-        Where they are removed already, it has been published.
+        Without staged rows the epoch is published already.
         """
         if self.storage.staging(commit.epoch).is_dir():
             began = self.settings.clock.monotonic()
@@ -321,13 +324,13 @@ class Engine:
         self._tidy(commit)
 
     def _tidy(self, commit: Commit) -> None:
-        """Remove the state files that a file of this very epoch has replaced."""
+        """Remove the state files that a full file of this epoch replaced."""
         for step, heads in commit.heads.items():
             for shard, head in heads.items():
                 if head.file.startswith(f"{commit.epoch:012d}-") and not head.file.endswith(DELTA):
                     self.storage.forget_files(step, shard, head, before=commit.epoch)
 
-    # ---- looking in ----
+    # ---- for tests and status ----
 
     def node(self, step: str) -> Node:
         """Return the plan's node of a step's name.
@@ -344,7 +347,7 @@ class Engine:
 
 
 def task(settings: Settings, planned: PlannedEpoch, *, shard: int, shards: int, attempt: str) -> Task:
-    """Return what one task of an epoch must know."""
+    """Return the parameters of one task of an epoch."""
     heads = {step: by[str(shard)] for step, by in planned.before.heads.items() if str(shard) in by}
     return Task(
         epoch=planned.epoch,
@@ -367,7 +370,7 @@ def _observe(progress: SourceProgress, partition: str, time: int | None, now: in
 
 
 def _least_waiting_times(heads: Mapping[str, Mapping[str, StateHead]]) -> dict[str, int]:
-    """Return the least event time of the rows that wait in each step where some do."""
+    """Return by step the least event time of the rows that wait in it; steps without such rows are not in it."""
     times = {
         step: [head.oldest for head in by_shard.values() if head.oldest is not None] for step, by_shard in heads.items()
     }

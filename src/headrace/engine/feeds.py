@@ -1,4 +1,4 @@
-"""Runs the feeds of an app, each in a thread: beside its epochs, or alone."""
+"""Runs the feeds of an app, each in its own thread, with or without the app's epochs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 MOST_UNREAD = 4_000_000
-"""With so many records that the app has not read, a feed is told to stop reading."""
+"""A feed is told to stop reading while the app has so many unread records of its topic."""
 
 
 @dataclass
 class FeedState:
-    """What a feed does.
+    """The state of a feed.
 
     `state`: starting, running, retrying, elsewhere (another process runs it), ended or failed.
     """
@@ -50,13 +50,13 @@ class FeedState:
 
 
 class Feeds:
-    """The feeds of an app, running from its making until `stop`.
+    """The feeds of an app, running from the creation of this object until `stop`.
 
     Args:
-        app: its name; landings are called after it.
-        feeds: the steps that read what feeds land, the feeds, and the topics that they fill.
-        topics: where the topics are.
-        read: says how many records of a step's topic the app has read.
+        app: its name; landings are named after it.
+        feeds: for each feed the step that reads its topic, the feed, and the topic that it fills.
+        topics: the store of the topics.
+        read: returns how many records of a step's topic the app has read.
 
     """
 
@@ -82,22 +82,22 @@ class Feeds:
             thread.start()
 
     def stop(self) -> None:
-        """End the feeds; an append under way is finished first."""
+        """End the feeds; an append that has begun is finished first."""
         self._stopping.set()
         for thread in self._threads:
             thread.join()
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """Return by step what its feed does."""
+        """Return the state of each feed, by the step that reads its topic."""
         return {step: state.shown() for step, state in self.states.items()}
 
     @property
     def ended(self) -> bool:
-        """Whether no feed will land anything more."""
+        """Whether all feeds have ended or failed."""
         return all(state.state in ("ended", "failed") for state in self.states.values())
 
     def check(self) -> None:
-        """Raise what made a feed fail, if anything has.
+        """Raise the error of a failed feed, if there is one.
 
         Raises:
             FeedFailed: a feed cannot go on; its error is the cause.

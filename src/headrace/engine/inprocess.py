@@ -1,4 +1,4 @@
-"""The in-process carrier: the same levels in a loop, without a JVM, in milliseconds."""
+"""The in-process carrier: runs the same levels in a loop, without a JVM, in milliseconds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CARRIER = "in process"
 
 
 class InProcess:
-    """Carries epochs of an engine in this process; the caches live in memory as long as it does."""
+    """Runs an engine's epochs in this process, with its caches in memory."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -32,7 +32,7 @@ class InProcess:
         no_spark(engine.outside.inputs)
 
     def step(self, *, limit: int | None = None, ended: bool = False) -> Commit:
-        """Run one epoch, whole: computed, committed, published."""
+        """Run one epoch: compute, commit, publish."""
         planned = self.engine.begin(limit=limit)
         reports = self._levels(planned)
         commit = self.engine.commit(planned, reports, carrier=CARRIER, ended=ended)

@@ -1,4 +1,4 @@
-"""Level 0 on ranges of sources: what can be read is run, what cannot is counted and on its way to `<topic>.dead`."""
+"""Level 0 on ranges of sources: rows run through the level, dead letters are counted and staged for `<topic>.dead`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def run_ranges(duck: Duck, program: Program, here: Task, inputs: Inputs, ranges:
     """Read ranges and run level 0 on them, all at once.
 
     Raises:
-        UnreadableRecord: a record cannot be read, and its source says to fail.
-        RecordsGone: records are gone, and their source says to fail.
+        UnreadableRecord: a record cannot be read, and its source has on_error="fail".
+        RecordsGone: records are gone, and their source has on_error="fail".
 
     """
     intakes = {intake.source: intake.output for intake in program.intakes}

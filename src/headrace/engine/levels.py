@@ -1,4 +1,4 @@
-"""All levels of an epoch in one process: what one level sends is what the next receives."""
+"""All levels of an epoch in one process: the rows that one level sends are the input of the next."""
 
 from __future__ import annotations
 
@@ -18,20 +18,25 @@ if TYPE_CHECKING:
 
 
 def run_levels(
-    program: Program, first: Outcome, run: RunLevel, each: Callable[..., Iterable[Outcome]] = map
+    program: Program, first: Outcome, run: RunLevel, map_shards: Callable[..., Iterable[Outcome]] = map
 ) -> list[Report]:
-    """Run the levels after level 0 for every shard, and return the reports of all, level 0's first.
+    """Run the levels after level 0 for every shard, and return all reports, level 0's first.
 
-    `run` is given a level, a shard, and by delta number what came to it. `each` is `map`, or one that runs the shards
-    of a level side by side; the order of what they send is that of the shards either way. Where functions of a user's
-    run, the shards run one after the other: nobody said that these may be called from two threads.
+    Levels that call a user's functions run their shards one after the other: these functions may not be thread-safe.
+
+    Args:
+        program: the levels.
+        first: the outcome of level 0.
+        run: runs a level for a shard on its input, by delta number.
+        map_shards: `map`, or a `map` that runs the shards of a level in parallel and keeps their order.
+
     """
     inbox: dict[tuple[int, int], Received] = {}
     outcomes = [first]
     _deliver(inbox, first)
     for level in program.levels[1:]:
-        in_turn = map if level.calls_users else each
-        for outcome in list(in_turn(partial(_run, run, level, inbox), range(program.shards))):
+        map_level = map if level.calls_users else map_shards
+        for outcome in list(map_level(partial(_run, run, level, inbox), range(program.shards))):
             _deliver(inbox, outcome)
             outcomes.append(outcome)
     return [outcome.report for outcome in outcomes]

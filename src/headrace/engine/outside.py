@@ -1,6 +1,6 @@
-"""What a plan reads and writes, bound to the connectors that do it. Here alone the two meet.
+"""Binds the sources and sinks of a plan to connectors; no other file knows both.
 
-After this the engine knows inputs (what is wanted of a source's records) and places (writers of sinks), of any kind.
+The rest of the engine knows inputs (a source and the shape of its records) and sink groups, of any kind.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from headrace.plan.sinks import Sink as PlanSink
 
 DEAD_SINK = "dead:"
-"""Dead letters of a source are staged under this and the source's topic."""
+"""Dead letters are staged for the sink with this name, followed by the source's topic."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """What the engine knows of a source: how to read it (None: Spark does), and what its step asks for.
+    """A source with what its step declares of it.
 
-    `out_of_order` and `idle_after` are microseconds.
+    `source`: how to read it; None where Spark reads it. `out_of_order` and `idle_after` are microseconds.
     """
 
     source: Source | None
@@ -76,8 +76,8 @@ def _input(step: str, node: PlanSource, topics: EmbeddedTopics) -> Input:
 
 
 def spec_of(node: PlanSource) -> TopicSpec:
-    """Return the topic that a source reads, as it is declared."""
-    assert node.topic is not None  # noqa: S101 -- asked before
+    """Return the topic that a source reads, as the app declares it."""
+    assert node.topic is not None  # noqa: S101 -- the caller checks it
     return TopicSpec(
         name=node.topic,
         schema=node.schema,
@@ -92,15 +92,15 @@ def spec_of(node: PlanSource) -> TopicSpec:
 
 
 class Outside:
-    """The outside of an app: its topics, its views, and what `source=` and `.to` name.
+    """Everything that an app reads or writes: its topics, its views, and the connectors of `source=` and `.to`.
 
     Args:
-        plan: what is read and written.
+        plan: its sources and sinks are opened.
         storage: the app's folder.
-        location: where its topics are, as `App(topics=)` says it.
-        clock: what tells the time.
-        sync: whether what is written survives a power cut.
-        partitions: how many a topic gets that must be created.
+        location: the value of `App(topics=)`.
+        clock: the clock of the app.
+        sync: whether written data survives a power cut.
+        partitions: the number of partitions of a topic that is created.
         fault: called at each point where a test may crash.
 
     """
@@ -124,24 +124,24 @@ class Outside:
         self.views = SqliteViews(storage / "views.db", durable=sync)
         self.inputs = bound_inputs(plan, self.topics)
         self.origins: list[Origin] = []
-        """Where the keys are of what the app has sealed."""
+        """The topics that have the keys of the app's private columns."""
 
     def prepare(self) -> None:
-        """Create what is missing outside, and check what is there.
+        """Create the topics and views that are missing, and check those that exist.
 
         Raises:
-            HeadraceError: it is not what the plan declares.
+            HeadraceError: one is not as the plan declares it.
 
         """
-        for each in self.inputs.values():
-            if each.source is not None:
-                each.source.prepare(clock=self.clock)
-                self.origins += each.source.key_origins()
+        for bound in self.inputs.values():
+            if bound.source is not None:
+                bound.source.prepare(clock=self.clock)
+                self.origins += bound.source.key_origins()
         for sink in self.sinks().values():
             sink.prepare(clock=self.clock)
 
     def feeds(self) -> Iterator[tuple[str, Feed, TopicSpec]]:
-        """Yield the feeds of the plan, with the steps that read what they land and the topics that they fill."""
+        """Yield the feeds of the plan: the step that reads the feed's topic, the feed, and the topic that it fills."""
         for node in self.plan.sources():
             if node.feed is not None:
                 yield self.plan.name(node), node.feed, spec_of(node)
@@ -149,12 +149,13 @@ class Outside:
     def sinks(self) -> dict[str, Sink]:
         """Return the sinks of the plan by their names, in the order in which they are published.
 
-        Topics first, those of dead letters among them, then views: whoever sees an epoch in a view finds it in topics.
+        Topics (of dead letters too) come before views: an epoch that is visible in a view is also in the topics.
         """
         ordered = sorted(self.plan.sinks, key=lambda sink: (sink.topic is None, sink.view is None))
-        bound = {sink.name: self._sink(sink) for sink in ordered}
-        dead = {each.shape.topic: self.topics.dead_letters(each.shape.topic) for each in self.inputs.values()}
-        return {f"{DEAD_SINK}{topic}": sink for topic, sink in dead.items()} | bound
+        named = {sink.name: self._sink(sink) for sink in ordered}
+        topics = [bound.shape.topic for bound in self.inputs.values()]
+        dead = {topic: self.topics.dead_letters(topic) for topic in topics}
+        return {f"{DEAD_SINK}{topic}": sink for topic, sink in dead.items()} | named
 
     def _sink(self, sink: PlanSink) -> Sink:
         table = sink.up.is_table
@@ -177,7 +178,7 @@ class Outside:
         return open_sink_groups(self.sinks(), self.plan, writer=writer, clock=self.clock)
 
     def close(self) -> None:
-        """Let go of the log and the views."""
+        """Close the log and the views."""
         self.views.close()
         self.topics.close()
 
@@ -186,13 +187,13 @@ def no_spark(inputs: Mapping[str, Input]) -> None:
     """Refuse sources that only Spark can read.
 
     Raises:
-        InvalidPlan: there is one.
+        InvalidPlan: the plan has one.
 
     """
-    for each in inputs.values():
-        if each.source is None:
+    for bound in inputs.values():
+        if bound.source is None:
             raise InvalidPlan(
-                f'the source "{each.shape.topic}" is read by Spark, and this runs without it',
+                f'the source "{bound.shape.topic}" is read by Spark, and this carrier runs without Spark',
                 hint='Run the app with app.start(), or Driver(app, carrier="spark").',
             )
 

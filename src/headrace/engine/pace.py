@@ -1,4 +1,4 @@
-"""How many rows an epoch may take: as many as fit the target time, found by trying."""
+"""How many rows an epoch may read: as many as fit the target time, measured from epoch to epoch."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ TARGET_SECONDS = 3.0
 LEAST_ROWS = 1_000
 MOST_ROWS = 4_000_000
 MOST_BYTES = 256 * 1024 * 1024
-"""An epoch holds at most about so much input, by the width of its columns: text is taken for 64 bytes a value."""
+"""An epoch reads at most about so many bytes, by the width of its columns; text counts as 64 bytes a value."""
 STEP = 2.0
-"""An epoch's bound at most doubles or halves, so that one slow epoch does not choke the next ten."""
+"""The limit at most doubles or halves from one epoch to the next, so one slow epoch does not slow the next ten."""
 SMALL_ROWS = 32_768
-"""An epoch of so few rows is done sooner by one task than by the stages that would spread it."""
+"""One task runs an epoch of so few rows faster than several stages."""
 _WIDE = 64
 
 
 def most_rows(schemas: Iterable[pa.Schema]) -> int:
-    """Return how many rows of the widest of some schemas an epoch may have; the first epoch begins with it."""
+    """Return how many rows of the widest of the schemas an epoch may have; it is the limit of the first epoch."""
     widest = max((sum(_width(field.type) for field in schema) for schema in schemas), default=1)
     return max(LEAST_ROWS, min(MOST_ROWS, MOST_BYTES // max(widest, 1)))
 
@@ -35,9 +35,9 @@ def _width(kind: pa.DataType) -> int:
 
 
 def next_limit(limit: int, rows: int, seconds: float, *, most: int) -> int:
-    """Return the next epoch's bound after one that took `rows` in `seconds` under `limit`.
+    """Return the limit of the next epoch after one with `rows` that took `seconds` under `limit`.
 
-    An epoch that did not fill its bound says nothing about more rows; only its slowness counts.
+    An epoch with less than half of its limit cannot raise it, since more rows were not tried; it can lower it.
     """
     if rows == 0 or seconds <= 0:
         return limit
@@ -49,7 +49,7 @@ def next_limit(limit: int, rows: int, seconds: float, *, most: int) -> int:
 
 
 def share(unread: Sequence[int], limit: int) -> list[int]:
-    """Return how many of each partition's unread rows an epoch takes: equal parts, what one leaves to the others."""
+    """Return how many unread rows of each partition an epoch reads: equal shares; what one lacks goes to the others."""
     taken = [0] * len(unread)
     left = limit
     while left > 0:
@@ -65,12 +65,12 @@ def share(unread: Sequence[int], limit: int) -> list[int]:
 
 
 def with_publishing(seconds: float, rows: int, last: tuple[int, float]) -> float:
-    """Return how long an epoch takes with its publishing, which is still to come: as long a row as the last time.
+    """Return the seconds of an epoch including publishing, which is estimated by the time a row took in the last one.
 
     Args:
-        seconds: how long it took so far.
-        rows: how many it has.
-        last: the rows of the last epoch that was published, and the seconds that this took.
+        seconds: how long the epoch took so far.
+        rows: the number of its rows.
+        last: the rows of the last published epoch, and the seconds that publishing took.
 
     """
     last_rows, last_seconds = last

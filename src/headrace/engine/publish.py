@@ -1,7 +1,7 @@
-"""From staged files to sinks: after the commit, as often as it takes, with the effect of once.
+"""Publishes the staged rows of a commit to the sinks; repetitions have no further effect.
 
-A group that fails for a while is tried again, with back-off by the clock. Then the app stops: the epoch is committed,
-its rows are staged, and the next start publishes them first.
+A sink group that fails is tried again with back-off. After `GIVE_UP_SECONDS` the app stops: the epoch is committed, its
+rows are staged, and the next start publishes them first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 
 @dataclass
 class Publisher:
-    """Publishes commits to groups, in order. `stopping` ends the retries of a group that fails."""
+    """Publishes commits to sink groups, in order. `stopping` ends the retries of a group that fails."""
 
     storage: Storage
     groups: list[SinkGroup]
@@ -42,11 +42,11 @@ class Publisher:
     """Why a group is being tried again, by its label."""
 
     def publish(self, commit: Commit) -> None:
-        """Hand a commit's rows to their groups; those that have the epoch are skipped.
+        """Publish a commit's rows to their sink groups; groups that have the epoch already are skipped.
 
         Raises:
-            SinkFailed: a group did not take them for `GIVE_UP_SECONDS`.
-            HeadraceError: a group refused them.
+            SinkFailed: a group failed for `GIVE_UP_SECONDS`.
+            HeadraceError: a group refused the rows.
 
         """
         files = self._files(commit)
@@ -85,7 +85,7 @@ class Publisher:
     def _files(self, commit: Commit) -> Mapping[str, list[Path]]:
         folder = self.storage.staging(commit.epoch)
         files: dict[str, list[Path]] = {}
-        for staged in sorted(commit.staged, key=lambda each: _order(each.file)):
+        for staged in sorted(commit.staged, key=lambda staged: _order(staged.file)):
             files.setdefault(staged.sink, []).append(folder / staged.file)
         return files
 

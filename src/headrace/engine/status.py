@@ -1,4 +1,4 @@
-"""What an app has done, as plain values: for `Running.status`, `headrace status` and dashboards."""
+"""The status of an app, as plain values: for `Running.status`, `headrace status` and dashboards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def status(app: App) -> dict[str, Any]:
-    """Return an app's status from its storage alone."""
+    """Return an app's status, read from its storage; the app may be running or not."""
     plan, storage = app.plan(), Storage(app.storage, app.name)
     last = storage.last_epoch()
     commit = Commit(epoch=-1) if last is None else storage.read_commit(last)
@@ -29,7 +29,7 @@ def status(app: App) -> dict[str, Any]:
 
 
 def describe(plan: Plan, commit: Commit, inputs: Inputs) -> dict[str, Any]:
-    """Return the status that a commit and the sources tell."""
+    """Return the status after a commit, with the lag of the sources."""
     sources = {plan.name(node): _source(plan.name(node), commit, inputs) for node in plan.sources()}
     lags = [source["lag"] for source in sources.values() if source["lag"] is not None]
     return {
@@ -58,7 +58,7 @@ def _source(name: str, commit: Commit, inputs: Inputs) -> dict[str, Any]:
 
 
 def _lag(name: str, commit: Commit, inputs: Inputs) -> int | None:
-    """Return how many records of a source have not been read; None while it does not answer."""
+    """Return how many records of a source are unread; None while the source does not answer."""
     try:
         bounds = inputs.bounds_of(name)
     except (HeadraceError, OSError):

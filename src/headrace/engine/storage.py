@@ -1,4 +1,4 @@
-"""What an app owns on disk, who may write it, and the one file that says what has happened: the commit.
+"""The folder of an app: its files, its lock, and the commit of each epoch.
 
 app.json            the app's name, its id and its shards
 plan.json           the identity of the stateful steps
@@ -31,12 +31,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COMMITS_TO_KEEP = 20
-"""So many commits stay readable, for those who look; recovery needs the last one."""
+"""How many commits are kept for inspection; recovery needs the last one."""
 
 
 @dataclass(kw_only=True)
 class SourceProgress:
-    """How far a source has been read. Times are microseconds; partitions are texts, as JSON wants them."""
+    """How far a source has been read, by partition. JSON has text keys, so partitions are text.
+
+    `times`: the greatest event time. `active`: when rows last arrived, by the clock. Both are microseconds.
+    """
 
     offsets: dict[str, int] = field(default_factory=dict)
     times: dict[str, int] = field(default_factory=dict)
@@ -46,17 +49,17 @@ class SourceProgress:
 
 @dataclass(kw_only=True)
 class Commit:
-    """One epoch, whole: what was read, what came of it, and what the next epoch works with."""
+    """A committed epoch: what it read, what it computed, and what the next epoch works with."""
 
     epoch: int
-    ranges: list[list[str | int]] = field(default_factory=list)  # what it read, as `connect.source.to_json` writes it
+    ranges: list[list[str | int]] = field(default_factory=list)  # as `connect.source.to_json` writes them
     sources: dict[str, SourceProgress] = field(default_factory=dict)
     watermarks: dict[str, int | None] = field(default_factory=dict)
     previous: dict[str, int | None] = field(default_factory=dict)
     outputs: dict[str, int | None] = field(default_factory=dict)
     idle: dict[str, bool] = field(default_factory=dict)
-    waiting: bool = False  # steps keep what time alone may close
-    due: bool = False  # an epoch without input would change what comes out
+    waiting: bool = False  # steps that detect late rows keep rows
+    due: bool = False  # an epoch without input would change the output
     heads: dict[str, dict[str, StateHead]] = field(default_factory=dict)
     staged: list[StagedFile] = field(default_factory=list)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -69,7 +72,7 @@ class Commit:
 
     @property
     def watermarks_moved(self) -> bool:
-        """Whether an epoch without input would change something: a watermark that no step has worked with yet."""
+        """Whether a step has a watermark that it has not worked with yet."""
         return self.watermarks != self.previous
 
     def to_json(self) -> str:
@@ -78,7 +81,7 @@ class Commit:
 
     @staticmethod
     def from_json(text: str) -> Commit:
-        """Return the commit that a file's text tells."""
+        """Return the commit that `to_json` wrote."""
         data: dict[str, Any] = json.loads(text)
         names = {each.name for each in fields(Commit)}
         data = {name: value for name, value in data.items() if name in names}
@@ -102,7 +105,7 @@ class Storage:
     # ---- who may write ----
 
     def acquire(self) -> None:
-        """Become the one process that runs this app.
+        """Lock the folder: one process at a time runs the app.
 
         Raises:
             StorageBusy: another process runs it.
@@ -129,13 +132,13 @@ class Storage:
         self._lock = lock
 
     def release(self) -> None:
-        """Let another process run the app."""
+        """Release the lock, so that another process can run the app."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
     def busy(self) -> bool:
-        """Whether some process runs the app now."""
+        """Whether a process runs the app now."""
         try:
             lock = (self.path / "lock").open()
         except FileNotFoundError:
@@ -173,7 +176,7 @@ class Storage:
         return content
 
     def write_json(self, name: str, data: dict[str, Any]) -> None:
-        """Write a JSON file so that readers see the old or the new one, whole."""
+        """Replace a JSON file atomically."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         self._write_aside(path, json.dumps(data, indent=1), os.replace)
@@ -203,7 +206,7 @@ class Storage:
         return self.path / "epochs" / f"{epoch:012d}"
 
     def write_commit(self, commit: Commit, fault: Callable[[str], None]) -> None:
-        """Commit an epoch: its file appears whole or not at all, and never replaces another.
+        """Commit an epoch: its file appears complete or not at all, and never replaces another.
 
         Raises:
             FileExistsError: the epoch is committed already.
@@ -219,14 +222,14 @@ class Storage:
         self._write_aside(path, commit.to_json(), link)
 
     def replace_commit(self, commit: Commit) -> None:
-        """Put a commit in the place of that of the same epoch, whole: a reset takes steps out of it."""
+        """Replace the commit of the same epoch atomically: a reset removes steps from it."""
         self._write_aside(self.commit_path(commit.epoch), commit.to_json(), os.replace)
 
     def read_commit(self, epoch: int) -> Commit:
         """Return a commit.
 
         Raises:
-            DamagedFile: it cannot be read.
+            DamagedFile: its file cannot be read.
 
         """
         path = self.commit_path(epoch)
@@ -236,7 +239,7 @@ class Storage:
             raise DamagedFile(str(path), str(error)) from error
 
     def last_epoch(self) -> int | None:
-        """Return the last epoch that is committed."""
+        """Return the last committed epoch, None before the first."""
         folder = self.path / "epochs"
         try:
             found = [int(entry.stem) for entry in folder.iterdir() if entry.suffix == ".json" and entry.stem.isdigit()]
@@ -247,7 +250,7 @@ class Storage:
     # ---- tidying ----
 
     def forget_staged(self, epoch: int) -> None:
-        """Remove the staged rows of a published epoch, at once as far as others see, and commits no one needs."""
+        """Remove the staged rows of a published epoch (renamed first, atomically), and the oldest commit."""
         staged = self.staging(epoch)
         if staged.is_dir():
             gone = staged.rename(staged.with_name(f".{staged.name}.{uuid.uuid4().hex}"))
@@ -255,20 +258,20 @@ class Storage:
         self.commit_path(epoch - COMMITS_TO_KEEP).unlink(missing_ok=True)
 
     def forget_uncommitted(self, last: int | None) -> None:
-        """Remove what attempts at later epochs left behind."""
+        """Remove the files of attempts after the last commit."""
         for entry in self._entries("epochs"):
             number = entry.name.removesuffix(".json")
             if entry.name.startswith(".") or (number.isdigit() and int(number) > (-1 if last is None else last)):
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)
 
     def forget_state(self, heads: dict[str, dict[str, StateHead]]) -> None:
-        """Remove state files that no chain from a head needs: older than its full file, or of no commit."""
+        """Remove state files that no head's chain needs: older than its full file, or of no commit."""
         for step in self._entries("state"):
             for shard in self._entries(f"state/{step.name}"):
                 self.forget_files(step.name, shard.name, heads.get(step.name, {}).get(shard.name))
 
     def forget_files(self, step: str, shard: str, head: StateHead | None, *, before: int | None = None) -> None:
-        """Remove a shard's state files that the chain from its head does not need, of epochs `before` one or all."""
+        """Remove a shard's state files that its head's chain does not need, only of epochs before `before` if given."""
         folder = self.path / "state" / step / shard
         needed: set[str] = set()
         file = head.file if head else None

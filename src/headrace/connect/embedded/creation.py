@@ -1,4 +1,4 @@
-"""Topics of the embedded log as an app needs them: created where they are missing, checked where they are not."""
+"""Topics of the embedded log for an app: created if they are missing, checked if they exist."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from headrace.base.errors import TopicDiffers
 from headrace.base.schema import to_ddl
 from headrace.connect.decoding import DEAD, VALUE
-from headrace.connect.embedded.private import check_declared, hold
+from headrace.connect.embedded.private import check_declared, mark_sealed
 from headrace.log import evolution
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def topic_of_source(log: Log, spec: TopicSpec, partitions: int) -> Topic:
     """Return the topic that a source reads, created if it is missing.
 
     Raises:
-        TopicDiffers: it has other columns, or the rows of one key of a table may be in several of its partitions.
+        TopicDiffers: it has other columns, or is read as a table and one key may be in several partitions.
 
     """
     if spec.private and not log.has_topic(spec.name):
@@ -35,7 +35,7 @@ def topic_of_source(log: Log, spec: TopicSpec, partitions: int) -> Topic:
     if spec.sent_time is not None and "compact" in topic.cleanup:
         raise TopicDiffers(
             f'the topic "{spec.name}" is compacted, and sent_time needs to know when each record arrived',
-            detail="Compaction puts records together, and keeps when the last of them arrived.",
+            detail="Compaction merges records, and keeps only the arrival time of the last one.",
             hint="Leave sent_time out, or read a topic that is not compacted.",
         )
     check_declared(topic, spec.schema.names, dict(spec.private))
@@ -46,23 +46,23 @@ def topic_of_sink(log: Log, spec: TopicSpec, partitions: int, origins: Iterable[
     """Return the topic that a sink appends to, created if it is missing.
 
     Raises:
-        TopicDiffers: it has other columns, or clear values where sealed ones are to go.
+        TopicDiffers: it has other columns, or clear values in columns where the app writes sealed ones.
 
     """
     topic = _ensure(log, spec, partitions, cleanup="compact" if spec.changelog and spec.key else "delete")
-    hold(topic, spec.schema.names, spec.sealed, origins)
+    mark_sealed(topic, spec.schema.names, spec.sealed, origins)
     return topic
 
 
 def dead_topic(log: Log, name: str) -> Topic:
-    """Return the topic of the dead letters of another."""
+    """Return the dead-letter topic of a topic, created if it is missing."""
     if not log.has_topic(f"{name}.dead"):
         return log.create_topic(f"{name}.dead", DEAD)
     return log.topic(f"{name}.dead")
 
 
 def stored_schema(spec: TopicSpec) -> pa.Schema:
-    """Return the columns of a topic: those declared or, where its records have a format, the key and the record."""
+    """Return the columns of a topic: the declared ones, or with a format the key and the record."""
     if not spec.formatted:
         return spec.schema
     keys = [field for field in spec.schema if field.name in spec.key]
@@ -106,7 +106,7 @@ def _create_private(log: Log, spec: TopicSpec, partitions: int) -> None:
 
 
 def _refuse_scattered_keys(topic: Topic, key: Sequence[str]) -> None:
-    """Refuse to read a topic as a table where nothing says which of two records of one key is the later."""
+    """Refuse to read a topic as a table if the records of one key may be in several partitions, without an order."""
     if topic.partitions > 1 and not (topic.key and set(topic.key) <= set(key)):
         has = f"is spread by {', '.join(topic.key)}" if topic.key else "has no key"
         raise TopicDiffers(
@@ -118,7 +118,7 @@ def _refuse_scattered_keys(topic: Topic, key: Sequence[str]) -> None:
 
 
 def _way_on(log: Log, topic: Topic, declared: pa.Schema) -> str:
-    """Say what brings a topic and a declaration together."""
+    """Return a hint: how the topic or the declaration can be changed to fit."""
     merged = evolution.merged(topic.schema, declared)
     if evolution.may_become(topic.schema, merged, topic.key):
         call = f'Log("{log.path}").topic("{topic.name}").evolve("{to_ddl(merged)}")'

@@ -1,9 +1,9 @@
 """A topic of the embedded log as the landing of a feed: rows and the feed's position are durable together.
 
-An append that spreads over partitions is not atomic, and a feed that starts again may cut its records otherwise. So
-each append is written down first, whole, in one file that is replaced at once (`landings/<feed>` in the log's folder:
-the number, the position, the rows); then it is appended under that number. Whoever opens the landing repeats the last
-append, which does nothing where it has happened. So the position is that of the file, and no record is lost or doubled.
+An append to several partitions is not atomic, and a restarted feed may batch its records differently. So each append
+is first written to one file that is replaced atomically (`landings/<feed>` in the log's folder: a sequence number, the
+position, the rows), then appended to the topic under that number. Opening the landing repeats the last append, which
+changes nothing if it was complete. The position is that of the file; no record is lost or duplicated.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _NUMBER, _BEFORE, _POSITION = b"headrace.number", b"headrace.before", b"headrace
 
 
 class EmbeddedLanding(Landing):
-    """A topic that a feed fills. One process at a time has it open; close it when done.
+    """A topic that a feed fills. One process at a time can open it; close it when done.
 
     Args:
-        log: where the topic is.
+        log: the log of the topic.
         topic: the topic.
         feed: the feed's name, unique in the log.
-        limit: with so many records that the app has not read, there is no room.
-        read: says how many records of the topic the app has read.
+        limit: there is no room while the app has so many unread records of the topic.
+        read: returns how many records of the topic the app has read.
         fault: called at each point where a test may crash.
 
     """
@@ -80,15 +80,15 @@ class EmbeddedLanding(Landing):
         return self.topic.schema
 
     def position(self) -> bytes | None:
-        """Return what the last append was given."""
+        """Return the position of the last append, None before the first."""
         return self._position
 
     def has_room(self) -> bool:
-        """Whether the app has fewer than `limit` records before it."""
+        """Whether the app has fewer than `limit` unread records."""
         return sum(self.topic.end_offsets().values()) - self.read() < self.limit
 
     def append(self, rows: Rows, *, position: bytes | None = None, dead: Sequence[DeadRecord] = ()) -> None:
-        """Append rows, once, and remember the position with them."""
+        """Append rows exactly once, and store the position with them."""
         table = _as_table(rows if isinstance(rows, pa.Table | pa.RecordBatch) else rows_to_table(rows, self.schema))
         letters = _letters(self.topic.name, dead)
         number, before = self._number + 1, self._position
@@ -106,7 +106,7 @@ class EmbeddedLanding(Landing):
         self.fault("after_landing")
 
     def close(self) -> None:
-        """Let another process run the feed."""
+        """Release the lock, so that another process can run the feed."""
         self._lock.close()
 
     def _apply(self, number: int, rows: pa.Table, letters: pa.Table) -> None:
@@ -118,7 +118,7 @@ class EmbeddedLanding(Landing):
             dead_topic(self.log, self.topic.name).append(letters, producer=producer, sequence=number)
 
     def _recover(self) -> None:
-        """Take up the last append, and repeat it: it may have been cut short."""
+        """Repeat the last append: a crash may have interrupted it."""
         try:
             with pa.OSFile(str(self.path)) as file, pa.ipc.open_file(file) as stored:
                 rows, letters = (_unpacked(stored.get_batch(0), name) for name in ("rows", "dead"))
@@ -159,7 +159,7 @@ def _as_table(rows: pa.Table | pa.RecordBatch) -> pa.Table:
 
 
 def _letters(topic: str, dead: Sequence[DeadRecord]) -> pa.Table:
-    rows = [{"topic": topic, "reason": each.reason, "record": each.record} for each in dead]
+    rows = [{"topic": topic, "reason": letter.reason, "record": letter.record} for letter in dead]
     return pa.Table.from_pylist(rows, schema=DEAD)
 
 

@@ -1,4 +1,4 @@
-"""Private columns between an app and its topics: declared as they are, and marked where they are passed on to."""
+"""Private columns of an app's topics: checked in topics that it reads, marked in topics that it writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_declared(topic: Topic, columns: Sequence[str], declared: Mapping[str, str | None]) -> None:
-    """Refuse to read private columns as clear ones, clear ones as private, or those of one subject as of another.
+    """Check that the declared private columns and their subjects are those of the topic.
 
     Raises:
         TopicDiffers: the topic's private columns are not those that the app declares.
@@ -30,34 +30,35 @@ def check_declared(topic: Topic, columns: Sequence[str], declared: Mapping[str, 
         )
     for name, subject in declared.items():
         if subject is not None and topic.private.get(name) != subject:
-            whose = f'"{topic.private[name]}"' if name in topic.private else "what another topic says"
+            whose = f'"{topic.private[name]}"' if name in topic.private else "the subjects of another topic"
             raise TopicDiffers(
                 f'the private values of "{name}" in the topic "{topic.name}" belong to {whose}, not to "{subject}"',
-                hint=f'Say app.stream("{topic.name}", …, private=[{names}]): the topic knows whose they are.',
+                hint=f'Say app.stream("{topic.name}", …, private=[{names}]): the topic knows the subjects.',
             )
 
 
-def hold(topic: Topic, columns: Sequence[str], sealed: Collection[str], origins: Iterable[Origin]) -> None:
-    """Mark the columns of a topic to which an app passes sealed values, so that whoever reads it gets the values.
+def mark_sealed(topic: Topic, columns: Sequence[str], sealed: Collection[str], origins: Iterable[Origin]) -> None:
+    """Mark the columns of a topic to which an app writes sealed values, so that its readers can open them.
 
     Raises:
-        TopicDiffers: the topic has clear values there, or seals them itself, or the app writes clear ones to it.
+        TopicDiffers: the topic has clear values in them, or seals columns itself, or the app writes clear values to
+            sealed columns.
 
     """
-    own, known = topic.private, topic.sealed
+    own, marked = topic.private, topic.sealed
     for name in columns if own else ():
         if name in own:
             raise TopicDiffers(
                 f'the topic "{topic.name}" seals its column "{name}" itself, and an app cannot write to it',
-                detail="Its rows would stand in the app's files before they are sealed.",
+                detail="Its rows would be in the app's files before they are sealed.",
                 hint="Write to a topic of another name.",
             )
-    fresh = set(sealed) - known
-    mixed = (known & set(columns)) - set(sealed) or (fresh if fresh and any(topic.end_offsets().values()) else set())
+    fresh = set(sealed) - marked
+    mixed = (marked & set(columns)) - set(sealed) or (fresh if fresh and any(topic.end_offsets().values()) else set())
     if mixed:
         raise TopicDiffers(
             f'the topic "{topic.name}" would have sealed values and clear ones in its column "{min(mixed)}"',
-            detail="Records are there from when the column was passed on otherwise.",
+            detail="It has records from before, written the other way.",
             hint="Write to a topic of another name.",
         )
     if sealed:

@@ -1,4 +1,4 @@
-"""Topics of the embedded log as sinks: an epoch's rows are appended once, then marked as published together."""
+"""Topics of the embedded log as sinks: an epoch's rows are appended once, then its boundaries are written."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from headrace.log.privacy.subjects import Origin
 
 DEAD_LETTERS = "dead:"
-"""The names of sinks that take dead letters begin so."""
+"""The prefix of the names of dead-letter sinks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedSink(SharedSink):
-    """A topic of a log. `dead`: it is the topic of another's dead letters, made when the first one is there."""
+    """A topic of a log. `dead`: the dead-letter topic of `topic`, which is created with the first dead letter."""
 
     log: Log
     topic: TopicSpec
@@ -39,18 +39,18 @@ class EmbeddedSink(SharedSink):
     dead: bool = False
 
     @property
-    def takes_tokens(self) -> bool:  # type: ignore[override] # an answer that never changes
-        """Whoever reads the topic finds the keys."""
+    def takes_tokens(self) -> bool:  # type: ignore[override] # a constant
+        """Yes: readers of the topic find the keys."""
         return True
 
     @property
     def form(self) -> Form:
-        """A table is written as its changelog."""
+        """A changelog for a table, else rows."""
         return "changelog" if self.topic.changelog else "rows"
 
     @property
     def writer_group(self) -> str:
-        """The log."""
+        """The log: its topics share a writer."""
         return f"log:{self.log.path}"
 
     def prepare(self, *, clock: Clock) -> None:
@@ -69,7 +69,7 @@ class EmbeddedSink(SharedSink):
         """Return a writer of this topic alone."""
         del clock
         app, _, name = writer.rpartition("/")
-        return _Alone(name, TopicsWriter(self.log, {name: self}, app, self.fault))
+        return _SingleTopicWriter(name, TopicsWriter(self.log, {name: self}, app, self.fault))
 
     def open_together(self, sinks: Mapping[str, Sink], *, writer: str, clock: Clock) -> SharedWriter:
         """Return the writer of all topics of an app in this log."""
@@ -79,7 +79,7 @@ class EmbeddedSink(SharedSink):
 
 
 class TopicsWriter(SharedWriter):
-    """Appends epochs to topics. A topic remembers the epoch of each producer, so a repetition appends nothing."""
+    """Appends epochs to topics. A topic stores the last epoch of each producer, so a repetition appends nothing."""
 
     guarantee: Guarantee = "exactly_once"
 
@@ -93,11 +93,11 @@ class TopicsWriter(SharedWriter):
         self.boundaries.register(self.topics.values())
 
     def last_epoch(self) -> int | None:
-        """Return None: each topic knows for itself which epochs it has."""
+        """Return None: each topic skips the epochs that it has."""
         return None
 
     def publish(self, epoch: int, rows: Mapping[str, Iterator[pa.RecordBatch]]) -> None:
-        """Append rows to their topics, mark the epoch as published, then append dead letters."""
+        """Append rows to their topics, write the epoch's boundaries, then append dead letters."""
         offsets: dict[str, Mapping[int, range]] = {}
         for name, batches in rows.items():
             if name in self.topics:
@@ -113,7 +113,7 @@ class TopicsWriter(SharedWriter):
                 self.sinks[name].opened().append(letters, producer=self._producer(name), sequence=epoch)
 
     def _append(self, name: str, rows: pa.Table, epoch: int) -> Mapping[int, range]:
-        """Append rows to a topic; rows without a key, which a compacted topic refuses, to its dead letters."""
+        """Append rows to a topic; a compacted topic refuses rows without a key, which go to its dead letters."""
         topic, producer = self.topics[name], self._producer(name)
         rows, dead = split_keyless(topic, rows)
         offsets = topic.append(_timed(rows), producer=producer, sequence=epoch)
@@ -125,11 +125,11 @@ class TopicsWriter(SharedWriter):
         return f"{self.writer}/{name}"
 
     def close(self) -> None:
-        """Do nothing: the log is closed by who opened it."""
+        """Do nothing: the log belongs to the caller."""
 
 
-class _Alone(SinkWriter):
-    """One topic's writer."""
+class _SingleTopicWriter(SinkWriter):
+    """The writer of one topic."""
 
     guarantee: Guarantee = "exactly_once"
 
@@ -147,9 +147,9 @@ class _Alone(SinkWriter):
 
 
 def split_keyless(topic: Topic, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
-    """Return the rows that a topic takes, and the dead letters of those that it refuses for want of a key.
+    """Return the rows that a topic accepts, and dead letters of those without a key if it is compacted.
 
-    A null in a group's key makes a group like any other, but no record of a compacted topic.
+    A group whose key is null is a valid row of a table, but not a valid record of a compacted topic.
     """
     if topic.cleanup != "compact" or not all(rows.column(name).null_count for name in topic.key):
         return rows, None
@@ -166,7 +166,7 @@ def split_keyless(topic: Topic, rows: pa.Table) -> tuple[pa.Table, pa.Table | No
 
 
 def _timed(rows: pa.Table) -> pa.Table:
-    """Return rows with `_time` as the log wants it; null there is now."""
+    """Return rows with `_time` as a timestamp, the log's type; the log replaces null by the current time."""
     at = rows.schema.get_field_index("_time")
     times = rows.column(at).cast(pa.int64()).cast(TIMESTAMP)
     return rows.set_column(at, pa.field("_time", TIMESTAMP), times)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedSource(Source):
-    """A topic of a log, read from its start. `partitions`: how many a topic that must be created gets."""
+    """A topic of a log, read from its start. `partitions`: their number if the topic is created."""
 
     log: Log
     topic: TopicSpec
@@ -32,21 +32,21 @@ class EmbeddedSource(Source):
 
     @property
     def identity(self) -> str:
-        """The topic's name: a log may move."""
+        """The topic's name; not the path, since a log may be moved."""
         return f"topic:{self.topic.name}"
 
     def prepare(self, *, clock: Clock) -> None:
         """Create the topic or check it.
 
         Raises:
-            TopicDiffers: it has other columns, or the rows of one key of a table may be in several of its partitions.
+            TopicDiffers: it has other columns, or is read as a table and one key may be in several partitions.
 
         """
         del clock  # the log has its own
         topic_of_source(self.log, self.topic, self.partitions)
 
     def key_origins(self) -> Sequence[Origin]:
-        """Return where the keys of its private columns are."""
+        """Return the topics that have the keys of its private columns."""
         return self.log.topic(self.topic.name).key_owners if self.topic.private else ()
 
     def open(self, *, clock: Clock) -> EmbeddedReader:
@@ -56,9 +56,9 @@ class EmbeddedSource(Source):
 
 
 class EmbeddedReader(SourceReader):
-    """Reads a topic in place: batches rest on mapped files."""
+    """Reads a topic without copies: batches are views of mapped files."""
 
-    poll_seconds = 0.0  # the ends of a topic are in mapped memory: asking costs microseconds
+    poll_seconds = 0.0  # the ends of a topic are in mapped memory: a call takes microseconds
 
     def __init__(self, log: Log, topic: TopicSpec) -> None:
         self.log = log
@@ -76,7 +76,7 @@ class EmbeddedReader(SourceReader):
         return self.log.topic(self.name)
 
     def bounds(self) -> Bounds:
-        """Return the offsets of the topic's partitions; none while there is no topic."""
+        """Return the bounds of the topic's partitions; empty while there is no topic."""
         if not self.log.has_topic(self.name):
             return Bounds({}, {})
         ends, starts = self.topic.end_offsets(), self.topic.start_offsets()
@@ -85,18 +85,18 @@ class EmbeddedReader(SourceReader):
     def align(
         self, ranges: Sequence[OffsetRange], bounds: Mapping[str, Bounds], peers: Mapping[str, SourceReader]
     ) -> Sequence[OffsetRange]:
-        """Return ranges that hold whole epochs of the apps that published them, across all topics of the log."""
+        """Return ranges of whole epochs of the apps that published the records, across all topics of the log."""
         topics = {step: peer.name for step, peer in peers.items() if isinstance(peer, EmbeddedReader)}
         ends = self.boundaries.ends(
-            [(topics[each.source], int(each.partition)) for each in ranges],
-            [each.start for each in ranges],
-            [each.end for each in ranges],
-            [bounds[each.source].end[each.partition] for each in ranges],
+            [(topics[offsets.source], int(offsets.partition)) for offsets in ranges],
+            [offsets.start for offsets in ranges],
+            [offsets.end for offsets in ranges],
+            [bounds[offsets.source].end[offsets.partition] for offsets in ranges],
         )
-        return [replace(each, end=end) for each, end in zip(ranges, ends, strict=True)]
+        return [replace(offsets, end=end) for offsets, end in zip(ranges, ends, strict=True)]
 
     def read(self, part: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a range without copying them; private columns stay sealed."""
+        """Return the records of a range without copying them; private columns stay sealed."""
         number = int(part.partition)
         try:
             return self.topic.batches(number, part.start, part.end, columns=columns, sealed=True)
@@ -107,11 +107,11 @@ class EmbeddedReader(SourceReader):
             raise OffsetsLost(self.name, part.partition, start=part.start, earliest=earliest) from error
 
     def max_event_time(self, part: OffsetRange) -> int | None:
-        """Return the greatest event time of a range, where the log's time index knows it."""
+        """Return the greatest event time of a range, if the log's time index has it."""
         return self.topic.max_time(int(part.partition), part.start, part.end) if self.time_is_known else None
 
     def lost(self, partition: str, start: int, end: int) -> int:
-        """Return what retention took; compaction takes only what a later record replaced."""
+        """Return how many records retention removed; compaction removes only records that a later one replaced."""
         del partition
         rules = self.topic.settings
         bounded = rules["retention"] is not None or rules["retention_bytes"] is not None

@@ -29,7 +29,7 @@ class EmbeddedTopics(TopicStore):
 
     Args:
         log: the log.
-        partitions: how many a topic gets that must be created.
+        partitions: the number of partitions of a topic that is created.
         fault: called at each point where a test may crash.
 
     """
@@ -50,17 +50,17 @@ class EmbeddedTopics(TopicStore):
         )
 
     def dead_letters(self, topic: str) -> EmbeddedSink:
-        """Return the topic of another's dead letters."""
+        """Return the dead-letter topic of a topic."""
         spec = TopicSpec(name=topic, schema=DEAD)
         return EmbeddedSink(log=self.log, topic=spec, partitions=1, fault=self.fault, dead=True)
 
     def landing(self, topic: TopicSpec, *, feed: str, limit: int, read: Callable[[], int]) -> EmbeddedLanding:
-        """Return a topic to be filled by a feed."""
+        """Return a topic for a feed to fill."""
         opened = topic_of_source(self.log, topic, self.partitions)
         return EmbeddedLanding(self.log, opened, feed=feed, limit=limit, read=read, fault=self.fault)
 
     def clean(self, topics: Sequence[str]) -> None:
-        """Clean those of the topics that exist."""
+        """Clean the topics that exist."""
         for name in topics:
             if self.log.has_topic(name):
                 self.log.topic(name).clean()

@@ -1,4 +1,4 @@
-"""Arrow tables as Spark rows `(shard, edge, rows)`: a record never becomes a JVM row, only a blob of many does."""
+"""Arrow tables as Spark rows `(shard, edge, rows)`: a Spark row is a blob of many records, never one record."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def row(shard: int, edge: int, data: pa.Buffer) -> pa.RecordBatch:
 
 
 def outgoing(outcome: Outcome) -> Iterator[pa.RecordBatch]:
-    """Yield what a level sends on: blobs by edge and shard, and its report."""
+    """Yield the output of a level: blobs by edge and shard, and its report."""
     for edge, _, shard, table in outcome.sent:
-        for piece in in_blobs(table):
-            yield row(shard, edge, encode(piece))
+        for blob in in_blobs(table):
+            yield row(shard, edge, encode(blob))
     yield manifest([outcome.report])
 
 
@@ -45,7 +45,7 @@ def manifest(reports: Sequence[Report]) -> pa.RecordBatch:
 def sort_out(
     batches: Iterator[pa.RecordBatch], edges: frozenset[int], inbox: dict[int, list[pa.Table]]
 ) -> Iterator[pa.RecordBatch]:
-    """Put blobs for this level into `inbox` by edge, and yield the others untouched."""
+    """Put blobs for this level into `inbox` by edge, and yield the others unchanged."""
     for batch in batches:
         mine = [edge in edges for edge in batch.column(1).to_pylist()]
         for at, here in enumerate(mine):

@@ -2,10 +2,10 @@
 
     input ──► exchange ──► level 1 ──► exchange ──► … ──► manifest ──► commit
 
-A small epoch is one task: the one that reads its input runs all levels (`whole`), and its manifest is what comes out.
+A small epoch is one task: it reads the input, runs all levels (`single_task`), and its only output is the manifest.
 
-Spark owns offsets, triggers, scheduling, exchanges and retries. Its batch `b` is our epoch `base + b`; a checkpoint
-that does not continue our last commit (the app ran on the other carrier meanwhile) is left behind for a new one.
+Spark owns offsets, triggers, scheduling, exchanges and retries. Its batch `b` is our epoch `base + b`. A checkpoint
+that does not continue our last commit (the app ran on the other carrier meanwhile) is replaced by a new one.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 CARRIER = "spark"
 OFFSETS_FORMAT = 2
-"""What is in our offsets in a checkpoint; one with other offsets is left behind for a new one."""
+"""The version of our offsets in a checkpoint; a checkpoint of another version is replaced by a new one."""
 _SYSTEM = SystemClock()
 
 
 class SparkCarrier:
-    """Carries an engine's epochs on Spark, from `start` to `stop`."""
+    """Runs an engine's epochs on Spark, from its creation to `stop`."""
 
     def __init__(
         self, engine: Engine, spark: SparkSession | None = None, *, control: EpochControl | None = None
@@ -103,7 +103,7 @@ class SparkCarrier:
         return frame
 
     def _checkpoint(self) -> tuple[str, int]:
-        """Return the checkpoint to go on with and the epoch of its batch 0."""
+        """Return the checkpoint to continue with, and the epoch of its batch 0."""
         storage, last = self.engine.storage, self.engine.last
         stored = storage.read_json("spark/checkpoint.json")
         continues = (
@@ -115,7 +115,7 @@ class SparkCarrier:
             if stored is not None and not only_replayable(self.engine.outside.inputs):
                 raise InvalidPlan(
                     "the app ran without Spark since, but the offsets of app.read sources are in Spark's checkpoint",
-                    hint="Reset the app, or go on with the carrier that it ran on last.",
+                    hint="Reset the app, or continue with the carrier that it ran on last.",
                 )
             name = f"checkpoint-{last.epoch + 1}" + ("" if stored is None else f"-{stored['name']}")[:40]
             stored = {"name": name, "base": last.epoch + 1, "format": OFFSETS_FORMAT}
@@ -144,7 +144,7 @@ class SparkCarrier:
     def _run_epoch(self, batch: DataFrame, batch_id: int, epoch: int) -> None:
         last = self.engine.last
         if epoch <= last.epoch:
-            return  # committed before a crash, and published at the start: never computed again
+            return  # committed before a crash and published at the start
         offset = self.planned_offset(batch_id, epoch)
         manifest = batch if offset.get("single_task") else self._levels(batch)
         reports: list[Report] = [report for row in manifest.collect() for report in pickle.loads(bytes(row["rows"]))]  # noqa: S301 -- ours
@@ -159,7 +159,7 @@ class SparkCarrier:
         self.engine.publish(commit)
 
     def planned_offset(self, batch_id: int, epoch: int) -> dict[str, Any]:
-        """Return what our planner wrote into a batch's offsets; nothing where only sources of Spark's own have rows."""
+        """Return our part of a batch's offsets; empty where only Spark's own sources have rows."""
         for line in (self.offsets / str(batch_id)).read_text().splitlines()[2:]:
             offset = json.loads(line) if line.startswith("{") else {}
             if offset.get("app") == self.job.app_id and offset["epoch"] == epoch:
@@ -169,10 +169,10 @@ class SparkCarrier:
     # ---- from outside ----
 
     def check(self) -> None:
-        """Raise what has ended the query, if anything has.
+        """Raise the error that ended the query, if there is one.
 
         Raises:
-            HeadraceError: what failed, with Spark's trace as its cause.
+            HeadraceError: why it ended, with Spark's trace as its cause.
 
         """
         if self.error is not None:
@@ -184,7 +184,7 @@ class SparkCarrier:
             raise NotRunning("the app is not running", hint="It was stopped; call app.start() again.")
 
     def step(self, *, limit: int | None = None, ended: bool = False) -> Commit:
-        """Run exactly one epoch, an empty one included."""
+        """Run exactly one epoch, even without input."""
         self.ended = ended
         wanted = self.engine.last.epoch + 1
         EpochControl(until=wanted, force=True, limit=limit).write(self.engine.storage)
@@ -196,7 +196,7 @@ class SparkCarrier:
         return self.engine.last
 
     def stop(self) -> None:
-        """Stop at an epoch's end: the one that runs is finished, none begins."""
+        """Stop at the end of an epoch: a running epoch is finished, no other begins."""
         if self.query.isActive:
             EpochControl(until=-1).write(self.engine.storage)
             epoch = self.engine.last.epoch  # Spark's own sources ignore the control

@@ -1,4 +1,4 @@
-"""What ended a query, said once: our own error where there is one, Spark's trace as its cause."""
+"""The error that ended a query: our own where there is one, with Spark's trace as its cause."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _OURS = re.compile(r"headrace\.base\.\w+\.(\w+): \[[A-Z_]+\] (.*)")
 
 
 class SparkFailed(OutsideError):
-    """Spark ended the query for a reason of its own."""
+    """Spark ended the query, and the reason is none of our errors."""
 
     condition = "SPARK_FAILED"
 
 
 def explained(failed: BaseException) -> HeadraceError:
-    """Return the error of ours that a Spark exception carries in its text, or one that quotes Spark."""
+    """Return our error from the text of a Spark exception, or an error that quotes Spark."""
     text = str(failed)
     found = _OURS.search(text)
     if found is None:

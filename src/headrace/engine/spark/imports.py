@@ -1,8 +1,7 @@
-"""What this process can import, Spark's Python workers can import, too: modules beside a program above all.
+"""Lets Spark's Python workers import what this process can import, above all modules in the program's folder.
 
-A function travels by reference where it has a module and a name. The folder of a program is on this process's path
-alone, so on this machine workers are given the path; on others, where there is no such folder, what lies there
-travels by value.
+Functions of modules are pickled by reference. Only this process has the program's folder on its path. Workers on this
+machine get the same path. Other machines do not have the folder, so functions of its modules are pickled by value.
 """
 
 from __future__ import annotations
@@ -28,30 +27,30 @@ _EVERYWHERE = {"__main__", "headrace", "pyspark", "py4j"}
 
 @contextmanager
 def importable(context: SparkContext) -> Iterator[None]:
-    """Let functions that are handed to Spark inside be found by its workers; the context is left as it was."""
+    """Let Spark's workers import functions that are passed to Spark in this block; restore the context after it."""
     folders = own_folders()
     if not context.master.startswith("local"):
         by_value(folders)
-    known = context.environment.get("PYTHONPATH")
-    given = [str(folder) for folder in folders] + ([known] if known else [])
+    previous = context.environment.get("PYTHONPATH")
+    given = [str(folder) for folder in folders] + ([previous] if previous else [])
     if given:
         context.environment["PYTHONPATH"] = os.pathsep.join(given)
     try:
         yield
     finally:
         context.environment.pop("PYTHONPATH", None)
-        if known:
-            context.environment["PYTHONPATH"] = known
+        if previous:
+            context.environment["PYTHONPATH"] = previous
 
 
 def own_folders() -> list[Path]:
-    """Return the folders that this process imports from and a fresh Python would not know."""
+    """Return the folders on this process's path that a fresh Python does not have on its path."""
     folders = dict.fromkeys(Path(entry or ".").absolute() for entry in sys.path)
     return [folder for folder in folders if folder.is_dir() and not _installed(folder)]
 
 
 def by_value(folders: list[Path]) -> None:
-    """Let the functions of modules that lie in these folders travel whole, not by their names."""
+    """Pickle the functions of modules in these folders by value, not by reference."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if file is None or name.split(".")[0] in _EVERYWHERE or _installed(Path(file)):
@@ -61,4 +60,4 @@ def by_value(folders: list[Path]) -> None:
 
 
 def _installed(path: Path) -> bool:
-    return any(path.is_relative_to(place) for place in _INSTALLED) or bool(_PACKAGES & set(path.parts))
+    return any(path.is_relative_to(folder) for folder in _INSTALLED) or bool(_PACKAGES & set(path.parts))

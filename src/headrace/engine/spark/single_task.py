@@ -1,8 +1,8 @@
-"""Small epochs: one task runs every level for all shards, for an exchange costs more than it spreads.
+"""Small epochs: one task runs all levels for all shards, since an exchange would cost more than it saves.
 
-A stage of Spark takes 20 to 40 ms however little it does, and a join of tables has three. So the planner of epochs
-says of each whether it is small; then the task that reads it goes on through all levels, its shards side by side on
-the machine's cores, and only its reports leave it. State is where it always is, so the next epoch may go the other way.
+A stage of Spark takes at least 20 to 40 ms, and a join of tables has three. So the planner decides for each epoch
+whether it is small. If so, the task that reads the input also runs all levels, with the shards in parallel on the
+machine's cores, and returns only its reports. State files are the same either way, so the next epoch can be large.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from headrace.kernels.task import Outcome
 
 MOST_SHARDS = 16
-"""One process starts each level of each shard, so with many of them the exchange is the cheaper way."""
+"""One process runs each level of each shard; with more shards the exchange is cheaper."""
 MOST_SECONDS = 1.0
-"""Few rows may still be much work; so says the epoch before, if it had no more rows and took longer than this."""
+"""Few rows may still take long: an epoch is not small if the one before took longer with as few rows."""
 
 _POOL: list[ThreadPoolExecutor] = []
 
 
 def is_small(job: Job, before: Commit, ranges: Sequence[OffsetRange]) -> bool:
-    """Whether one task should run an epoch, by its rows, by the state it scans, and by what the one before took."""
+    """Whether one task should run an epoch, by its rows, the state it scans, and the time of the epoch before."""
     rows = total_rows(ranges)
     return (
         rows <= job.small
@@ -50,14 +50,14 @@ def is_small(job: Job, before: Commit, ranges: Sequence[OffsetRange]) -> bool:
 
 
 def only_replayable(inputs: Mapping[str, Input]) -> bool:
-    """Whether no source is Spark's own, of whose epochs nobody knows the rows before they are read."""
-    return all(each.source is not None for each in inputs.values())
+    """Whether there is no source of Spark's own; of these the rows of an epoch are not known in advance."""
+    return all(bound.source is not None for bound in inputs.values())
 
 
 def _scans_little(job: Job, before: Commit) -> bool:
-    """Whether the tables that each shard scans fit a worker's memory, so that any worker may hold all of them.
+    """Whether the tables that each shard scans fit a worker's memory, so that any worker can have all of them.
 
-    Rows that wait for their time count too: an epoch without rows may let all of them out.
+    Rows that wait for the watermark count too: an epoch without input may emit all of them.
     """
     return all(
         head.full_bytes + head.chain_bytes <= tasks.SMALL_BYTES
@@ -69,7 +69,7 @@ def _scans_little(job: Job, before: Commit) -> bool:
 
 
 def read_single_task(job: Job, epoch: int, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
-    """Run an epoch: level 0 on ranges of sources, then all others; yields its reports."""
+    """Run an epoch: level 0 on ranges of sources, then all other levels; yield its reports."""
     task_of = job.tasks(epoch)
 
     def run(level: Level, shard: int, inputs: Received) -> Outcome:

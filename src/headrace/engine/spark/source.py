@@ -1,10 +1,10 @@
-"""One Python data source reads every topic of the app: one offset map for all, one source in Spark's eyes.
+"""One Python data source reads all sources of the app: Spark sees one source with one offset.
 
 An offset is `{"app": id, "epoch": n, "ranges": [[source, partition, start, end], ...], "bounds": {source: [earliest,
-end]}, "began": s, "single_task": small}`: what epoch n reads, what there was to read when it was planned, and
-whether one task runs all of it. Ranges are whole, so an epoch that is planned again after a crash reads the same,
-wherever its sources begin by then. Epochs without input exist too: a watermark that no step has worked with yet asks
-for one, and so does the clock where a source is idle. That is why an app without any topic has this source as well.
+end]}, "began": s, "single_task": small}`: what epoch n reads, the bounds of the sources when it was planned, and
+whether one task runs all of it. Ranges have both ends, so an epoch that is repeated after a crash reads the same
+records, wherever its sources start by then. Epochs without input exist too: for a watermark that a step has not worked
+with yet, and for idle sources. So an app without any topic has this source as well.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 CLOCK = SystemClock()
 FEW_ROWS = 20_000
-"""An epoch of fewer rows is read by one task: a second one costs more than it saves."""
+"""One task reads an epoch of fewer rows: a second one costs more than it saves."""
 
 
 class EpochTask(InputPartition):
-    """What one task reads, and whether it runs the whole epoch."""
+    """The ranges that one task reads, and whether it runs the whole epoch."""
 
     def __init__(self, planned: Mapping[str, Any], number: int, ranges: Sequence[OffsetRange]) -> None:
         super().__init__(number)
@@ -49,9 +49,10 @@ class EpochTask(InputPartition):
 
 @dataclass(frozen=True)
 class EpochControl:
-    """How far the query may go: a small file that the driver writes and the planner of epochs reads.
+    """Which epochs may run: the driver writes it to a small file, the planner of epochs reads it.
 
-    `until`: no epoch after this one (None: no end). `force`: epochs up to there run even when there is nothing to do.
+    `until`: the last epoch (None: no end). `force`: epochs up to it run even without input. `limit`: how many rows an
+    epoch reads (None: the limit of the last commit).
     """
 
     until: int | None = None
@@ -60,24 +61,24 @@ class EpochControl:
 
     @staticmethod
     def path(storage: Path) -> Path:
-        """Return the file of a storage."""
+        """Return the control's file in a storage."""
         return storage / "spark" / "control.json"
 
     @staticmethod
     def read(storage: Path) -> EpochControl:
-        """Return the control as it is; without a file it is open."""
+        """Return the control of a storage; without a file there are no restrictions."""
         try:
             return EpochControl(**json.loads(EpochControl.path(storage).read_text()))
         except (FileNotFoundError, ValueError):
             return EpochControl()
 
     def write(self, storage: Storage) -> None:
-        """Set the control."""
+        """Write the control."""
         storage.write_json("spark/control.json", vars(self) | {})
 
 
 def data_source(job: tasks.Job, name: str) -> type[DataSource]:
-    """Return the data source of an app; it carries its job along to wherever Spark unpickles it."""
+    """Return the data source of an app; its job is pickled with it."""
 
     class HeadraceEpochs(DataSource):
         @classmethod
@@ -107,18 +108,18 @@ class EpochReader(DataSourceStreamReader):
         self._inputs: Inputs | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what tasks need: what is open here stays here."""
+        """Return the state without open readers, which are not pickled."""
         return vars(self) | {"_inputs": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's name
-        """Return where the last commit is."""
+        """Return the epoch of the last commit."""
         last = self.storage.last_epoch()
         return self._offset(-1 if last is None else last, [], {}, single_task=False)
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002, N802 -- Spark's name
         """Return the next epoch, or `start` while there is nothing to do.
 
-        It follows the last commit: epochs of rows that Spark read by itself move no offset of ours.
+        It follows the last commit: epochs with rows of Spark's own sources alone do not change our offset.
         """
         newest = self.storage.last_epoch()
         control, epoch = EpochControl.read(self.job.storage), max(int(start["epoch"]), -1 if newest is None else newest)
@@ -154,9 +155,9 @@ class EpochReader(DataSourceStreamReader):
         return commit
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the tasks of an epoch: few for few rows, else about one a core."""
+        """Return the tasks of an epoch: one for few rows, else at most one for each shard."""
         if start["epoch"] == end["epoch"]:
-            return []  # nothing of ours: sources of Spark's own have rows
+            return []  # only Spark's own sources have rows
         ranges = from_json(end["ranges"])
         if end["single_task"]:
             return [EpochTask(end, 0, ranges)]
@@ -164,32 +165,32 @@ class EpochReader(DataSourceStreamReader):
         return [EpochTask(end, number, part) for number, part in enumerate(parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Run level 0, of a small epoch all levels."""
+        """Run level 0, or all levels of a small epoch."""
         assert isinstance(partition, EpochTask)  # noqa: S101 -- what `partitions` returned
         if partition.single:
             return read_single_task(self.job, partition.epoch, partition.ranges)
         return tasks.read_ranges(self.job, partition.epoch, partition.number, partition.ranges)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: the commit is ours."""
+        """Do nothing: the engine commits."""
 
 
-def packed(ranges: Sequence[OffsetRange], tasks: int) -> list[list[OffsetRange]]:
-    """Return ranges as the work of at most so many tasks, of about equal rows, in order.
+def packed(ranges: Sequence[OffsetRange], most: int) -> list[list[OffsetRange]]:
+    """Return the ranges of at most so many tasks, of about equal rows, in order.
 
-    Few large tasks rather than one a partition: each sends a partial group of every key that it has.
+    Few large tasks rather than one for each partition: each task sends a partial group of every key that it has.
     """
-    room = size = -(-total_rows(ranges) // tasks)
+    room = size = -(-total_rows(ranges) // most)
     parts: list[list[OffsetRange]] = [[]]
     for each in ranges:
         rest: OffsetRange | None = each
         while rest is not None:
-            if room <= 0 and len(parts) < tasks:
+            if room <= 0 and len(parts) < most:
                 parts.append([])
                 room = size
-            fits = rest.rows <= room or len(parts) == tasks
-            taken = rest if fits else replace(rest, end=rest.start + room)
-            parts[-1].append(taken)
-            room -= taken.rows
-            rest = replace(rest, start=taken.end) if taken.end < rest.end else None
+            fits = rest.rows <= room or len(parts) == most
+            chosen = rest if fits else replace(rest, end=rest.start + room)
+            parts[-1].append(chosen)
+            room -= chosen.rows
+            rest = replace(rest, start=chosen.end) if chosen.end < rest.end else None
     return parts

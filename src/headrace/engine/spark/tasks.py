@@ -1,7 +1,7 @@
-"""What runs inside Spark's Python workers: level 0 in the source's tasks, the others in `mapInArrow`.
+"""Runs levels inside Spark's Python workers: level 0 in the source's tasks, the others in `mapInArrow`.
 
-All that a task must know of its epoch stands in the commit of the epoch before; all that matters of what it did is
-in the files and blobs it leaves. The worker process may be another one each time.
+A task reads all that it needs to know of its epoch from the commit of the epoch before. Its results are the files that
+it writes and the blobs that it returns. Any worker process may run the next task.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What every task of a query gets: plain values that travel to executors."""
+    """The parameters of every task of a query: plain values that are pickled to executors."""
 
     app_id: str
     program: Program
@@ -53,12 +53,12 @@ class Job:
     base: int
     """The epoch of the query's batch 0."""
     small: int
-    """How many rows an epoch may have to be one task."""
+    """How many rows a small epoch may have (`Settings.small`)."""
     query: str
-    """Which start of the app it is of: what workers keep open is of one query."""
+    """Identifies one start of the app: the readers that a worker keeps open belong to one query."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _arrived, (vars(self),)
+        return _unpickled, (vars(self),)
 
     def before(self, epoch: int, app: str) -> Commit:
         """Return the commit that an epoch builds on."""
@@ -67,15 +67,15 @@ class Job:
         return Storage(self.storage, app).read_commit(epoch - 1)
 
     def now(self) -> int:
-        """Return the instant that rows without an event time get."""
+        """Return the time for rows of sources without event time, in microseconds."""
         return SystemClock().now()
 
     def task(self, epoch: int, shard: int) -> Task:
-        """Return what a task of an epoch must know, under an attempt's name of its own."""
+        """Return the parameters of one task of an epoch, with a new attempt."""
         return self.tasks(epoch)(shard)
 
     def tasks(self, epoch: int) -> Callable[[int], Task]:
-        """Return a function that gives for each shard what its task of an epoch must know."""
+        """Return a function from a shard to its task of an epoch; all have the same attempt."""
         settings = Settings(
             storage=self.storage,
             topics=self.topics,
@@ -91,8 +91,8 @@ class Job:
         return lambda shard: task(settings, planned, shard=shard, shards=self.program.shards, attempt=attempt)
 
 
-def _arrived(fields: Mapping[str, Any]) -> Job:
-    """Return the job of a task that begins: here is the first moment at which our code runs in it."""
+def _unpickled(fields: Mapping[str, Any]) -> Job:
+    """Return the job in a worker; the first of our code that runs for a task."""
     workers.prepare()
     return Job(**fields)
 
@@ -136,10 +136,10 @@ def level(job: Job, number: int) -> Callable[[Iterator[pa.RecordBatch]], Iterato
 
 
 def run_level(job: Job, spec: Level, here: Task, deltas: Mapping[int, list[pa.Table]]) -> Outcome:
-    """Run a level for a shard on what came to it, by delta number."""
+    """Run a level for a shard on its input, by delta number."""
     scanned = {op.step for op in spec.stateful if not op.looks_up}
-    coming = sum(part.nbytes for parts in deltas.values() for part in parts)
-    size = coming + sum(head.full_bytes + head.chain_bytes for step, head in here.heads.items() if step in scanned)
+    arrived = sum(rows.nbytes for tables in deltas.values() for rows in tables)
+    size = arrived + sum(head.full_bytes + head.chain_bytes for step, head in here.heads.items() if step in scanned)
     with cache(job, spec.number, here, size=size if scanned else 0) as duck:
         return LevelRun(duck, spec, here).run(deltas)
 
@@ -155,7 +155,7 @@ def current_epoch(job: Job) -> int:
 
 
 def partition_number() -> int:
-    """Return the number of the running task's partition: its shard, below an exchange."""
+    """Return the number of the running task's partition; after an exchange it is the shard."""
     return int(_context().partitionId())
 
 
@@ -169,47 +169,47 @@ def _context() -> TaskContext:
 
 
 SMALL_BYTES = 4 * 1024 * 1024
-"""State up to this size is kept in each worker's memory: opening and closing a file costs 5 ms an epoch or more."""
-MOST_KEPT = 64
-_KEPT: OrderedDict[tuple[str, int, int], Duck] = OrderedDict()
-"""What is in use is not in it: shards of a small epoch run side by side."""
+"""State up to this size stays in each worker's memory: opening and closing a file costs 5 ms an epoch or more."""
+MOST_CACHES = 64
+_CACHES: OrderedDict[tuple[str, int, int], Duck] = OrderedDict()
+"""Caches that are in use are not in it: the shards of a small epoch run in parallel."""
 _HOST: list[Duck] = []
-"""One database in this worker's memory, to which files are attached: making one costs 15 ms, attaching a file one."""
+"""One database in this worker's memory; files are attached to it: a new one costs 15 ms, attaching 1 ms."""
 _hosting = Lock()
 
 
 @contextmanager
 def cache(job: Job, number: int, here: Task, *, size: int = 0) -> Iterator[Duck]:
-    """Give a shard's cache: small states in this worker's memory, where they stay, large ones on the local disk.
+    """Yield a shard's cache: a small one stays in this worker's memory, a large one is a file on the local disk.
 
-    Any worker may meet any shard next. What it remembers is stamped with the state file that it is at, and is brought
-    from there to the epoch's state, so an old memory costs time and never truth. `size`: the bytes of the tables in
-    DuckDB, and of the rows that come.
+    Any worker may run any shard next. A cache knows the state file that it is equal to, and is updated from there to
+    the epoch's state. So an old cache costs time, but is never wrong. `size`: the bytes of the tables in DuckDB and of
+    the rows that arrived.
     """
     key = (job.app_id, number, here.shard if number else 0)
     if size > SMALL_BYTES:
-        if key in _KEPT:
-            _KEPT.pop(key).close()
+        if key in _CACHES:
+            _CACHES.pop(key).close()
         with closing(_open_file(job, number, here.shard)) as duck:
             yield duck
         return
-    duck = _KEPT.pop(key) if key in _KEPT else Duck()
+    duck = _CACHES.pop(key) if key in _CACHES else Duck()
     try:
         yield duck
     except BaseException:
         duck.close()
         raise
-    _KEPT[key] = duck
-    if len(_KEPT) > MOST_KEPT:
-        _KEPT.popitem(last=False)[1].close()
+    _CACHES[key] = duck
+    if len(_CACHES) > MOST_CACHES:
+        _CACHES.popitem(last=False)[1].close()
 
 
 def _open_file(job: Job, number: int, shard: int) -> Duck:
-    """Open a cache on the local disk; while another attempt holds it, a new one in memory will do."""
+    """Open a cache on the local disk, or a new one in memory while another attempt has the file open."""
     folder = cache_folder(job.app_id)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{number}-{shard}.duckdb"
-    with _hosting:  # shards of a small epoch run side by side
+    with _hosting:  # shards of a small epoch run in parallel
         if not _HOST:
             _HOST.append(Duck())
     try:
@@ -217,12 +217,12 @@ def _open_file(job: Job, number: int, shard: int) -> Duck:
     except duckdb.IOException:
         return Duck()
     except duckdb.Error:
-        path.unlink(missing_ok=True)  # it may vanish at any time, so a broken one does
+        path.unlink(missing_ok=True)  # a damaged cache is replaced: it may be lost at any time
         return Duck(path, host=_HOST[0])
 
 
 def cache_folder(app_id: str) -> Path:
-    """Return where an app's caches are on this machine: $HEADRACE_CACHE, or the temporary folder."""
+    """Return the folder of an app's caches on this machine, in $HEADRACE_CACHE or the temporary folder."""
     root = os.environ.get("HEADRACE_CACHE")
-    place = Path(root) if root else Path(tempfile.gettempdir()) / f"headrace-cache-{os.getuid()}"
-    return place / app_id
+    folder = Path(root) if root else Path(tempfile.gettempdir()) / f"headrace-cache-{os.getuid()}"
+    return folder / app_id

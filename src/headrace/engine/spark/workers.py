@@ -1,4 +1,4 @@
-"""What makes one of Spark's Python workers answer small tasks quickly; without it they are as right, but later."""
+"""Makes Spark's Python workers answer small tasks faster; results are the same without it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _tasks = 0
 
 
 def prepare() -> None:
-    """Call when a task has arrived in a worker, before its input is read.
+    """Call at the start of a task in a worker, before its input is read.
 
-    Spark's worker collects garbage after each task, which takes 12 ms once pyarrow and DuckDB are loaded and holds up
-    the task that comes next; what a worker has loaded for good is therefore taken out of it, after two tasks. And the
-    JVM sends a task's input in small pieces, each only when the one before is acknowledged, for which the kernel takes
-    40 ms unless it is told to hurry.
+    Spark's worker collects garbage after each task. With pyarrow and DuckDB loaded that takes 12 ms and delays the next
+    task, so loaded modules are frozen (excluded from collection) after two tasks. The JVM sends a task's input in small
+    packets, each only when the one before is acknowledged. The kernel delays acknowledgements by 40 ms, so quick
+    acknowledgement is turned on.
     """
     global _tasks  # noqa: PLW0603 -- a count of this process
     _tasks += 1
     if _tasks == _TASKS_BEFORE_FREEZE:
         gc.collect()
         gc.freeze()
-    _hurry()
+    _acknowledge_at_once()
 
 
-def _hurry() -> None:
+def _acknowledge_at_once() -> None:
     if not hasattr(socket, "TCP_QUICKACK"):  # Linux alone has it
         return
     with suppress(OSError):
@@ -36,10 +36,10 @@ def _hurry() -> None:
             with suppress(OSError):
                 number = int(entry)
                 if stat.S_ISSOCK(os.fstat(number).st_mode):
-                    _acknowledge(number)
+                    _set_quick_acknowledge(number)
 
 
-def _acknowledge(number: int) -> None:
+def _set_quick_acknowledge(number: int) -> None:
     with socket.socket(fileno=os.dup(number)) as copy:
         if copy.family in (socket.AF_INET, socket.AF_INET6) and copy.type == socket.SOCK_STREAM:
             copy.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
