@@ -458,3 +458,14 @@ def test_the_plan_is_explained_as_json():
         "schema": "n bigint, users bigint",
     }
     assert made["sinks"][0] == {"name": "view:by_user", "from": "orders_agg_by_user"}
+
+
+def test_a_relative_storage_is_that_of_the_folder_the_app_was_started_in(spark, tmp_path, monkeypatch):
+    """Spark's processes are in a folder of their own: that of the session's start."""
+    monkeypatch.chdir(tmp_path)
+    app = hr.App("relative", storage="here", topics="log:there", shards=2)
+    app.stream("t", "k string").group_by("k").agg(n="count(*)").to_view("counts")
+    with app.start(spark) as running:
+        hr.Log("there").topic("t").append([{"k": "a"}])
+        running.await_caught_up(timeout=60)
+    assert app.view("counts").to_pylist() == [{"k": "a", "n": 1}]

@@ -119,7 +119,8 @@ class Outside:
         self.plan = plan
         self.clock = clock
         self.fault = fault
-        log = Log(log_path(storage, location), clock=clock, fsync=sync)
+        path = log_path(storage, location).absolute()  # tasks open it too, from folders of their own
+        log = Log(path, clock=clock, fsync=sync)
         self.topics = EmbeddedTopics(log, partitions=partitions, fault=fault)
         self.views = SqliteViews(storage / "views.db", durable=sync)
         self.inputs = bound_inputs(plan, self.topics)

@@ -29,7 +29,7 @@ def remember(plan: Plan, storage: Storage, outside: Outside) -> None:
     stored: dict[str, Any] = storage.read_json(FILE_NAME) or {"views": {}, "origins": []}
     views = {sink.view: sorted(sink.up.sealed) for sink in plan.sinks if sink.view is not None}
     path = outside.topics.log.path
-    log = "" if path == storage.path / "log" else str(path.absolute())
+    log = "" if path == storage.path.absolute() / "log" else str(path)
     found = {(origin.log or log, origin.topic, origin.id) for origin in outside.origins}
     now = {
         "views": {name: columns for name, columns in (stored["views"] | views).items() if columns},
