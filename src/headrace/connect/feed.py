@@ -1,9 +1,9 @@
-"""The other way in: a feed lands records in a topic, and acknowledges outside when they are durable there.
+"""Feeds: a feed lands records in a topic, and acknowledges them outside when they are durable there.
 
-Everything that cannot be read again as `[start, end)` is a feed: what is pushed (webhooks, sockets), what is taken away
-by reading (queues), what forgets (change slots), what has no offsets (files that grow). The app reads the topic.
+Inputs that cannot be read again as `[start, end)` need a feed: pushed records (webhooks, sockets), queues that remove
+what was read, change slots, files that grow. The app reads the topic.
 
-A feed runs beside the epochs, or alone (`headrace connect run FILE`); one process at a time runs it. What it must do:
+A feed runs while the app runs, or alone (`headrace connect run FILE`); one process at a time runs it. What it must do:
 
 1. Ask `landing.position()` where to go on. It is what the last `append` was given, also after a crash.
 2. Read outside from there. `landing.has_room()` says when to stop reading for a while.
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class DeadRecord(NamedTuple):
-    """A record that could not be decoded: what it says, as text, and why."""
+    """A record that could not be decoded: its text, and the reason."""
 
     record: str
     reason: str
 
 
 class Landing(Protocol):
-    """A topic, seen by the feed that fills it."""
+    """A topic as the feed that fills it sees it."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -40,7 +40,7 @@ class Landing(Protocol):
         ...
 
     def position(self) -> bytes | None:
-        """Return what the last append was given, None before the first."""
+        """Return the position of the last append, None before the first."""
         ...
 
     def append(self, rows: Rows, *, position: bytes | None = None, dead: Sequence[DeadRecord] = ()) -> None:
@@ -48,8 +48,8 @@ class Landing(Protocol):
 
         Args:
             rows: dicts, a table or a batch, as `Topic.append` takes them; may be empty.
-            position: where to go on; None leaves it as it is.
-            dead: what could not be decoded: goes to `<topic>.dead`, once.
+            position: where to continue; None leaves it as it is.
+            dead: records that could not be decoded; they are appended to `<topic>.dead`, once.
 
         Raises:
             InvalidRows: a row does not fit; nothing was appended.
@@ -59,29 +59,29 @@ class Landing(Protocol):
         ...
 
     def has_room(self) -> bool:
-        """Whether the app keeps up. False: stop reading until it is True again."""
+        """Whether the app keeps up; if not, stop reading until it does."""
         ...
 
     def close(self) -> None:
-        """Let another process run the feed; who opened the landing calls it, not the feed."""
+        """Release the lock on the feed. Whoever opened the landing calls it, not the feed."""
         ...
 
 
 class Feed(Protocol):
-    """What fills a topic from outside: frozen and picklable; it stands in the plan."""
+    """Fills a topic from outside: frozen and picklable; it is part of the plan."""
 
     @property
     def identity(self) -> str:
-        """What it reads, whatever address it has today. Kept; a change is refused."""
+        """What it reads, independent of its current address. It is stored; a change is refused."""
         ...
 
     def run(self, landing: Landing, stop: threading.Event) -> None:
-        """Land records until `stop` is set, or until the outside has no more and never will.
+        """Land records until `stop` is set, or until the input has ended for good.
 
         Raises:
-            OSError: the outside does not answer; it is called again later.
-            Unavailable: the same, said by a connector.
-            HeadraceError: it cannot go on.
+            OSError: the outside does not answer; `run` is called again later.
+            Unavailable: the same.
+            HeadraceError: the feed cannot continue.
 
         """
         ...

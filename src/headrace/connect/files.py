@@ -28,17 +28,17 @@ LOOK_SECONDS = 0.2
 
 
 def lines(path: str | os.PathLike[str], *, format: str = "json", follow: bool = True) -> Lines:  # noqa: A002 -- as in App.stream
-    """Return a feed that lands each line of a file, as it is written.
+    """Return a feed that lands the lines of a file as they are written.
 
-    The position is the file's inode and the bytes that were read, kept with each append: every line is landed once,
-    whatever crashes. A file that is replaced under its name (log rotation) is read from its start; what was written to
-    the old one after the last look is not. A file that is not there yet is waited for. Empty lines are left out; a line
-    that cannot be decoded goes to `<topic>.dead`.
+    The position is the file's inode and the number of bytes read, stored with each append: every line is landed exactly
+    once, also after crashes. If the file is replaced under its name (log rotation), the new one is read from its start;
+    lines that were written to the old one after the last read are lost. A missing file is waited for. Empty lines are
+    skipped; a line that cannot be decoded goes to `<topic>.dead`.
 
     Args:
         path: the file.
-        format: how a line is written: "json".
-        follow: False: land what is there, the last line without a line end too, and end.
+        format: the format of a line: "json".
+        follow: False: land the lines in the file, also a last one without a line end, then end.
 
     Raises:
         InvalidPlan: the format is not known.
@@ -50,7 +50,7 @@ def lines(path: str | os.PathLike[str], *, format: str = "json", follow: bool = 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines(Feed):
-    """A file's lines; made by `lines`."""
+    """The lines of a file; `lines` creates it."""
 
     path: str
     format: str
@@ -71,15 +71,15 @@ class Lines(Feed):
             stop.wait(LOOK_SECONDS)
 
     def _land(self, landing: Landing) -> bool:
-        """Land what fits one chunk; return whether there was anything."""
+        """Land the lines of one chunk; return whether there were any."""
         with Path(self.path).open("rb") as file:
             about = os.fstat(file.fileno())
-            kept = json.loads(landing.position() or b"{}")
-            start = int(kept.get("bytes", 0)) if kept.get("inode") == about.st_ino else 0
+            stored = json.loads(landing.position() or b"{}")
+            start = int(stored.get("bytes", 0)) if stored.get("inode") == about.st_ino else 0
             if start > about.st_size:
-                start = 0  # it was cut off and is written anew
+                start = 0  # it was truncated and is written again
             file.seek(start)
-            chunk = self._whole_lines(file)
+            chunk = self._complete_lines(file)
         if not chunk:
             return False
         rows, dead = self._decoded(chunk, landing.schema)
@@ -87,7 +87,7 @@ class Lines(Feed):
         landing.append(rows, position=position, dead=dead)
         return True
 
-    def _whole_lines(self, file: IO[bytes]) -> bytes:
+    def _complete_lines(self, file: IO[bytes]) -> bytes:
         chunk = b""
         while True:
             more = file.read(CHUNK_BYTES)

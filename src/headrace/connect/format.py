@@ -1,6 +1,6 @@
-"""Record formats: bytes or text of the outside to columns and back, in columns.
+"""Record formats: from records as bytes or text to columns and back, a batch at a time.
 
-A format never raises for a record that it cannot read: it says which one and why, and the others go on.
+A format never raises for a record that it cannot read: it returns which one and why, and decodes the others.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class Formatted(NamedTuple):
-    """What a format made of a batch: the good rows, which they were, and what is wrong with the others."""
+    """A decoded batch: the good rows, which records they are, and why the others are not good."""
 
     rows: pa.RecordBatch
-    """The good rows, typed as asked for, in order."""
+    """The good rows in order, with the columns and types of the schema."""
     good: pa.Array
-    """For each record of the input whether it is among the rows (bool)."""
+    """For each input record, whether it is good (bool)."""
     reasons: pa.Array
-    """For each record of the input why it is not (string, else null)."""
+    """For each input record, why it is not good (string); null if it is."""
 
 
 class Format(Protocol):
@@ -27,7 +27,7 @@ class Format(Protocol):
 
     @property
     def name(self) -> str:
-        """What `format=` says."""
+        """The value of `format=`."""
         ...
 
     def decode(self, values: pa.Array, schema: pa.Schema) -> Formatted:
@@ -35,8 +35,8 @@ class Format(Protocol):
 
         Args:
             values: one record each, string or binary; null is no record and is not good.
-            schema: the columns wanted. A field that a record does not have is null; one that is not asked for is left
-                out.
+            schema: the columns of the result. A field that a record does not have is null; fields that are not in the
+                schema are ignored.
 
         """
         ...

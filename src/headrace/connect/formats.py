@@ -17,7 +17,7 @@ def format_named(name: str) -> Format:
     """Return a format.
 
     Raises:
-        InvalidPlan: there is none of this name.
+        InvalidPlan: there is no format of this name.
 
     """
     if name not in FORMATS:

@@ -39,8 +39,8 @@ class JsonFormat(Format):
             rows, failed = _columns(db, text.filter(valid), schema)
         if not failed:
             return Formatted(rows, valid, reasons)
-        places = pc.indices_nonzero(valid).to_pylist()
-        reason_of = {places[at]: reason for at, reason in failed.items()}
+        indexes = pc.indices_nonzero(valid).to_pylist()
+        reason_of = {indexes[at]: reason for at, reason in failed.items()}
         reasons = pa.array([reason_of.get(at, old) for at, old in enumerate(reasons.to_pylist())], pa.string())
         return Formatted(rows, pc.is_null(reasons), reasons)
 
@@ -55,7 +55,7 @@ class JsonFormat(Format):
 
 def _database() -> duckdb.DuckDBPyConnection:
     db = duckdb.connect(config={"threads": 1})
-    with suppress(duckdb.Error):  # without the extension that knows zones there is UTC alone
+    with suppress(duckdb.Error):  # without the time zone extension everything is UTC
         db.execute("SET TimeZone = 'UTC'")
     return db
 
@@ -68,7 +68,7 @@ def _objects(db: duckdb.DuckDBPyConnection, text: pa.Array) -> pa.Array:
 
 
 def _columns(db: duckdb.DuckDBPyConnection, text: pa.Array, schema: pa.Schema) -> tuple[pa.RecordBatch, dict[int, str]]:
-    """Return the columns of records that are objects, and the reasons of those that do not fit, by their places."""
+    """Return the columns of records that are objects, and by index the reasons of those that do not fit."""
     try:
         return _extracted(db, text, schema), {}
     except duckdb.Error:
@@ -107,7 +107,7 @@ def _column(field: pa.Field) -> str:
         return f"CASE WHEN {number} THEN {since_1970} ELSE {text}::TIMESTAMPTZ::TIMESTAMP END AS {quote(field.name)}"
     if pa.types.is_integer(field.type):  # a cast would round
         name = field.name.replace("'", "''")
-        whole = f"regexp_full_match({text}, '[-+]?[0-9]+(\\.0*)?')"
+        is_whole = f"regexp_full_match({text}, '[-+]?[0-9]+(\\.0*)?')"
         refused = f"error('the field {name} is no whole number: ' || {text})"
-        return f"CASE WHEN {text} IS NULL OR {whole} THEN {text}::{kind} ELSE {refused} END AS {quote(field.name)}"
+        return f"CASE WHEN {text} IS NULL OR {is_whole} THEN {text}::{kind} ELSE {refused} END AS {quote(field.name)}"
     return f"{text}::{kind} AS {quote(field.name)}"

@@ -1,4 +1,4 @@
-"""Objects of the user's as sinks: `.to(object)` hands each epoch's rows to `object.write(epoch, rows)`."""
+"""The user's objects as sinks: `.to(object)` calls `object.write(epoch, rows)` with each epoch's rows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ObjectSink(Sink):
 
 
 class ObjectWriter(SinkWriter):
-    """Calls the object: once an epoch, and again after a crash, so that the object must know the epoch."""
+    """Calls the object once for each epoch, and again after a crash: the object must recognize a repeated epoch."""
 
     guarantee: Guarantee = "at_least_once"
 
@@ -49,11 +49,11 @@ class ObjectWriter(SinkWriter):
         self.target = target
 
     def last_epoch(self) -> int | None:
-        """Return None: the object does not say."""
+        """Return None: the object cannot tell."""
         return None
 
     def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
-        """Hand the rows over, as one table."""
+        """Pass the rows to the object, as one table."""
         self.target.write(epoch, pa.Table.from_batches(rows))
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
-"""The seam on the way out: a sink takes the rows of whole epochs, after the commit.
+"""Sinks: a sink writes the rows of whole epochs, after the commit.
 
-What happens, in order (`Publisher` in the engine calls it; nothing else in the engine knows what a sink is):
+What is called, in order (by `Publisher` in the engine; the rest of the engine does not know what a sink is):
 
 1. At the app's start, in the driver: `prepare()` creates or checks what will be written to, then `open()`.
-2. `last_epoch()`: epochs up to there are skipped, because the outside has them.
+2. `last_epoch()`: epochs up to it are skipped, because the outside has them.
 3. After each commit: `publish(epoch, rows)`. It is called again for the same epoch after a crash, and after a failure
    that may pass (see below). No epoch begins before the one before it is published everywhere.
 
@@ -33,44 +33,44 @@ class SinkWriter(Protocol):
     """An open sink, in the driver."""
 
     guarantee: Guarantee
-    """What a reader outside sees after crashes; shown by `explain` and `status`."""
+    """What a reader outside sees after crashes; `explain` and `status` show it."""
 
     def last_epoch(self) -> int | None:
-        """Return the last epoch that the outside holds, -1 for none; None where it cannot tell."""
+        """Return the last epoch that the outside has, -1 for none, None if it cannot tell."""
         ...
 
     def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
-        """Make an epoch's rows visible outside; done when it returns.
+        """Write an epoch's rows; they are visible outside when it returns.
 
-        To be exactly once, either this is atomic with the epoch's number, which `last_epoch` gives, or a repetition
-        with the same number changes nothing.
+        For exactly once, either the rows and the epoch's number (which `last_epoch` returns) are written atomically, or
+        a repetition with the same number changes nothing.
         """
         ...
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close connections and files."""
         ...
 
 
 class Sink(Protocol):
-    """A place that rows go to: frozen and picklable; it stands in the plan.
+    """Where rows are written to: frozen and picklable; it is part of the plan.
 
     Subclass it to inherit what is optional: `prepare` and `takes_tokens`.
     """
 
     takes_tokens: bool = False
-    """Whether private columns arrive as sealed tokens; otherwise as their values, null where they were forgotten."""
+    """Whether private columns are written as sealed tokens; else as values, null where they were forgotten."""
 
     @property
     def form(self) -> Form:
-        """What it takes of a step's rows."""
+        """The form in which it receives a step's rows."""
         ...
 
     def prepare(self, *, clock: Clock) -> None:
         """Create or check what will be written to, once at the app's start.
 
         Raises:
-            HeadraceError: what is there does not take these rows.
+            HeadraceError: what exists cannot store these rows.
 
         """
         del clock
@@ -79,39 +79,39 @@ class Sink(Protocol):
         """Return a writer.
 
         Args:
-            writer: `<app>/<storage id>/<sink>`: who writes. A newer one with the same name fences this one.
-            clock: what tells the time.
+            writer: the writer's name, `<app>/<storage id>/<sink>`. A newer writer of the same name fences this one.
+            clock: the clock of the app.
 
         """
         ...
 
 
 class SharedWriter(Protocol):
-    """The writer of several sinks of one place, which see an epoch together."""
+    """The writer of a group of sinks, which receive an epoch together."""
 
     guarantee: Guarantee
 
     def last_epoch(self) -> int | None:
-        """Return the last epoch that the place holds, -1 for none; None where it cannot tell."""
+        """Return the last epoch that all its sinks have, -1 for none, None if it cannot tell."""
         ...
 
     def publish(self, epoch: int, rows: Mapping[str, Iterator[pa.RecordBatch]]) -> None:
-        """Make an epoch's rows visible, by the names of the sinks; those without rows are not in it."""
+        """Write an epoch's rows, by the names of the sinks; sinks without rows are not in it."""
         ...
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close connections and files."""
         ...
 
 
 class SharedSink(Sink, Protocol):
-    """A sink that sees an epoch together with the others of its place: the views of one file, the topics of one log."""
+    """A sink that shares its writer with others: the views of one file, the topics of one log."""
 
     @property
     def writer_group(self) -> str:
-        """What the sinks that belong together have in common."""
+        """The name of its group: sinks with the same name share a writer."""
         ...
 
     def open_together(self, sinks: Mapping[str, Sink], *, writer: str, clock: Clock) -> SharedWriter:
-        """Return the writer of all sinks of this place, by their names; `writer` is `<app>/<storage id>`."""
+        """Return the writer of all sinks of the group, by their names; `writer` is `<app>/<storage id>`."""
         ...

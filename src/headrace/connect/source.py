@@ -1,6 +1,6 @@
-"""The seam on the way in: a source is what any task can read again as `[start, end)` and get the same rows.
+"""Sources: any task can read the records `[start, end)` of a source again and get the same rows.
 
-What happens, in order (`Inputs` in the engine calls it; nothing else in the engine knows what a source is):
+What is called, in order (by `Inputs` in the engine; the rest of the engine does not know what a source is):
 
 1. At the app's start, in the driver: `prepare()` creates or checks what will be read.
 2. Before each epoch, in the planner: `bounds()` once, then `align()` on the ranges that were chosen. The ranges are
@@ -9,7 +9,7 @@ What happens, in order (`Inputs` in the engine calls it; nothing else in the eng
    must give the same rows in the same order.
 4. After the epoch is committed, in the driver: `committed(ends)`. It is a hint and may be repeated or left out.
 
-What is pushed, acknowledged or taken away when it is read is no source but a feed: see `feed.py`.
+Records that are pushed, acknowledged, or removed by reading need a feed instead: see `feed.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class OffsetRange:
     """The records `[start, end)` of a partition, read for the step `source`.
 
-    It travels whole: in Spark's offset, in the task's report, in the commit.
+    It is stored in Spark's offset and in the commit.
     """
 
     source: str
@@ -44,7 +44,7 @@ class OffsetRange:
         return self.end - self.start
 
     def split(self, parts: int) -> list[OffsetRange]:
-        """Return it in at most so many ranges of like length, in order."""
+        """Return at most so many ranges of about equal length that cover it, in order."""
         size = -(-self.rows // parts) if self.rows else 1
         return [
             replace(self, start=start, end=min(start + size, self.end)) for start in range(self.start, self.end, size)
@@ -53,7 +53,7 @@ class OffsetRange:
 
 def to_json(ranges: Sequence[OffsetRange]) -> list[list[str | int]]:
     """Return ranges as plain lists, for JSON: `[source, partition, start, end]`."""
-    return [[each.source, each.partition, each.start, each.end] for each in ranges]
+    return [[offsets.source, offsets.partition, offsets.start, offsets.end] for offsets in ranges]
 
 
 def from_json(ranges: Sequence[Sequence[str | int]]) -> list[OffsetRange]:
@@ -66,17 +66,17 @@ def from_json(ranges: Sequence[Sequence[str | int]]) -> list[OffsetRange]:
 
 def total_rows(ranges: Sequence[OffsetRange]) -> int:
     """Return how many offsets ranges span together."""
-    return sum(each.rows for each in ranges)
+    return sum(offsets.rows for offsets in ranges)
 
 
 class Bounds(NamedTuple):
-    """What there is to read, by partition: the first offset, and the one after the last. Good for one planning."""
+    """The readable offsets, by partition: the first one, and the one after the last. Valid for planning one epoch."""
 
     earliest: Mapping[str, int]
     end: Mapping[str, int]
 
     def unread(self, partition: str, offset: int) -> int:
-        """Return how many offsets of a partition have not been read."""
+        """Return how many offsets of a partition are unread, if `offset` is the next one."""
         return max(0, self.end[partition] - max(offset, self.earliest[partition]))
 
 
@@ -92,7 +92,7 @@ class SourceReader(Protocol):
     poll_seconds: float = 0.1
     """How long an answer of `bounds` serves while there is nothing to do: a bound on how often the outside is asked."""
     together: str | None = None
-    """Readers with the same text are aligned together: what was published together is read together."""
+    """Readers with the same text are aligned together, so that records published together are read together."""
 
     def bounds(self) -> Bounds:
         """Return what there is to read now: one round trip.
@@ -111,7 +111,7 @@ class SourceReader(Protocol):
                 stored), `_deleted` (bool: a tombstone).
 
         Raises:
-            OffsetsLost: the records at `part.start` are gone; it says which offset is the earliest.
+            OffsetsLost: the records at `part.start` are gone; the error has the earliest offset.
 
         """
         ...
@@ -125,7 +125,7 @@ class SourceReader(Protocol):
         may become empty.
 
         Args:
-            ranges: what was chosen, at most one of a source and partition.
+            ranges: the chosen ranges, at most one for each source and partition.
             bounds: the bounds of each source in `ranges`, by its step.
             peers: the readers of these sources, by step.
 
@@ -134,7 +134,7 @@ class SourceReader(Protocol):
         return ranges
 
     def max_event_time(self, part: OffsetRange) -> int | None:
-        """Return the greatest event time in a range, in microseconds, where it is known without reading.
+        """Return the greatest event time in a range, in microseconds, if it is known without reading.
 
         None: the tasks that read the range report it.
         """
@@ -150,7 +150,7 @@ class SourceReader(Protocol):
         return end - start
 
     def committed(self, ends: Mapping[str, int]) -> None:
-        """Hear how far the source has been read by the epochs that are committed: a hint, for others who show lag."""
+        """Take note of how far committed epochs have read the source: a hint, for tools that show lag."""
         del ends
 
     def close(self) -> None:
@@ -159,29 +159,29 @@ class SourceReader(Protocol):
 
 
 class Source(Protocol):
-    """What can be read again: frozen and picklable; it stands in the plan.
+    """Input that can be read again: frozen and picklable; it is part of the plan.
 
     Subclass it to inherit what is optional: `prepare` and `key_origins`.
     """
 
     @property
     def identity(self) -> str:
-        """What it is, whatever address it has today: `kafka:<cluster id>/orders`. Kept; a change is refused."""
+        """What it is, independent of its current address: `kafka:<cluster id>/orders`. Stored; a change is refused."""
         ...
 
     def prepare(self, *, clock: Clock) -> None:
         """Create or check what will be read, once at the app's start, in the driver.
 
         Raises:
-            HeadraceError: what is there is not what was declared.
+            HeadraceError: what exists is not as declared.
 
         """
         del clock
 
     def key_origins(self) -> Sequence[Origin]:
-        """Return where the keys of its private columns are; asked after `prepare`."""
+        """Return the topics that have the keys of its private columns; called after `prepare`."""
         return ()
 
     def open(self, *, clock: Clock) -> SourceReader:
-        """Return a reader. Nothing is shared between readers but what is outside."""
+        """Return a reader. Readers share no state in this process."""
         ...

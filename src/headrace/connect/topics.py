@@ -1,4 +1,4 @@
-"""Where the topics of an app live: what any such place offers the engine."""
+"""Stores of topics: the interface between the engine and the embedded log or a broker."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class TopicSpec:
     """A topic as an app declares it: what it reads, or what it writes.
 
-    `private` are the private columns that a source declares, each with the column of its subject where that was said;
-    `sealed` the columns of an output that hold sealed values of other topics. `formatted`: records are text in the
-    column `value`, beside the key's columns.
+    `private`: the private columns that a source declares, each with the column of its subject, if declared. `sealed`:
+    the columns of an output with sealed values of other topics. `formatted`: records are text in the column `value`,
+    next to the key's columns.
     """
 
     name: str
@@ -38,7 +38,7 @@ class TopicSpec:
 
 
 class TopicStore(Protocol):
-    """A log of topics: the embedded one, or a broker."""
+    """A store of topics: the embedded log, or a broker."""
 
     def source(self, topic: TopicSpec) -> Source:
         """Return a topic as a source; `prepare` creates it if it is missing."""
@@ -49,7 +49,7 @@ class TopicStore(Protocol):
         ...
 
     def dead_letters(self, topic: str) -> SharedSink:
-        """Return the topic of another's dead letters, as a sink of form "rows"; it is made when it is used."""
+        """Return the dead-letter topic of a topic, as a sink of form "rows"; it is created when it is used."""
         ...
 
     def landing(self, topic: TopicSpec, *, feed: str, limit: int, read: Callable[[], int]) -> Landing:

@@ -1,4 +1,4 @@
-"""SQLite views as sinks: all views of an app take an epoch in one transaction, with its number."""
+"""SQLite views as sinks: an epoch is applied to all views of an app in one transaction, with its number."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ class ViewSink(SharedSink):
     fault: Callable[[str], None]
 
     @property
-    def takes_tokens(self) -> bool:  # type: ignore[override] # an answer that never changes
-        """Whoever reads the view finds the keys."""
+    def takes_tokens(self) -> bool:  # type: ignore[override] # a constant
+        """Yes: readers of the view find the keys."""
         return True
 
     @property
     def form(self) -> Form:
-        """What changed."""
+        """A delta."""
         return "delta"
 
     @property
     def writer_group(self) -> str:
-        """The file."""
+        """The file: its views share a writer."""
         return f"views:{self.views.path}"
 
     def prepare(self, *, clock: Clock) -> None:
-        """Make the view or check it.
+        """Create the view or check it.
 
         Raises:
-            ViewChanged: it is there with other columns or another key.
+            ViewChanged: it exists with other columns or another key.
 
         """
         del clock
@@ -55,7 +55,7 @@ class ViewSink(SharedSink):
     def open(self, *, writer: str, clock: Clock) -> SinkWriter:
         """Return a writer of this view alone."""
         del writer, clock
-        return _Alone(ViewsWriter(self.views, {"": self}, self.fault))
+        return _SingleViewWriter(ViewsWriter(self.views, {"": self}, self.fault))
 
     def open_together(self, sinks: Mapping[str, Sink], *, writer: str, clock: Clock) -> SharedWriter:
         """Return the writer of all views of the file."""
@@ -75,7 +75,7 @@ class ViewsWriter(SharedWriter):
         self.fault = fault
 
     def last_epoch(self) -> int | None:
-        """Return the epoch that the file is at."""
+        """Return the last epoch that was applied to the file."""
         return self.views.applied()
 
     def publish(self, epoch: int, rows: Mapping[str, Iterator[pa.RecordBatch]]) -> None:
@@ -92,7 +92,7 @@ class ViewsWriter(SharedWriter):
         self.views.close()
 
 
-class _Alone(SinkWriter):
+class _SingleViewWriter(SinkWriter):
     guarantee: Guarantee = "exactly_once"
 
     def __init__(self, writer: ViewsWriter) -> None:
