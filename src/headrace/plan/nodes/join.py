@@ -107,6 +107,11 @@ class Join(Stateful):
         """Those of its own rows."""
         return self.sealed
 
+    @property
+    def late_reason(self) -> str:
+        """A join has no windows."""
+        return "rows more than grace behind the watermark"
+
     def late_partition_keys(self, own: tuple[str, ...] | None) -> tuple[str, ...] | None:
         """Return columns that both sides have; others are null in the late rows of one side."""
         shared = {column.name for column in self.columns if column.left is not None and column.right is not None}
