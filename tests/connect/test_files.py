@@ -9,7 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.base.errors import InvalidPlan
-from headrace.base.outside import FeedRunsElsewhere
+from headrace.base.outside import FeedChanged, FeedRunsElsewhere
 from headrace.connect import files
 from headrace.connect.embedded import EmbeddedTopics
 from headrace.connect.topics import TopicSpec
@@ -109,3 +109,15 @@ def test_one_process_at_a_time_fills_a_topic(landing):
 def test_a_format_that_is_not_known_is_refused_where_it_is_named():
     with pytest.raises(InvalidPlan, match="json"):
         files.lines("x", format="jsno")
+
+
+def test_another_feed_of_the_same_topic_is_refused(tmp_path):
+    """The position is that of the old one."""
+    with hr.Log(tmp_path / "log", fsync=False) as log:
+        topics, spec = EmbeddedTopics(log, partitions=1, fault=print), TopicSpec(name="t", schema=COLUMNS)
+        landing = topics.landing(spec, feed="file:a", limit=9, read=lambda: 0)
+        landing.append([{"id": 1, "text": "t1"}], position=b"1")
+        landing.close()
+        with pytest.raises(FeedChanged, match="is file:b, and was file:a"):
+            topics.landing(spec, feed="file:b", limit=9, read=lambda: 0)
+        topics.landing(spec, feed="file:a", limit=9, read=lambda: 0).close()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import headrace as hr
-from headrace.base.errors import RecordsGone
+from headrace.base.errors import InvalidPlan, RecordsGone
 from headrace.base.outside import FeedFailed, SinkFailed, Unavailable
 from headrace.connect.feed import Feed
 from headrace.engine.publish import GIVE_UP_SECONDS
@@ -225,3 +225,24 @@ def test_json_upserts_and_tombstones_are_a_table():
         driver.send("t", {"id": 2, "value": '{"city": "Oslo"}'})
         driver.run()
         assert driver.view("rows") == [{"id": 2, "city": "Oslo"}]
+
+
+def test_two_streams_of_one_feed_run_it_once_and_two_feeds_of_one_topic_are_refused(tmp_path):
+    from headrace.base.time import SystemClock
+    from headrace.engine.outside import Outside
+
+    def feeds(*identities):
+        app = hr.App("twice", storage=tmp_path)
+        for number, identity in enumerate(identities):
+            feed = Broken(None, 1)
+            feed.identity = identity
+            app.stream("t", ROWS, event_time="at", source=feed).where(f"k <> '{number}'").to_view(f"v{number}")
+        outside = Outside(app.plan(), tmp_path, None, clock=SystemClock())
+        try:
+            return [(step, feed.identity) for step, feed, _ in outside.feeds()]
+        finally:
+            outside.close()
+
+    assert feeds("a", "a") == [("t", "a")]
+    with pytest.raises(InvalidPlan, match='two feeds fill the topic "t": a and b'):
+        feeds("a", "b")

@@ -41,12 +41,25 @@ class SinkFailed(OutsideError):
 
 
 class FeedRunsElsewhere(OutsideError):
-    """Another process runs this feed."""
+    """Another process fills this topic."""
 
     condition = "FEED_RUNS_ELSEWHERE"
 
-    def __init__(self, feed: str) -> None:
-        super().__init__(f'the feed "{feed}" is run by another process', hint="One process at a time fills a topic.")
+    def __init__(self, topic: str) -> None:
+        super().__init__(f'another process runs the feed of the topic "{topic}"', hint="One process fills a topic.")
+
+
+class FeedChanged(PlanError):
+    """A topic is filled by another feed than so far, and the position is that of the old one."""
+
+    condition = "FEED_CHANGED"
+
+    def __init__(self, topic: str, *, was: str, now: str, state: str) -> None:
+        super().__init__(
+            f'the feed of the topic "{topic}" is {now}, and was {was}',
+            detail="The position stored with its records is that of the old feed.",
+            hint=f"Fill another topic; or remove {state}, and the new feed starts from its beginning.",
+        )
 
 
 class FeedFailed(OutsideError):

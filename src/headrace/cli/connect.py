@@ -50,7 +50,7 @@ def run(file: str, *, storage: Path | None, until_ended: bool, as_json: bool) ->
             f'the app "{app.name}" has no feeds',
             hint="Give one to a stream or table: app.stream(…, source=files.lines(…)).",
         )
-    feeds = Feeds(app.name, declared, outside.topics, _read_of(app))
+    feeds = Feeds(declared, outside.topics, _read_of(app))
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: stop.set())  # noqa: ARG005 -- what signal asks for

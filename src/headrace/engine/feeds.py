@@ -53,7 +53,6 @@ class Feeds:
     """The feeds of an app, running from the creation of this object until `stop`.
 
     Args:
-        app: its name; landings are named after it.
         feeds: for each feed the step that reads its topic, the feed, and the topic that it fills.
         topics: the store of the topics.
         read: returns how many records of a step's topic the app has read.
@@ -62,13 +61,11 @@ class Feeds:
 
     def __init__(
         self,
-        app: str,
         feeds: Iterable[tuple[str, Feed, TopicSpec]],
         topics: TopicStore,
         read: Callable[[str], int],
     ) -> None:
         self.states: dict[str, FeedState] = {}
-        self._app = app
         self._topics = topics
         self._read = read
         self._stopping = threading.Event()
@@ -132,9 +129,7 @@ class Feeds:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _land(self, step: str, feed: Feed, spec: TopicSpec, state: FeedState) -> None:
-        landing = self._topics.landing(
-            spec, feed=f"{self._app}.{step}", limit=MOST_UNREAD, read=lambda: self._read(step)
-        )
+        landing = self._topics.landing(spec, feed=feed.identity, limit=MOST_UNREAD, read=lambda: self._read(step))
         try:
             state.state, state.error = "running", None
             feed.run(_Counting(landing, state), self._stopping)

@@ -142,10 +142,27 @@ class Outside:
             sink.prepare(clock=self.clock)
 
     def feeds(self) -> Iterator[tuple[str, Feed, TopicSpec]]:
-        """Yield the feeds of the plan: the step that reads the feed's topic, the feed, and the topic that it fills."""
+        """Yield the feeds of the plan: the step that reads the feed's topic, the feed, and the topic that it fills.
+
+        Raises:
+            InvalidPlan: two feeds fill one topic.
+
+        """
+        filled_by: dict[str, str] = {}
         for node in self.plan.sources():
-            if node.feed is not None:
+            if node.feed is None or node.topic is None:
+                continue
+            first = filled_by.setdefault(node.topic, node.feed.identity)
+            if first != node.feed.identity:
+                raise InvalidPlan(
+                    f'two feeds fill the topic "{node.topic}": {first} and {node.feed.identity}',
+                    hint="Give each a topic of its own, and bring the streams together with .union(…).",
+                )
+            if node is self._first_reader(node.topic):
                 yield self.plan.name(node), node.feed, spec_of(node)
+
+    def _first_reader(self, topic: str) -> PlanSource:
+        return next(node for node in self.plan.sources() if node.topic == topic and node.feed is not None)
 
     def sinks(self) -> dict[str, Sink]:
         """Return the sinks of the plan by their names, in the order in which they are published.

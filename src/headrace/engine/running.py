@@ -35,7 +35,7 @@ class Running:
         self._clock = SystemClock()
         self._stopped = False
         self._cleaning = Cleaning(engine.outside.topics, names_of_topics(engine.plan))
-        self._feeds = Feeds(engine.plan.app, engine.outside.feeds(), engine.outside.topics, engine.read_of)
+        self._feeds = Feeds(engine.outside.feeds(), engine.outside.topics, engine.read_of)
         self._final: dict[str, Any] | None = None
 
     def __enter__(self) -> Self:

@@ -1,9 +1,9 @@
 """A topic of the embedded log as the landing of a feed: rows and the feed's position are durable together.
 
 An append to several partitions is not atomic, and a restarted feed may batch its records differently. So each append
-is first written to one file that is replaced atomically (`landings/<feed>` in the log's folder: a sequence number, the
-position, the rows), then appended to the topic under that number. Opening the landing repeats the last append, which
-changes nothing if it was complete. The position is that of the file; no record is lost or duplicated.
+is first written to one file that is replaced atomically, `landings/<topic>` in the log's folder: the feed, a sequence
+number, the position, the rows. Then it is appended to the topic under that number. Opening the landing repeats the last
+append, which changes nothing if it was complete. The position is that of the file; no record is lost or duplicated.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headrace.base.disk import sync_folder
 from headrace.base.errors import DamagedFile, InvalidRows
-from headrace.base.outside import FeedRunsElsewhere
+from headrace.base.outside import FeedChanged, FeedRunsElsewhere
 from headrace.connect.decoding import DEAD
 from headrace.connect.embedded.creation import dead_topic
 from headrace.connect.embedded.sink import split_keyless
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headrace.log.rows import Rows
 
 FOLDER = "landings"
-_NUMBER, _BEFORE, _POSITION = b"headrace.number", b"headrace.before", b"headrace.position"
+_FEED, _NUMBER, _BEFORE, _POSITION = b"headrace.feed", b"headrace.number", b"headrace.before", b"headrace.position"
 
 
 class EmbeddedLanding(Landing):
@@ -41,7 +41,7 @@ class EmbeddedLanding(Landing):
     Args:
         log: the log of the topic.
         topic: the topic.
-        feed: the feed's name, unique in the log.
+        feed: the identity of the feed: a position is that of one feed.
         limit: there is no room while the app has so many unread records of the topic.
         read: returns how many records of the topic the app has read.
         fault: called at each point where a test may crash.
@@ -64,8 +64,8 @@ class EmbeddedLanding(Landing):
         self.feed = feed
         self.limit = limit
         self.read = read
-        self.path = log.path / FOLDER / feed
-        self._lock = _locked(self.path.with_suffix(".lock"))
+        self.path = log.path / FOLDER / topic.name
+        self._lock = _locked(self.path.with_name(f".{topic.name}.lock"), topic.name)
         self._number = -1
         self._position: bytes | None = None
         try:
@@ -110,7 +110,7 @@ class EmbeddedLanding(Landing):
         self._lock.close()
 
     def _apply(self, number: int, rows: pa.Table, letters: pa.Table) -> None:
-        producer = f"feed/{self.feed}"
+        producer = f"feed/{self.topic.name}"
         rows, keyless = split_keyless(self.topic, rows)
         letters = letters if keyless is None else pa.concat_tables([letters, keyless])
         self.topic.append(rows, producer=producer, sequence=number)
@@ -127,6 +127,9 @@ class EmbeddedLanding(Landing):
             return
         except (pa.ArrowException, OSError) as error:
             raise DamagedFile(str(self.path), str(error)) from error
+        was = about[_FEED].decode()
+        if was != self.feed:
+            raise FeedChanged(self.topic.name, was=was, now=self.feed, state=str(self.path))
         self._number, self._position = int(about[_NUMBER]), about.get(_POSITION)
         try:
             self._apply(self._number, rows, letters)
@@ -137,7 +140,7 @@ class EmbeddedLanding(Landing):
         self, number: int, positions: tuple[bytes | None, bytes | None], rows: pa.Table, letters: pa.Table
     ) -> None:
         """Write an append down; `positions`: that before it, and that after it."""
-        about = {_NUMBER: str(number).encode()}
+        about = {_FEED: self.feed.encode(), _NUMBER: str(number).encode()}
         about |= {name: at for name, at in zip((_BEFORE, _POSITION), positions, strict=True) if at is not None}
         packed = {"rows": _packed(rows), "dead": _packed(letters)}
         batch = pa.record_batch({name: pa.array([value], pa.binary()) for name, value in packed.items()})
@@ -180,12 +183,12 @@ def _sync(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _locked(path: Path) -> IO[str]:
+def _locked(path: Path, topic: str) -> IO[str]:
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.open("a+")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         lock.close()
-        raise FeedRunsElsewhere(path.stem) from None
+        raise FeedRunsElsewhere(topic) from None
     return lock
