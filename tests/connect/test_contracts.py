@@ -161,10 +161,7 @@ def test_the_kit_finds_a_sink_that_is_not_as_exact_as_it_says():
     class Liar(ObjectSink):
         """Says exactly once."""
 
-        def open(self, *, writer, clock):
-            opened = super().open(writer=writer, clock=clock)
-            opened.guarantee = "exactly_once"
-            return opened
+        guarantee = "exactly_once"
 
     with pytest.raises(AssertionError, match="the same epoch again changes nothing"):
         check_sink(lambda: Kept(Liar(rows), lambda: [row for each in rows.epochs.values() for row in each]))

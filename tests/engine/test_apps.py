@@ -457,7 +457,7 @@ def test_the_plan_is_explained_as_json():
         "state": "a row per (n), kept for ever",
         "schema": "n bigint, users bigint",
     }
-    assert made["sinks"][0] == {"name": "view:by_user", "from": "orders_agg_by_user"}
+    assert made["sinks"][0] == {"name": "view:by_user", "from": "orders_agg_by_user", "guarantee": "exactly_once"}
 
 
 def test_a_relative_storage_is_that_of_the_folder_the_app_was_started_in(spark, tmp_path, monkeypatch):

@@ -55,7 +55,11 @@ def say_status(now: dict[str, Any]) -> None:
         say(f"app {now['app']} {state}; epoch {now['epoch']} ended at {shown(now['at'])} UTC; lag {lag}")
     _say_part("sources", now["sources"], ("rows", "lag", "watermark", "dead", "lost"), {"dead": "dead letters"})
     _say_part("steps", now["steps"], ("rows_in", "rows_out", "state_rows", "late", "watermark"), {})
-    sinks = ("rows", "guarantee", "failing") if any("failing" in sink for sink in now["sinks"].values()) else ("rows",)
+    sinks = (
+        ("rows", "guarantee", "failing")
+        if any("failing" in sink for sink in now["sinks"].values())
+        else ("rows", "guarantee")
+    )
     _say_part("sinks", now["sinks"], sinks, {})
     _say_part("feeds", now.get("feeds", {}), ("state", "rows", "dead", "error"), {"dead": "dead letters"})
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from headrace.connect.sink import Form, Guarantee, Sink, SinkWriter
+from headrace.connect.sink import Form, Sink, SinkWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,8 +42,6 @@ class ObjectSink(Sink):
 
 class ObjectWriter(SinkWriter):
     """Calls the object once for each epoch, and again after a crash: the object must recognize a repeated epoch."""
-
-    guarantee: Guarantee = "at_least_once"
 
     def __init__(self, target: Writable) -> None:
         self.target = target

@@ -32,9 +32,6 @@ Guarantee = Literal["exactly_once", "at_least_once"]
 class SinkWriter(Protocol):
     """An open sink, in the driver."""
 
-    guarantee: Guarantee
-    """What a reader outside sees after crashes; `explain` and `status` show it."""
-
     def last_epoch(self) -> int | None:
         """Return the last epoch that the outside has, -1 for none, None if it cannot tell."""
         ...
@@ -55,9 +52,11 @@ class SinkWriter(Protocol):
 class Sink(Protocol):
     """Where rows are written to: frozen and picklable; it is part of the plan.
 
-    Subclass it to inherit what is optional: `prepare` and `takes_tokens`.
+    Subclass it to inherit what is optional: `prepare`, `guarantee` and `takes_tokens`.
     """
 
+    guarantee: Guarantee = "at_least_once"
+    """What a reader outside sees after crashes; `explain` and `status` show it."""
     takes_tokens: bool = False
     """Whether private columns are written as sealed tokens; else as values, null where they were forgotten."""
 
@@ -88,8 +87,6 @@ class Sink(Protocol):
 
 class SharedWriter(Protocol):
     """The writer of a group of sinks, which receive an epoch together."""
-
-    guarantee: Guarantee
 
     def last_epoch(self) -> int | None:
         """Return the last epoch that all its sinks have, -1 for none, None if it cannot tell."""

@@ -28,6 +28,11 @@ class ViewSink(SharedSink):
     fault: Callable[[str], None]
 
     @property
+    def guarantee(self) -> Guarantee:  # type: ignore[override] # an answer that never changes
+        """A repeated epoch changes nothing."""
+        return "exactly_once"
+
+    @property
     def takes_tokens(self) -> bool:  # type: ignore[override] # a constant
         """Yes: readers of the view find the keys."""
         return True
@@ -67,8 +72,6 @@ class ViewSink(SharedSink):
 class ViewsWriter(SharedWriter):
     """Applies epochs to views."""
 
-    guarantee: Guarantee = "exactly_once"
-
     def __init__(self, views: SqliteViews, sinks: Mapping[str, ViewSink], fault: Callable[[str], None]) -> None:
         self.views = views
         self.sinks = sinks
@@ -93,8 +96,6 @@ class ViewsWriter(SharedWriter):
 
 
 class _SingleViewWriter(SinkWriter):
-    guarantee: Guarantee = "exactly_once"
-
     def __init__(self, writer: ViewsWriter) -> None:
         self.writer = writer
 

@@ -80,7 +80,7 @@ class Running:
         for group in engine.publisher.groups:
             for name in group.names & set(now["sinks"]):
                 why = engine.publisher.failing.get(group.label)
-                now["sinks"][name] |= {"guarantee": group.writer.guarantee, "failing": why}
+                now["sinks"][name]["failing"] = why
         return {**now, "feeds": self._feeds.status(), "running": not self._stopped}
 
     def _check(self) -> None:

@@ -64,7 +64,6 @@ class _SingleSinkWriter:
     def __init__(self, name: str, writer: SinkWriter) -> None:
         self.name = name
         self.writer = writer
-        self.guarantee = writer.guarantee
 
     def last_epoch(self) -> int | None:
         return self.writer.last_epoch()

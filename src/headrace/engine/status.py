@@ -13,6 +13,7 @@ from headrace.engine.storage import Commit, Storage
 if TYPE_CHECKING:
     from headrace.dsl.app import App
     from headrace.plan.plan import Plan
+    from headrace.plan.sinks import Sink
 
 
 def status(app: App) -> dict[str, Any]:
@@ -42,7 +43,7 @@ def describe(plan: Plan, commit: Commit, inputs: Inputs) -> dict[str, Any]:
         "lag": sum(lags),
         "sources": sources,
         "steps": {plan.name(node): _step(plan.name(node), commit) for node in plan.stateful()},
-        "sinks": {sink.name: {"rows": commit.totals.get(sink.name, {}).get("rows_in", 0)} for sink in plan.sinks},
+        "sinks": {sink.name: _sink(sink, commit) for sink in plan.sinks},
     }
 
 
@@ -65,6 +66,10 @@ def _lag(name: str, commit: Commit, inputs: Inputs) -> int | None:
         return None
     read = commit.sources[name].offsets if name in commit.sources else {}
     return sum(bounds.unread(partition, read.get(partition, 0)) for partition in bounds.end)
+
+
+def _sink(sink: Sink, commit: Commit) -> dict[str, Any]:
+    return {"rows": commit.totals.get(sink.name, {}).get("rows_in", 0), "guarantee": sink.guarantee}
 
 
 def _step(name: str, commit: Commit) -> dict[str, Any]:

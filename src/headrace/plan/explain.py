@@ -10,6 +10,7 @@ from headrace.base.schema import to_ddl
 if TYPE_CHECKING:
     from headrace.plan.nodes import Node
     from headrace.plan.plan import Plan
+    from headrace.plan.sinks import Sink
 
 
 class Explanation:
@@ -25,7 +26,10 @@ class Explanation:
             "app": self.plan.app,
             "levels": self.plan.depth + 1,
             "steps": [self._step(node) for node in self.plan.nodes],
-            "sinks": [{"name": sink.name, "from": self.plan.name(sink.up)} for sink in self.plan.sinks],
+            "sinks": [
+                {"name": sink.name, "from": self.plan.name(sink.up), "guarantee": sink.guarantee}
+                for sink in self.plan.sinks
+            ],
         }
 
     @property
@@ -59,7 +63,7 @@ class Explanation:
                 if step["level"] == level:
                     lines += _text(step)
         lines.append("sinks")
-        lines += [f"  {sink.name}  <- {self.plan.name(sink.up)}" for sink in self.plan.sinks]
+        lines += [f"  {sink.name}  <- {self.plan.name(sink.up)}{_weaker(sink)}" for sink in self.plan.sinks]
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -104,3 +108,7 @@ def _text(step: dict[str, Any]) -> list[str]:
         if value not in (None, "", []):
             lines.append(f"      {field:<7}{', '.join(value) if isinstance(value, list) else value}")
     return lines
+
+
+def _weaker(sink: Sink) -> str:
+    return "" if sink.guarantee == "exactly_once" else f" ({sink.guarantee.replace('_', ' ')})"

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from headrace.plan.nodes import Node
 
 Form = Literal["rows", "changelog", "delta"]
+Guarantee = Literal["exactly_once", "at_least_once"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -40,6 +41,14 @@ class Sink:
         if self.topic is None:
             return "delta"
         return "changelog" if self.up.is_table else "rows"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What a reader of it sees after crashes. An object is handed the last epoch again."""
+        if self.target is None:
+            return "exactly_once"
+        guarantee: Guarantee = getattr(self.connector, "guarantee", "at_least_once")
+        return guarantee
 
     @property
     def nets(self) -> bool:

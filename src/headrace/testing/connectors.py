@@ -184,7 +184,7 @@ def check_sink(make: Callable[[], SinkOutside]) -> None:
     outside.sink.prepare(clock=clock)
     outside.sink.prepare(clock=clock)
     writer = outside.sink.open(writer="app/1/sink", clock=clock)
-    exact = writer.guarantee == "exactly_once"
+    exact = outside.sink.guarantee == "exactly_once"
     form = outside.sink.form
     assert writer.last_epoch() in (None, -1), "a new sink holds no epoch"
     _publish(writer, 0, form, [1, 2])
