@@ -10,6 +10,7 @@ import pytest
 import headrace as hr
 from headrace.base.errors import InvalidPlan, RecordsGone
 from headrace.base.outside import FeedFailed, SinkFailed, Unavailable
+from headrace.connect import files
 from headrace.connect.feed import Feed
 from headrace.engine.publish import GIVE_UP_SECONDS
 from headrace.testing import Driver
@@ -181,6 +182,19 @@ def test_a_feed_that_fails_for_a_while_goes_on_and_status_says_so(spark, tmp_pat
         assert counts(app) == ["k1", "k2", "k3"]
         state = running.status()["feeds"]["t"]
     assert state == {"identity": "broken", "state": "running", "rows": 3, "dead": 0, "error": None}
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_an_app_has_caught_up_when_its_feeds_have(spark, tmp_path, follow):
+    """Whether they end, or go on looking."""
+    (tmp_path / "lines").write_text("".join(f'{{"k": "k{n}", "at": {n}}}\n' for n in range(3)))
+    app = hr.App("fed", storage=tmp_path / "app", shards=2)
+    lines = files.lines(tmp_path / "lines", follow=follow)
+    app.stream("t", ROWS, event_time="at", source=lines).group_by("k").agg(n="count(*)").to_view("counts")
+    with app.start(spark) as running:
+        running.await_caught_up(60)
+        assert counts(app) == ["k0", "k1", "k2"]
+        assert running.status()["feeds"]["t"]["state"] == ("running" if follow else "ended")
 
 
 def test_a_feed_that_cannot_go_on_stops_the_app(spark, tmp_path):

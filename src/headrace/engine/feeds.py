@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headrace.base.blame import HeadraceError
 from headrace.base.outside import FeedFailed, FeedRunsElsewhere
+from headrace.base.time import SystemClock
 from headrace.log import rows_to_table
 
 if TYPE_CHECKING:
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     from headrace.connect.topics import TopicSpec, TopicStore
     from headrace.log.rows import Rows
 
+CLOCK = SystemClock()
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+QUIET_SECONDS = 1.0
+"""A feed that landed nothing for so long has probably landed all that there is."""
 MOST_UNREAD = 4_000_000
 """A feed is told to stop reading while the app has so many unread records of its topic."""
 
@@ -36,6 +40,8 @@ class FeedState:
     rows: int = 0
     dead: int = 0
     error: str | None = None
+    active: float = 0.0
+    """When it last started or landed something, in seconds of the monotonic clock."""
     failure: HeadraceError | None = field(default=None, repr=False)
 
     def shown(self) -> dict[str, Any]:
@@ -89,6 +95,15 @@ class Feeds:
         return {step: state.shown() for step, state in self.states.items()}
 
     @property
+    def quiet(self) -> bool:
+        """Whether nothing is being landed: each feed has ended, waits, or landed nothing for `QUIET_SECONDS`."""
+        now = CLOCK.monotonic()
+        return all(
+            state.state not in ("starting", "running") or (state.active > 0 and now - state.active >= QUIET_SECONDS)
+            for state in self.states.values()
+        )
+
+    @property
     def ended(self) -> bool:
         """Whether all feeds have ended or failed."""
         return all(state.state in ("ended", "failed") for state in self.states.values())
@@ -131,7 +146,7 @@ class Feeds:
     def _land(self, step: str, feed: Feed, spec: TopicSpec, state: FeedState) -> None:
         landing = self._topics.landing(spec, feed=feed.identity, limit=MOST_UNREAD, read=lambda: self._read(step))
         try:
-            state.state, state.error = "running", None
+            state.state, state.error, state.active = "running", None, CLOCK.monotonic()
             feed.run(_Counting(landing, state), self._stopping)
         finally:
             landing.close()
@@ -157,7 +172,7 @@ class _Counting:
     def append(self, rows: Rows, *, position: bytes | None = None, dead: Sequence[DeadRecord] = ()) -> None:
         table = rows if isinstance(rows, pa.Table | pa.RecordBatch) else rows_to_table(rows, self.schema)
         self._landing.append(table, position=position, dead=dead)
-        self._state.state, self._state.error = "running", None
+        self._state.state, self._state.error, self._state.active = "running", None, CLOCK.monotonic()
         self._state.rows += table.num_rows
         self._state.dead += len(dead)
 

@@ -49,6 +49,8 @@ class Running:
     def await_caught_up(self, timeout: float | None = None) -> None:
         """Wait until all records in the topics are processed and all closed windows are emitted.
 
+        Feeds are waited for until they end, or land nothing for a second.
+
         Raises:
             HeadraceError: the app failed meanwhile.
             TimeoutError: it took longer than `timeout` seconds.
@@ -57,7 +59,7 @@ class Running:
         began = self._clock.monotonic()
         while True:
             self._check()
-            if self._carrier.idle.is_set() and self._engine.caught_up:
+            if self._feeds.quiet and self._carrier.idle.is_set() and self._engine.caught_up:
                 return
             if timeout is not None and self._clock.monotonic() - began > timeout:
                 raise TimeoutError(f"not caught up after {timeout} seconds")
