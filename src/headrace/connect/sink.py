@@ -102,7 +102,10 @@ class SharedWriter(Protocol):
 
 
 class SharedSink(Sink, Protocol):
-    """A sink that shares its writer with others: the views of one file, the topics of one log."""
+    """A sink that shares its writer with others: the views of one file, the topics of one log.
+
+    Subclass it to inherit `open`, which opens a group of one.
+    """
 
     @property
     def writer_group(self) -> str:
@@ -112,3 +115,24 @@ class SharedSink(Sink, Protocol):
     def open_together(self, sinks: Mapping[str, Sink], *, writer: str, clock: Clock) -> SharedWriter:
         """Return the writer of all sinks of the group, by their names; `writer` is `<app>/<storage id>`."""
         ...
+
+    def open(self, *, writer: str, clock: Clock) -> SinkWriter:
+        """Return a writer of this sink alone."""
+        app, _, name = writer.rpartition("/")
+        return _OfOne(name, self.open_together({name: self}, writer=app, clock=clock))
+
+
+class _OfOne(SinkWriter):
+    """The writer of a group of one sink."""
+
+    def __init__(self, name: str, writer: SharedWriter) -> None:
+        self.name, self.writer = name, writer
+
+    def last_epoch(self) -> int | None:
+        return self.writer.last_epoch()
+
+    def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
+        self.writer.publish(epoch, {self.name: rows})
+
+    def close(self) -> None:
+        self.writer.close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.connect.sink import Form, Guarantee, SharedSink, SharedWriter, SinkWriter
+from headrace.connect.sink import Form, Guarantee, SharedSink, SharedWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -57,11 +57,6 @@ class ViewSink(SharedSink):
         del clock
         self.views.declare(self.view, self.schema, self.key)
 
-    def open(self, *, writer: str, clock: Clock) -> SinkWriter:
-        """Return a writer of this view alone."""
-        del writer, clock
-        return _SingleViewWriter(ViewsWriter(self.views, {"": self}, self.fault))
-
     def open_together(self, sinks: Mapping[str, Sink], *, writer: str, clock: Clock) -> SharedWriter:
         """Return the writer of all views of the file."""
         del writer, clock
@@ -93,17 +88,3 @@ class ViewsWriter(SharedWriter):
     def close(self) -> None:
         """Close the file."""
         self.views.close()
-
-
-class _SingleViewWriter(SinkWriter):
-    def __init__(self, writer: ViewsWriter) -> None:
-        self.writer = writer
-
-    def last_epoch(self) -> int | None:
-        return self.writer.last_epoch()
-
-    def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
-        self.writer.publish(epoch, {"": rows})
-
-    def close(self) -> None:
-        self.writer.close()

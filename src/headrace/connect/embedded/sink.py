@@ -12,7 +12,7 @@ from headrace.base.schema import TIMESTAMP
 from headrace.connect.decoding import DEAD, dead_letters
 from headrace.connect.embedded.boundaries import BoundaryWriter
 from headrace.connect.embedded.creation import dead_topic, topic_of_sink
-from headrace.connect.sink import Form, Guarantee, SharedSink, SharedWriter, SinkWriter
+from headrace.connect.sink import Form, Guarantee, SharedSink, SharedWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -70,12 +70,6 @@ class EmbeddedSink(SharedSink):
             return dead_topic(self.log, self.topic.name)
         return topic_of_sink(self.log, self.topic, self.partitions, self.origins)
 
-    def open(self, *, writer: str, clock: Clock) -> SinkWriter:
-        """Return a writer of this topic alone."""
-        del clock
-        app, _, name = writer.rpartition("/")
-        return _SingleTopicWriter(name, TopicsWriter(self.log, {name: self}, app, self.fault))
-
     def open_together(self, sinks: Mapping[str, Sink], *, writer: str, clock: Clock) -> SharedWriter:
         """Return the writer of all topics of an app in this log."""
         del clock
@@ -129,22 +123,6 @@ class TopicsWriter(SharedWriter):
 
     def close(self) -> None:
         """Do nothing: the log belongs to the caller."""
-
-
-class _SingleTopicWriter(SinkWriter):
-    """The writer of one topic."""
-
-    def __init__(self, name: str, writer: TopicsWriter) -> None:
-        self.name, self.writer = name, writer
-
-    def last_epoch(self) -> int | None:
-        return None
-
-    def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
-        self.writer.publish(epoch, {self.name: rows})
-
-    def close(self) -> None:
-        self.writer.close()
 
 
 def split_keyless(topic: Topic, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
