@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
+from headrace.kernels.counts import Counts
 from headrace.kernels.files import write_tables
+from headrace.kernels.state.state import StateHead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     import pyarrow as pa
-
-    from headrace.kernels.counts import Counts
-    from headrace.kernels.state.state import StateHead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +61,22 @@ class Report:
     staged: list[StagedFile] = field(default_factory=list)
     heads: dict[str, StateHead] = field(default_factory=dict)
     counts: dict[str, Counts] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Return the report as text: what executors send to the driver is data, never a pickle."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str | bytes) -> Report:
+        """Return the report that `to_json` wrote."""
+        data: dict[str, Any] = json.loads(text)
+        return Report(
+            shard=data["shard"],
+            times=data["times"],
+            staged=[StagedFile(**staged) for staged in data["staged"]],
+            heads={step: StateHead(**head) for step, head in data["heads"].items()},
+            counts={step: Counts(**counts) for step, counts in data["counts"].items()},
+        )
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import json
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from headrace.kernels.exchange import in_blobs
 from headrace.kernels.files import decode, encode
+from headrace.kernels.task import Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from headrace.kernels.task import Outcome, Report
+    from headrace.kernels.task import Outcome
 
 SCHEMA = pa.schema([("shard", pa.int32()), ("edge", pa.int32()), ("rows", pa.binary())])
 DDL = "shard int, edge int, rows binary"
@@ -39,7 +40,12 @@ def outgoing(outcome: Outcome) -> Iterator[pa.RecordBatch]:
 
 def manifest(reports: Sequence[Report]) -> pa.RecordBatch:
     """Return reports as a row of the manifest."""
-    return row(0, MANIFEST, pa.py_buffer(pickle.dumps(reports)))
+    return row(0, MANIFEST, pa.py_buffer(json.dumps([report.to_json() for report in reports]).encode()))
+
+
+def reports_of(rows: bytes) -> list[Report]:
+    """Return the reports of a row of the manifest."""
+    return [Report.from_json(report) for report in json.loads(rows)]
 
 
 def sort_out(

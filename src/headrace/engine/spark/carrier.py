@@ -11,7 +11,6 @@ that does not continue our last commit (the app ran on the other carrier meanwhi
 from __future__ import annotations
 
 import json
-import pickle
 import threading
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
     from headrace.engine.engine import Engine
     from headrace.engine.storage import Commit
-    from headrace.kernels.task import Report
 
 CARRIER = "spark"
 OFFSETS_FORMAT = 2
@@ -147,7 +145,7 @@ class SparkCarrier:
             return  # committed before a crash and published at the start
         offset = self.planned_offset(batch_id, epoch)
         manifest = batch if offset.get("single_task") else self._levels(batch)
-        reports: list[Report] = [report for row in manifest.collect() for report in pickle.loads(bytes(row["rows"]))]  # noqa: S301 -- ours
+        reports = [report for row in manifest.collect() for report in blobs.reports_of(bytes(row["rows"]))]
         planned = PlannedEpoch(
             epoch=epoch,
             ranges=tuple(from_json(offset.get("ranges", []))),
