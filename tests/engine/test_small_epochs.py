@@ -1,7 +1,6 @@
 """Epochs that are one task, and epochs that Spark spreads: the same outputs, on the same state, in any turn."""
 
 import dataclasses
-import pickle
 
 import numpy as np
 import pyarrow as pa
@@ -235,6 +234,7 @@ WIDE = "k string, word string, x double, at timestamp"
 def test_shards_side_by_side_may_each_have_a_cache_on_the_disk(tmp_path, monkeypatch, threads):
     """Few rows may be many bytes: then each shard's tables are in a file of their own, all of them in one database."""
     tasks = pytest.importorskip("headrace.engine.spark.tasks")
+    from headrace.engine.spark.blobs import reports_of
     from headrace.engine.spark.single_task import read_single_task
 
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "caches"))
@@ -254,7 +254,7 @@ def test_shards_side_by_side_may_each_have_a_cache_on_the_disk(tmp_path, monkeyp
             engine.topics.log.topic("words").append(words)
             work = engine.begin()
             (row,) = read_single_task(job, work.epoch, work.ranges)
-            reports = pickle.loads(row.column(2)[0].as_buffer())  # noqa: S301 -- ours
+            reports = reports_of(bytes(row.column(2)[0].as_buffer()))
             engine.publish(engine.commit(work, reports, carrier="test"))
     finally:
         engine.close()
