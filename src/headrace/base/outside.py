@@ -86,3 +86,32 @@ class SourceChanged(PlanError):
             detail="The offsets that the app has read so far are those of the old one.",
             hint="Read the new one under another name, or compute all again: headrace reset FILE.",
         )
+
+
+class SourceReplaced(OutsideError):
+    """What a step has read is gone, or was deleted and created again."""
+
+    condition = "SOURCE_REPLACED"
+
+    def __init__(self, what: str, *, gone: bool, read: int | None = None) -> None:
+        upto = f" up to {read} offsets" if read else ""
+        super().__init__(
+            f"{what} is gone" if gone else f"{what} was deleted and created again",
+            detail=f"The app has read the old one{upto}: these offsets mean other records now, and would be skipped.",
+            hint="Restore the old one; or compute everything again from what is there now: headrace reset FILE.",
+        )
+
+
+class OffsetsBeyondEnd(OutsideError):
+    """A source ends before the offset up to which the app has read it: it was restored from an older copy."""
+
+    condition = "OFFSETS_BEYOND_END"
+
+    def __init__(self, source: str, partition: str, *, read: int, end: int) -> None:
+        super().__init__(
+            f'"{source}", partition {partition}: the app has read up to offset {read}, and it ends at offset {end}',
+            detail="It was restored from an older copy, or lost records. New records would get offsets that the app "
+            "has read, and be skipped.",
+            hint="Restore the newer copy, or an app's storage that is as old as this one; or compute everything again "
+            "from what is there now: headrace reset FILE.",
+        )

@@ -161,7 +161,7 @@ class SourceReader(Protocol):
 class Source(Protocol):
     """Input that can be read again: frozen and picklable; it is part of the plan.
 
-    Subclass it to inherit what is optional: `prepare` and `key_origins`.
+    Subclass it to inherit what is optional: `prepare`, `instance` and `key_origins`.
     """
 
     @property
@@ -177,6 +177,15 @@ class Source(Protocol):
 
         """
         del clock
+
+    def instance(self) -> str | None:
+        """Return which one of this identity exists now, such as a topic's id; None where it cannot tell.
+
+        What was deleted and created again is another instance: its offsets mean other records. It is asked at the
+        start, before `prepare` (an empty text: it does not exist) and after it, and before each commit: answer from
+        what is near. The commit stores it beside the offsets; a change is refused with `SourceReplaced`.
+        """
+        return None
 
     def key_origins(self) -> Sequence[Origin]:
         """Return the topics that have the keys of its private columns; called after `prepare`."""

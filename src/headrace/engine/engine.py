@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import InternalError, PlanError
-from headrace.base.outside import SourceChanged
 from headrace.connect.source import to_json, total_rows
 from headrace.engine import private
 from headrace.engine.identity import check, check_begun, check_returned, identity
@@ -26,6 +25,7 @@ from headrace.engine.outside import Outside
 from headrace.engine.pace import SMALL_ROWS, add_counts, most_rows, next_limit, with_publishing
 from headrace.engine.publish import Publisher
 from headrace.engine.reset import resume
+from headrace.engine.same_sources import agree_on_sources, check_instances, check_offsets
 from headrace.engine.storage import Commit, SourceProgress, Storage
 from headrace.engine.watermarks import UNPARTITIONED, advance, empty_epoch_due
 from headrace.kernels.state.state import DELTA
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from headrace.kernels.state.state import StateHead
     from headrace.plan.nodes import Node
     from headrace.plan.plan import Plan
-
-SOURCES = "sources.json"
-"""The file with the identity of each source: offsets are valid for one source only."""
 
 
 def no_fault(point: str) -> None:
@@ -115,11 +112,12 @@ class Engine:
             fault=s.fault,
         )
         self.topics, self.views = self.outside.topics, self.outside.views
-        self._agree_on_sources(last)
+        agree_on_sources(self.storage, self.outside.inputs, last)
         self.outside.prepare()
         if self.outside.origins:
             private.remember(self.plan, self.storage, self.outside)
         self.inputs = Inputs(self.outside.inputs, clock=s.clock)
+        check_offsets(self.inputs, last)
         self.most_rows = most_rows(bound.shape.schema for bound in self.outside.inputs.values())
         groups = self.outside.open_sink_groups(f"{self.plan.app}/{self.storage.about()['id']}")
         self.publisher = Publisher(self.storage, groups, s.clock, s.fault)
@@ -144,19 +142,6 @@ class Engine:
         now["steps"] |= removed
         if stored != now:
             self.storage.write_json("plan.json", now)
-
-    def _agree_on_sources(self, last: Commit | None) -> None:
-        """Refuse to continue with the offsets of another source."""
-        identities = {
-            step: bound.source.identity for step, bound in self.outside.inputs.items() if bound.source is not None
-        }
-        stored = self.storage.read_json(SOURCES) or {}
-        for step, now in identities.items():
-            was = stored.get(step, now)
-            if was != now and last is not None and step in last.sources and last.sources[step].offsets:
-                raise SourceChanged(step, was=was, now=now)
-        if stored != stored | identities:
-            self.storage.write_json(SOURCES, stored | identities)
 
     def read_of(self, step: str) -> int:
         """Return how many offsets of a source the committed epochs have read."""
@@ -291,10 +276,11 @@ class Engine:
     def _advanced_sources(
         self, planned: PlannedEpoch, reports: Sequence[Report], *, ended: bool
     ) -> dict[str, SourceProgress]:
-        now = self._now()
+        now, instances = self._now(), check_instances(self.inputs.inputs, planned.before)
         sources = {name: deepcopy(planned.before.sources.get(name, SourceProgress())) for name in self.inputs.inputs}
         for name, progress in sources.items():
             progress.ended = progress.ended or ended
+            progress.instance = instances.get(name)
             partitions = planned.bounds[name].end if name in planned.bounds else [UNPARTITIONED]
             for partition in {*progress.active, *partitions}:
                 progress.active[partition] = min(

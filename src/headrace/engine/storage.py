@@ -39,12 +39,14 @@ class SourceProgress:
     """How far a source has been read, by partition. JSON has text keys, so partitions are text.
 
     `times`: the greatest event time. `active`: when rows last arrived, by the clock. Both are microseconds.
+    `instance`: whose offsets they are (`Source.instance`).
     """
 
     offsets: dict[str, int] = field(default_factory=dict)
     times: dict[str, int] = field(default_factory=dict)
     active: dict[str, int] = field(default_factory=dict)
     ended: bool = False
+    instance: str | None = None
 
 
 @dataclass(kw_only=True)

@@ -51,6 +51,11 @@ class Topic:
         return self.opened.first.name
 
     @property
+    def id(self) -> str:
+        """Its identity, made at its creation: a topic that is deleted and created again has another one."""
+        return self.opened.first.id
+
+    @property
     def schema(self) -> pa.Schema:
         """The columns of its records."""
         return self.opened.meta().schema

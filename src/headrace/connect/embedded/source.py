@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headrace.base.errors import OffsetOutOfRange
-from headrace.base.outside import OffsetsLost
+from headrace.base.errors import OffsetOutOfRange, UnknownTopic
+from headrace.base.outside import OffsetsBeyondEnd, OffsetsLost, SourceReplaced
 from headrace.connect.embedded.boundaries import EpochBoundaries
 from headrace.connect.embedded.creation import topic_of_source
 from headrace.connect.source import Bounds, OffsetRange, Source, SourceReader
@@ -45,6 +45,10 @@ class EmbeddedSource(Source):
         del clock  # the log has its own
         topic_of_source(self.log, self.topic, self.partitions)
 
+    def instance(self) -> str:
+        """Return the topic's id; an empty text if there is no topic."""
+        return self.log.topic(self.topic.name).id if self.log.has_topic(self.topic.name) else ""
+
     def key_origins(self) -> Sequence[Origin]:
         """Return the topics that have the keys of its private columns."""
         return self.log.topic(self.topic.name).key_owners if self.topic.private else ()
@@ -66,20 +70,47 @@ class EmbeddedReader(SourceReader):
         self.time_is_known = topic.sent_time is None and topic.event_time in (None, self._declared_time())
         self.together = f"log:{log.path}"
         self.boundaries = EpochBoundaries(log)
+        self._id: str | None = None  # of the topic that was read first
+        self._ends: dict[int, int] = {}
 
     def _declared_time(self) -> str | None:
         return self.log.topic(self.name).event_time if self.log.has_topic(self.name) else None
 
     @property
     def topic(self) -> Topic:
-        """The topic."""
-        return self.log.topic(self.name)
+        """The topic: the same one at each call.
+
+        Raises:
+            SourceReplaced: it was deleted, perhaps created again.
+
+        """
+        try:
+            topic = self.log.topic(self.name)
+        except UnknownTopic:
+            if self._id is None:
+                raise
+            raise SourceReplaced(f'the topic "{self.name}"', gone=True) from None
+        if self._id not in (None, topic.id):
+            raise SourceReplaced(f'the topic "{self.name}"', gone=False)
+        self._id = topic.id
+        return topic
 
     def bounds(self) -> Bounds:
-        """Return the bounds of the topic's partitions; empty while there is no topic."""
-        if not self.log.has_topic(self.name):
+        """Return the bounds of the topic's partitions; empty while there is no topic.
+
+        Raises:
+            SourceReplaced: the topic was deleted, perhaps created again.
+            OffsetsBeyondEnd: a partition ends before it did.
+
+        """
+        if self._id is None and not self.log.has_topic(self.name):
             return Bounds({}, {})
-        ends, starts = self.topic.end_offsets(), self.topic.start_offsets()
+        topic = self.topic
+        ends, starts = topic.end_offsets(), topic.start_offsets()
+        for number, end in self._ends.items():
+            if ends.get(number, 0) < end:
+                raise OffsetsBeyondEnd(self.name, str(number), read=end, end=ends.get(number, 0))
+        self._ends = ends
         return Bounds({str(p): start for p, start in starts.items()}, {str(p): end for p, end in ends.items()})
 
     def align(
