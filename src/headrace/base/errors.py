@@ -199,14 +199,14 @@ class UnsupportedQuery(PlanError):
 
 
 class DamagedFile(OutsideError):
-    """A file of state or of staged rows is missing or damaged."""
+    """A file of ours is missing or damaged: of state, of staged rows, a commit, a description."""
 
     condition = "DAMAGED_FILE"
 
-    def __init__(self, path: str, why: str) -> None:
+    def __init__(self, path: str, why: str, *, hint: str = "") -> None:
         super().__init__(
             f"the file {path} cannot be used: {why}",
-            hint="Nothing was served from it. Restore it from a backup, or reset the step that it belongs to.",
+            hint=hint or "Nothing was served from it. Restore it from a backup, or reset the step that it belongs to.",
         )
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from headrace.base.errors import InternalError, PlanError
 from headrace.connect.source import to_json, total_rows
 from headrace.engine import private
-from headrace.engine.identity import check, check_begun, check_returned, identity
+from headrace.engine.identity import check, check_begun, check_returned, fingerprint, identity
 from headrace.engine.inputs import Inputs
 from headrace.engine.lowering import lower
 from headrace.engine.outside import Outside
@@ -97,6 +97,7 @@ class Engine:
     def _open(self) -> None:
         resume(self.storage)
         self.shards = self._agreed_shards()
+        self._app = {"id": self.storage.about()["id"], "shards": self.shards}
         self.program = lower(self.plan, self.shards)
         newest = self.storage.last_epoch()
         last = None if newest is None else self.storage.read_commit(newest)
@@ -134,6 +135,7 @@ class Engine:
     def _agree_on_identity(self, last: Commit | None) -> None:
         stored = self.storage.read_json("plan.json")
         now = identity(self.plan, self.settings.shards)
+        self._fingerprint = fingerprint(now)
         check(stored, now, app=self.plan.app)
         if last is not None:
             check_returned(now["steps"], last)
@@ -242,6 +244,8 @@ class Engine:
         seconds = self.settings.clock.monotonic() - planned.began
         commit = Commit(
             epoch=planned.epoch,
+            app=self._app,
+            program=self._fingerprint,
             ranges=to_json(planned.ranges),
             sources=sources,
             watermarks=watermarks,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import PlanChanged
@@ -25,6 +27,11 @@ def identity(plan: Plan, shards: int) -> dict[str, Any]:
         "shards": shards,
         "steps": {plan.name(node): _step(plan, node) for node in plan.stateful()},
     }
+
+
+def fingerprint(now: Mapping[str, Any]) -> str:
+    """Return a short text that is equal for equal identities: a commit says which program computed it."""
+    return blake2b(json.dumps(now, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def _step(plan: Plan, node: Stateful) -> dict[str, Any]:

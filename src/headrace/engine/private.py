@@ -6,9 +6,9 @@ read without the app's program.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
+from headrace.engine.storage import read_json
 from headrace.log.privacy.subjects import Origin, unseal_table
 
 if TYPE_CHECKING:
@@ -53,8 +53,4 @@ def opened(storage: Path, columns: Iterable[str], rows: pa.Table) -> pa.Table:
 
 
 def _stored(storage: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = json.loads((storage / FILE_NAME).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    return content
+    return read_json(storage / FILE_NAME, hint="Delete the file, and start the app: it is written again.") or {}

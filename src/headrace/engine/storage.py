@@ -13,13 +13,13 @@ spark/              Spark's checkpoint
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import uuid
 from dataclasses import asdict, dataclass, field, fields
 from typing import IO, TYPE_CHECKING, Any
 
+from headrace.base import checked
 from headrace.base.disk import sync_folder
 from headrace.base.errors import DamagedFile, StorageBusy, StorageOfAnother
 from headrace.kernels.files import read_metadata
@@ -32,6 +32,20 @@ if TYPE_CHECKING:
 
 COMMITS_TO_KEEP = 20
 """How many commits are kept for inspection; recovery needs the last one."""
+APP = "app.json"
+_MENDS = {
+    APP: "Start the app: it is written again from the newest commit.",
+    "plan.json": "Restore it from a backup: headrace restore DIR. Or, if the program is the one that ran last, delete "
+    "the file: the next start writes it again.",
+    "sources.json": "Restore it from a backup: headrace restore DIR. Or, if the app reads the same topics as when it "
+    "ran last, delete the file: the next start writes it again.",
+    "reset.json": "Delete the file, and run the same headrace reset again.",
+    "private.json": "Delete the file, and start the app: it is written again from the plan.",
+    "spark/checkpoint.json": "Delete the folder spark/ of the storage: the next start begins a new checkpoint after "
+    "the last commit.",
+}
+"""What mends a damaged file, by its name."""
+_COMMIT_MEND = "Start the app: a lost commit is recovered from the log, or the start says what to do."
 
 
 @dataclass(kw_only=True)
@@ -54,6 +68,8 @@ class Commit:
     """A committed epoch: what it read, what it computed, and what the next epoch works with."""
 
     epoch: int
+    app: dict[str, Any] = field(default_factory=dict)  # its id and shards, as in app.json
+    program: str = ""  # the fingerprint of the program that computed it
     ranges: list[list[str | int]] = field(default_factory=list)  # as `connect.source.to_json` writes them
     sources: dict[str, SourceProgress] = field(default_factory=dict)
     watermarks: dict[str, int | None] = field(default_factory=dict)
@@ -79,12 +95,25 @@ class Commit:
 
     def to_json(self) -> str:
         """Return the commit as the text of its file."""
-        return json.dumps(asdict(self))
+        return checked.to_text(asdict(self))
 
     @staticmethod
-    def from_json(text: str) -> Commit:
-        """Return the commit that `to_json` wrote."""
-        data: dict[str, Any] = json.loads(text)
+    def from_json(text: str | bytes, path: Path | str = "commit") -> Commit:
+        """Return the commit that `to_json` wrote; `path` is its file, for the error.
+
+        Raises:
+            DamagedFile: the text is not what was written.
+
+        """
+        data = checked.from_text(text, path, hint=_COMMIT_MEND)
+        try:
+            return Commit.from_dict(data)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DamagedFile(str(path), str(error), hint=_COMMIT_MEND) from error
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> Commit:
+        """Return the commit with these fields; those that are unknown are left out."""
         names = {each.name for each in fields(Commit)}
         data = {name: value for name, value in data.items() if name in names}
         data["sources"] = {name: SourceProgress(**value) for name, value in data["sources"].items()}
@@ -93,6 +122,22 @@ class Commit:
         }
         data["staged"] = [StagedFile(**each) for each in data["staged"]]
         return Commit(**data)
+
+
+def read_json(path: Path, *, hint: str = "") -> dict[str, Any] | None:
+    """Return the content of a JSON file of ours, or None if there is none; `hint` says what mends a damaged one.
+
+    Raises:
+        DamagedFile: it cannot be read, or does not match its checksum.
+
+    """
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DamagedFile(str(path), str(error), hint=hint) from error
+    return checked.from_text(raw, path, hint=hint)
 
 
 class Storage:
@@ -153,35 +198,61 @@ class Storage:
             return False
 
     def _claim(self) -> None:
-        about = self.about()
+        try:
+            about = self.about()
+        except DamagedFile:
+            about = self._about_from_commit()
+            if not about:
+                raise
+            self.write_json(APP, about)
         if not about:
-            self.write_json("app.json", {"app": self.app, "id": uuid.uuid4().hex, "shards": None})
-        elif about["app"] != self.app:
+            about = self._about_from_commit() or {"app": self.app, "id": uuid.uuid4().hex, "shards": None}
+            self.write_json(APP, about)
+        if about["app"] != self.app:
             raise StorageOfAnother(str(self.path), owner=about["app"], app=self.app)
 
     def about(self) -> dict[str, Any]:
         """Return the app's name, id and shards, or nothing before the first start."""
-        return self.read_json("app.json") or {}
+        return self.read_json(APP) or {}
+
+    def _about_from_commit(self) -> dict[str, Any]:
+        """Return what the newest readable commit says of the app, or nothing where none says it.
+
+        The id names what was published: with another one a committed epoch would be published twice.
+
+        Raises:
+            DamagedFile: there are commits, and none of them says the id.
+
+        """
+        found = self.commits()
+        for epoch in reversed(found):
+            try:
+                commit = self.read_commit(epoch)
+            except DamagedFile:
+                continue
+            if commit.app.get("id"):
+                return {"app": self.app, "id": None, "shards": None} | commit.app
+        if found:
+            hint = "Restore it from a backup: headrace restore DIR. Or compute everything again: headrace reset FILE"
+            raise DamagedFile(str(self.path / APP), "it is gone, and no commit says the id of the app", hint=hint)
+        return {}
 
     # ---- small files ----
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """Return a JSON file's content, or None if there is none."""
-        try:
-            text = (self.path / name).read_text()
-        except FileNotFoundError:
-            return None
-        try:
-            content: dict[str, Any] = json.loads(text)
-        except ValueError as error:
-            raise DamagedFile(str(self.path / name), str(error)) from error
-        return content
+        """Return a JSON file's content, or None if there is none.
+
+        Raises:
+            DamagedFile: it cannot be read, or does not match its checksum.
+
+        """
+        return read_json(self.path / name, hint=_MENDS.get(name, ""))
 
     def write_json(self, name: str, data: dict[str, Any]) -> None:
         """Replace a JSON file atomically."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._write_aside(path, json.dumps(data, indent=1), os.replace)
+        self._write_aside(path, checked.to_text(data, indent=1), os.replace)
 
     def _write_aside(self, path: Path, text: str, move: Callable[[str, Path], None]) -> None:
         aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -236,18 +307,25 @@ class Storage:
         """
         path = self.commit_path(epoch)
         try:
-            return Commit.from_json(path.read_text())
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DamagedFile(str(path), str(error)) from error
+            raw = path.read_bytes()
+        except OSError as error:
+            raise DamagedFile(str(path), str(error), hint=_COMMIT_MEND) from error
+        commit = Commit.from_json(raw, path)
+        if commit.epoch != epoch:
+            raise DamagedFile(str(path), f"it is the commit of epoch {commit.epoch}", hint=_COMMIT_MEND)
+        return commit
+
+    def commits(self) -> list[int]:
+        """Return the epochs whose commits are kept, in order."""
+        folder = self.path / "epochs"
+        try:
+            return sorted(int(e.stem) for e in folder.iterdir() if e.suffix == ".json" and e.stem.isdigit())
+        except FileNotFoundError:
+            return []
 
     def last_epoch(self) -> int | None:
         """Return the last committed epoch, None before the first."""
-        folder = self.path / "epochs"
-        try:
-            found = [int(entry.stem) for entry in folder.iterdir() if entry.suffix == ".json" and entry.stem.isdigit()]
-        except FileNotFoundError:
-            return None
-        return max(found, default=None)
+        return max(self.commits(), default=None)
 
     # ---- tidying ----
 

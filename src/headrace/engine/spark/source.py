@@ -9,19 +9,19 @@ with yet, and for idle sources. So an app without any topic has this source as w
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from headrace.base.errors import DamagedFile
 from headrace.base.time import SystemClock
 from headrace.connect.source import from_json, to_json, total_rows
 from headrace.engine.inputs import Inputs
 from headrace.engine.pace import most_rows
 from headrace.engine.spark import blobs, tasks
 from headrace.engine.spark.single_task import is_small, read_single_task
-from headrace.engine.storage import Commit, Storage
+from headrace.engine.storage import Commit, Storage, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -68,8 +68,8 @@ class EpochControl:
     def read(storage: Path) -> EpochControl:
         """Return the control of a storage; without a file there are no restrictions."""
         try:
-            return EpochControl(**json.loads(EpochControl.path(storage).read_text()))
-        except (FileNotFoundError, ValueError):
+            return EpochControl(**(read_json(EpochControl.path(storage)) or {}))
+        except DamagedFile:
             return EpochControl()
 
     def write(self, storage: Storage) -> None:
