@@ -115,3 +115,17 @@ class OffsetsBeyondEnd(OutsideError):
             hint="Restore the newer copy, or an app's storage that is as old as this one; or compute everything again "
             "from what is there now: headrace reset FILE.",
         )
+
+
+class OutputLost(OutsideError):
+    """An output topic no longer has what the app has published to it."""
+
+    condition = "OUTPUT_LOST"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            what,
+            detail="It was deleted, or restored from an older copy: the app would go on after a gap.",
+            hint="Restore the newer copy; or compute everything again from the input: headrace reset FILE; or publish "
+            "to a topic of another name, and the gap is in none.",
+        )

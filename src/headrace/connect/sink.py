@@ -86,7 +86,10 @@ class Sink(Protocol):
 
 
 class SharedWriter(Protocol):
-    """The writer of a group of sinks, which receive an epoch together."""
+    """The writer of a group of sinks, which receive an epoch together.
+
+    Subclass it to inherit what is optional: `check_published`.
+    """
 
     def last_epoch(self) -> int | None:
         """Return the last epoch that all its sinks have, -1 for none, None if it cannot tell."""
@@ -95,6 +98,18 @@ class SharedWriter(Protocol):
     def publish(self, epoch: int, rows: Mapping[str, Iterator[pa.RecordBatch]]) -> None:
         """Write an epoch's rows, by the names of the sinks; sinks without rows are not in it."""
         ...
+
+    def check_published(self, epochs: Mapping[str, int]) -> None:
+        """Check that what was published is still there, if the outside can tell; called once, after `open`.
+
+        Args:
+            epochs: by sink, the last epoch with rows for it that was published.
+
+        Raises:
+            OutputLost: it is not.
+
+        """
+        del epochs
 
     def close(self) -> None:
         """Close connections and files."""

@@ -23,7 +23,7 @@ from headrace.engine.inputs import Inputs
 from headrace.engine.lowering import lower
 from headrace.engine.outside import Outside
 from headrace.engine.pace import SMALL_ROWS, add_counts, most_rows, next_limit, with_publishing
-from headrace.engine.publish import Publisher
+from headrace.engine.publish import Publisher, check_published, with_rows
 from headrace.engine.reset import resume
 from headrace.engine.same_sources import agree_on_sources, check_instances, check_offsets
 from headrace.engine.storage import Commit, SourceProgress, Storage
@@ -121,6 +121,7 @@ class Engine:
         check_offsets(self.inputs, last)
         self.most_rows = most_rows(bound.shape.schema for bound in self.outside.inputs.values())
         groups = self.outside.open_sink_groups(f"{self.plan.app}/{self.storage.about()['id']}")
+        check_published(groups, self.storage, last)
         self.publisher = Publisher(self.storage, groups, s.clock, s.fault)
         self._published = (0, 0.0)  # the rows of the last epoch, and the seconds that publishing it took
         self._recover(last)
@@ -256,6 +257,7 @@ class Engine:
             due=empty_epoch_due(self.plan, used, watermarks, keeps),
             heads=heads,
             staged=[staged for report in reports for staged in report.staged],
+            published=with_rows(planned.before),
             counts=counts,
             totals=add_counts(planned.before.totals, counts),
             rows=planned.rows,

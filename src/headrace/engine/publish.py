@@ -16,7 +16,7 @@ from headrace.engine.private import opened
 from headrace.kernels.files import read_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -88,6 +88,26 @@ class Publisher:
         for staged in sorted(commit.staged, key=lambda staged: _order(staged.file)):
             files.setdefault(staged.sink, []).append(folder / staged.file)
         return files
+
+
+def with_rows(commit: Commit) -> dict[str, int]:
+    """Return by sink the last epoch, up to a commit's, that had rows for it."""
+    return commit.published | {staged.sink: commit.epoch for staged in commit.staged}
+
+
+def check_published(groups: Sequence[SinkGroup], storage: Storage, last: Commit | None) -> None:
+    """Refuse to go on where a sink no longer has what was published to it, as far as its writer can tell.
+
+    Raises:
+        OutputLost: a topic was deleted, or restored from an older copy.
+
+    """
+    if last is None:
+        return
+    unfinished = storage.staging(last.epoch).is_dir()
+    expected = last.published if unfinished else with_rows(last)
+    for group in groups:
+        group.writer.check_published({name: epoch for name, epoch in expected.items() if name in group.names})
 
 
 def _why(error: Exception) -> str:

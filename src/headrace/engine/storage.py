@@ -80,6 +80,7 @@ class Commit:
     due: bool = False  # an epoch without input would change the output
     heads: dict[str, dict[str, StateHead]] = field(default_factory=dict)
     staged: list[StagedFile] = field(default_factory=list)
+    published: dict[str, int] = field(default_factory=dict)  # by sink, the last epoch before this one with rows for it
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     totals: dict[str, dict[str, int]] = field(default_factory=dict)
     rows: int = 0

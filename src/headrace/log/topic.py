@@ -8,7 +8,7 @@ from headrace.base.errors import InvalidTopic
 from headrace.base.time import instant
 from headrace.log import changes, reading
 from headrace.log.appending import bulk
-from headrace.log.appending.producers import first_of
+from headrace.log.appending.producers import first_of, last_sequence
 from headrace.log.cleaning.rules import Cleaned, Cleaner
 from headrace.log.cleaning.verify import Finding, verify, verify_keys
 from headrace.log.open_topic import OpenTopic
@@ -246,6 +246,10 @@ class Topic:
     def end_offsets(self) -> dict[int, int]:
         """Return the offset after the last acknowledged record of each partition; takes microseconds."""
         return self.opened.end_offsets()
+
+    def last_sequence(self, producer: str) -> int | None:
+        """Return the greatest sequence that a producer has appended with, in any partition; None if it never has."""
+        return last_sequence((self.opened.partition(number) for number in range(self.partitions)), producer)
 
     def first_of(self, producers: Collection[str], partition: int, start: int, end: int) -> int | None:
         """Return the first offset in [start, end) that one of these producers appended with a sequence, or None."""

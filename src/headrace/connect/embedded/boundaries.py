@@ -53,6 +53,11 @@ class BoundaryWriter:
     log: Log
     app: str
     _topic: Topic | None = field(default=None, init=False)
+    _published: dict[str, dict[int, int]] = field(default_factory=dict, init=False)
+
+    def published(self, topic: str) -> Mapping[int, int]:
+        """Return by partition the end of what the boundaries said of a topic when this writer was registered."""
+        return self._published.get(topic, {})
 
     def register(self, topics: Iterable[Topic]) -> None:
         """Store, before anything is published to a topic, from which offsets on this app writes boundaries there.
@@ -64,6 +69,7 @@ class BoundaryWriter:
         if not topics:
             return
         stored = self._stored_ends()
+        self._published = {topic.name: stored.get((self.app, topic.name), {}) for topic in topics}
         rows = [
             self._row(_REGISTRATION, topic.name, partition, range(end, end))
             for topic in topics

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.base.outside import OutputLost
 from headrace.base.schema import TIMESTAMP
 from headrace.connect.decoding import DEAD, dead_letters
 from headrace.connect.embedded.boundaries import BoundaryWriter
@@ -92,6 +93,35 @@ class TopicsWriter(SharedWriter):
     def last_epoch(self) -> int | None:
         """Return None: each topic skips the epochs that it has."""
         return None
+
+    def check_published(self, epochs: Mapping[str, int]) -> None:
+        """Check that each topic has the last epoch that was published to it, or its dead letters have it.
+
+        Raises:
+            OutputLost: it was deleted, or restored from an older copy.
+
+        """
+        for name, epoch in epochs.items():
+            topic = self.topics.get(name)
+            if topic is None:
+                continue
+            if not any(self._has(each, name, epoch) for each in self._takers(topic)):
+                raise OutputLost(f'the topic "{topic.name}" no longer has epoch {epoch}, which the app has published')
+            ends = topic.end_offsets()
+            for number, published in self.boundaries.published(topic.name).items():
+                if ends.get(number, 0) < published:
+                    where = f'the topic "{topic.name}", partition {number} ends at offset {ends.get(number, 0)}'
+                    raise OutputLost(f"{where}, and the app has published up to offset {published}")
+
+    def _takers(self, topic: Topic) -> Iterator[Topic]:
+        """Yield the topics that may have the rows of an epoch: a compacted one refuses those without a key."""
+        yield topic
+        if topic.cleanup == "compact" and self.log.has_topic(f"{topic.name}.dead"):
+            yield dead_topic(self.log, topic.name)
+
+    def _has(self, topic: Topic, sink: str, epoch: int) -> bool:
+        last = topic.last_sequence(self._producer(sink))
+        return last is not None and last >= epoch
 
     def publish(self, epoch: int, rows: Mapping[str, Iterator[pa.RecordBatch]]) -> None:
         """Append rows to their topics, write the epoch's boundaries, then append dead letters."""

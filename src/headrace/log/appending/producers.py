@@ -19,7 +19,7 @@ from headrace.log.segments import layout as layouts
 from headrace.log.segments.frame import END, PRODUCED
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
     from headrace.log.segments.head import PartitionState
@@ -67,6 +67,13 @@ def first_of(partition: Partition, bounds: tuple[int, int], producers: Collectio
             if frame.producer in ids:
                 return max(frame.base, start)
     return None
+
+
+def last_sequence(partitions: Iterable[Partition], producer: str) -> int | None:
+    """Return the greatest sequence of a producer in these partitions, None if it has appended nothing."""
+    name = identity(producer)
+    found = (ProducerStates(partition).catch_up(partition.state()).get(name) for partition in partitions)
+    return max((last.sequence for last in found if last is not None), default=None)
 
 
 class ProducerStates:
