@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headrace.app import App
     from headrace.base.errors import HeadraceError
     from headrace.dsl import Stream, Table
+    from headrace.engine.restart import Restart
     from headrace.log import Log, Topic
     from headrace.plan.windows import Window, cumulating, hopping, session, sliding, tumbling
 
@@ -23,6 +24,7 @@ __all__ = [
     "App",
     "HeadraceError",
     "Log",
+    "Restart",
     "Stream",
     "Table",
     "Topic",
@@ -40,6 +42,7 @@ _HOMES = {
     "App": "headrace.app",
     "HeadraceError": "headrace.base.errors",
     "Log": "headrace.log",
+    "Restart": "headrace.engine.restart",
     "Stream": "headrace.dsl",
     "Table": "headrace.dsl",
     "Topic": "headrace.log",

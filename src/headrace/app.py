@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.dsl import App as AppDescription
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headrace.engine.restart import Restart
     from headrace.engine.running import Running
 
 
@@ -28,10 +29,11 @@ class App(AppDescription):
 
     """
 
-    def start(self, spark: Any = None) -> Running:
-        """Start the app on Spark, in the background: on `spark`, the active session, or a local one.
+    def start(self, spark: Any = None, *, carrier: Literal["spark", "in-process"] = "spark") -> Running:
+        """Start the app in the background: on Spark (`spark`, the active session, or a local one), or in this process.
 
-        It recovers from an earlier crash, then runs until `Running.stop()`.
+        It recovers from an earlier crash, then runs until `Running.stop()`. A failure ends it, and is raised by
+        `Running.await_caught_up`; only `run` starts an app again.
 
         Raises:
             PlanError: the plan is not possible, or does not fit the state in the storage.
@@ -40,13 +42,29 @@ class App(AppDescription):
         """
         from headrace.engine.running import start
 
-        return start(self, spark)
+        return start(self, spark, carrier=carrier)
 
-    def run(self) -> None:
-        """Run the app on Spark until SIGINT or SIGTERM, which stop it at the end of an epoch."""
+    def run(self, *, carrier: Literal["spark", "in-process"] = "spark", restart: Restart | str | None = None) -> None:
+        """Run the app until SIGINT or SIGTERM, which stop it at the end of an epoch.
+
+        A failure that may pass (a worker that did not start in time, a lost JVM, a full disk, a locked database, a sink
+        or source that is down) is logged, and the app is started again; any other ends it.
+
+        Args:
+            carrier: "spark", or "in-process": without Spark and Java, in this process, on its cores. Both go on from
+                the same storage.
+            restart: `hr.Restart(...)`, `"5 within 10 minutes"` or `"never"`; by default `hr.Restart()`.
+
+        Raises:
+            PlanError: the plan is not possible, or does not fit the state in the storage.
+            StorageBusy: another process runs the app.
+            Fenced: another process took the app over.
+            HeadraceError: it failed, and trying again does not help or was tried often enough.
+
+        """
         from headrace.engine.running import run
 
-        run(self)
+        run(self, carrier=carrier, restart=restart)
 
     def view(self, name: str) -> pa.Table:
         """Return a view's rows as of its last complete epoch; works while the app runs, from any process.

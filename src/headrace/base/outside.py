@@ -1,4 +1,4 @@
-"""Errors of what is outside: sources, sinks and feeds."""
+"""Errors of what is outside: sources, sinks and feeds, the machine, and other processes that run the same app."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class SinkFailed(OutsideError):
     """A sink has failed for so long that the app stops; nothing is lost."""
 
     condition = "SINK_FAILED"
+    may_pass: ClassVar[bool] = True
 
     def __init__(self, sink: str, *, epoch: int, seconds: float, why: str) -> None:
         super().__init__(
@@ -128,4 +129,72 @@ class OutputLost(OutsideError):
             detail="It was deleted, or restored from an older copy: the app would go on after a gap.",
             hint="Restore the newer copy; or compute everything again from the input: headrace reset FILE; or publish "
             "to a topic of another name, and the gap is in none.",
+        )
+
+
+class OutsideBusy(OutsideError):
+    """The operating system refused something that it may grant later: memory, open files, a file in use."""
+
+    condition = "OUTSIDE_BUSY"
+    may_pass: ClassVar[bool] = True
+
+
+class DiskFull(OutsideError):
+    """A disk is full. Nothing is lost: the epoch that met it was not committed, or is published when there is room."""
+
+    condition = "DISK_FULL"
+    may_pass: ClassVar[bool] = True
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"a disk is full: {why}",
+            detail="What was committed is complete, and the next start goes on from there.",
+            hint="Free space on the disk of the storage, of the log and of temporary files; then start the app again.",
+        )
+
+
+class SparkLost(OutsideError):
+    """Spark's JVM is gone, or does not answer: it was killed, or its machine was."""
+
+    condition = "SPARK_LOST"
+    may_pass: ClassVar[bool] = True
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"Spark's JVM does not answer: {why}",
+            detail="What was committed is complete, and the next start goes on from there.",
+            hint="Start the app again. If it happens again, the machine may lack memory: look for killed processes.",
+        )
+
+
+class SparkNotStarted(OutsideError):
+    """Spark's JVM did not start."""
+
+    condition = "SPARK_NOT_STARTED"
+
+
+class WorkerLost(OutsideError):
+    """A Python worker or an executor of Spark did not start in time, or died. The epoch can be computed again."""
+
+    condition = "SPARK_WORKER_LOST"
+    may_pass: ClassVar[bool] = True
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"Spark lost a worker: {why}",
+            detail="What was committed is complete, and the next start goes on from there.",
+            hint="Start the app again. If it happens again, the machine is too busy or lacks memory.",
+        )
+
+
+class Fenced(OutsideError):
+    """Another process has taken the app over, so this one stops. What this one had not committed, that one computes."""
+
+    condition = "FENCED"
+
+    def __init__(self, path: str, *, by: str) -> None:
+        super().__init__(
+            f"the app on the storage {path} is run by another process now" + (f" ({by})" if by else ""),
+            detail="It took over while this one did not answer. Nothing is lost, and nothing was done twice.",
+            hint="Leave that one running, or stop it before this one is started again.",
         )

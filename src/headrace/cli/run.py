@@ -16,67 +16,92 @@ from headrace.base.time import SystemClock
 from headrace.cli.output import console, example, json_option, note, on_terminal, say, say_json
 from headrace.cli.programs import load_app, program_argument
 from headrace.cli.values import shown
+from headrace.engine.restart import Restart
+from headrace.engine.running import IN_PROCESS, SPARK, supervised
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
     from types import FrameType
 
-    from headrace.app import App
-    from headrace.engine.running import Running
+    from headrace.engine.supervision import Supervised
 
 LOOK_SECONDS = 0.25
 SAY_SECONDS = 2.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-@click.command(epilog=example("headrace run app.py", "headrace run app.py --until-caught-up --json"))
+@click.command(
+    epilog=example(
+        "headrace run app.py",
+        "headrace run app.py --local",
+        "headrace run app.py --until-caught-up --json",
+        'headrace run app.py --restart "5 within 10 minutes"',
+    )
+)
 @program_argument
 @click.option("--until-caught-up", is_flag=True, help="End when all that is in the topics has been processed.")
+@click.option("--local", is_flag=True, help="Run in this process, without Spark and Java; the storage is the same.")
+@click.option(
+    "--restart",
+    metavar="BUDGET",
+    default=str(Restart()),
+    show_default=True,
+    help='How often to start again after a failure that may pass: "N within TIME", or "never".',
+)
 @json_option
-def run(file: str, *, storage: Path | None, until_caught_up: bool, as_json: bool) -> None:
+def run(file: str, *, storage: Path | None, until_caught_up: bool, local: bool, restart: str, as_json: bool) -> None:
     """Run the app in FILE on Spark; Ctrl-C or SIGTERM stop it at an epoch's end, and the next run goes on from there.
 
     On a terminal one line shows the epoch, rows a second, lag and watermark; elsewhere a line is printed at most every
     two seconds, when an epoch has ended. With --json each line is an object.
+
+    A failure that may pass (a worker that did not start in time, a lost JVM, a full disk, a locked database, a sink
+    that is down) is reported in one line, and the app starts again after a pause. Any other ends it with one error.
     """
     app = load_app(file, storage=storage)
-    show = _json_lines if as_json else _live if on_terminal() else _lines
     stop = Stop(quiet=as_json)
     with stop.listening():
         if not as_json:
-            note(f"starting Spark for app {app.name} …")
-        with _started(app) as running:
-            stop.listen()  # Spark has installed its own handler for SIGINT
+            note(f"starting app {app.name} in this process …" if local else f"starting Spark for app {app.name} …")
+        started = supervised(
+            app,
+            stop=stop.event,
+            carrier=IN_PROCESS if local else SPARK,
+            restart=restart,
+            on_start=stop.listen,  # Spark has installed its own handler for SIGINT
+            on_retry=lambda retry: note(str(retry)),
+        )
+        with started as running:
+            show = _json_lines if as_json else _live if on_terminal() else _lines
             show(running, _until(running, stop, caught_up=until_caught_up))
-    last = app.status()
+    _say_end(app.status(), stopped=stop.requested or not until_caught_up, as_json=as_json)
+
+
+def _say_end(last: dict[str, Any], *, stopped: bool, as_json: bool) -> None:
     if as_json:
         say_json({"event": "stopped", **last}, indent=None)
     else:
-        outcome = "caught up" if until_caught_up and not stop.requested else "stopped"
+        outcome = "stopped" if stopped else "caught up"
         rows = sum(source["rows"] for source in last["sources"].values())
         say(f"{outcome} after epoch {shown(last['epoch'])}: {counted(rows, 'row')} read in all, lag {last['lag']}")
-
-
-def _started(app: App) -> Running:
-    return app.start()
 
 
 class Stop:
     """Handles SIGINT and SIGTERM: the first one requests a stop at the end of the epoch, later ones change nothing."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self._event = threading.Event()
+        self.event = threading.Event()
         self._quiet = quiet
 
     @property
     def requested(self) -> bool:
         """Whether a signal has arrived."""
-        return self._event.is_set()
+        return self.event.is_set()
 
     def wait(self, seconds: float) -> bool:
         """Wait for a signal for at most `seconds`; return whether one has arrived."""
-        return self._event.wait(seconds)
+        return self.event.wait(seconds)
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -97,10 +122,10 @@ class Stop:
     def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 -- what signal asks for
         if not self._quiet:
             note("is stopping, at the end of this epoch" if self.requested else "stopping at the end of this epoch …")
-        self._event.set()
+        self.event.set()
 
 
-def _until(running: Running, stop: Stop, *, caught_up: bool) -> Iterator[dict[str, Any]]:
+def _until(running: Supervised, stop: Stop, *, caught_up: bool) -> Iterator[dict[str, Any]]:
     """Yield the status until it is time to stop, each with the current `rows_per_second`."""
     clock = SystemClock()
     since, rows = clock.monotonic(), None
@@ -118,7 +143,7 @@ def _until(running: Running, stop: Stop, *, caught_up: bool) -> Iterator[dict[st
             return
 
 
-def _time_to_stop(running: Running, stop: Stop, *, caught_up: bool) -> bool:
+def _time_to_stop(running: Supervised, stop: Stop, *, caught_up: bool) -> bool:
     if caught_up:
         try:
             running.await_caught_up(LOOK_SECONDS)
@@ -152,18 +177,18 @@ def _summary(now: dict[str, Any]) -> str:
     return f"epoch {epoch}  {now['rows_per_second']:,.0f} rows/s  lag {now['lag']:,}  watermark {shown(lowest)}"
 
 
-def _live(running: Running, statuses: Iterator[dict[str, Any]]) -> None:  # noqa: ARG001 -- one shape for all three
+def _live(running: Supervised, statuses: Iterator[dict[str, Any]]) -> None:  # noqa: ARG001 -- one shape for all three
     with Live(Text("waiting for the first epoch"), console=console(), refresh_per_second=4, transient=True) as line:
         for now in statuses:
             line.update(Text(_summary(now)))
 
 
-def _lines(running: Running, statuses: Iterator[dict[str, Any]]) -> None:  # noqa: ARG001 -- the same
+def _lines(running: Supervised, statuses: Iterator[dict[str, Any]]) -> None:  # noqa: ARG001 -- the same
     say("running")
     _throttled(statuses, lambda now: say(_summary(now)))
 
 
-def _json_lines(running: Running, statuses: Iterator[dict[str, Any]]) -> None:
+def _json_lines(running: Supervised, statuses: Iterator[dict[str, Any]]) -> None:
     say_json({"event": "started", **running.status()}, indent=None)
     _throttled(statuses, lambda now: say_json({"event": "progress", **now}, indent=None))
 

@@ -81,18 +81,27 @@ class PlannedEpoch:
 
 
 class Engine:
-    """Runs a plan on a storage. A storage has one engine at a time; call `close` when done."""
+    """Runs a plan on a storage. A storage has one engine at a time; call `close` when done.
 
-    def __init__(self, plan: Plan, settings: Settings) -> None:
+    With `held` the caller has locked the storage, and releases it after `close`.
+    """
+
+    def __init__(self, plan: Plan, settings: Settings, held: Storage | None = None) -> None:
         self.plan = plan
         self.settings = settings
-        self.storage = Storage(settings.storage, plan.app, sync=settings.sync)
-        self.storage.acquire()
+        self.storage = held or Storage(settings.storage, plan.app, sync=settings.sync)
+        self._releases = held is None
+        if held is None:
+            self.storage.acquire()
         try:
             self._open()
         except BaseException:
-            self.storage.release()
+            self._release()
             raise
+
+    def _release(self) -> None:
+        if self._releases:
+            self.storage.release()
 
     def _open(self) -> None:
         resume(self.storage)
@@ -172,7 +181,7 @@ class Engine:
             group.writer.close()
         self.inputs.close()
         self.outside.close()
-        self.storage.release()
+        self._release()
 
     # ---- begin ----
 

@@ -6,6 +6,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from headrace.engine.engine import task
+from headrace.engine.inputs import Inputs
 from headrace.engine.level_zero import run_ranges
 from headrace.engine.levels import run_levels
 from headrace.engine.outside import no_spark
@@ -13,6 +14,8 @@ from headrace.kernels.duck import Duck
 from headrace.kernels.level import LevelRun
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from headrace.engine.engine import Engine, PlannedEpoch
     from headrace.engine.levels import Received
     from headrace.engine.storage import Commit
@@ -23,13 +26,21 @@ CARRIER = "in process"
 
 
 class InProcess:
-    """Runs an engine's epochs in this process, with its caches in memory."""
+    """Runs an engine's epochs in this process, with its caches in memory.
 
-    def __init__(self, engine: Engine) -> None:
+    Args:
+        engine: whose epochs to run.
+        map_shards: `map`, or one that runs the shards of a level in parallel and keeps their order.
+
+    """
+
+    def __init__(self, engine: Engine, *, map_shards: Callable[..., Iterable[Outcome]] = map) -> None:
         self.engine = engine
+        self.map_shards = map_shards
         self.attempt = uuid.uuid4().hex[:8]
         self.ducks: dict[tuple[int, int], Duck] = {}
         no_spark(engine.outside.inputs)
+        self.inputs = Inputs(engine.outside.inputs, clock=engine.settings.clock)  # status asks the engine's meanwhile
 
     def step(self, *, limit: int | None = None, ended: bool = False) -> Commit:
         """Run one epoch: compute, commit, publish."""
@@ -40,7 +51,8 @@ class InProcess:
         return commit
 
     def close(self) -> None:
-        """Close the caches."""
+        """Close the readers and the caches."""
+        self.inputs.close()
         for duck in self.ducks.values():
             duck.close()
         self.ducks.clear()
@@ -49,12 +61,12 @@ class InProcess:
         def run(level: Level, shard: int, inputs: Received) -> Outcome:
             return LevelRun(self._duck(level.number, shard), level, self._task(planned, shard)).run(inputs)
 
-        return run_levels(self.engine.program, self._read(planned), run)
+        return run_levels(self.engine.program, self._read(planned), run, self.map_shards)
 
     def _read(self, planned: PlannedEpoch) -> Outcome:
         """Run level 0 on all ranges at once."""
         engine = self.engine
-        return run_ranges(self._duck(0, 0), engine.program, self._task(planned, 0), engine.inputs, planned.ranges)
+        return run_ranges(self._duck(0, 0), engine.program, self._task(planned, 0), self.inputs, planned.ranges)
 
     def _task(self, planned: PlannedEpoch, shard: int) -> Task:
         return task(self.engine.settings, planned, shard=shard, shards=self.engine.shards, attempt=self.attempt)

@@ -2,34 +2,64 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
-from typing import TYPE_CHECKING, Any, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
+from headrace.base.errors import HeadraceError, InvalidPlan, did_you_mean
 from headrace.base.time import SystemClock
 from headrace.engine.cleaning import Cleaning
 from headrace.engine.engine import Engine, Settings
+from headrace.engine.failures import as_ours
 from headrace.engine.feeds import Feeds
+from headrace.engine.local import LocalCarrier, cores
 from headrace.engine.outside import names_of_topics
 from headrace.engine.private import open_view
+from headrace.engine.restart import restart_of
+from headrace.engine.run_state import RunState
 from headrace.engine.status import describe
+from headrace.engine.storage import Storage
+from headrace.engine.supervision import Supervised
 from headrace.views.sqlite import SqliteViews
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType, TracebackType
 
     import pyarrow as pa
 
     from headrace.dsl.app import App
-    from headrace.engine.spark.carrier import SparkCarrier
+    from headrace.engine.restart import Restart
+    from headrace.engine.supervision import Retry
+    from headrace.plan.plan import Plan
 
+logger = logging.getLogger("headrace")
 POLL_SECONDS = 0.01
+CarrierName = Literal["spark", "in-process"]
+SPARK: CarrierName = "spark"
+IN_PROCESS: CarrierName = "in-process"
+
+
+class Carrier(Protocol):
+    """What runs the epochs of an engine, from its creation to `stop`. `idle` is set while no epoch runs."""
+
+    idle: threading.Event
+
+    def check(self) -> None:
+        """Raise the error that ended the epochs, if there is one."""
+        ...
+
+    def stop(self) -> None:
+        """Stop at the end of an epoch."""
+        ...
 
 
 class Running:
     """A started app. Use it as a context manager, or call `stop`."""
 
-    def __init__(self, engine: Engine, carrier: SparkCarrier) -> None:
+    def __init__(self, engine: Engine, carrier: Carrier, state: RunState) -> None:
         self._engine = engine
         self._carrier = carrier
         self._clock = SystemClock()
@@ -37,6 +67,9 @@ class Running:
         self._cleaning = Cleaning(engine.outside.topics, names_of_topics(engine.plan))
         self._feeds = Feeds(engine.outside.feeds(), engine.outside.topics, engine.read_of)
         self._final: dict[str, Any] | None = None
+        self._state = state
+        self.owns_storage = False
+        """Whether `stop` releases the storage."""
 
     def __enter__(self) -> Self:
         return self
@@ -83,11 +116,21 @@ class Running:
             for name in group.names & set(now["sinks"]):
                 why = engine.publisher.failing.get(group.label)
                 now["sinks"][name]["failing"] = why
-        return {**now, "feeds": self._feeds.status(), "running": not self._stopped}
+        return {**now, **self._state.shown(), "feeds": self._feeds.status(), "running": not self._stopped}
+
+    @property
+    def epoch(self) -> int:
+        """The last committed epoch, -1 before the first."""
+        return self._engine.last.epoch
 
     def _check(self) -> None:
-        self._carrier.check()
-        self._feeds.check()
+        try:
+            self._carrier.check()
+            self._feeds.check()
+        except HeadraceError as error:
+            if self.owns_storage:
+                self._state.set("failed", error=str(error))
+            raise
 
     def stop(self) -> None:
         """Stop at the end of an epoch and release the storage. Nothing is lost: the next start continues from there."""
@@ -98,9 +141,28 @@ class Running:
                 self._feeds.stop()
                 self._engine.publisher.stopping.set()
                 self._carrier.stop()
+                if self.owns_storage and not self._state.failed:
+                    self._state.set("stopped")
                 self._final = self.status()
             finally:
                 self._engine.close()
+                if self.owns_storage:
+                    self._state.storage.release()
+
+    def abandon(self) -> None:
+        """Close what a failure has left, whatever else fails; the storage stays locked for the next start."""
+        for close in (
+            self._cleaning.stop,
+            self._feeds.stop,
+            self._engine.publisher.stopping.set,
+            self._carrier.stop,
+            self._engine.close,
+        ):
+            try:
+                close()
+            except Exception as error:  # noqa: BLE001 -- the failure before it is the one that is reported
+                logger.debug("closing after a failure: %s", error)
+        self._stopped = True
 
     def wait(self, stop: threading.Event) -> None:
         """Wait until `stop` is set or the app fails.
@@ -119,39 +181,133 @@ def settings(app: App, *, shards: int) -> Settings:
     return Settings(storage=app.storage, topics=app.topics, shards=app.shards or shards, clock=SystemClock())
 
 
-def start(app: App, spark: Any = None) -> Running:
-    """Start an app on Spark; see `App.start`."""
+def start(app: App, spark: Any = None, *, carrier: CarrierName = SPARK, state: RunState | None = None) -> Running:
+    """Start an app; see `App.start`. With `state` the caller holds the storage, and keeps it when the app stops."""
+    check_carrier(carrier)
+    plan = app.plan()
+    held = state or hold(app, carrier)
+    try:
+        running = _on_spark(app, plan, held, spark) if carrier == SPARK else _here(app, plan, held)
+    except BaseException as error:
+        if state is None:
+            held.set("failed", error=str(as_ours(error)))
+            held.storage.release()
+        raise
+    if state is None:
+        running.owns_storage = True
+        held.set("running")
+    return running
+
+
+def check_carrier(carrier: str) -> None:
+    """Refuse a carrier that there is not.
+
+    Raises:
+        InvalidPlan: there is no such carrier.
+
+    """
+    if carrier not in (SPARK, IN_PROCESS):
+        raise InvalidPlan(
+            f"carrier={carrier!r} is not possible",
+            detail=f'The carriers are "{SPARK}" and "{IN_PROCESS}".',
+            hint=did_you_mean(str(carrier), (SPARK, IN_PROCESS)),
+        )
+
+
+def hold(app: App, carrier: str) -> RunState:
+    """Lock an app's storage and say that the app is starting.
+
+    Raises:
+        StorageBusy: another process runs the app.
+
+    """
+    storage = Storage(app.storage, app.name)
+    storage.acquire()
+    state = RunState(storage, carrier=carrier)
+    state.set("starting")
+    return state
+
+
+def _on_spark(app: App, plan: Plan, state: RunState, spark: Any) -> Running:
     from headrace.engine.spark.carrier import SparkCarrier
     from headrace.engine.spark.session import session
 
-    plan = app.plan()
     opened = session(spark)
-    engine = Engine(plan, settings(app, shards=_stored_shards(app) or opened.sparkContext.defaultParallelism))
+    shards = _stored_shards(state.storage) or opened.sparkContext.defaultParallelism
+    return _running(
+        Engine(plan, settings(app, shards=shards), state.storage), partial(SparkCarrier, spark=opened), state
+    )
+
+
+def _here(app: App, plan: Plan, state: RunState) -> Running:
+    shards = _stored_shards(state.storage) or cores()
+    return _running(Engine(plan, settings(app, shards=shards), state.storage), LocalCarrier, state)
+
+
+def _running(engine: Engine, carry: Callable[[Engine], Carrier], state: RunState) -> Running:
     try:
-        return Running(engine, SparkCarrier(engine, opened))
+        return Running(engine, carry(engine), state)
     except BaseException:
         engine.close()
         raise
 
 
-def _stored_shards(app: App) -> int | None:
-    from headrace.engine.storage import Storage
-
-    return Storage(app.storage, app.name).about().get("shards")
+def _stored_shards(storage: Storage) -> int | None:
+    return storage.about().get("shards")
 
 
-def run(app: App) -> None:
+def supervised(
+    app: App,
+    *,
+    stop: threading.Event,
+    carrier: CarrierName = SPARK,
+    restart: Restart | str | None = None,
+    on_start: Callable[[], None],
+    on_retry: Callable[[Retry], None],
+) -> Supervised:
+    """Return an app that is started by entering it, and again after failures that may pass.
+
+    Raises:
+        PlanError: the plan is not possible, or an argument is not.
+        StorageBusy: another process runs the app.
+
+    """
+    check_carrier(carrier)
+    budget = restart_of(restart)
+    app.plan()
+    state = hold(app, carrier)
+    return Supervised(
+        app,
+        lambda: start(app, carrier=carrier, state=state),
+        state,
+        restart=budget,
+        stop=stop,
+        on_start=on_start,
+        on_retry=on_retry,
+    )
+
+
+def run(app: App, *, carrier: CarrierName = SPARK, restart: Restart | str | None = None) -> None:
     """Run an app until SIGINT or SIGTERM; see `App.run`."""
     stop = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -- the signature that signal needs
         stop.set()
 
+    def listen() -> None:
+        for number in handlers:
+            signal.signal(number, on_signal)  # a new SparkContext has replaced the handler of SIGINT
+
     handlers = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with start(app) as running:
-            for number in handlers:
-                signal.signal(number, on_signal)  # a new SparkContext has replaced the handler of SIGINT
+        with supervised(
+            app,
+            stop=stop,
+            carrier=carrier,
+            restart=restart,
+            on_start=listen,
+            on_retry=logger.warning,
+        ) as running:
             running.wait(stop)
     finally:
         for number, handler in handlers.items():

@@ -8,6 +8,7 @@ from headrace.base.blame import HeadraceError
 from headrace.base.time import SystemClock, as_datetime
 from headrace.engine.inputs import Inputs
 from headrace.engine.outside import Outside
+from headrace.engine.run_state import stored
 from headrace.engine.storage import Commit, Storage
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ def status(app: App) -> dict[str, Any]:
     clock = SystemClock()
     outside = Outside(plan, app.storage, app.topics, clock=clock)
     try:
-        return {**describe(plan, commit, Inputs(outside.inputs, clock=clock)), "running": storage.busy()}
+        busy = storage.busy()
+        now = describe(plan, commit, Inputs(outside.inputs, clock=clock))
+        return {**now, **stored(storage, busy=busy), "running": busy}
     finally:
         outside.close()
 

@@ -1,0 +1,43 @@
+"""Which failures are ours to name, and which may pass: a full disk, a busy machine, a place outside that is down."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from headrace.base.errors import HeadraceError, InternalError, OutsideError
+from headrace.base.outside import DiskFull, OutsideBusy
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_PASSING = (errno.EAGAIN, errno.EBUSY, errno.ENOMEM, errno.ENFILE, errno.EMFILE, errno.ESTALE)
+_FULL_TEXTS = tuple(os.strerror(number) for number in _FULL)
+
+
+def as_ours(error: BaseException) -> HeadraceError:
+    """Return an error of ours for any error, with the other as its cause."""
+    ours = _named(error)
+    if ours is not error:
+        ours.__cause__ = error
+    return ours
+
+
+def _named(error: BaseException) -> HeadraceError:
+    if isinstance(error, HeadraceError):
+        return error
+    if says_full(error):
+        return DiskFull(str(error))
+    if isinstance(error, OSError):
+        kind = OutsideBusy if error.errno in _PASSING else OutsideError
+        return kind(f"{type(error).__name__}: {error}")
+    return InternalError(
+        f"{type(error).__name__}: {error}",
+        detail="This should not happen.",
+        hint="Please report it with what HEADRACE_TRACE=1 shows.",
+    )
+
+
+def says_full(error: BaseException) -> bool:
+    """Whether an error is that of a full disk; DuckDB, Arrow and Spark say so in their texts only."""
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return True
+    return any(text in str(error) for text in _FULL_TEXTS)
