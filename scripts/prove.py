@@ -29,6 +29,7 @@ SCRIPTS: dict[str, list[str]] = {
     "log_readers": ["--seconds", "30"],
     "random_expressions": ["--count", "10000"],
     "random_joins": ["--count", "300"],
+    "simulate": ["--count", "2000"],
     "spark_kills": ["--kills", "4"],
     "sql_against_spark": ["--epochs", "5"],
     "transfers": ["--reads", "2000"],

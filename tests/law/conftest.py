@@ -1,8 +1,13 @@
 """The laws are played on states of a few rows, which would be given whole: here every row is looked up by its hash."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from headrace.kernels.state import keyed
+
+sys.path.append(str(Path(__file__).parents[2]))  # the scripts that prove things, importable
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,0 +1,153 @@
+"""Draws a case from a seed: a program that the app accepts, its input with disorder, and what happens to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from headrace.base.errors import HeadraceError
+from headrace.testing.faults import POINTS
+from headrace.testing.simulation.case import EVER, FIRST, Action, Case, Output, Step
+from headrace.testing.simulation.vocabulary import DELAY, WORDS, Shape, late_rows
+
+MOST_TRIES = 60
+SOURCES = {
+    "s": ("stream", f'app.stream("s", SCHEMA, key="id", event_time="ts", out_of_order="{EVER}", partitions={{n}})'),
+    "l": (
+        "stream",
+        f'app.stream("l", SCHEMA, key="id", event_time="ts", out_of_order="{DELAY} seconds", partitions=1)',
+    ),
+    "t": ("table", f'app.table("t", SCHEMA, key="id", event_time="ts", out_of_order="{EVER}", partitions={{n}})'),
+    "u": ("table", f'app.table("u", SCHEMA, key="id", event_time="ts", out_of_order="{EVER}", partitions=1)'),
+}
+"""Two streams, of which one has late rows, and two tables; the first partitions differ from case to case."""
+
+
+def draw(seed: int) -> Case:
+    """Return the case of a seed."""
+    dice = Random(seed)  # noqa: S311 -- replayed from its seed
+    steps, shapes = _program(dice)
+    outputs = _outputs(dice, steps, shapes)
+    case = Case(tuple(steps), tuple(outputs), (), shards=dice.choice((1, 1, 2, 3)), seed=seed)
+    case = needed(case)
+    return replace(case, actions=tuple(_actions(dice, [step.name for step in case.steps if step.name in SOURCES])))
+
+
+def needed(case: Case) -> Case:
+    """Return a case without the steps that no output shows."""
+    used = {output.step for output in case.outputs}
+    for step in reversed(case.steps):
+        if step.name in used:
+            used.update(step.inputs)
+    return replace(case, steps=tuple(step for step in case.steps if step.name in used))
+
+
+def _program(dice: Random) -> tuple[list[Step], dict[str, Shape]]:
+    partitions = dice.choice((1, 2))
+    steps, shapes = [], {}
+    for name in dice.sample(list(SOURCES), dice.randint(1, 4)):
+        kind, code = SOURCES[name]
+        steps.append(Step(name, (), code.replace("{n}", str(partitions)), f"SELECT * FROM {name}_current"))
+        shapes[name] = Shape(
+            table=kind == "table", source=True, timed=True, records=kind == "table", late=name == "l", key=("id",)
+        )
+    wanted, tries = len(steps) + dice.randint(1, 7), 0
+    while len(steps) < wanted and tries < MOST_TRIES:
+        tries += 1
+        step, shape = _step(dice, f"x{len(steps)}", shapes)
+        if step is None or shape is None:
+            continue
+        try:
+            _, handles = Case((*steps, step)).handles()
+        except HeadraceError:
+            continue  # the app refuses it: so would a user have been
+        steps.append(step)
+        shapes[step.name] = replace(shape, key=handles[step.name].node.key)
+    return steps, shapes
+
+
+def _step(dice: Random, name: str, shapes: dict[str, Shape]) -> tuple[Step | None, Shape | None]:
+    word = dice.choice(WORDS)
+    # what was made last is used rather than the sources again and again
+    ordered = list(shapes)
+    inputs = tuple(ordered[-1 - int(len(ordered) * dice.random() ** 1.6)] for _ in range(word.inputs))
+    given = tuple(shapes[each] for each in inputs)
+    if not word.takes(given):
+        return None, None
+    code, sql, shape = word.draw(dice, given)
+    return Step(name, inputs, code, sql), shape
+
+
+def _outputs(dice: Random, steps: list[Step], shapes: dict[str, Shape]) -> list[Output]:
+    used = {name for step in steps for name in step.inputs}
+    outputs = []
+    for step in steps:
+        shape = shapes[step.name]
+        leaf = step.name not in used
+        if leaf or dice.random() < 0.3:
+            outputs.append(Output(f"v_{step.name}", step.name, "view", shape.waits))
+        may_be_a_topic = not shape.table or bool(shape.key)
+        if may_be_a_topic and step.name not in SOURCES and dice.random() < 0.4:
+            outputs.append(Output(f"o_{step.name}", step.name, "topic", shape.waits))
+        rows_late = late_rows(step.query()) if shape.extra else None
+        if rows_late is not None and shapes[step.inputs[0]].late:
+            outputs.append(Output(f"late_{step.name}", step.name, "late", sql=rows_late))
+    return outputs
+
+
+# ---- what happens ----
+
+
+def _actions(dice: Random, sources: list[str]) -> list[Action]:
+    actions: list[Action] = []
+    hours = Clock()
+    crashes = dice.random()
+    for _ in range(dice.randint(2, 8)):
+        actions += [("send", name, _rows(dice, hours, name)) for name in sources if dice.random() < 0.75]
+        actions.append(_epoch(dice, crashes))
+        if dice.random() < 0.15:
+            actions.append(("restart",))
+        if dice.random() < 0.2:
+            actions.append(("check",))
+        hours.second += dice.choice((0, 3, 8, 25))
+    return actions
+
+
+def _epoch(dice: Random, crashes: float) -> Action:
+    if dice.random() < crashes:
+        return ("crash", dice.choice(POINTS))
+    if dice.random() < 0.15:
+        return ("twice",)
+    return ("step",)
+
+
+class Clock:
+    """Where event time is, and the ids that were given."""
+
+    def __init__(self) -> None:
+        self.second = 0
+        self.ids = 0
+
+
+def _rows(dice: Random, clock: Clock, source: str) -> tuple[tuple[Any, ...], ...]:
+    """Return rows in the order of the columns, `at` in milliseconds; of a table also `(id, at)`: a delete."""
+    rows: list[tuple[Any, ...]] = []
+    for _ in range(dice.choice((1, 2, 3, 5, 9))):
+        behind = dice.choice((0, 0, 0, 1, 4, 9, 40))
+        at = FIRST + 1000 * max(0, clock.second + dice.randint(0, 6) - behind) + dice.choice((0, 0, 0, 1, 999))
+        if source in "tu":
+            number = dice.randint(1, 6)
+            if dice.random() < 0.25:
+                rows.append((number, at))
+                continue
+        elif rows and dice.random() < 0.1:
+            rows.append(rows[-1])
+            continue
+        else:
+            clock.ids += 1
+            number = clock.ids
+        value = dice.choice((None, -3, 0, 1, 2, 3, 7))
+        when = None if source in "sl" and dice.random() < 0.02 else at
+        rows.append((number, dice.choice(("a", "b", "é", "", None)), dice.choice((0, 1, 2, None)), value, when))
+    return tuple(rows)

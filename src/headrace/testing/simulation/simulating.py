@@ -1,0 +1,64 @@
+"""`simulate`: a seed becomes a case, the case is played, and a failure is made small."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from headrace.testing.simulation.drawing import draw
+from headrace.testing.simulation.play import Failure, check
+from headrace.testing.simulation.shrinking import MOST_PLAYS, shrink
+
+if TYPE_CHECKING:
+    from headrace.testing.simulation.case import Case
+    from headrace.testing.simulation.oracle import Oracle
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A seed whose case fails: how, and the smallest case found that fails in the same way."""
+
+    seed: int
+    failure: Failure
+    case: Case
+
+    def text(self) -> str:
+        """Return what to read and what to paste into a test."""
+        return f"seed {self.seed}: {self.failure}\n\n{self.case.text()}"
+
+
+def simulate(
+    seed: int,
+    *,
+    carrier: Literal["in process", "spark"] = "in process",
+    oracle: Oracle | None = None,
+    most_plays: int = MOST_PLAYS,
+) -> Finding | None:
+    """Play the case of a seed; return None if every output was what the batch query gives.
+
+    The case is an app of random steps, input with disorder, deletes, nulls and duplicates, cut into epochs, with
+    crashes, restarts and tasks that run twice. Its outputs are compared whenever everything is read, and at the end.
+
+    Args:
+        seed: any integer; the same one gives the same case, as long as Headrace is the same.
+        carrier: what runs the epochs. Spark is slow: a case takes tens of seconds.
+        oracle: what answers the batch query; by default DuckDB.
+        most_plays: how many smaller cases are tried to make a failure small; 0 leaves it as it is.
+
+    """
+    case = draw(seed)
+    failure = check(case, carrier=carrier, oracle=oracle)
+    if failure is None:
+        return None
+    latest = failure
+
+    def fails(smaller: Case) -> bool:
+        nonlocal latest
+        found = check(smaller, carrier=carrier, oracle=oracle)
+        if found is not None and found.kind == failure.kind:
+            latest = found
+            return True
+        return False
+
+    small = shrink(case, fails, most=most_plays)
+    return Finding(seed, latest, small)

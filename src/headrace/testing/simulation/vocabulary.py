@@ -1,0 +1,383 @@
+"""The words that a simulated program is made of: each verb in Python beside its batch query in SQL.
+
+The SQL means the same in DuckDB and in Spark. Times are integers there, microseconds; every relation has the columns of
+`case.COLUMNS` and two hidden ones: `_seq`, the place of the record in the order of all that was sent, and `_w`, the
+watermark of its source when it was read. Both are null where they mean nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from headrace.testing.simulation.case import EVER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+SECOND = 1_000_000
+DELAY, GRACE = 5, 5
+"""Seconds: what a source with late rows is out of order, and what its windows are corrected."""
+
+NONE = "CAST(NULL AS BIGINT) AS _seq, CAST(NULL AS BIGINT) AS _w"
+CONDITIONS = ("v > 0", "g IS NULL OR g <> 1", "k <> 'b'", "v IS NOT NULL", "v % 2 = 0 OR k = 'a'", "id > 2")
+VALUES = ("v + 1", "coalesce(v, 0)", "v * 2 - g", "CASE WHEN g = 1 THEN NULL ELSE v END")
+SUMMARIES = (
+    "sum(v)",
+    "max(v)",
+    "min(v)",
+    "count(distinct v)",
+    "sum(v) - count(*)",
+    "count(*) FILTER (WHERE v > 1)",
+    "sum(distinct v)",
+    "max_by(v, v)",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What a step's rows are, as far as it decides what may follow.
+
+    `source`: all steps from this source on are without state, so `_seq` and `_w` are known. `timed`: `ts` is the event
+    time. `records`: a table as its topic has it, whose records are known. `late`: its source has late rows. `waits`:
+    not complete before the end of the input. `extra`: columns besides those of all steps, so that only a projection may
+    follow. `key`: the table's, as the app says it.
+    """
+
+    table: bool
+    source: bool = False
+    records: bool = False
+    key: tuple[str, ...] | None = None
+    timed: bool = False
+    late: bool = False
+    waits: bool = False
+    extra: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Word:
+    """A verb: `takes` says which inputs it may have, `draw` gives code, query and shape."""
+
+    name: str
+    takes: Callable[[tuple[Shape, ...]], bool]
+    draw: Callable[[Random, tuple[Shape, ...]], tuple[str, str, Shape]]
+    inputs: int = 1
+
+
+def _plain(shapes: tuple[Shape, ...]) -> bool:
+    return not any(shape.extra for shape in shapes)
+
+
+def _stream(shapes: tuple[Shape, ...]) -> bool:
+    return _plain(shapes) and not any(shape.table for shape in shapes)
+
+
+def _timed(shapes: tuple[Shape, ...]) -> bool:
+    return _stream(shapes) and all(shape.timed and not shape.late for shape in shapes)
+
+
+def _tables(shapes: tuple[Shape, ...]) -> bool:
+    return _plain(shapes) and all(shape.table for shape in shapes)
+
+
+def _same(shapes: tuple[Shape, ...]) -> Shape:
+    return replace(shapes[0], records=False)
+
+
+def _where(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
+    condition = dice.choice(CONDITIONS)
+    return f'{{0}}.where("{condition}")', f"SELECT * FROM {{0}} WHERE {condition}", _same(shapes)
+
+
+def _values(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
+    value = dice.choice(VALUES)
+    return (
+        f'{{0}}.with_columns(v="CAST({value} AS bigint)")',
+        f"SELECT id, k, g, CAST({value} AS BIGINT) AS v, ts, _seq, _w FROM {{0}}",
+        _same(shapes),
+    )
+
+
+def _branch(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
+    first, second = dice.sample(CONDITIONS, 2)
+    which = dice.choice(("one", "two", None))
+    test = {"one": f"coalesce({first}, false)", "two": f"NOT coalesce({first}, false) AND coalesce({second}, false)"}
+    rest = f"NOT coalesce({first}, false) AND NOT coalesce({second}, false)"
+    return (
+        f'{{0}}.branch(one="{first}", two="{second}")[{which!r}]',
+        f"SELECT * FROM {{0}} WHERE {test[which] if which else rest}",
+        _same(shapes),
+    )
+
+
+def _project(_: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
+    return (
+        '{0}.select("id", "k", "g", "v", ts="window_start")',
+        f"SELECT id, k, g, v, window_start AS ts, {NONE} FROM {{0}}",
+        replace(shapes[0], extra=(), source=False, timed=False, late=False),
+    )
+
+
+def _summary(dice: Random, keys: tuple[str, ...]) -> tuple[str, str, str]:
+    """Return the aggregates in Python, the select that gives them the columns of all steps, and the same in SQL."""
+    sums = {"id": "min(id)", "k": "max(k)", "g": "CAST(count(v) AS int)", "v": dice.choice(SUMMARIES), "ts": "max(ts)"}
+    own = {name: sql for name, sql in sums.items() if name not in keys}
+    code = ", ".join(f'{name}="CAST({sql} AS bigint)"' if name == "v" else f'{name}="{sql}"'
+                     for name, sql in own.items())  # fmt: skip
+    given = {name: f"CAST({sql} AS BIGINT)" if name == "v" else sql for name, sql in sums.items()}
+    query = ", ".join(name if name in keys else f"{sql} AS {name}" for name, sql in given.items())
+    return code, '.select("id", "k", "g", "v", "ts")', query
+
+
+def _agg(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
+    keys = dice.choice((("k",), ("g",), ("k", "g"), ("k",), ()))
+    code, select, query = _summary(dice, keys)
+    listed = ", ".join(f'"{key}"' for key in keys)
+    by = f"GROUP BY {', '.join(keys)}" if keys else "HAVING count(*) > 0"
+    return (
+        f'{{0}}.group_by({listed}).agg({code}).named("{{me}}"){select}',
+        f"SELECT {query}, {NONE} FROM {{0}} {by}",
+        Shape(table=True, waits=shapes[0].waits),
+    )
+
+
+def _distinct(_: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
+    text = ("SELECT count(*) AS id, k, g, max(v) AS v, max(ts) AS ts FROM "
+            "(SELECT DISTINCT k, g, v, ts FROM x) GROUP BY k, g")  # fmt: skip
+    return (
+        f'app.sql("{text}", name="{{me}}", x={{0}}).select(id="CAST(id AS int)", k="k", g="g", v="v", ts="ts")',
+        f"SELECT CAST(id AS INT) AS id, k, g, v, ts, {NONE} FROM ({text.replace(' x)', ' {0})')})",
+        Shape(table=True, waits=shapes[0].waits),
+    )
+
+
+def _dedupe(_: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
+    """Which row of a key comes first depends on the cut; that one does, not."""
+    return (
+        (
+            f'{{0}}.dedupe("k", "g", within="{EVER}").named("{{me}}")'
+            '.select("k", "g", id="0", v="CAST(1 AS bigint)", ts="CAST(NULL AS timestamp)")'
+            '.select("id", "k", "g", "v", "ts")'
+        ),
+        "SELECT DISTINCT 0 AS id, k, g, CAST(1 AS BIGINT) AS v, CAST(NULL AS BIGINT) AS ts, " + NONE + " FROM {0}",
+        Shape(table=False, waits=shapes[0].waits),
+    )
+
+
+def _top(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
+    keys = dice.choice((("k",), ("g",), ()))
+    count = dice.randint(1, 3)
+    rest = [name for name in ("v", "id", "g", "k", "ts") if name not in keys]
+    first = dice.choice(rest)
+    order = ", ".join([f"{first} desc nulls last", *(f"{name} asc nulls first" for name in rest if name != first)])
+    listed = ", ".join(f'"{key}"' for key in keys)
+    over = f"PARTITION BY {', '.join(keys)} " if keys else ""
+    ranked = f"SELECT *, row_number() OVER ({over}ORDER BY {order}) AS _place FROM {{0}}"
+    rank = dice.choice(("", ', rank="place"'))
+    return (
+        f'{{0}}.group_by({listed}).top({count}, "{order}"{rank}).named("{{me}}").select("id", "k", "g", "v", "ts")',
+        f"SELECT id, k, g, v, ts, {NONE} FROM ({ranked}) WHERE _place <= {count}",
+        Shape(table=True, waits=shapes[0].waits),
+    )
+
+
+def _latest(_: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
+    ranked = "SELECT *, row_number() OVER (PARTITION BY id ORDER BY ts DESC, _seq DESC) AS _place FROM {0}"
+    return (
+        '{0}.latest("id").named("{me}")',
+        f"SELECT id, k, g, v, ts, {NONE} FROM ({ranked}) WHERE _place = 1",
+        Shape(table=True, waits=shapes[0].waits),
+    )
+
+
+def _union(_: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
+    return (
+        "{0}.union({1})",
+        f"SELECT id, k, g, v, ts, {NONE} FROM {{0}} UNION ALL SELECT id, k, g, v, ts, {NONE} FROM {{1}}",
+        Shape(
+            table=shapes[0].table,
+            timed=all(shape.timed for shape in shapes),
+            waits=any(shape.waits for shape in shapes),
+        ),
+    )
+
+
+JOINED = '.select(id="id", k="k", g="coalesce(g, 0) + coalesce(g_right, 0)", v="coalesce(v_right, v)", ts="{ts}")'
+
+
+def _table_join(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
+    how = dice.choice(("inner", "left", "right", "full", "semi", "anti"))
+    on = dice.choice(("k", "id"))
+    shape = Shape(table=True, waits=any(each.waits for each in shapes))
+    if how in ("semi", "anti"):
+        code = f'{{0}}.join({{1}}, on="{on}", how="{how}").named("{{me}}")'
+        test = "EXISTS" if how == "semi" else "NOT EXISTS"
+        where = f"WHERE {test} (SELECT 1 FROM {{1}} r WHERE r.{on} = l.{on})"
+        return code, f"SELECT id, k, g, v, ts, {NONE} FROM {{0}} l {where}", shape
+    other = "id" if on == "k" else "k"
+    shared = f"coalesce(l.{on}, r.{on}) AS {on}"
+    columns = ", ".join(shared if name == on else f"l.{other} AS {other}" for name in ("id", "k"))
+    return (
+        f'{{0}}.join({{1}}, on="{on}", how="{how}").named("{{me}}")' + JOINED.format(ts="coalesce(ts, ts_right)"),
+        (
+            f"SELECT {columns}, coalesce(l.g, 0) + coalesce(r.g, 0) AS g, coalesce(r.v, l.v) AS v, "
+            f"coalesce(l.ts, r.ts) AS ts, {NONE} FROM {{0}} l {how.upper()} JOIN {{1}} r ON l.{on} = r.{on}"
+        ),
+        shape,
+    )
+
+
+def _stream_join(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
+    how = dice.choice(("inner", "left", "right", "full"))
+    first, last = dice.choice(((-10, 10), (0, 20), (-3, 0)))
+    later = "CASE WHEN {l} IS NULL OR {r} > {l} THEN {r} ELSE {l} END"
+    return (
+        f'{{0}}.join({{1}}, on="k", within=("{first} seconds", "{last} seconds"), how="{how}", grace="{EVER}")'
+        f'.named("{{me}}")' + JOINED.format(ts=later.format(l="ts", r="ts_right")),
+        (
+            "SELECT l.id AS id, coalesce(l.k, r.k) AS k, coalesce(l.g, 0) + coalesce(r.g, 0) AS g, "
+            "coalesce(r.v, l.v) AS v, "
+            f"{later.format(l='l.ts', r='r.ts')} AS ts, {NONE} FROM {{0}} l {how.upper()} JOIN {{1}} r "
+            f"ON l.k = r.k AND r.ts - l.ts BETWEEN {first * SECOND} AND {last * SECOND}"
+        ),
+        Shape(table=False, timed=True, waits=how != "inner" or any(each.waits for each in shapes)),
+    )
+
+
+LOOKED_UP = "SELECT l.id, l.k, coalesce(l.g, 0) + coalesce(r.g, 0) AS g, coalesce(r.v, l.v) AS v, l.ts AS ts, "
+
+
+def _lookup(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
+    how, on = dice.choice(("inner", "left")), dice.choice(("id", "k"))
+    return (
+        f'{{0}}.join({{1}}, on="{on}", how="{how}").named("{{me}}")' + JOINED.format(ts="ts"),
+        (
+            f"{LOOKED_UP}{NONE} FROM {{0}} l {how.upper()} JOIN {{1}}_log r ON l.{on} = r.{on} "
+            "AND r._seq < l._seq AND (r._until IS NULL OR l._seq < r._until) AND NOT r._deleted"
+        ),
+        Shape(table=False, waits=shapes[0].waits),
+    )
+
+
+def _as_of(dice: Random, _shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
+    how = dice.choice(("inner", "left"))
+    versions = "SELECT *, lead(ts) OVER (PARTITION BY id ORDER BY ts, _seq) AS _next FROM {1}_log"
+    return (
+        f'{{0}}.join({{1}}, on="id", as_of="ts", how="{how}", grace="{EVER}").named("{{me}}")' + JOINED.format(ts="ts"),
+        (
+            f"{LOOKED_UP}{NONE} FROM {{0}} l {how.upper()} JOIN ({versions}) r ON l.id = r.id "
+            "AND r.ts <= l.ts AND (r._next IS NULL OR l.ts < r._next) AND NOT r._deleted"
+        ),
+        Shape(table=False, waits=True),
+    )
+
+
+def _aligned(kind: str, dice: Random) -> tuple[str, str]:
+    """Return a window's arguments and the query of the windows of each row."""
+    size, hop = dice.choice(((10, 5), (30, 10), (12, 4)))
+    n = ", ".join(f"({number})" for number in range(size // hop))
+    rows = "{0}" if kind == "tumbling" else f"{{0}} CROSS JOIN (VALUES {n}) AS hops(n)"
+    s, h = size * SECOND, hop * SECOND
+    if kind == "tumbling":
+        return (
+            f'"{size} seconds"',
+            f"SELECT *, ts - ts % {s} AS window_start, ts - ts % {s} + {s} AS window_end FROM {rows}",
+        )
+    if kind == "hopping":
+        start = f"ts - ts % {h} - n * {h}"
+        return (
+            f'"{size} seconds", "{hop} seconds"',
+            f"SELECT *, {start} AS window_start, {start} + {s} AS window_end FROM {rows} WHERE ts < {start} + {s}",
+        )
+    start = f"ts - ts % {s}"
+    return (
+        f'"{size} seconds", "{hop} seconds"',
+        (
+            f"SELECT *, {start} AS window_start, {start} + (n + 1) * {h} AS window_end FROM {rows} "
+            f"WHERE ts < {start} + (n + 1) * {h}"
+        ),
+    )
+
+
+def _sliding() -> tuple[str, str]:
+    s = 6 * SECOND
+    same = "a.k IS NOT DISTINCT FROM b.k"
+    bounds = (
+        f"SELECT DISTINCT k, ts - {s} AS window_start, ts AS window_end FROM {{0}} UNION "
+        f"SELECT DISTINCT a.k, a.ts + 1, a.ts + 1 + {s} FROM {{0}} a JOIN {{0}} b "
+        f"ON {same} AND b.ts > a.ts AND b.ts <= a.ts + 1 + {s}"
+    )
+    return '"6 seconds"', (
+        f"SELECT a.*, b.window_start, b.window_end FROM {{0}} a JOIN ({bounds}) b "
+        f"ON {same} AND a.ts BETWEEN b.window_start AND b.window_end"
+    )
+
+
+def _session() -> tuple[str, str]:
+    s = 4 * SECOND
+    new = f"CASE WHEN ts - lag(ts) OVER (PARTITION BY k ORDER BY ts) <= {s} THEN 0 ELSE 1 END"
+    rows = "PARTITION BY k ORDER BY ts, _new DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+    numbered = f"SELECT *, sum(_new) OVER ({rows}) AS _s FROM (SELECT *, {new} AS _new FROM {{0}})"
+    bounds = "min(ts) OVER (PARTITION BY k, _s) AS window_start, max(ts) OVER (PARTITION BY k, _s)"
+    return '"4 seconds"', f"SELECT *, {bounds} + {s} AS window_end FROM ({numbered})"
+
+
+def _window(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
+    late = shapes[0].late
+    kinds = (
+        ("tumbling", "hopping", "cumulating") if late else ("tumbling", "hopping", "cumulating", "sliding", "session")
+    )
+    kind = dice.choice(kinds)
+    bounds, rows = _sliding() if kind == "sliding" else _session() if kind == "session" else _aligned(kind, dice)
+    final = dice.random() < 0.25
+    grace = f"{GRACE} seconds" if late else EVER
+    value = dice.choice(SUMMARIES)
+    kept = f" WHERE _w IS NULL OR window_end + {GRACE * SECOND} > _w" if late else ""
+    emit = ', emit="final"' if final else ""
+    return (
+        (
+            f'{{0}}.group_by("k").window(hr.{kind}({bounds}, grace="{grace}"){emit})'
+            f'.agg(id="min(id)", g="CAST(count(*) AS int)", v="CAST({value} AS bigint)").named("{{me}}")'
+        ),
+        (
+            "SELECT k, window_start, window_end, min(id) AS id, CAST(count(*) AS INT) AS g, "
+            f"CAST({value} AS BIGINT) AS v "
+            f"FROM (SELECT * FROM ({rows}){kept}) GROUP BY k, window_start, window_end"
+        ),
+        replace(_same(shapes), table=True, waits=final or shapes[0].waits, extra=("window_start", "window_end")),
+    )
+
+
+def late_rows(window_query: str) -> str | None:
+    """Return the query of the rows that are late for a window, made of its query; None where nothing is."""
+    inner = window_query.partition("FROM (SELECT * FROM (")[2].partition(") WHERE _w IS NULL OR ")
+    if not inner[1]:
+        return None
+    rows, test = inner[0], inner[2].partition(") GROUP BY")[0]
+    return (
+        "SELECT id, k, g, v, ts FROM (SELECT _seq, id, k, g, v, ts FROM "
+        f"(SELECT *, CASE WHEN _w IS NULL OR {test} THEN 1 ELSE 0 END AS _open FROM ({rows})) "
+        "GROUP BY _seq, id, k, g, v, ts HAVING max(_open) = 0)"
+    )
+
+
+WORDS = (
+    Word("where", _plain, _where),
+    Word("values", _plain, _values),
+    Word("branch", _stream, _branch),
+    Word("agg", lambda s: _plain(s) and not s[0].late, _agg),
+    Word("agg", _tables, _agg),
+    Word("distinct", lambda s: _plain(s) and not s[0].late, _distinct),
+    Word("dedupe", lambda s: _stream(s) and not s[0].late, _dedupe),
+    Word("top", lambda s: _plain(s) and not s[0].late, _top),
+    Word("latest", lambda s: _timed(s) and s[0].source, _latest),
+    Word("window", lambda s: _plain(s) and s[0].timed, _window),
+    Word("window", lambda s: _stream(s) and s[0].timed, _window),
+    Word("project", lambda s: bool(s[0].extra), _project),
+    Word("union", lambda s: (_stream(s) or _tables(s)) and not any(x.late for x in s), _union, 2),
+    Word("table join", _tables, _table_join, 2),
+    Word("table join", _tables, _table_join, 2),
+    Word("stream join", _timed, _stream_join, 2),
+    Word("as of", lambda s: _plain(s) and _timed(s[:1]) and s[0].source and s[1].records, _as_of, 2),
+)

@@ -1,0 +1,87 @@
+"""Simulated cases: random apps, inputs and misfortunes. `scripts/simulate.py` plays as many as one likes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from scripts.simulate import SparkOracle
+
+from headrace.testing import simulate
+from headrace.testing.simulation import Case, Output, Step, check, draw
+
+SEEDS = 25
+"""How many seeds a case of the test has; those of the fast case are played in each run of the tests."""
+SOURCE = Step(
+    "s", (), 'app.stream("s", SCHEMA, key="id", event_time="ts", out_of_order="9 days")', "SELECT * FROM s_current"
+)
+ROWS = ((1, "a", 0, 1, 1_767_225_600_000), (2, "b", 0, 2, 1_767_225_601_000), (3, "a", 0, 3, 1_767_225_602_000))
+
+
+@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.prove) for first in (1000, 2000, 3000))])
+def test_every_output_of_a_simulated_app_is_the_batch_query(first):
+    for seed in range(first, first + SEEDS):
+        finding = simulate(seed)
+        assert finding is None, finding.text()
+
+
+def counted(sql):
+    """Return a case of an app that counts, and the batch query that it is compared with."""
+    count = Step("x", ("s",), '{0}.group_by("k").agg(n="count(*)").named("{me}")', sql)
+    actions = (("send", "s", ROWS[:2]), ("step",), ("crash", "after_commit"), ("send", "s", ROWS[2:]))
+    return Case((SOURCE, count), (Output("v", "x", "view"), Output("o", "x", "topic")), actions, seed=7)
+
+
+def test_a_case_fails_where_the_batch_query_is_another():
+    """The instrument can fail: a wrong query is noticed, and said with the rows."""
+    assert check(counted("SELECT k, count(*) AS n FROM {0} GROUP BY k")) is None
+    failure = check(counted("SELECT k, count(*) + 1 AS n FROM {0} GROUP BY k"))
+    assert failure is not None
+    assert failure.kind == "wrong view"
+    assert "missing ('a', 3)" in failure.detail
+
+
+def test_an_error_of_the_app_is_a_failure():
+    failing = replace(counted("SELECT 1"), actions=(("send", "s", ROWS), ("crash", "nowhere")))
+    failure = check(failing)
+    assert failure is not None
+    assert "no crash point" in failure.detail
+
+
+def test_equal_seeds_draw_equal_cases():
+    assert draw(11) == draw(11)
+    assert draw(11) != draw(12)
+
+
+def test_the_text_of_a_case_is_a_test_that_plays_it():
+    case = counted("SELECT k, 5 AS n FROM {0} GROUP BY k")
+    names = {}
+    exec(case.text(), names)  # noqa: S102 -- our own text
+    with pytest.raises(AssertionError, match="wrong view"):
+        names["test_the_simulated_case_of_seed_7"]()
+
+
+def test_a_failing_case_is_made_small(monkeypatch):
+    """Of a drawn case whose output is wrong only what is needed to be wrong is left."""
+    from headrace.testing.simulation import simulating
+
+    case = counted("SELECT k, 5 AS n FROM {0} GROUP BY k")
+    useless = Step("y", ("s",), '{0}.where("v > 0")', "SELECT * FROM {0} WHERE v > 0")
+    large = replace(case, steps=(*case.steps, useless), outputs=(*case.outputs, Output("w", "y", "view")))
+    monkeypatch.setattr(simulating, "draw", lambda _: large)
+    finding = simulate(1)
+    assert finding is not None
+    assert [output.name for output in finding.case.outputs] == ["v"]
+    assert [step.name for step in finding.case.steps] == ["s", "x"]
+    assert [action[0] for action in finding.case.actions] == ["send"]
+    assert len(finding.case.actions[0][2]) == 1
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("seeds", [range(4), pytest.param(range(100, 160), marks=pytest.mark.prove)])
+def test_batch_spark_gives_what_the_oracle_gives(spark, seeds):
+    """The same text of SQL, answered by both."""
+    oracle = SparkOracle(spark)
+    for seed in seeds:
+        finding = simulate(seed, oracle=oracle)
+        assert finding is None, finding.text()
