@@ -123,7 +123,7 @@ def test_two_retries_at_the_same_moment_are_one(log):
     append(topic, 0, 1)
     payloads = list(encode(pa.table({"n": [1, 1]}), event_time=None, now=0))
     requests = [
-        writer.Request(payloads=payloads, time=0, schema=1, producer=identity("app"), sequence=sequence)
+        writer.Request(payloads=payloads, schema=1, producer=identity("app"), sequence=sequence)
         for sequence in (2, 2, 1, 3, 2)
     ]
     topic.opened.writer(0)._commit(requests)

@@ -118,7 +118,7 @@ def test_a_torn_append_takes_those_with_it_that_were_written_in_the_same_breath(
     size = path.stat().st_size
     batch = rows_to_table(rows(3, 2), topic.schema)
     payloads = list(encode(batch, event_time=None, now=0))
-    topic.opened.writer(0)._commit([writer.Request(payloads=payloads, time=0, schema=1) for _ in range(2)])
+    topic.opened.writer(0)._commit([writer.Request(payloads=payloads, schema=1) for _ in range(2)])
     assert topic.end_offsets() == {0: 7}
     log.close()
     with path.open("r+b") as file:

@@ -10,6 +10,7 @@ import threading
 import time
 from datetime import UTC, date, datetime, timedelta
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 from headrace.base.errors import InvalidTime
 
@@ -85,6 +86,27 @@ class ManualClock:
         """Move the clock forward by this many seconds."""
         with self._lock:
             self._now += round(seconds * MICROS)
+
+
+class Stamps:
+    """Instants of a clock of which no two are equal in this process, so that they say what came first."""
+
+    def __init__(self) -> None:
+        self._last: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def next(self, clock: Clock) -> int:
+        """Return the clock's instant, or the one after the last that was returned, where that is later."""
+        of = _MACHINE if isinstance(clock, SystemClock) else clock
+        with self._lock:
+            stamp = max(clock.now(), self._last.get(of, 0) + 1)
+            self._last[of] = stamp
+        return stamp
+
+
+_MACHINE = SystemClock()
+STAMPS = Stamps()
+"""The stamps of this process: of the machine's clock, and of each clock of a test."""
 
 
 def duration(value: str | timedelta, *, what: str = "duration") -> int:

@@ -38,6 +38,7 @@ class RecordShape:
 
     `upserts`: records insert, replace or (tombstones) delete rows by `key`. `sent_time`: when a device sent the record,
     by its own clock. `format`: that of the column `value`; None where the source has the columns themselves.
+    `arrived`: the column of the decoded rows with the time at which a record was stored, in microseconds.
     """
 
     topic: str
@@ -47,6 +48,7 @@ class RecordShape:
     key: tuple[str, ...] = ()
     upserts: bool = False
     format: Format | None = None
+    arrived: str | None = None
 
     @property
     def stored(self) -> list[str]:
@@ -60,7 +62,7 @@ class RecordShape:
         """All columns that are read."""
         needs = {
             "_time": self.event_time is None or self.upserts,
-            "_appended": self.sent_time is not None,
+            "_appended": self.sent_time is not None or self.arrived is not None,
             "_deleted": self.upserts,
         }
         return [*self.stored, *(name for name, needed in needs.items() if needed)]
@@ -154,7 +156,8 @@ def empty(shape: RecordShape) -> pa.Table:
     """Return an empty table with the columns of decoded rows."""
     fields = [(field.name, field.type) for field in shape.schema]
     weight = [("_weight", pa.int32())] if shape.upserts else []
-    return pa.schema([*fields, *weight, ("_time", pa.int64())]).empty_table()
+    arrived = [(shape.arrived, pa.int64())] if shape.arrived is not None else []
+    return pa.schema([*fields, *arrived, *weight, ("_time", pa.int64())]).empty_table()
 
 
 def _formatted(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table:
@@ -180,11 +183,17 @@ def _facts(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table:
     if shape.sent_time is not None:
         sent, received = _micros(table.column(shape.sent_time)), _micros(table.column("_appended"))
         times = corrected(times, sent=sent, received=received)
-    rows = table.select(shape.schema.names).append_column("_time", times)
+    rows = _selected(table, shape).append_column("_time", times)
     if not times.null_count:
         return rows
     letters.add(times.is_null(), f'the event time "{time}" is null')
     return rows.filter(times.is_valid())
+
+
+def _selected(table: pa.Table, shape: RecordShape) -> pa.Table:
+    """Return the columns of the step's schema, and when each record was stored, where that is needed."""
+    rows = table.select(shape.schema.names)
+    return rows if shape.arrived is None else rows.append_column(shape.arrived, _micros(table.column("_appended")))
 
 
 def _changes(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table:
@@ -193,7 +202,7 @@ def _changes(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table
         own = _micros(table.column(shape.event_time))
         times = pc.if_else(pc.and_(deleted, own.is_null()), times, own)
     weights = pc.if_else(deleted, pa.scalar(-1, pa.int32()), pa.scalar(1, pa.int32()))
-    rows = table.select(shape.schema.names).append_column("_weight", weights).append_column("_time", times)
+    rows = _selected(table, shape).append_column("_weight", weights).append_column("_time", times)
     keyless = any_null(table, shape.key)
     timeless = pc.and_(pc.and_not(times.is_null(), deleted), pc.invert(keyless))
     subject = "it is" if len(shape.key) == 1 else "one of them is"

@@ -17,10 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import pyarrow as pa
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    import pyarrow as pa
 
     from headrace.base.time import Clock
     from headrace.log.privacy.subjects import Origin
@@ -86,7 +86,8 @@ NOTHING = Bounds({}, {})
 class SourceReader(Protocol):
     """An open source. A worker keeps it across epochs; the planner and the driver have one each.
 
-    Subclass it to inherit what is optional: `align`, `max_event_time`, `lost`, `committed` and `close`.
+    Subclass it to inherit what is optional: `settled_bounds`, `append_time`, `align`, `max_event_time`,
+    `lost`, `committed` and `close`.
     """
 
     poll_seconds: float = 0.1
@@ -115,6 +116,25 @@ class SourceReader(Protocol):
 
         """
         ...
+
+    def settled_bounds(self) -> Bounds:
+        """Return the bounds once every append that has begun is finished.
+
+        It is asked instead of `bounds` of what a lookup reads its table from, after those of its stream: so no record
+        appears later that was stored before one of the stream's. A source that cannot know returns `bounds()`.
+        """
+        return self.bounds()
+
+    def append_time(self, part: OffsetRange) -> int | None:
+        """Return when the first record of a range was stored (`_appended`), in microseconds; None if none is there.
+
+        In a partition it must not descend. Override it where that is known without reading.
+        """
+        for batch in self.read(part, ["_appended"]):
+            if batch.num_rows:
+                stored: int | None = batch.column(0)[0].cast(pa.int64()).as_py()
+                return stored
+        return None
 
     def align(
         self, ranges: Sequence[OffsetRange], bounds: Mapping[str, Bounds], peers: Mapping[str, SourceReader]
@@ -163,6 +183,9 @@ class Source(Protocol):
 
     Subclass it to inherit what is optional: `prepare`, `instance` and `key_origins`.
     """
+
+    dates_records: bool = False
+    """Whether `_appended` can be read. Else a lookup cannot tell in what order its records arrived within an epoch."""
 
     @property
     def identity(self) -> str:

@@ -136,8 +136,12 @@ class Stream(Handle):
         by more than `grace`. A row more than `grace` behind the watermark is late.
 
         A stream and a table: each row is joined with the table as it is when the row arrives; changes of the table
-        trigger nothing. With `as_of` it is joined with the table's row that was valid at that time; the answer comes
-        when the watermark of both sides has passed that time by more than `grace`, and is final.
+        trigger nothing. Both arrive when they are appended, whatever their event times, and are read in that order: so
+        the answer is the same for every cut of the input into epochs. What an aggregate or another join computes
+        changes once an epoch: a row sees what its own epoch leaves.
+
+        With `as_of` it is joined with the table's row that was valid at that time; the answer comes when the watermark
+        of both sides has passed that time by more than `grace`, and is final.
 
         Args:
             other: a stream or table of the same app.

@@ -14,6 +14,7 @@ from headrace.base.errors import RecordsGone, UnreadableRecord
 from headrace.base.outside import OffsetsLost
 from headrace.connect.decoding import Decoded, decode, empty
 from headrace.connect.source import Bounds, OffsetRange
+from headrace.engine.arrival import ArrivalOrder
 from headrace.engine.pace import share
 from headrace.engine.storage import SourceProgress
 from headrace.engine.watermarks import SourceWatermark, of_source
@@ -46,25 +47,37 @@ class Inputs:
         self.clock = clock
         self._readers: dict[str, SourceReader] = {}
         self._cached_bounds: dict[str, tuple[float, Bounds]] = {}
+        in_order = {step: bound.in_order for step, bound in inputs.items() if bound.in_order is not None}
+        self.order = ArrivalOrder(in_order, lambda part: self.reader(part.source).append_time(part))
 
     # ---- before an epoch ----
 
     def bounds(self) -> dict[str, Bounds]:
         """Return the bounds of each source; call it once for each epoch that is planned.
 
-        An answer is reused for the reader's `poll_seconds`.
+        An answer is reused for the reader's `poll_seconds`. What lookups read their tables from is asked last, and
+        again whenever anything else was: of what is there of a stream, the table's earlier records are there too.
         """
-        return {step: self.bounds_of(step) for step, bound in self.inputs.items() if bound.source is not None}
+        read = [step for step, bound in self.inputs.items() if bound.source is not None]
+        last = [step for step in read if self._is_looked_up(step)]
+        before = dict(self._cached_bounds)
+        found = {step: self.bounds_of(step) for step in read if step not in last}
+        asked = any(self._cached_bounds[step] is not before.get(step) for step in found)
+        return found | {step: self.bounds_of(step, again=asked) for step in last}
 
-    def bounds_of(self, step: str) -> Bounds:
-        """Return the bounds of one source; empty for one that Spark reads."""
+    def _is_looked_up(self, step: str) -> bool:
+        in_order = self.inputs[step].in_order
+        return in_order is not None and in_order.first
+
+    def bounds_of(self, step: str, *, again: bool = False) -> Bounds:
+        """Return the bounds of one source; empty for one that Spark reads. `again`: no answer is reused."""
         if self.inputs[step].source is None:
             return Bounds({}, {})
         reader, now = self.reader(step), self.clock.monotonic()
         cached = self._cached_bounds.get(step)
-        if cached is not None and 0 <= now - cached[0] < reader.poll_seconds:
+        if cached is not None and not again and 0 <= now - cached[0] < reader.poll_seconds:
             return cached[1]
-        bounds = reader.bounds()
+        bounds = reader.settled_bounds() if self._is_looked_up(step) else reader.bounds()
         self._cached_bounds[step] = now, bounds
         return bounds
 
@@ -80,7 +93,12 @@ class Inputs:
         unread = [offsets for step in bounds for offsets in self._unread_of(step, commit, bounds[step])]
         shares = share([offsets.rows for offsets in unread], limit)
         chosen = [replace(offsets, end=offsets.start + rows) for offsets, rows in zip(unread, shares, strict=True)]
-        return self._aligned(chosen, bounds)
+
+        def align(ranges: list[OffsetRange], ends: Sequence[int]) -> list[OffsetRange]:
+            return self._aligned(ranges, _lowered(bounds, ranges, ends))
+
+        ordered = self.order.ordered(chosen, [offsets.end for offsets in unread], align)
+        return [offsets for offsets in ordered if offsets.rows > 0]
 
     def _unread_of(self, step: str, commit: Commit, bounds: Bounds) -> list[OffsetRange]:
         offsets = commit.sources.get(step, NOTHING_READ).offsets
@@ -110,8 +128,7 @@ class Inputs:
             aligner = self._aligner(first, peers[first].together)
             for offsets in aligner.align(group, bounds, peers):
                 by_partition[offsets.source, offsets.partition] = offsets
-        aligned = [by_partition[offsets.source, offsets.partition] for offsets in ranges]
-        return [offsets for offsets in aligned if offsets.rows > 0]
+        return [by_partition[offsets.source, offsets.partition] for offsets in ranges]
 
     def _aligner(self, step: str, together: str | None) -> SourceReader:
         """Return the reader that aligns a group: always the same one, since it keeps state between calls."""
@@ -216,6 +233,14 @@ class Inputs:
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
+
+
+def _lowered(bounds: Mapping[str, Bounds], ranges: Sequence[OffsetRange], ends: Sequence[int]) -> Mapping[str, Bounds]:
+    """Return bounds with the ends of these ranges, none of which is beyond the bound."""
+    lowered = {step: dict(each.end) for step, each in bounds.items()}
+    for offsets, end in zip(ranges, ends, strict=True):
+        lowered[offsets.source][offsets.partition] = end
+    return {step: Bounds(each.earliest, lowered[step]) for step, each in bounds.items()}
 
 
 def _greatest(decoded: Decoded) -> int | None:

@@ -17,6 +17,7 @@ from headrace.connect.topics import TopicSpec
 from headrace.connect.views import ViewSink
 from headrace.engine.sink_groups import open_sink_groups
 from headrace.log import Log
+from headrace.plan.nodes import ARRIVED
 from headrace.views.sqlite import SqliteViews
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from headrace.connect.source import Source
     from headrace.engine.sink_groups import SinkGroup
     from headrace.log.privacy.subjects import Origin
+    from headrace.plan.arrival import ReadInOrder
     from headrace.plan.nodes import Source as PlanSource
     from headrace.plan.plan import Plan
     from headrace.plan.sinks import Sink as PlanSink
@@ -42,6 +44,7 @@ class Input:
     """A source with what its step declares of it.
 
     `source`: how to read it; None where Spark reads it. `out_of_order` and `idle_after` are microseconds.
+    `in_order`: with which others it is read in the order of arrival.
     """
 
     source: Source | None
@@ -49,22 +52,24 @@ class Input:
     on_error: str
     out_of_order: int
     idle_after: int | None
+    in_order: ReadInOrder | None = None
 
 
 def bound_inputs(plan: Plan, topics: EmbeddedTopics) -> dict[str, Input]:
     """Return the inputs of a plan by their steps."""
-    return {plan.name(node): _input(plan.name(node), node, topics) for node in plan.sources()}
+    return {plan.name(node): _input(plan, node, topics) for node in plan.sources()}
 
 
-def _input(step: str, node: PlanSource, topics: EmbeddedTopics) -> Input:
+def _input(plan: Plan, node: PlanSource, topics: EmbeddedTopics) -> Input:
     shape = RecordShape(
-        topic=node.topic or step,
+        topic=node.topic or plan.name(node),
         schema=node.schema,
         event_time=node.event_time,
         sent_time=node.sent_time,
         key=node.record_key,
         upserts=node.upserts,
         format=None if node.format is None or node.read_by_spark else format_named(node.format),
+        arrived=ARRIVED if id(node) in plan.arrivals else None,
     )
     return Input(
         source=None if node.read_by_spark else node.replayable or topics.source(spec_of(node)),
@@ -72,6 +77,7 @@ def _input(step: str, node: PlanSource, topics: EmbeddedTopics) -> Input:
         on_error=node.on_error,
         out_of_order=node.out_of_order,
         idle_after=node.idle_after,
+        in_order=plan.in_order.get(id(node)),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.base.errors import FunctionError
 from headrace.base.schema import TIMESTAMP, to_ddl
@@ -28,6 +29,8 @@ class Apply(Operator):
     takes: pa.Schema
     returns: pa.Schema
     function: Callable[[pa.Table], pa.Table]
+    arrived: str | None = None
+    """The column with the time at which each row was stored; where rows are not one to one, they get the last."""
 
     @property
     def calls_users(self) -> bool:
@@ -72,7 +75,14 @@ def applied(op: Apply, rows: pa.Table) -> pa.Table:
         ) from error
     table = pa.table(columns, schema=pa.schema([(field.name, field.type) for field in op.returns]))
     weights = pa.array([1], pa.int32()).take(pa.nulls(result.num_rows, pa.int64()).fill_null(0))
-    return without_zones(table).append_column("_weight", weights).append_column("_time", times)
+    delta = without_zones(table).append_column("_weight", weights).append_column("_time", times)
+    return delta if op.arrived is None else delta.append_column(op.arrived, _arrived(rows.column(op.arrived), delta))
+
+
+def _arrived(before: pa.ChunkedArray, delta: pa.Table) -> pa.ChunkedArray:
+    if len(before) == delta.num_rows:
+        return before
+    return pa.chunked_array([pa.repeat(pc.max(before), delta.num_rows)])
 
 
 def _times(op: Apply, argument: pa.Table, result: pa.Table) -> pa.ChunkedArray:

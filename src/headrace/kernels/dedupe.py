@@ -40,6 +40,8 @@ class Dedupe(StatefulOp):
     columns: tuple[Column, ...]
     keys: tuple[str, ...]
     within: int
+    arrived: str | None = None
+    """A column that is passed on: when each row was stored."""
 
     def tables(self) -> tuple[TableSpec, ...]:
         """Return the keys that have been seen."""
@@ -69,6 +71,7 @@ class DedupeRun:
         self.duck = context.duck
         self.state = context.keyed
         self.names = [name for name, _ in op.columns]
+        self.passed = ["_time", *([op.arrived] if op.arrived else [])]
         self.keys = [name for name, _ in self.state.tables[SEEN].keys]
 
     def first_rows(self, parts: list[pa.Table]) -> pa.Table:
@@ -83,7 +86,7 @@ class DedupeRun:
         Columns are called `c0…`, whatever the user calls them.
         """
         numbered = [f"c{i}" for i in range(len(self.names))]
-        renamed = [part.select([*self.names, "_time"]).rename_columns([*numbered, "_time"]) for part in parts]
+        renamed = [part.select([*self.names, *self.passed]).rename_columns([*numbered, *self.passed]) for part in parts]
         rows = without_zones(pa.concat_tables(renamed, promote_options="permissive").combine_chunks())
         first = self._unseen(rows, self._firsts(rows))
         return rows.take(pa.array(self._in_order(rows, first)))
@@ -142,5 +145,5 @@ class DedupeRun:
     def _named(self, fresh: pa.Table) -> pa.Table:
         """Return the rows as the step's delta."""
         weights = pa.repeat(pa.scalar(1, pa.int32()), fresh.num_rows)
-        columns = [*(fresh.column(i) for i in range(len(self.names))), weights, fresh.column("_time")]
-        return pa.table(columns, names=[*self.names, "_weight", "_time"])
+        columns = [*(fresh.column(i) for i in range(len(self.names))), weights, *map(fresh.column, self.passed)]
+        return pa.table(columns, names=[*self.names, "_weight", *self.passed])

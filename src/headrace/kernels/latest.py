@@ -56,6 +56,7 @@ class Arrival(Operator):
     """Rows under the names inside, each with `_order`: how they arrived, whatever an exchange does to them."""
 
     columns: TableColumns
+    arrived: str | None = None
 
     def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
         """Return the rows, renamed and numbered."""
@@ -63,7 +64,8 @@ class Arrival(Operator):
         if rows is None:
             return StepResult()
         columns = [f"{quote(name)} AS {inside}" for inside, name, _ in (*self.columns.keys, *self.columns.values)]
-        table = duck.arrow(f"SELECT {', '.join(columns)}, _weight::INTEGER AS _weight, _time FROM {rows}")
+        columns += ["_weight::INTEGER AS _weight", "_time", *([quote(self.arrived)] if self.arrived else [])]
+        table = duck.arrow(f"SELECT {', '.join(columns)} FROM {rows}")
         return StepResult(numbered([table], task=context.task), counts=Counts(rows_in=table.num_rows))
 
 
@@ -71,7 +73,8 @@ class Arrival(Operator):
 class Upsert(StatefulOp):
     """Upserts (`_weight` 1) and deletes (-1) by key into the state; the result is the table's delta, change by change.
 
-    `by_time`: of two rows of a key the one of the greater event time stays.
+    `by_time`: of two rows of a key the one of the greater event time stays. `arrived`: a column of the delta, with the
+    time at which the record was stored that caused the change.
     """
 
     timed: ClassVar[bool] = False
@@ -79,6 +82,7 @@ class Upsert(StatefulOp):
     columns: tuple[Column, ...]
     keys: tuple[str, ...]
     by_time: bool
+    arrived: str | None = None
 
     @property
     def named(self) -> TableColumns:
@@ -95,7 +99,7 @@ class Upsert(StatefulOp):
     def before_exchange(self, side: int, rows: int, *, output: int, late: int | None) -> Operator:
         """Number the rows as they arrive."""
         del side, late
-        return Arrival(step=self.step, inputs=(rows,), output=output, columns=self.named)
+        return Arrival(step=self.step, inputs=(rows,), output=output, columns=self.named, arrived=self.arrived)
 
     def exchange_keys(self, keys: tuple[str, ...]) -> tuple[str, ...]:
         """Return the keys under their names inside."""
@@ -116,6 +120,7 @@ class UpsertRun:
         self.state = context.state
         self.columns = op.named
         self.by_time = op.by_time
+        self.arrived = op.arrived
 
     def delta(self, parts: list[pa.Table]) -> pa.Table:
         """Put changes by key into the state and return the table's delta."""
@@ -160,7 +165,9 @@ class UpsertRun:
 
     def _in_turn(self, records: str) -> str:
         """Return SQL for each record with its number among those of its key, and the row before it as `b_…`."""
-        order = ["_time", ORDER] if self.by_time else [ORDER]
+        order = [quote(self.arrived), ORDER] if self.by_time and self.arrived else [ORDER]
+        if self.by_time:
+            records = self._newest_yet(records, order)
         before = [
             f"CASE WHEN nth = 1 THEN o_{name} ELSE lag({name}) OVER w END AS b_{name}"
             for name in (*self._values, "_time")
@@ -170,6 +177,11 @@ class UpsertRun:
         numbers = "row_number() OVER w AS nth, lead(1) OVER w IS NULL AS final"
         numbered = f"SELECT *, {numbers} FROM ({records}) WINDOW w AS ({over})"
         return f"SELECT {', '.join(columns)} FROM ({numbered}) WINDOW w AS ({over})"
+
+    def _newest_yet(self, records: str, order: list[str]) -> str:
+        """Return SQL for the records that no earlier one of their key is newer than: an older one changes nothing."""
+        over = f"PARTITION BY {', '.join(self._keys)} ORDER BY {', '.join(order)} ROWS UNBOUNDED PRECEDING"
+        return f"SELECT * FROM ({records}) QUALIFY _time >= max(_time) OVER ({over})"
 
     def _changes(self, records: str) -> str:
         """Return SQL for what records do to the rows before them.
@@ -186,6 +198,7 @@ class UpsertRun:
             *(f"b_{name}" for name in self._values),
             f"CASE WHEN {has} THEN 1 ELSE 0 END::BIGINT AS {COUNT}",
             "coalesce(_time, b__time) AS _time",
+            *([quote(self.arrived)] if self.arrived else []),
             "o_row",
             "nth",
             f"{has} AND NOT (had AND NOT ({differs})) AS inserts",
@@ -213,5 +226,6 @@ class UpsertRun:
         columns = {name: rows.column(inside) for inside, name, _ in self.columns.keys}
         columns |= {name: rows.column(prefix + inside) for inside, name, _ in self.columns.values}
         columns["_weight"] = pa.repeat(pa.scalar(weight, pa.int32()), rows.num_rows)
-        columns["_time"], columns["nth"] = rows.column("_time"), rows.column("nth")
+        for name in ("_time", *([self.arrived] if self.arrived else []), "nth"):
+            columns[name] = rows.column(name)
         return pa.table(list(columns.values()), names=list(columns))

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import HeadraceError
+from headrace.base.time import STAMPS
 from headrace.log.appending.requests import check_partition
 from headrace.log.appending.writer import Writer
 from headrace.log.cleaning.rules import Cleaner
@@ -98,6 +99,7 @@ class OpenTopic:
                     partition,
                     fsync=self.log.fsync,
                     segment_bytes=self.log.segment_bytes,
+                    now=partial(STAMPS.next, self.log.clock),
                     segment_age=lambda: self.file.last_read().segment_age,
                     rolled=partial(self._retain, number),
                 )

@@ -9,6 +9,7 @@ from headrace.base.time import instant
 from headrace.log import changes, reading
 from headrace.log.appending import bulk
 from headrace.log.appending.producers import first_of, last_sequence
+from headrace.log.appending.writer import wait_for
 from headrace.log.cleaning.rules import Cleaned, Cleaner
 from headrace.log.cleaning.verify import Finding, verify, verify_keys
 from headrace.log.open_topic import OpenTopic
@@ -280,6 +281,23 @@ class Topic:
         """Return the least event time of the records in [start, end), in microseconds; None if none has one."""
         found = self.opened.partition(partition)
         return times.extremes(found, (start, end), self.opened.decoded, self.event_time)[0]
+
+    def append_time(self, partition: int, start: int, end: int) -> int | None:
+        """Return when the first record of [start, end) was appended, in microseconds; None if there is none.
+
+        In a partition it never descends, and no two appends of one process share it. Compaction puts small appends
+        together: what is left of them then has the time of the last one.
+        """
+        return times.appended(self.opened.partition(partition), (start, end))
+
+    def settled_offsets(self) -> dict[int, int]:
+        """Return the end offsets when every append that has begun by now is finished.
+
+        So whatever is appended after the call was appended later than anything that another topic had before it.
+        """
+        for number in range(self.partitions):
+            wait_for(self.opened.partition(number))
+        return self.end_offsets()
 
     def ranges(self, partition: int, start: int, end: int, *, since: int, until: int) -> list[range]:
         """Return the ranges of [start, end) that may hold event times in [since, until], in microseconds.

@@ -6,16 +6,18 @@ may be in different shards: a group by `user, day` below a group by `user` stays
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import InvalidPlan
+from headrace.plan.arrival import arrivals, read_in_order
 from headrace.plan.nodes import Late, Node, Partition, Source, Stateful
 from headrace.plan.steps import names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from headrace.plan.arrival import ReadInOrder
     from headrace.plan.sinks import Sink
 
 Spread = tuple[Partition, ...]
@@ -27,7 +29,8 @@ class Plan:
 
     `partition` of a step: the columns whose values decide the shard of its rows; None: any row may be anywhere.
     `moves` of a stateful step: for each step above, the columns by which its rows go through an exchange; None: they
-    are in their shards already.
+    are in their shards already. `arrivals`: the steps whose rows say when they were stored.
+    `in_order`: the sources that are read in that order.
     """
 
     app: str
@@ -37,6 +40,8 @@ class Plan:
     levels: dict[int, int]
     partitions: dict[int, Partition]
     moves: dict[int, Spread]
+    arrivals: frozenset[int] = frozenset()
+    in_order: Mapping[int, ReadInOrder] = field(default_factory=dict)
 
     def name(self, node: Node) -> str:
         """Return the step's name."""
@@ -86,7 +91,8 @@ def make_plan(app: str, sinks: Sequence[Sink]) -> Plan:
         levels[id(node)], partitions[id(node)] = placing.level, placing.partition
         if isinstance(node, Stateful):
             moves[id(node)] = placing.moves
-    return Plan(app, nodes, tuple(sinks), names(nodes), levels, partitions, moves)
+    named, in_order = names(nodes), read_in_order(nodes)
+    return Plan(app, nodes, tuple(sinks), named, levels, partitions, moves, arrivals(nodes), in_order)
 
 
 def check_sink(sinks: Sequence[Sink], new: Sink) -> None:

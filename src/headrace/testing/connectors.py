@@ -74,6 +74,7 @@ def check_source(make: Callable[[], SourceOutside]) -> None:
     assert _read_all(other, first, outside.columns).equals(rows), "another reader reads the same"
     _check_parts(reader, first, rows, outside.columns)
     _check_times(reader, first)
+    _check_arrival(outside.source, reader, first)
     outside.add(5)
     assert _read_all(reader, first, outside.columns).equals(rows), "a range gives the same rows after more were added"
     more = _read_all(reader, _ranges(reader, after=first), outside.columns)
@@ -132,6 +133,15 @@ def _check_times(reader: SourceReader, ranges: Sequence[OffsetRange]) -> None:
             times = pa.chunked_array([batch.column(0) for batch in reader.read(each, ["_time"])])
             greatest = pc.max(times.cast(pa.timestamp("us", "UTC")).cast(pa.int64())).as_py()
             assert known == greatest, f"the greatest event time is {greatest}, not {known}"
+
+
+def _check_arrival(source: Source, reader: SourceReader, ranges: Sequence[OffsetRange]) -> None:
+    """Check that a source which dates its records never goes back within a partition, and finds the same dates."""
+    for each in ranges if source.dates_records else ():
+        stored = _read_all(reader, [each], ["_appended"]).column(0).cast(pa.int64()).to_pylist()
+        assert stored == sorted(stored), f"in a partition _appended does not descend: {each}"
+        if stored:
+            assert reader.append_time(each) == stored[0], f"append_time is that of the first record: {each}"
 
 
 def _check_alignment(reader: SourceReader) -> None:

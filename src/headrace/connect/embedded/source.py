@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from headrace.base.errors import OffsetOutOfRange, UnknownTopic
 from headrace.base.outside import OffsetsBeyondEnd, OffsetsLost, SourceReplaced
@@ -29,6 +29,7 @@ class EmbeddedSource(Source):
     log: Log
     topic: TopicSpec
     partitions: int
+    dates_records: ClassVar[bool] = True  # type: ignore[misc] # a constant, not a field
 
     @property
     def identity(self) -> str:
@@ -105,13 +106,28 @@ class EmbeddedReader(SourceReader):
         """
         if self._id is None and not self.log.has_topic(self.name):
             return Bounds({}, {})
-        topic = self.topic
-        ends, starts = topic.end_offsets(), topic.start_offsets()
+        return self._bounds(self.topic.end_offsets())
+
+    def settled_bounds(self) -> Bounds:
+        """Return the bounds when no append is on its way; it waits for one fsync at most."""
+        if self._id is None and not self.log.has_topic(self.name):
+            return Bounds({}, {})
+        return self._bounds(self.topic.settled_offsets())
+
+    def _bounds(self, ends: Mapping[int, int]) -> Bounds:
+        starts = self.topic.start_offsets()
         for number, end in self._ends.items():
             if ends.get(number, 0) < end:
                 raise OffsetsBeyondEnd(self.name, str(number), read=end, end=ends.get(number, 0))
-        self._ends = ends
+        self._ends = dict(ends)
         return Bounds({str(p): start for p, start in starts.items()}, {str(p): end for p, end in ends.items()})
+
+    def append_time(self, part: OffsetRange) -> int | None:
+        """Return when the first record of a range was appended: from the index, in microseconds."""
+        try:
+            return self.topic.append_time(int(part.partition), part.start, part.end)
+        except OffsetOutOfRange:
+            return None  # retention removed it a moment ago
 
     def align(
         self, ranges: Sequence[OffsetRange], bounds: Mapping[str, Bounds], peers: Mapping[str, SourceReader]

@@ -9,9 +9,10 @@ from headrace.base.names import quote
 from headrace.base.schema import duckdb_type
 from headrace.engine.lowering.walk import DELTA, lowered
 from headrace.kernels.joins.join_spec import JoinSpec
+from headrace.kernels.joins.lookup_join import ARRIVAL, FIRST, LAST
 from headrace.kernels.operations import operator
 from headrace.kernels.query import Query
-from headrace.plan.nodes import Join
+from headrace.plan.nodes import ARRIVED, Join, LookupJoin
 
 if TYPE_CHECKING:
     from headrace.engine.lowering.walk import Lowering
@@ -25,7 +26,8 @@ def _join(node: Join, to: Lowering) -> None:
     output = to.deltas[id(node)] = to.number()
     join = join_spec(node, ordered=ordered(node, to))
     build = operator(node.kernel)
-    op = build(step=to.plan.name(node), inputs=(), output=output, late=late, join=join, **node.parameters())
+    more = {"arrived": ARRIVED} if id(node) in to.plan.arrivals else {}
+    op = build(step=to.plan.name(node), inputs=(), output=output, late=late, join=join, **node.parameters(), **more)
     to.add(to.level(node), replace(op, inputs=(_side(node, 0, op, to), _side(node, 1, op, to))))
 
 
@@ -56,12 +58,25 @@ def _side(node: Join, side: int, op: StatefulOp, to: Lowering) -> int:
     up, by, step, there = node.ups[side], to.plan.moves[id(node)][side], to.plan.name(node), to.level(node)
     inside, here, rows = node.inside_names(side), to.level(up), to.number()
     columns = ", ".join(f"{quote(name)} AS {short}" for name, short in inside.items())
-    before = f"SELECT {columns}, {DELTA} FROM"
+    before = f"SELECT {columns}, {_delta(node, side, to)} FROM"
     to.add(here, Query(step=step, inputs=(to.at(up, here),), output=rows, before=before, after="", shared=False))
     rows = to.before_exchange(op, side, rows, here)
     if here < there:
         rows = to.carried(rows, step, here, there, None if by is None else tuple(inside[name] for name in by))
     return rows
+
+
+def _delta(node: Join, side: int, to: Lowering) -> str:
+    """Return the columns besides a side's own: for a lookup those with the arrival of its rows.
+
+    The changes of a table that have none are there before all rows of the stream, which see what they leave.
+    """
+    if not isinstance(node, LookupJoin):
+        return DELTA
+    known = id(node.ups[side]) in to.plan.arrivals
+    if side == 0:
+        return f"{DELTA}, {quote(ARRIVED) if known else LAST} AS {ARRIVAL}"
+    return f"_weight, {quote(ARRIVED) if known else FIRST} AS _time"
 
 
 def ordered(node: Join, to: Lowering) -> bool:

@@ -16,7 +16,7 @@ from headrace.kernels.operations import operator
 from headrace.kernels.query import Query
 from headrace.kernels.ranking import Ranking
 from headrace.kernels.top import PartialTop
-from headrace.plan.nodes import CHANGE_TYPE, ROW_TIME, Aggregate, Join, Keyed, Late, Top
+from headrace.plan.nodes import ARRIVED, CHANGE_TYPE, ROW_TIME, Aggregate, Join, Keyed, Late, Top
 
 if TYPE_CHECKING:
     from headrace.engine.lowering.walk import Lowering
@@ -33,8 +33,9 @@ def _keyed(node: Keyed, to: Lowering) -> None:
     early, late = (late, None) if node.late_before_exchange else (None, late)
     output = to.deltas[id(node)] = to.number()
     columns = tuple((field.name, duckdb_type(field.type)) for field in node.schema)
+    more = {"arrived": ARRIVED} if id(node) in to.plan.arrivals else {}
     op = operator(node.kernel)(
-        step=step, inputs=(), output=output, late=late, columns=columns, keys=node.keys, **node.parameters()
+        step=step, inputs=(), output=output, late=late, columns=columns, keys=node.keys, **node.parameters(), **more
     )
     rows = to.before_exchange(op, 0, to.at(node.up, here), here, early)
     if to.plan.exchanged(node):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
-from headrace.engine.lowering.walk import DELTA, columns_of, lowered
+from headrace.engine.lowering.walk import columns_of, lowered
 from headrace.expressions import drawn_apart
 from headrace.kernels.apply import Apply
 from headrace.kernels.program import Intake
 from headrace.kernels.query import Query
-from headrace.plan.nodes import Changes, Ending, Explode, MapBatches, Select, Source, Union, Where
+from headrace.plan.nodes import ARRIVED, Changes, Ending, Explode, MapBatches, Select, Source, Union, Where
 
 if TYPE_CHECKING:
     from headrace.engine.lowering.walk import Lowering
@@ -21,8 +21,8 @@ def _source(node: Source, to: Lowering) -> None:
     raw, to.deltas[id(node)] = to.number(), to.number()
     step = to.plan.name(node)
     to.intakes.append(Intake(source=step, output=raw, schema=node.schema))
-    weight = "_weight" if node.upserts else "1::INTEGER AS _weight"
-    before = f"SELECT {columns_of(node)}, {weight}, _time FROM"
+    delta = to.delta_of(node) if node.upserts else f"1::INTEGER AS {to.delta_of(node)}"
+    before = f"SELECT {columns_of(node)}, {delta} FROM"
     output = to.deltas[id(node)]
     to.add(0, Query(step=step, inputs=(raw,), output=output, before=before, after="", shared=False))
 
@@ -33,21 +33,21 @@ def _select(node: Select, to: Lowering) -> None:
     read = {column for scalar in scalars for column in scalar.columns}
     inputs = to.with_calls(node, scalars, [name for name in node.up.schema.names if name in read])
     columns = [f"{scalar.sql} AS {quote(name)}" for scalar, (name, _) in zip(scalars, node.columns, strict=True)]
-    to.query(node, f"SELECT {', '.join(columns)}, {DELTA} FROM", inputs=inputs)
+    to.query(node, f"SELECT {', '.join(columns)}, {to.delta_of(node)} FROM", inputs=inputs)
 
 
 @lowered.register(Where)
 def _where(node: Where, to: Lowering) -> None:
     inputs = to.with_calls(node, [node.condition], node.schema.names)
-    columns = f"{columns_of(node)}, {DELTA}" if node.condition.calls else "*"
+    columns = f"{columns_of(node)}, {to.delta_of(node)}" if node.condition.calls else "*"
     to.query(node, f"SELECT {columns} FROM", f"WHERE {node.condition.sql}", inputs=inputs)
 
 
 @lowered.register(Ending)
 def _ending(node: Ending, to: Lowering) -> None:
     inputs = to.with_calls(node, [node.condition], node.schema.names)
-    weight = f"CASE WHEN {node.condition.sql} THEN _weight ELSE -1 END::INTEGER AS _weight"
-    to.query(node, f"SELECT {columns_of(node)}, {weight}, _time FROM", inputs=inputs)
+    weight = f"CASE WHEN {node.condition.sql} THEN _weight ELSE -1 END::INTEGER AS {to.delta_of(node)}"
+    to.query(node, f"SELECT {columns_of(node)}, {weight} FROM", inputs=inputs)
 
 
 @lowered.register(Explode)
@@ -59,7 +59,7 @@ def _explode(node: Explode, to: Lowering) -> None:
     named = dict(zip(node.into, parts, strict=True))
     columns = [f"{named[n]} AS {quote(n)}" if n in named else quote(n) for n in node.schema.names]
     inputs = to.with_calls(node, [node.column], node.up.schema.names)
-    to.query(node, f"SELECT {', '.join(columns)}, {DELTA} FROM ({inner}", ")", inputs=inputs)
+    to.query(node, f"SELECT {', '.join(columns)}, {to.delta_of(node)} FROM ({inner}", ")", inputs=inputs)
 
 
 @lowered.register(MapBatches)
@@ -73,13 +73,14 @@ def _map_batches(node: MapBatches, to: Lowering) -> None:
         takes=node.up.schema,
         returns=node.schema,
         function=node.function,
+        arrived=ARRIVED if id(node) in to.plan.arrivals else None,
     )
     to.add(level, apply)
 
 
 @lowered.register(Union)
 def _union(node: Union, to: Lowering) -> None:
-    to.query(node, f"SELECT {columns_of(node)}, {DELTA} FROM")
+    to.query(node, f"SELECT {columns_of(node)}, {to.delta_of(node)} FROM")
 
 
 @lowered.register(Changes)

@@ -17,7 +17,7 @@ from headrace.kernels.call import Call, FunctionCall
 from headrace.kernels.exchange import Send
 from headrace.kernels.program import Intake, Level, Program
 from headrace.kernels.query import Query
-from headrace.plan.nodes import Aggregate, Node, Top
+from headrace.plan.nodes import ARRIVED, Aggregate, Node, Top
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -67,6 +67,10 @@ class Lowering:
     def level(self, node: Node) -> int:
         """Return the level of a node."""
         return self.plan.level(node)
+
+    def delta_of(self, node: Node) -> str:
+        """Return the columns that a node's rows have besides its own, as SQL."""
+        return f"{DELTA}, {quote(ARRIVED)}" if id(node) in self.plan.arrivals else DELTA
 
     def add(self, level: int, op: Op) -> None:
         """Put an operation at the end of a level."""
@@ -139,7 +143,8 @@ class Lowering:
     def with_calls(self, node: Node, scalars: Sequence[Scalar], columns: Iterable[str]) -> tuple[int, ...]:
         """Return the inputs of a stateless step over one delta, with its calls."""
         (above,) = self.inputs(node)
-        return (self.called(self.plan.name(node), self.level(node), above, scalars, columns),)
+        read = [*columns, *([ARRIVED] if id(node) in self.plan.arrivals else [])]
+        return (self.called(self.plan.name(node), self.level(node), above, scalars, read),)
 
 
 def uses_of(plan: Plan) -> dict[int, int]:

@@ -1,15 +1,17 @@
 """Rows of a stream, each with the table's rows that match it when it arrives; changes of the table trigger nothing.
 
-State is the table's rows as they were after the epoch before. Inside an epoch both inputs are merged by event time, of
-equal times the table's change first: a row of the stream matches the table as the earlier epochs left it, changed by
-those changes of its own epoch whose time is not above the row's. So a replay of the epoch has the same result.
+State is the table's rows as they were after the epoch before. Inside an epoch both inputs are merged by arrival, the
+time at which a record was stored, of equal times the table's change first: a row of the stream matches the table as the
+earlier epochs left it, changed by those changes of its own epoch that did not arrive after the row. The planner cuts
+epochs in the same order (`engine/arrival.py`), so the result is the same for every cut of the input.
 
-The changes of one key take effect in the order in which the table changed, none before an earlier one: where times go
-back, at the greatest time so far. So of two changes whose offsets and times disagree the one of the greater offset is
-in force from the greater time on, and in every later epoch; before that time rows match what was there before both.
+In what the operator reads, `_time` of a change is its arrival, and `_arrival` that of a row of the stream. Event times
+have no part in it. What arrived at no instant (the net change of an aggregate, a row that a watermark released) has
+`FIRST` as a change and `LAST` as a row: rows see what their epoch leaves.
 
-Where the table's changes arrive in no known order (it has no key, or a key that does not decide its shard), each row is
-counted by itself: it matches from the time at which it was inserted till that at which it was withdrawn.
+The changes of one key take effect in the order in which the table changed, none before an earlier one. Where they come
+in no known order (the table has no key, or a key that does not decide its shard), each row is counted by itself: it
+matches from when it was inserted till it was withdrawn.
 
 Rows come out in the order of the stream's, each at its own event time: a lookup does not change it.
 """
@@ -39,6 +41,10 @@ if TYPE_CHECKING:
 
 ROWS = "rows"
 ALWAYS, NEVER = -(1 << 63), (1 << 63) - 1
+FIRST, LAST = 0, NEVER - 1
+"""The arrival of a table's change, and of a stream's row, that arrived at no instant."""
+ARRIVAL = "_arrival"
+"""The column of the stream's rows with their arrival."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +68,8 @@ class LookupJoin(StatefulOp):
     timed: ClassVar[bool] = False
 
     join: JoinSpec
+    arrived: str | None = None
+    """A column of the delta: the arrival of the stream's row, for the next lookup."""
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -176,15 +184,19 @@ class LookupRun:
         output = [f"{sql}::{kind} AS {quote(name)}" for name, sql, kind in self.join.output]
         condition = self.join.condition
         if changes is not None:
-            condition += " AND l._time >= r._from AND l._time < r._until"
-        columns = [*output, "l._weight", "l._time", f"l.{ORDER}"]
+            condition += f" AND l.{ARRIVAL} >= r._from AND l.{ARRIVAL} < r._until"
+        columns = [*output, "l._weight", "l._time"]
+        if self.op.arrived is not None:
+            columns.append(f"l.{ARRIVAL} AS {quote(self.op.arrived)}")
+        passed = len(columns)
+        columns.append(f"l.{ORDER}")
         if not self.join.ordered:
             columns.append(f"unnest(range(greatest(coalesce(r.{COUNT}, 1), 1)))")
         probe = [name for name, _ in self.join.on]
         table = self._table(self.state.lookup(ROWS, self.op.shared, f"({rows})", named=probe), changes)
         how = "LEFT JOIN" if self.join.how == "left" else "JOIN"
         matches = self.duck.arrow(f"SELECT {', '.join(columns)} FROM ({rows}) l {how} {table} r ON {condition}")
-        return in_order(matches, len(output) + 2)
+        return in_order(matches, passed)
 
     def _table(self, state: str, changes: str | None) -> str:
         """Return SQL for rows of the table, where some change in this epoch with the times of their presence."""

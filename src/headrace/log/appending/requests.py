@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def request_for(part: pa.Table, meta: Meta, now: int) -> Request:
     """Return the request that appends records to one partition."""
     encoded = list(payloads.encode(part, event_time=meta.event_time, now=now))
-    return Request(payloads=encoded, time=now, schema=len(meta.schemas))
+    return Request(payloads=encoded, schema=len(meta.schemas))
 
 
 def check_partition(meta: Meta, number: object) -> None:

@@ -43,7 +43,6 @@ class Request:
     """One append to one partition, and its result. `after` is the last sequence that the producer expects."""
 
     payloads: Sequence[Payload]
-    time: int
     schema: int
     producer: bytes = NO_PRODUCER
     sequence: int = 0
@@ -66,14 +65,17 @@ class Writer:
         *,
         fsync: bool,
         segment_bytes: int = SEGMENT_BYTES,
+        now: Callable[[], int],
         segment_age: Callable[[], int],
         rolled: Callable[[], None] = lambda: None,
     ) -> None:
-        """Create a writer. `segment_age` is in microseconds; `rolled` is called after a segment was closed."""
+        """Create a writer. `now` stamps an append; `segment_age` is in microseconds; `rolled`: a segment was closed."""
         self._partition = partition
         self._folder = partition.folder
         self._fsync = fsync
         self._segment_bytes = segment_bytes
+        self._now = now
+        self._last_append = (-1, 0)  # (the offset after it, its time)
         self._segment_age = segment_age
         self._rolled = rolled
         self._has_rolled = False
@@ -189,8 +191,9 @@ class Writer:
         size = sum(p.length + framing.HEADER_SIZE for request in fresh for p in request.payloads)
         head.set_busy(busy=True)
         try:
-            fd, published = self._segment_for(size, state, fresh[0].time)
-            buffers, after = _frames_of(fresh, published)
+            now = self._stamp(state)
+            fd, published = self._segment_for(size, state, now)
+            buffers, after = _frames_of(fresh, published, now)
             _write(fd, buffers, published.position)
             if self._fsync:
                 _sync(fd)
@@ -199,10 +202,19 @@ class Writer:
             raise
         head.publish(after)
         head.set_busy(busy=False)
+        self._last_append = after.end, now
         offset = published.end
         for request in fresh:
             request.offsets = range(offset, offset + request.rows)
             offset += request.rows
+
+    def _stamp(self, state: PartitionState) -> int:
+        """Return the time of an append, while nobody else appends: never earlier than that of the append before it."""
+        end, last = self._last_append
+        if end != state.end:  # another process appended, or none has yet
+            index = self._partition.segment(state.segment).frames(state.position, state.end) if state.position else None
+            last = 0 if index is None or not len(index) else int(index["append_time"][-1])
+        return max(self._now(), last)
 
     def _not_yet_appended(self, group: list[Request], state: PartitionState) -> list[Request]:
         """Set the offsets of requests that were appended before; return the others."""
@@ -364,7 +376,7 @@ class Writer:
         head.set_busy(busy=False)
 
 
-def _frames_of(requests: Sequence[Request], state: PartitionState) -> tuple[list[object], PartitionState]:
+def _frames_of(requests: Sequence[Request], state: PartitionState, now: int) -> tuple[list[object], PartitionState]:
     """Return the buffers to write at the state's position, and the state after them."""
     buffers: list[object] = []
     position, offset, count = state.position, state.end, state.frames
@@ -373,9 +385,10 @@ def _frames_of(requests: Sequence[Request], state: PartitionState) -> tuple[list
         numbered = PRODUCED if request.producer != NO_PRODUCER else 0
         for number, payload in enumerate(request.payloads, 1):
             flags = payload.flags | numbered | (END if number == len(request.payloads) else 0)
+            low, high = (now, now) if payload.stamped else (payload.min_time, payload.max_time)
             frame = Frame(flags, payload.checksum, payload.length, position, state.position, offset,
-                          offset + payload.rows, payload.rows, request.schema, request.time, payload.min_time,
-                          payload.max_time, first, request.producer, request.sequence)  # fmt: skip
+                          offset + payload.rows, payload.rows, request.schema, now, low, high,
+                          first, request.producer, request.sequence)  # fmt: skip
             buffers += [framing.pack(frame), payload.buffer, payload.filling]
             position, offset, count = frame.end, frame.next, count + 1
     return buffers, state._replace(version=state.version + 1, end=offset, position=position, frames=count, boot=BOOT)
@@ -407,8 +420,8 @@ def wait_for(partition: Partition) -> None:
     path = partition.folder / HEAD_NAME
     if not path.exists():
         return
-    fd = os.open(path, os.O_RDWR)
+    fd = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        fcntl.flock(fd, fcntl.LOCK_SH)
     finally:
         os.close(fd)

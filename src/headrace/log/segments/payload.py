@@ -50,6 +50,8 @@ class Payload(NamedTuple):
     rows: int
     min_time: int
     max_time: int
+    stamped: bool = False
+    """Whether its event time is that of the append, which the writer knows better."""
 
     @property
     def length(self) -> int:
@@ -71,7 +73,7 @@ def encode(table: pa.Table, *, event_time: str | None, now: int) -> Iterator[Pay
         checksum = crc32(filling, crc32(buffer))
         at_once = timed is None and batch.num_rows > 0
         low, high = (now, now) if at_once else extremes(batch.column(timed)) if timed else (NO_MIN, NO_MAX)
-        yield Payload(buffer, filling, checksum, flags, batch.num_rows, low, high)
+        yield Payload(buffer, filling, checksum, flags, batch.num_rows, low, high, stamped=at_once)
 
 
 def extremes(times: pa.Array) -> tuple[int, int]:

@@ -81,6 +81,15 @@ def first_at(partition: Partition, time: int, decode: Decode, event_time: str | 
     return state.end
 
 
+def appended(partition: Partition, bounds: tuple[int, int]) -> int | None:
+    """Return when the first record of the offsets [start, end) was appended; None if none is there."""
+    for _, index, reached in partition.indexed(*bounds, partition.check(*bounds)):
+        found = np.flatnonzero((index["next"] > max(bounds[0], reached)) & (index["base"] < bounds[1]))
+        if found.size:
+            return int(index["append_time"][found[0]])
+    return None
+
+
 def _first_in(
     segment: Segment, number: int, time: int, bounds: tuple[int, int], *, decode: Decode, event_time: str | None
 ) -> int | None:

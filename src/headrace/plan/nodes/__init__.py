@@ -9,7 +9,7 @@ from headrace.plan.nodes.dedupe import Dedupe
 from headrace.plan.nodes.join import How, Join, JoinColumn
 from headrace.plan.nodes.latest import Latest
 from headrace.plan.nodes.lookup_join import LookupJoin
-from headrace.plan.nodes.node import CORRECTED, ROW_TIME, Description, Node, OneInput, Partition
+from headrace.plan.nodes.node import ARRIVED, CORRECTED, ROW_TIME, Description, Node, OneInput, Partition
 from headrace.plan.nodes.sources import ReadSource, Source, TopicSource
 from headrace.plan.nodes.stateful import CHANGE_TYPE, Keyed, Late, Stateful
 from headrace.plan.nodes.stateless import Changes, Ending, Explode, MapBatches, Select, Stateless, Union, Where
@@ -19,6 +19,7 @@ from headrace.plan.nodes.top import Top
 from headrace.plan.nodes.windowed import Emit, Windowed
 
 __all__ = [
+    "ARRIVED",
     "CHANGE_TYPE",
     "CORRECTED",
     "ROW_TIME",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.base.time import show_duration
 from headrace.plan.nodes.node import Description
 from headrace.plan.nodes.stateful import Keyed
+
+if TYPE_CHECKING:
+    from headrace.plan.nodes.node import Node
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -23,6 +26,11 @@ class Dedupe(Keyed):
     def detects_late(self) -> bool:
         """Yes: a row is late when a key first seen at its time would be forgotten by now."""
         return True
+
+    @property
+    def arrival_inputs(self) -> tuple[Node, ...] | None:
+        """As the step above: it passes rows on as they are."""
+        return (self.up,)
 
     @property
     def not_null(self) -> frozenset[str]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.base.schema import type_name
 from headrace.plan.nodes.node import Description
 from headrace.plan.nodes.sources import Source
 from headrace.plan.nodes.stateful import Keyed
+
+if TYPE_CHECKING:
+    from headrace.plan.nodes.node import Node
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -29,6 +32,11 @@ class Latest(Keyed):
     def key(self) -> tuple[str, ...] | None:
         """The keys: there is one row for each."""
         return self.keys
+
+    @property
+    def arrival_inputs(self) -> tuple[Node, ...] | None:
+        """As the step above: each change is that of one record."""
+        return (self.up,)
 
     @property
     def is_table(self) -> bool:

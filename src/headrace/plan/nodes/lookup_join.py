@@ -25,6 +25,11 @@ class LookupJoin(Join):
         return (self.left,)
 
     @property
+    def arrival_inputs(self) -> tuple[Node, ...] | None:
+        """Its stream: a row that was looked up arrived when it did."""
+        return (self.left,)
+
+    @property
     def append_only(self) -> bool:
         """As its stream: the result of a lookup stays."""
         return self.left.append_only

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 ROW_TIME = "_time"
 """The column inside an app with the event time of each row; of a withdrawal: the time of the change that caused it."""
+ARRIVED = "_headrace_arrived"
+"""The column with the time at which a row was stored in its topic, where a lookup below needs it."""
 CORRECTED = f"make_timestamp({ROW_TIME})"
 """SQL for the event time of a row, as its source emits it."""
 
@@ -62,6 +64,11 @@ class Node(ABC):
     def watermark_inputs(self) -> tuple[Node, ...]:
         """The steps whose watermarks its own watermark depends on."""
         return self.ups
+
+    @property
+    def arrival_inputs(self) -> tuple[Node, ...] | None:
+        """The steps whose rows it passes on with the time at which they arrived; None: its rows have no such time."""
+        return None
 
     @property
     def key(self) -> tuple[str, ...] | None:

@@ -49,6 +49,16 @@ class Source(Node):
         return self.connector if hasattr(self.connector, "open") else None
 
     @property
+    def arrival_inputs(self) -> tuple[Node, ...] | None:
+        """No step is above it; its records say when they were stored, unless their source does not know."""
+        return () if self.dates_records else None
+
+    @property
+    def dates_records(self) -> bool:
+        """Whether it is known when a record was stored: in topics, and where a connector's source says so."""
+        return not self.read_by_spark and (self.replayable is None or getattr(self.connector, "dates_records", False))
+
+    @property
     def feed(self) -> Any:
         """The connector, if it lands records in the topic."""
         return self.connector if hasattr(self.connector, "run") else None

@@ -26,6 +26,11 @@ class Stateless(OneInput):
         """As the step above."""
         return self.append_only or self.up.keeps_time
 
+    @property
+    def arrival_inputs(self) -> tuple[Node, ...] | None:
+        """As the step above."""
+        return (self.up,)
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Select(Stateless):
@@ -197,6 +202,11 @@ class Union(Node):
         return self.streams
 
     @property
+    def arrival_inputs(self) -> tuple[Node, ...] | None:
+        """As the steps above."""
+        return self.ups
+
+    @property
     def is_table(self) -> bool:
         """Whether one of them is: a row that it withdraws is withdrawn here."""
         return any(up.is_table for up in self.streams)
@@ -226,6 +236,11 @@ class Changes(Stateless):
     @property
     def key(self) -> tuple[str, ...] | None:
         """A stream has no key."""
+        return None
+
+    @property
+    def arrival_inputs(self) -> tuple[Node, ...] | None:
+        """None: a change is the net one of an epoch."""
         return None
 
     @property
