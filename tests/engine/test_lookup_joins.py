@@ -9,7 +9,6 @@ import pytest
 
 import headrace as hr
 from headrace.base.errors import InvalidPlan, PlanChanged, UnknownColumn, WrongColumnType
-from headrace.base.time import STAMPS
 from headrace.testing import Driver
 
 LEFT, RIGHT = "k int, l string, at timestamp", "k int, r string, since timestamp"
@@ -79,48 +78,6 @@ def test_the_vector_all_in_one_epoch(drive, how):
 
 
 # ---- which change is in force ----
-
-
-def test_of_records_stored_at_one_instant_those_of_the_table_come_first(monkeypatch):
-    """Appends of one process never share an instant; those of two may."""
-    monkeypatch.setattr(STAMPS, "next", lambda clock: clock.now())
-    with Driver(app_of()) as driver:
-        left(driver, "A", 5)
-        right(driver, "new", 5)
-        driver.advance(1)
-        left(driver, "B", 4)
-        driver.step(limit=1)
-        assert met(driver) == [("A", "new")]
-        driver.run()
-        assert met(driver) == [("B", "new")]
-
-
-def test_a_table_that_was_filled_before_a_stream_is_met_by_all_of_it():
-    """Records of long ago, and a table without event times: today its rows are stored now, and those were then."""
-    app = hr.App("filled", shards=2)
-    stream = app.stream("l", LEFT, event_time="at")
-    table = app.table("r", "k int, r string", key="k")
-    stream.join(table, on="k", how="left").named("met").to_topic("out")
-    with Driver(app) as driver:
-        driver.send("r", {"k": 1, "r": "there"})
-        left(driver, "long ago", 5)
-        driver.send("r", {"k": 1, "r": "changed"})
-        driver.step()
-        assert met(driver) == [("long ago", "there")]
-
-
-def test_no_record_is_read_before_one_of_the_table_that_was_stored_earlier():
-    """A small epoch takes what was stored first, not an equal share of every topic."""
-    with Driver(app_of()) as driver:
-        for number in range(50):
-            right(driver, f"r{number}", 0, key=number)
-        for number in range(50):
-            left(driver, str(number), 0, key=number)
-        for number in range(50):
-            right(driver, "changed", 0, key=number)
-        while not driver.caught_up:
-            driver.step(limit=20)
-        assert sorted(met(driver)) == sorted((str(number), f"r{number}") for number in range(50))
 
 
 def test_across_epochs_arrival_decides_whatever_the_times():

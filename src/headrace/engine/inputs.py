@@ -55,15 +55,15 @@ class Inputs:
     def bounds(self) -> dict[str, Bounds]:
         """Return the bounds of each source; call it once for each epoch that is planned.
 
-        An answer is reused for the reader's `poll_seconds`. What lookups read their tables from is asked last, and
-        again whenever anything else was: of what is there of a stream, the table's earlier records are there too.
+        An answer is reused for the reader's `poll_seconds`. What lookups read their tables from comes last, and
+        never from an older answer than the rest: where a record of a stream is there, the table's earlier ones are too.
         """
         read = [step for step, bound in self.inputs.items() if bound.source is not None]
         last = [step for step in read if self._is_looked_up(step)]
         before = dict(self._cached_bounds)
         found = {step: self.bounds_of(step) for step in read if step not in last}
-        asked = any(self._cached_bounds[step] is not before.get(step) for step in found)
-        return found | {step: self.bounds_of(step, again=asked) for step in last}
+        fresh = any(self._cached_bounds[step] is not before.get(step) for step in found)
+        return found | {step: self.bounds_of(step, again=fresh) for step in last}
 
     def _is_looked_up(self, step: str) -> bool:
         in_order = self.inputs[step].in_order

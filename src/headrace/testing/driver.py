@@ -40,8 +40,16 @@ class Driver:
             driver.run()
             assert driver.view("clicks_by_user") == [{"user": "ann", "n": 1}]
 
-    The storage is a temporary folder unless `storage` names one; topics are always in the embedded log there.
+    The storage is a temporary folder unless `storage` names one. Topics are in the embedded log there, or where
+    `App(topics="log:PATH")` says: so two apps can be tested together, each with a driver, on one `clock`.
     `carrier="spark"` runs the same scenario through Spark.
+
+    Args:
+        app: the app; its own `storage` is not touched.
+        storage: a folder that stays; the next driver on it goes on.
+        carrier: "in process", or "spark".
+        shards: how many, unless the app says it.
+        clock: that of another driver, to move both at once.
 
     Raises:
         PlanError: the app's plan is not possible, or not the one of the storage.
@@ -55,10 +63,12 @@ class Driver:
         storage: str | Path | None = None,
         carrier: Literal["in process", "spark"] = "in process",
         shards: int | None = None,
+        clock: ManualClock | None = None,
     ) -> None:
         self._folder = None if storage is not None else tempfile.TemporaryDirectory(prefix="headrace-")
         self.storage = Path(storage if storage is not None else self._folder.name)  # type: ignore[union-attr]
-        self.clock = ManualClock()
+        self.clock = clock or ManualClock()
+        self._topics = app.topics
         self._lates = _Lates()
         self._plan = make_plan(app.name, [*app.plan().sinks, *self._lates.sinks(app)])
         self._shards = shards or app.shards or 1
@@ -75,7 +85,7 @@ class Driver:
     def _open(self) -> None:
         settings = Settings(
             storage=self.storage,
-            topics=None,
+            topics=self._topics,
             shards=self._shards,
             clock=self.clock,
             sync=False,
@@ -181,9 +191,11 @@ class Driver:
     # ---- output ----
 
     def read(self, topic: str) -> list[dict[str, Any]]:
-        """Return the rows published to a topic since the last read of it, in offset order.
+        """Return the rows published to a topic since the last read of it, in offset order: each comes once.
 
-        A tombstone is its key with every other column None and `_deleted=True`.
+        A second call without an epoch between returns nothing; for all rows of a topic at any time read
+        `driver.log.topic(topic)`, and for a table's current rows a view. A tombstone is its key with every other
+        column None and `_deleted=True`.
         """
         source = self._running.topics.log.topic(topic)
         at = self._read.setdefault(topic, {})
