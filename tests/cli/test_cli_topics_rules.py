@@ -172,3 +172,20 @@ def test_sizes_are_read_and_shown():
     assert [sized(size) for size in (0, 999, 1_234, 2_500_000, 7_000_000_000_000)] == [
         "0 B", "999 B", "1.23 kB", "2.5 MB", "7 TB",
     ]  # fmt: skip
+
+
+def test_lost_records_are_given_up_by_repair_after_asking(headrace, users, folder):
+    assert headrace("topics", "repair", users, "--yes").out == "topic users: nothing to repair\n"
+    for path in folder.glob(f"{LOG}/topics/users/*/*.segment"):
+        path.write_bytes(b"")
+    row = json.dumps({"id": "ann", "n": 1})
+    refused = headrace("topics", "produce", users, stdin=row)
+    assert (refused.code, refused.err.split("]")[0]) == (1, "[RECORDS_LOST")
+    assert "headrace topics repair users" in refused.err
+    assert headrace("topics", "repair", users).code == 1, "nobody confirms it"
+    given_up = json.loads(headrace("topics", "repair", users, "--yes", "--json").out)["given_up"]
+    assert given_up
+    assert all(lost["first"] == 0 < lost["following"] for lost in given_up)
+    assert headrace("topics", "produce", users, stdin=row).code == 0
+    assert headrace("topics", "verify").code == 0
+    assert [each["n"] for each in consumed(headrace, users)] == [1]

@@ -6,10 +6,11 @@ from zlib import crc32
 
 import pytest
 
-from headrace.base.errors import CorruptBatch, NewerFormat
+from headrace.base.errors import CorruptBatch, NewerFormat, RecordsLost
 from headrace.base.time import ManualClock
 from headrace.log import Log, rows_to_table
 from headrace.log.appending import writer
+from headrace.log.segments.head import SLOT_SIZE, new_head, unpack
 from headrace.log.segments.payload import encode
 from headrace.log.segments.recovery import is_complete
 
@@ -51,9 +52,15 @@ def last_frame(log):
     return raw.rindex(b"HRF\x01"), raw
 
 
+def of_another_boot(head):
+    """Return a head as the last start of the machine left it."""
+    slot = max(unpack(head[:SLOT_SIZE]), unpack(head[SLOT_SIZE : 2 * SLOT_SIZE]))
+    return new_head(slot._replace(boot=slot.boot ^ 1))
+
+
 @pytest.mark.parametrize("head", ["missing", "garbage", "empty", "behind", "ahead"])
 def test_a_tail_torn_at_any_byte_is_cut_and_appending_goes_on(log, head):
-    """`ahead` is a head that a power loss kept while the segment lost its end."""
+    """`ahead` is a head that a power loss kept while the segment, which was not synced, lost its end."""
     fill(log, (3, 5))
     path, head_path = segments(log)[0], folder(log) / "head"
     before = head_path.read_bytes()
@@ -66,7 +73,8 @@ def test_a_tail_torn_at_any_byte_is_cut_and_appending_goes_on(log, head):
         if head == "missing":
             head_path.unlink(missing_ok=True)
         else:
-            head_path.write_bytes({"garbage": b"\x07" * 192, "empty": b"", "behind": before, "ahead": after}[head])
+            ahead = of_another_boot(after)
+            head_path.write_bytes({"garbage": b"\x07" * 192, "empty": b"", "behind": before, "ahead": ahead}[head])
         with opened(log.path) as reader:
             assert ids(reader) == list(range(8)), size
         with opened(log.path) as second:
@@ -233,8 +241,8 @@ def test_a_missing_segment_is_told(log):
             assert topic.read(0, 0, 3).num_rows == 3
             with pytest.raises(CorruptBatch, match=r"the records at offsets 3 to 3[56] are missing"):
                 topic.read(0, 30, 1)
-            topic.append(rows(36, 1))
-            assert topic.end_offsets()[0] in (37, 38)
+            with pytest.raises(RecordsLost, match=r"the acknowledged records at offsets 33 to 35 are gone"):
+                topic.append(rows(36, 1))
 
 
 def test_a_missing_first_segment_is_told(log):
@@ -255,3 +263,91 @@ def test_a_description_of_a_later_release_is_told_from_damage(log):
     with opened(log.path) as other, pytest.raises(NewerFormat, match="a later Headrace") as error:
         other.topic("a")
     assert "tiers" in str(error.value)
+
+
+@pytest.mark.parametrize("size", ["nothing", "one byte", "one append", "all but a byte"])
+@pytest.mark.parametrize("fsync", [True, False])
+def test_a_shortened_segment_is_an_error_until_its_records_are_given_up(log, size, fsync):
+    """Nothing lost is acknowledged again under the same offset, and nothing that is left is lost."""
+    fill(log, (3, 5, 4))
+    path = segments(log)[0]
+    raw = path.read_bytes()
+    log.close()
+    kept = {"nothing": 0, "one byte": 1, "one append": raw.index(b"HRF\x01", 10), "all but a byte": len(raw) - 1}[size]
+    intact = {"nothing": 0, "one byte": 0, "one append": 3, "all but a byte": 8}[size]
+    path.write_bytes(raw[:kept])
+    for _ in range(2):
+        with Log(log.path, fsync=fsync, clock=ManualClock()) as other:
+            topic = other.topic("a")
+            assert topic.end_offsets() == {0: 12}
+            assert topic.read(0, 0, intact).num_rows == intact
+            with pytest.raises(CorruptBatch, match=f"offsets {intact} to 11 are"):
+                topic.read(0, intact, 1)
+            with pytest.raises(RecordsLost, match=f"offsets {intact} to 11 are gone") as error:
+                topic.append(rows(12, 1))
+            assert "headrace topics repair a" in error.value.hint
+            assert path.stat().st_size == kept
+            assert topic.verify()
+    with Log(log.path, fsync=fsync, clock=ManualClock()) as other:
+        topic = other.topic("a")
+        assert topic.repair() == {0: range(intact, 12)}
+        assert topic.repair() == {}
+        assert topic.append(rows(12, 1)) == {0: range(12, 13)}
+        assert ids(other) == [*range(intact), 12]
+        assert topic.verify() == []
+    with opened(log.path) as other:
+        assert ids(other) == [*range(intact), 12]
+
+
+def test_a_last_segment_that_is_missing_can_be_given_up(log):
+    with opened(log.path, segment_bytes=800) as small:
+        fill(small, (3,) * 12)
+    segments(log)[-1].unlink()
+    with opened(log.path) as other:
+        topic = other.topic("a")
+        assert topic.repair() == {0: range(33, 36)}
+        topic.append(rows(36, 2))
+        assert ids(other) == [*range(33), 36, 37]
+        assert topic.verify() == []
+
+
+@pytest.mark.parametrize("keeps_its_file", [True, False])
+def test_a_segment_that_is_shortened_under_an_open_writer_is_noticed_at_the_next_append(log, keeps_its_file):
+    topic = fill(log, (3, 5))
+    path = segments(log)[0]
+    if keeps_its_file:
+        path.write_bytes(b"")
+    else:
+        path.unlink()
+    with pytest.raises(RecordsLost, match="offsets 0 to 7 are gone"):
+        topic.append(rows(8, 1))
+
+
+def test_a_file_that_is_restored_is_served_again(log):
+    fill(log, (3, 5))
+    path = segments(log)[0]
+    raw = path.read_bytes()
+    log.close()
+    path.write_bytes(b"")
+    with opened(log.path) as other, pytest.raises(RecordsLost):
+        other.topic("a").append(rows(8, 1))
+    path.write_bytes(raw)
+    with opened(log.path) as other:
+        assert other.topic("a").append(rows(8, 1)) == {0: range(8, 9)}
+        assert ids(other) == list(range(9))
+
+
+def test_a_crash_in_the_middle_of_giving_up_is_finished_by_the_next_append(log):
+    """The gap is written, and the head does not know it yet."""
+    fill(log, (3, 5))
+    path, head = segments(log)[0], folder(log) / "head"
+    raw, before = path.read_bytes(), head.read_bytes()
+    log.close()
+    path.write_bytes(raw[: raw.index(b"HRF\x01", 10)])
+    with opened(log.path) as other:
+        assert other.topic("a").repair() == {0: range(3, 8)}
+    head.write_bytes(before)
+    with opened(log.path) as other:
+        assert other.topic("a").repair() == {}
+        assert other.topic("a").append(rows(8, 1)) == {0: range(8, 9)}
+        assert ids(other) == [0, 1, 2, 8]

@@ -68,6 +68,21 @@ class CorruptBatch(OutsideError):
     condition = "CORRUPT_BATCH"
 
 
+class RecordsLost(CorruptBatch):
+    """The last segment of a partition is missing or shortened: acknowledged records are gone."""
+
+    condition = "RECORDS_LOST"
+
+    def __init__(self, topic: str, partition: int, offsets: range, *, folder: str) -> None:
+        super().__init__(
+            f'topic "{topic}", partition {partition}: the acknowledged records at offsets {offsets.start} to '
+            f"{offsets.stop - 1} are gone",
+            detail=f"The last segment in the folder {folder} is missing or shortened. Nothing was appended.",
+            hint=f"Restore it from a copy; or give these records up, and go on after them: headrace topics repair "
+            f"{topic}",
+        )
+
+
 class NewerFormat(OutsideError):
     """A file was written by a later release, and has fields that this one does not know."""
 

@@ -17,7 +17,7 @@ from headrace.cli.produce import BadLine, Producer, read_batches
 from headrace.cli.record_filter import RecordFilter
 from headrace.cli.reset import NotConfirmed
 from headrace.cli.settings import alter, create, topic_options
-from headrace.cli.upkeep import clean, compact, verify
+from headrace.cli.upkeep import clean, compact, repair, verify
 from headrace.cli.values import sized
 
 if TYPE_CHECKING:
@@ -154,5 +154,5 @@ def delete(name: str, *, yes: bool, log_folder: Path | None, app: str | None, as
         say(f"deleted topic {name} and its {counted(rows, 'row')}")
 
 
-for command in (create, describe, alter, compact, clean, verify, forget):
+for command in (create, describe, alter, compact, clean, verify, repair, forget):
     topics.add_command(command)

@@ -1,7 +1,8 @@
-"""`headrace topics compact`, `clean` and `verify`: keep a log small, and check that it is intact."""
+"""`headrace topics compact`, `clean`, `verify` and `repair`: keep a log small, and check that it is intact."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,9 @@ import click
 
 from headrace.base.errors import OutsideError
 from headrace.base.text import counted
-from headrace.cli.output import example, json_option, say, say_json, say_rows
+from headrace.cli.output import example, json_option, note, say, say_json, say_rows
 from headrace.cli.places import find, log_options, open_log
+from headrace.cli.reset import NotConfirmed
 from headrace.cli.values import sized
 
 if TYPE_CHECKING:
@@ -77,6 +79,36 @@ def verify(names: tuple[str, ...], *, log_folder: Path | None, app: str | None, 
             detail="Intact batches are served; a damaged batch is not.",
             hint="Restore the files named from a copy, or continue reading after the offsets named.",
         )
+
+
+@click.command(epilog=example("headrace topics repair clicks --yes"))
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@log_options
+@json_option
+def repair(name: str, *, yes: bool, log_folder: Path | None, app: str | None, as_json: bool) -> None:
+    """Give up the acknowledged records that the topic NAME has lost at its end, after asking.
+
+    If a partition's last segment is missing or shortened, nothing is appended to it (RECORDS_LOST) until the file is
+    restored from a copy, or its records are given up here: readers then go on after them. Without such a loss nothing
+    happens.
+    """
+    with open_log(log_folder, app) as log:
+        topic = find(log, name)
+        if not yes:
+            note(f"Giving up what {name} in {log.path} has lost: after this no copy of a file brings it back.")
+            if not sys.stdin.isatty():
+                raise NotConfirmed("nobody can be asked to confirm it", hint=f"headrace topics repair {name} --yes")
+            click.confirm("Go on?", abort=True, err=True)
+        lost = topic.repair()
+    if as_json:
+        given_up = [{"partition": number, "first": at.start, "following": at.stop} for number, at in lost.items()]
+        say_json({"topic": name, "given_up": given_up})
+        return
+    for number, at in lost.items():
+        say(f"topic {name}, partition {number}: gave up {counted(len(at), 'record')}, offsets {at[0]} to {at[-1]}")
+    if not lost:
+        say(f"topic {name}: nothing to repair")
 
 
 def _named(log: Log, names: tuple[str, ...]) -> list[Topic]:

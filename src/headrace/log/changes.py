@@ -9,12 +9,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from headrace.base import schema as schemas
 from headrace.base.disk import sync_folder
 from headrace.base.errors import ChangeFailed, InvalidTopic, did_you_mean
 from headrace.log import evolution
 from headrace.log import meta as metas
 from headrace.log.privacy import subjects as privacy
+from headrace.log.segments import payload as payloads
 from headrace.log.segments.head import BOOT, FILE_SIZE, PartitionState, new_head
 from headrace.log.segments.partition import HEAD_NAME
 from headrace.log.settings import SETTINGS
@@ -22,8 +25,6 @@ from headrace.log.settings import SETTINGS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
-
-    import pyarrow as pa
 
     from headrace.log.meta import Meta
     from headrace.log.open_topic import OpenTopic
@@ -100,6 +101,26 @@ def mark_sealed(topic: OpenTopic, columns: Iterable[str], origins: Iterable[Orig
         return
     with _locked(topic) as meta:
         _put(topic, meta, replace(meta, sealed=sealed, origins=owners).check())
+
+
+def give_up_lost(topic: OpenTopic) -> dict[int, range]:
+    """Give up acknowledged records that the last segment of a partition lost; return their offsets by partition."""
+    meta = topic.meta()
+    nothing = pa.Table.from_pylist([], schema=meta.schema).append_column(
+        pa.field("_offset", pa.int64()), pa.array([], pa.int64())
+    )
+    now = topic.log.clock.now()
+    (gap,) = payloads.encode(nothing, event_time=meta.event_time, now=now)
+    given_up = {}
+    for number in range(meta.partitions):
+        try:
+            lost = topic.writer(number).give_up(gap, schema=len(meta.schemas), time=now)
+        except OSError as error:
+            raise ChangeFailed(topic.name, str(topic.folder), error) from error
+        if lost:
+            given_up[number] = lost
+    topic.close()  # what is open may still be of the time before
+    return given_up
 
 
 def _make_partition(folder: Path, *, fsync: bool) -> None:

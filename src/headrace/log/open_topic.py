@@ -84,7 +84,7 @@ class OpenTopic:
         check_partition(meta, number)
         with self._lock:
             return self._partitions.setdefault(
-                number, Partition(self.folder / str(number), TopicPartition(self.name, number))
+                number, Partition(self.folder / str(number), TopicPartition(self.name, number), durable=self.log.fsync)
             )
 
     def writer(self, number: int) -> Writer:

@@ -377,6 +377,18 @@ class Topic:
             findings += verify(folder / str(number), number, meta)
         return findings
 
+    def repair(self) -> dict[int, range]:
+        """Give up acknowledged records that the last segment of a partition lost; return their offsets, by partition.
+
+        Trap: they are lost for ever; every reader goes on after them, as if compaction had removed them. Restore the
+        file from a copy instead if there is one. Without such a loss nothing happens.
+
+        Raises:
+            ChangeFailed: the disk refused.
+
+        """
+        return changes.give_up_lost(self.opened)
+
     def _cleaned(self, do: Callable[[Cleaner], Cleaned]) -> Cleaned:
         return sum((do(self.opened.cleaner(number)) for number in range(self.partitions)), Cleaned())
 

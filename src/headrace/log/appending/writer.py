@@ -88,6 +88,7 @@ class Writer:
         self._head_number = -1  # inode of the locked file
         self._head: PartitionHead | None = None
         self._segment: tuple[int, int] | None = None  # (first offset, file)
+        self._segment_file = -1, ""  # (first offset, path) of the segment that was looked at last
         self._segment_began: tuple[int, int] | None = None  # (first offset of the segment, time of its first append)
         self._checked = False  # the files were checked since they were opened
         self._pid = os.getpid()
@@ -140,6 +141,32 @@ class Writer:
                                     layout=state.layout + 1, boot=BOOT)  # fmt: skip
             head.publish(closed)
             return closed
+
+    def give_up(self, gap: Payload, *, schema: int, time: int) -> range:
+        """Give up the acknowledged records that the last segment lost; return their offsets, empty if none is.
+
+        `gap`, a payload without records, is written in their place: they read as if compaction had removed them.
+        """
+        with self._turn, self._locked() as head:
+            slot = head.read().slot
+            lost, intact = recovery.survey(self._folder, slot, durable=self._partition.durable)[1:]
+            if not lost:
+                return lost
+            self._close_segment()
+            position = intact.position
+            frame = Frame(gap.flags | END, gap.checksum, gap.length, position, position, lost.start, lost.stop, 0,
+                          schema, time, gap.min_time, gap.max_time, lost.start, NO_PRODUCER, 0)  # fmt: skip
+            self._segment = intact.segment, os.open(segment_path(self._folder, intact.segment), os.O_RDWR | os.O_CREAT)
+            os.ftruncate(self._segment[1], position)
+            _write(self._segment[1], [framing.pack(frame), gap.buffer, gap.filling], position)
+            if self._fsync:
+                _sync(self._segment[1])
+                sync_folder(self._folder)
+            self._producers.forget()
+            head.rebuild(intact._replace(version=intact.version + 2, layout=intact.layout + 1, end=lost.stop,
+                                         position=frame.end, frames=intact.frames + 1, boot=BOOT))  # fmt: skip
+            self._checked = False
+            return lost
 
     def settle(self) -> PartitionState:
         """Finish or undo what a process that died left; return the state."""
@@ -296,13 +323,32 @@ class Writer:
         """Return the state to append to, after repairing what a writer that died left."""
         slot, trusted, busy = head.read()
         sound = slot if trusted and not busy else None
-        if sound is not None and (self._checked or recovery.is_complete(self._folder, sound)):
+        if sound is not None and (
+            self._still_complete(sound) if self._checked else recovery.is_complete(self._folder, sound)
+        ):
             self._checked = True
             return sound
         return self._recover(head, slot)
 
+    def _still_complete(self, state: PartitionState) -> bool:
+        """Tell whether the current segment's file is as long as it should be: it was when it was checked."""
+        if state.segment == NO_SEGMENT:
+            return True
+        try:
+            return os.stat(self._path_of(state.segment)).st_size == state.position  # noqa: PTH116 - at every append
+        except FileNotFoundError:
+            return False
+
+    def _path_of(self, base: int) -> str:
+        if self._segment_file[0] != base:
+            self._segment_file = base, str(segment_path(self._folder, base))
+        return self._segment_file[1]
+
     def _recover(self, head: PartitionHead, slot: PartitionState | None) -> PartitionState:
-        state = recovery.survey(self._folder, slot)
+        found = recovery.survey(self._folder, slot, durable=self._partition.durable)
+        if found.lost:
+            raise self._partition.lost(found.lost)
+        state = found.state
         self._close_segment()
         self._producers.forget()
         for base in layouts.listed(self._folder)[1]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from headrace.base.errors import ArchiveMissing, CorruptBatch, OffsetOutOfRange, TopicDeleted
+from headrace.base.errors import ArchiveMissing, CorruptBatch, OffsetOutOfRange, RecordsLost, TopicDeleted
 from headrace.log.segments import layout as layouts
 from headrace.log.segments import recovery
 from headrace.log.segments.head import NO_SEGMENT, HeadSnapshot, PartitionHead, PartitionState
@@ -47,7 +47,9 @@ class Span(NamedTuple):
 class Partition:
     """The published records of a partition, by offset; many threads may use it."""
 
-    def __init__(self, folder: Path, topic_partition: TopicPartition) -> None:
+    def __init__(self, folder: Path, topic_partition: TopicPartition, *, durable: bool = True) -> None:
+        """Open a partition on first use. `durable`: whether appends are synced, so that no power loss takes any."""
+        self.durable = durable
         self.folder = folder
         self.topic_partition = topic_partition
         self._lock = threading.RLock()
@@ -99,7 +101,7 @@ class Partition:
                     return snapshot.slot
                 if self._head is not None and self._head.read() != snapshot:  # a writer has just changed it
                     return self.state()
-            slot = recovery.survey(self.folder, snapshot.slot)
+            slot = recovery.survey(self.folder, snapshot.slot, durable=self.durable).state
         except FileNotFoundError:
             raise self.gone() from None
         self._surveyed = (snapshot, slot)
@@ -127,6 +129,11 @@ class Partition:
             detail=f"No segment in the folder {self.folder} has them.",
             hint=f"Restore the folder from a copy, or read on from offset {end}.",
         )
+
+    def lost(self, offsets: range) -> RecordsLost:
+        """Return the error for acknowledged records that the last segment no longer has."""
+        topic, partition = self.topic_partition
+        return RecordsLost(topic, partition, offsets, folder=str(self.folder))
 
     def replaced(self) -> TopicDeleted:
         """Return the error for a topic that was deleted and created again."""

@@ -4,12 +4,16 @@ It starts at the newest valid slot of the head. Complete appends after it are ac
 acknowledged. At the first bytes that are not a frame, one question decides: does a later frame say that the disk had
 already confirmed this position? If so, these are damaged records; they stay, marked as damaged, and nothing after
 them is lost. If not, this is the torn tail of an append that was never acknowledged, and the log ends here.
+
+Where the files end before the head, acknowledged records are lost: their offsets are not used again, reading them is
+an error, and nothing is appended before somebody gives them up. Only a log without fsync may lose them by a power loss;
+the boot's identity in the head tells that there was one.
 """
 
 from __future__ import annotations
 
 import mmap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.log.segments import frame as framing
 from headrace.log.segments import layout as layouts
@@ -23,8 +27,35 @@ if TYPE_CHECKING:
     from headrace.log.segments.layout import Layout
 
 
-def survey(folder: Path, slot: PartitionState | None) -> PartitionState:
-    """Return the state that the segments hold, `slot` being the newest that the head has; reads only."""
+class Survey(NamedTuple):
+    """The state that the segments hold, the acknowledged offsets that they lost at their end, and what is before."""
+
+    state: PartitionState
+    lost: range
+    intact: PartitionState
+
+
+def survey(folder: Path, slot: PartitionState | None, *, durable: bool = True) -> Survey:
+    """Survey a partition, `slot` being the newest state that the head has; reads only.
+
+    `durable`: whether the log survives power losses.
+    """
+    intact = _intact(folder, slot)
+    if slot is None or (slot.boot != BOOT and not durable):
+        return Survey(intact, range(0), intact)
+    before = intact
+    if slot.segment != NO_SEGMENT and intact.segment == NO_SEGMENT and intact.end == slot.end:
+        first = max(slot.segment, layouts.read(folder).upto)  # its file is missing, unless a cleaning replaced it
+        before = intact._replace(segment=first, end=first)
+    lost = range(before.end, slot.end)
+    if not lost:
+        return Survey(intact, lost, intact)
+    ended = slot._replace(segment=NO_SEGMENT, position=0, frames=0, layout=slot.layout + 1, boot=BOOT)
+    return Survey(ended._replace(start=intact.start), lost, before)
+
+
+def _intact(folder: Path, slot: PartitionState | None) -> PartitionState:
+    """Return the state that the segments hold."""
     layout, bases = layouts.listed(folder)
     state = _starting_point(folder, slot, layout, bases)
     for base in bases:
