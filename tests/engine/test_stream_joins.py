@@ -268,6 +268,6 @@ def test_another_interval_grace_or_condition_is_another_step(tmp_path):
     with Driver(joined(), storage=tmp_path) as driver:
         driver.send("l", row("A", 1))
         driver.run()
-    for app in (joined(within="12 s"), joined(grace="6 s"), joined("left"), joined(where="v < v_right")):
+    for app in (joined(within="12 s"), joined(grace="4 s"), joined("left"), joined(where="v < v_right")):
         with pytest.raises(PlanChanged), Driver(app, storage=tmp_path):
             pass

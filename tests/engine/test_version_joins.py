@@ -415,8 +415,8 @@ def test_a_changed_version_join_is_refused_and_a_longer_history_is_not(tmp_path)
     with Driver(app_of(), storage=tmp_path) as driver:
         driver.step()
     Driver(app_of(history="1 day"), storage=tmp_path).close()
-    with pytest.raises(PlanChanged, match="grace: was 10 seconds, is 20 seconds"):
-        Driver(app_of(grace="20 s"), storage=tmp_path)
+    with pytest.raises(PlanChanged, match="grace: was 10 seconds, is 5 seconds"):
+        Driver(app_of(grace="5 s"), storage=tmp_path)
 
 
 def test_a_new_join_with_versions_that_were_read_already_is_refused(tmp_path):

@@ -14,6 +14,7 @@ import headrace
 from headrace.base.errors import HeadraceError, InternalError, OutsideError
 from headrace.cli.connect import connect
 from headrace.cli.demo import demo
+from headrace.cli.diff import diff
 from headrace.cli.explain import explain
 from headrace.cli.output import TRACE, Commands, example, trace_option
 from headrace.cli.reset import reset
@@ -65,7 +66,7 @@ def root() -> None:
     """
 
 
-for command in (run, explain, status, reset, demo, connect, topics, views):
+for command in (run, explain, diff, status, reset, demo, connect, topics, views):
     root.add_command(command)
 
 

@@ -13,9 +13,12 @@ from rich.text import Text
 
 from headrace.base.text import counted
 from headrace.base.time import SystemClock
+from headrace.cli.diff import diff_lines
 from headrace.cli.output import console, example, json_option, note, on_terminal, say, say_json
 from headrace.cli.programs import load_app, program_argument
+from headrace.cli.status import check_owner
 from headrace.cli.values import shown
+from headrace.engine.comparing import compared
 from headrace.engine.restart import Restart
 from headrace.engine.running import IN_PROCESS, SPARK, supervised
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
+    from headrace.engine.changes import ProgramChanges
     from headrace.engine.supervision import Supervised
 
 LOOK_SECONDS = 0.25
@@ -60,6 +64,8 @@ def run(file: str, *, storage: Path | None, until_caught_up: bool, local: bool, 
     that is down) is reported in one line, and the app starts again after a pause. Any other ends it with one error.
     """
     app = load_app(file, storage=storage)
+    check_owner(app)
+    _say_changes(compared(app.plan(), app.storage, app.shards), as_json=as_json)
     stop = Stop(quiet=as_json)
     with stop.listening():
         if not as_json:
@@ -76,6 +82,16 @@ def run(file: str, *, storage: Path | None, until_caught_up: bool, local: bool, 
             show = _json_lines if as_json else _live if on_terminal() else _lines
             show(running, _until(running, stop, caught_up=until_caught_up))
     _say_end(app.status(), stopped=stop.requested or not until_caught_up, as_json=as_json)
+
+
+def _say_changes(changes: ProgramChanges, *, as_json: bool) -> None:
+    """Print what has changed in the program since it ran last, as `headrace diff` does; nothing if nothing has."""
+    changes.refuse()
+    if changes.changed and as_json:
+        say_json({"event": "changed", **changes.to_json()}, indent=None)
+    elif changes.changed:
+        for line in diff_lines(changes):
+            note(line)
 
 
 def _say_end(last: dict[str, Any], *, stopped: bool, as_json: bool) -> None:

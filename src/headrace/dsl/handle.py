@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
+from headrace.base.errors import InvalidPlan
 from headrace.base.names import check_identifier
 from headrace.base.schema import to_ddl
 from headrace.dsl.columns import drop_node, rename_node, select_node, with_columns_node
 from headrace.dsl.outputs import target_sink, view_sink
 from headrace.dsl.rows import where_node
 from headrace.dsl.verb import Verb
-from headrace.plan.nodes import Top
+from headrace.plan.nodes import Stateful, Top
 from headrace.plan.steps import step_name
 
 if TYPE_CHECKING:
@@ -52,13 +53,20 @@ class Handle:
     def _with(self, node: Node) -> Self:
         return type(self)(self.registry, node)
 
-    def named(self, name: str) -> Self:
+    def named(self, name: str, *, renamed_from: str | None = None) -> Self:
         """Return the same step under a name of your own; put it right after the verb.
 
-        State, metrics and late rows go by this name. A new name for a stateful step means new state.
+        State, metrics and late rows go by this name. A new name for a stateful step means new state, unless
+        `renamed_from` says under which name its state was kept: then the next start moves it. It may stay in the
+        program afterwards.
+
+        Args:
+            name: the step's name.
+            renamed_from: the name that a step with state had before, given or derived (`headrace explain` shows it).
 
         Raises:
-            InvalidName: the name is not `[A-Za-z_][A-Za-z0-9_]*`.
+            InvalidName: a name is not `[A-Za-z_][A-Za-z0-9_]*`.
+            InvalidPlan: `renamed_from` for a step without state.
 
         Examples:
             >>> orders.where("price > 0").named("paid").name
@@ -66,8 +74,11 @@ class Handle:
 
         """
         node = replace(self.node, name=check_identifier(name, what="step"))
-        if isinstance(node, Top) and isinstance(node.up, Top) and node.up.part:
+        parts = isinstance(node, Top) and isinstance(node.up, Top) and node.up.part
+        if isinstance(node, Top) and parts:
             node = replace(node, up=replace(node.up, name=f"{name}_parts"))
+        if renamed_from is not None:
+            node = _renamed(node, check_identifier(renamed_from, what="step"))
         return self._with(node)
 
     # ---- columns and rows ----
@@ -199,3 +210,15 @@ class Handle:
 
         """
         self.registry.add_sink(target_sink(self.node, sink))
+
+
+def _renamed(node: Node, old: str) -> Node:
+    """Return a step with the name under which its state was kept; its parts, which rank first, have state too."""
+    if not isinstance(node, Stateful):
+        raise InvalidPlan(
+            f'step "{node.name}" keeps no state that could move from "{old}"',
+            hint="Leave renamed_from out: the name of a step without state may change freely.",
+        )
+    if isinstance(node, Top) and isinstance(node.up, Top) and node.up.part:
+        node = replace(node, up=replace(node.up, renamed_from=f"{old}_parts"))
+    return replace(node, renamed_from=old)

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 from headrace.base.errors import InternalError, PlanError
 from headrace.connect.source import to_json, total_rows
 from headrace.engine import private
-from headrace.engine.identity import check, check_begun, check_returned, fingerprint, identity
+from headrace.engine.adopting import PLAN, adopt, finish
+from headrace.engine.comparing import changes
+from headrace.engine.identity import fingerprint, identity
 from headrace.engine.inputs import Inputs
 from headrace.engine.lowering import lower
 from headrace.engine.outside import Outside
@@ -104,13 +106,14 @@ class Engine:
             self.storage.release()
 
     def _open(self) -> None:
+        finish(self.storage, self.settings.fault)
         resume(self.storage)
         self.shards = self._agreed_shards()
         self._app = {"id": self.storage.about()["id"], "shards": self.shards}
         self.program = lower(self.plan, self.shards)
         newest = self.storage.last_epoch()
         last = None if newest is None else self.storage.read_commit(newest)
-        self._agree_on_identity(last)
+        last = self._agree_on_program(last)
         s = self.settings
         self.outside = Outside(
             self.plan,
@@ -142,18 +145,19 @@ class Engine:
             return self.settings.shards
         return int(about["shards"])
 
-    def _agree_on_identity(self, last: Commit | None) -> None:
-        stored = self.storage.read_json("plan.json")
-        now = identity(self.plan, self.settings.shards)
-        self._fingerprint = fingerprint(now)
-        check(stored, now, app=self.plan.app)
-        if last is not None:
-            check_returned(now["steps"], last)
-            check_begun(self.plan, () if stored is None else stored["steps"], last)
-        removed = {} if stored is None else {n: s for n, s in stored["steps"].items() if n not in now["steps"]}
-        now["steps"] |= removed
-        if stored != now:
-            self.storage.write_json("plan.json", now)
+    def _agree_on_program(self, last: Commit | None) -> Commit | None:
+        """Refuse a program that would mix results, and make the storage that of this one; return the last commit.
+
+        Raises:
+            PlanChanged: what changed, what it would mix, and what is safe to do.
+
+        """
+        self._fingerprint = fingerprint(identity(self.plan, self.settings.shards))
+        stored = self.storage.read_json(PLAN)
+        self.changes = changes(self.plan, stored, last, shards=self.settings.shards)
+        self.changes.refuse()
+        adopt(self.plan, self.storage, self.changes, last, self.settings.fault)
+        return None if last is None else self.storage.read_commit(last.epoch)
 
     def read_of(self, step: str) -> int:
         """Return how many offsets of a source the committed epochs have read."""

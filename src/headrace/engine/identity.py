@@ -1,4 +1,7 @@
-"""The identity of stateful steps: what their kept state means. Compared at every start, so that no state is misread."""
+"""What `plan.json` keeps of a program: its steps with state, what feeds them, its sinks and its sources.
+
+It is compared at every start (`changes`), so that no state is misread and no results are mixed.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,38 @@ import json
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.errors import PlanChanged
 from headrace.base.schema import type_name
+from headrace.base.time import show_duration
+from headrace.plan.chains import chain, chains
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from headrace.engine.storage import Commit
-    from headrace.plan.nodes import Node, Stateful
+    from headrace.plan.nodes import Node, Source, Stateful
     from headrace.plan.plan import Plan
+    from headrace.plan.sinks import Sink
 
 FORMAT = 4
 """The version of the state's files; raised when their meaning changes."""
 
 
-def identity(plan: Plan, shards: int) -> dict[str, Any]:
-    """Return what must stay equal for the kept state to be right."""
+def identity(plan: Plan, shards: int, name: Callable[[Node], str] | None = None) -> dict[str, Any]:
+    """Return what must stay equal for kept state and outputs to be right, as `plan.json` has it.
+
+    Args:
+        plan: the program.
+        shards: how many parts the state is cut into.
+        name: what steps are called, if not as in the plan: a step whose state moves is compared under its old name.
+
+    """
+    name = name or plan.name
     return {
         "format": FORMAT,
         "shards": shards,
-        "steps": {plan.name(node): _step(plan, node) for node in plan.stateful()},
+        "steps": {name(node): _step(plan, node) for node in plan.stateful()},
+        "inputs": {name(node): [each.to_json() for each in chains(node, name)] for node in plan.stateful()},
+        "sinks": {sink.name: _sink(sink, name) for sink in plan.sinks if not sink.is_probe},
+        "sources": {plan.name(node): _source(node) for node in plan.sources()},
     }
 
 
@@ -52,91 +67,58 @@ def _keys(node: Stateful) -> Any:
     return sides[0] if len(sides) == 1 else sides
 
 
-def check(stored: Mapping[str, Any] | None, now: Mapping[str, Any], *, app: str) -> None:
-    """Refuse a plan whose stateful steps are not those whose state is kept.
+def _sink(sink: Sink, name: Callable[[Node], str]) -> dict[str, Any]:
+    view = sink.view is not None
+    return {
+        "form": sink.form,
+        "key": None if not sink.up.is_table or sink.up.key is None else list(sink.up.key),
+        "columns": {field.name: type_name(field.type) for field in sink.up.schema} if view else None,
+        "input": chain(sink.up, name).to_json(),
+    }
 
-    Stateless changes pass, and new stateful steps do; so do steps that are gone, whose state is no longer used.
 
-    Raises:
-        PlanChanged: what changed, what would be lost, and the command that resets only that step.
+def _source(node: Source) -> dict[str, Any]:
+    return {
+        "topic": node.topic,
+        "connector": None if node.connector is None else str(getattr(node.connector, "identity", "")),
+        "format": node.format,
+        "event time": node.event_time,
+        "sent time": node.sent_time,
+        "out of order": show_duration(node.out_of_order),
+        "key": list(node.record_key),
+        "on error": node.on_error,
+    }
+
+
+def forget(stored: Mapping[str, Any], steps: Collection[str], sinks: Collection[str]) -> dict[str, Any]:
+    """Return `plan.json` without steps and sinks that a reset has emptied: they begin like new ones."""
+    gone = {"steps": steps, "inputs": steps, "sinks": sinks}
+    return {
+        part: {name: value for name, value in content.items() if name not in gone[part]} if part in gone else content
+        for part, content in stored.items()
+    }
+
+
+def kept_over(stored: Mapping[str, Any] | None, now: dict[str, Any], *, last: int | None) -> dict[str, Any]:
+    """Return what `plan.json` has from now on: also the steps and sinks that are gone, which may return.
+
+    Args:
+        stored: what it had.
+        now: the program that starts.
+        last: the last epoch whose rows a sink that is gone has.
 
     """
     if stored is None:
-        return
-    if stored["format"] != now["format"]:
-        raise PlanChanged(
-            f'the state of app "{app}" was written in format {stored["format"]}, this version writes {now["format"]}',
-            hint="Run it with the version that wrote it, or reset the app.",
-        )
-    if stored["shards"] != now["shards"]:
-        raise PlanChanged(
-            f'the state of app "{app}" is cut into {stored["shards"]} shards, not {now["shards"]}',
-            detail="A row's shard follows from their number, so state would be looked for in the wrong place.",
-            hint=f"Say hr.App(…, shards={stored['shards']}) or leave shards out; or reset the app.",
-        )
-    for step, old in stored["steps"].items():
-        new = now["steps"].get(step)
-        if new is not None and new != old:
-            raise PlanChanged(
-                f'the stateful step "{step}" is not the one whose state is kept',
-                detail=_difference(old, new) + " Going on would mix old and new results.",
-                hint=f"Undo the change, give the step another name with .named(…), or drop its state and its views: "
-                f"headrace reset FILE --step {step}",
-            )
-
-
-def check_returned(steps: Iterable[str], last: Commit) -> None:
-    """Refuse a stateful step that was left out of the app for some epochs: its state misses the rows of those epochs.
-
-    Raises:
-        PlanChanged: names the step, and the command that resets it.
-
-    """
-    for step in steps:
-        if last.heads.get(step) and step not in last.watermarks:
-            raise PlanChanged(
-                f'the stateful step "{step}" was not in the app when epoch {last.epoch} ran',
-                detail="Its kept state misses the rows since it was left out.",
-                hint=f"Give it another name with .named(…), or start it again: headrace reset FILE --step {step}",
-            )
-
-
-def check_begun(plan: Plan, known_steps: Container[str], last: Commit) -> None:
-    """Refuse a new step over a table that has rows: it would see them withdrawn, but never inserted.
-
-    The same for a new as-of join with a table whose records have been read.
-
-    Raises:
-        PlanChanged: names the step, the table, and the commands that reset both.
-
-    """
-    for node in plan.stateful():
-        step = plan.name(node)
-        table = next((name for name in withdrawing(plan, node) if last.heads.get(name)), None)
-        if step not in known_steps and table is not None:
-            raise PlanChanged(
-                f'the new step "{step}" would begin without the rows that the table of step "{table}" has',
-                detail=f"Epoch {last.epoch} left rows there; a change would withdraw a row that the step never had.",
-                hint=f"Start both again with the rows from now on: headrace reset FILE --step {table}; or compute "
-                "everything again from the topics: headrace reset FILE",
-            )
-        source = next((name for name in _versions(plan, node) if _has_read(last, name)), None)
-        if step not in known_steps and source is not None:
-            raise PlanChanged(
-                f'the new step "{step}" would begin without the versions that were read from "{source}"',
-                detail=f"They were read up to epoch {last.epoch}; rows would find no version.",
-                hint="Compute everything again from the topics: headrace reset FILE; or read them in another app.",
-            )
-
-
-def _versions(plan: Plan, node: Stateful) -> Iterator[str]:
-    """Yield the sources whose records are versions to a step."""
-    if node.versions is not None:
-        yield from (plan.name(up) for up in node.versions.walk() if not up.ups)
-
-
-def _has_read(last: Commit, source: str) -> bool:
-    return source in last.sources and any(last.sources[source].offsets.values())
+        return now
+    gone = {
+        name: {"left after": last, **sink} for name, sink in stored.get("sinks", {}).items() if name not in now["sinks"]
+    }
+    return {
+        **now,
+        "steps": stored["steps"] | now["steps"],
+        "inputs": stored.get("inputs", {}) | now["inputs"],
+        "sinks": gone | now["sinks"],
+    }
 
 
 def withdrawing(plan: Plan, node: Node) -> Iterator[str]:
@@ -147,8 +129,3 @@ def withdrawing(plan: Plan, node: Node) -> Iterator[str]:
                 yield plan.name(up)
             else:
                 yield from withdrawing(plan, up)
-
-
-def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    parts = [f"{name}: was {old[name]}, is {new.get(name)}." for name in old if old[name] != new.get(name)]
-    return " ".join(parts)

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import HeadraceError, PlanError, did_you_mean
-from headrace.engine.identity import withdrawing
+from headrace.engine.adopting import NOTE as ADOPTING
+from headrace.engine.adopting import finish_adopting
+from headrace.engine.identity import forget, withdrawing
 from headrace.engine.storage import Commit, Storage
 from headrace.engine.watermarks import SourceWatermark, advance
 from headrace.views.sqlite import SqliteViews
@@ -85,10 +87,12 @@ def reset(plan: Plan, path: Path, step: str | None = None, *, sync: bool = True)
         PlanError: there is no stateful step of that name, or a table that is not reset has rows that it would miss.
 
     """
+    storage = Storage(path, plan.app, sync=sync)
+    if step is not None and (path / ADOPTING).exists():
+        finish_adopting(storage)
     impact = reset_impact(plan, path, step)
     if impact.nothing:
         return impact
-    storage = Storage(path, plan.app, sync=sync)
     storage.acquire()
     try:
         resume(storage)
@@ -135,7 +139,7 @@ def _forget_all(storage: Storage, note: Mapping[str, Any]) -> None:
         _remove(storage.path, folder)
     for entry in storage.path.glob(f"{VIEWS}*"):
         entry.unlink(missing_ok=True)
-    for file in ("plan.json", "sources.json"):
+    for file in ("plan.json", "sources.json", ADOPTING):
         (storage.path / file).unlink(missing_ok=True)
 
 
@@ -160,10 +164,7 @@ def _forget_steps(storage: Storage, note: Mapping[str, Any]) -> None:
         _rewrite(storage, storage.read_commit(note["epoch"]), note)
     identity = storage.read_json("plan.json")
     if identity is not None:
-        identity["steps"] = {
-            name: step_identity for name, step_identity in identity["steps"].items() if name not in steps
-        }
-        storage.write_json("plan.json", identity)
+        storage.write_json("plan.json", forget(identity, steps, note["sinks"]))
     if (storage.path / VIEWS).exists():
         with SqliteViews(storage.path / VIEWS) as views:
             for view in set(note["views"]) & set(views.names()):

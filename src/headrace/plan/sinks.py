@@ -17,7 +17,7 @@ class Sink:
     """A place that a step's rows go to; `name` is unique in the app.
 
     `topic` or `view`: the topic or the view of the app that it is. `target`: a connector's sink, or an object with
-    `write(epoch, rows)`.
+    `write(epoch, rows)`. `is_probe`: a test driver's, which is no part of the program.
     """
 
     up: Node
@@ -26,6 +26,7 @@ class Sink:
     record_key: tuple[str, ...] = ()
     view: str | None = None
     target: Any = None
+    is_probe: bool = False
 
     @property
     def connector(self) -> Any:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.dsl.app import App
+    from headrace.engine.changes import ProgramChanges
     from headrace.log import Log
     from headrace.plan.nodes import Stateful
 
@@ -263,6 +264,11 @@ class Driver:
             "bytes": sum(head.full_bytes + head.chain_bytes for head in heads),
         }
 
+    @property
+    def changes(self) -> ProgramChanges:
+        """What the last start found changed in the program since its storage was written."""
+        return self._running.changes
+
     def status(self) -> dict[str, Any]:
         """Return what the app has done, as `Running.status` does; `epoch` is None before the first epoch."""
         engine = self._running
@@ -309,6 +315,7 @@ class _Lates:
                 up=_late_of(node, plan.nodes),
                 name=f"call:late of {plan.name(node)}",
                 target=_Collect(self.by_step.setdefault(plan.name(node), {})),
+                is_probe=True,
             )
             for node in plan.stateful()
             if node.detects_late

@@ -28,6 +28,15 @@ POINTS = (
     "after_acknowledge",  # they have
 )
 
+START_POINTS = (
+    "before_adopting",  # the changes of the program are accepted, and nothing is written
+    "before_moving",  # what is to be done is written down
+    "after_moving",  # the files of state are under their new names, the commit is not
+    "after_renaming",  # the commit has the new names, plan.json the old program
+    "before_adopted",  # all is done, and the note that says what to do is still there
+)
+"""The points that a start passes when it takes over a changed program."""
+
 
 class Crash(BaseException):
     """The process died, as far as the engine can tell."""
@@ -41,7 +50,7 @@ class Faults:
 
     def arm(self, point: str) -> None:
         """Die when this point is reached next."""
-        if point not in POINTS:
+        if point not in (*POINTS, *START_POINTS):
             raise PlanError(
                 f"there is no crash point {point!r}",
                 detail=f"There are {', '.join(POINTS)}.",

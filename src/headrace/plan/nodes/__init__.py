@@ -9,6 +9,7 @@ from headrace.plan.nodes.dedupe import Dedupe
 from headrace.plan.nodes.join import How, Join, JoinColumn
 from headrace.plan.nodes.latest import Latest
 from headrace.plan.nodes.lookup_join import LookupJoin
+from headrace.plan.nodes.meaning import Meaning
 from headrace.plan.nodes.node import ARRIVED, CORRECTED, ROW_TIME, Description, Node, OneInput, Partition
 from headrace.plan.nodes.sources import ReadSource, Source, TopicSource
 from headrace.plan.nodes.stateful import CHANGE_TYPE, Keyed, Late, Stateful
@@ -39,6 +40,7 @@ __all__ = [
     "Latest",
     "LookupJoin",
     "MapBatches",
+    "Meaning",
     "Node",
     "OneInput",
     "Partition",

@@ -43,6 +43,14 @@ class Aggregate(Windowed):
         """It is, unless functions of the user's are called with its results: then one may stay as it was."""
         return not calls_of(result for _, result in self.aggregates.results)
 
+    @property
+    def reads(self) -> tuple[frozenset[str], ...]:
+        """The keys, the columns of its arguments and filters, and of a table the time that chooses a window."""
+        read = {name for call in self.aggregates.calls for value in call.arguments for name in value.columns}
+        read |= {name for call in self.aggregates.calls if call.where for name in call.where.columns}
+        time = set() if self.window is None or self.up.time_column is None else {self.up.time_column}
+        return (frozenset({*self.keys, *read, *time} & set(self.up.schema.names)),)
+
     def identity(self) -> dict[str, Any]:
         """Return the window, what is computed, and whether rows may be withdrawn."""
         return {

@@ -22,6 +22,9 @@ class Stateful(Node):
     kernel: ClassVar[str]
     """The operator that runs it: its file in the kernels' room and its class there, such as "dedupe.Dedupe"."""
 
+    renamed_from: str | None = None
+    """The name under which its state was kept before, if `.named` gave one."""
+
     def parameters(self) -> dict[str, Any]:
         """Return what the operator is told besides its rows and keys: plain values by the names of its fields."""
         return {}
@@ -37,6 +40,11 @@ class Stateful(Node):
     @abstractmethod
     def partition_keys(self) -> tuple[tuple[str, ...], ...]:
         """For each step above, the columns that partition its rows: rows that belong together agree in them."""
+
+    @property
+    def reads(self) -> tuple[frozenset[str], ...]:
+        """For each step above, the columns that its kept rows and its output depend on."""
+        return tuple(frozenset(up.schema.names) for up in self.ups)
 
     @property
     def works_in_place(self) -> bool:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import abstractmethod
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
 from headrace.expressions.asserted import not_null_columns
+from headrace.plan.nodes.meaning import Meaning, digest
 from headrace.plan.nodes.node import CORRECTED, Description, Node, OneInput, Partition
+from headrace.plan.nodes.stateful import CHANGE_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
@@ -30,6 +33,13 @@ class Stateless(OneInput):
     def arrival_inputs(self) -> tuple[Node, ...] | None:
         """As the step above."""
         return (self.up,)
+
+    @abstractmethod
+    def meaning(self, above: Sequence[Meaning]) -> Meaning:
+        """Return what its rows mean, from what those of the steps above mean.
+
+        It is stored and compared at every start: what a released version wrote must come out the same.
+        """
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -75,6 +85,10 @@ class Select(Stateless):
         """Return the columns under their new names, or None where one of them is gone."""
         return None if above is None else self._renamed(above)
 
+    def meaning(self, above: Sequence[Meaning]) -> Meaning:
+        """Return the rows above with these columns."""
+        return replace(above[0], columns={name: above[0].value(column) for name, column in self.columns})
+
     def describe(self) -> Description:
         """Return the columns."""
         columns = (name if name == column.text else f"{column.text} AS {name}" for name, column in self.columns)
@@ -108,6 +122,10 @@ class Where(Stateless):
         """Return `above`: the rows stay as they are."""
         return above
 
+    def meaning(self, above: Sequence[Meaning]) -> Meaning:
+        """Return the rows that meet the condition."""
+        return above[0].met(self.condition)
+
     def describe(self) -> Description:
         """Return the condition."""
         return Description(detail=self.condition.text)
@@ -124,6 +142,10 @@ class Ending(Stateless):
     def partition_after(self, above: Partition) -> Partition:
         """Return `above`: the rows stay as they are."""
         return above
+
+    def meaning(self, above: Sequence[Meaning]) -> Meaning:
+        """Return all records, of which the condition makes some deletes."""
+        return replace(above[0], rows=digest(["ending", above[0].met(self.condition).text(())]))
 
     def describe(self) -> Description:
         """Return the condition."""
@@ -160,6 +182,12 @@ class Explode(Stateless):
         """Return `above`, unless an element takes the name of one of the columns."""
         return None if above is None or set(self.into) & set(above) else above
 
+    def meaning(self, above: Sequence[Meaning]) -> Meaning:
+        """Return a row for each element."""
+        rows = digest(["explode", above[0].text(()), above[0].value(self.column)])
+        kept = {name: above[0].columns.get(name, name) for name in self.schema.names if name not in self.into}
+        return Meaning(rows, kept | {name: f"{rows}.{number}" for number, name in enumerate(self.into)})
+
     def describe(self) -> Description:
         """Return the column, and what its elements are called."""
         return Description(detail=f"{self.column.text} AS {', '.join(self.into)}")
@@ -183,9 +211,18 @@ class MapBatches(Stateless):
         """None: functions get no sealed columns."""
         return frozenset()
 
+    def meaning(self, above: Sequence[Meaning]) -> Meaning:
+        """Return what a function of this name makes of the rows above; what it does with them nobody knows."""
+        rows = digest(["map_batches", self._function_name, above[0].text()])
+        return Meaning.of(rows, self.schema.names)
+
     def describe(self) -> Description:
         """Return the name of the function."""
-        return Description(detail=getattr(self.function, "__qualname__", repr(self.function)))
+        return Description(detail=self._function_name)
+
+    @property
+    def _function_name(self) -> str:
+        return getattr(self.function, "__qualname__", type(self.function).__qualname__)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -221,6 +258,10 @@ class Union(Node):
         """The one that all of them agree on."""
         above = {up.event_time_column for up in self.ups}
         return above.pop() if len(above) == 1 else None
+
+    def meaning(self, above: Sequence[Meaning]) -> Meaning:
+        """Return the rows of all, in whatever order they are named."""
+        return Meaning.of(digest(["union", sorted(each.text(self.schema.names) for each in above)]), self.schema.names)
 
     def describe(self) -> Description:
         """Return nothing: its inputs say all."""
@@ -261,6 +302,12 @@ class Changes(Stateless):
     def partition_after(self, above: Partition) -> Partition:
         """Return `above`: the rows stay as they are."""
         return above
+
+    def meaning(self, above: Sequence[Meaning]) -> Meaning:
+        """Return the changes of the rows above, which their key tells apart."""
+        key = None if self.up.key is None else [above[0].columns.get(name, name) for name in self.up.key]
+        rows = digest(["changes", above[0].text(()), key])
+        return Meaning(rows, {**above[0].columns, CHANGE_TYPE: f"{rows}.{CHANGE_TYPE}"})
 
     def describe(self) -> Description:
         """Return the kinds of changes."""

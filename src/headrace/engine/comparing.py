@@ -1,0 +1,472 @@
+"""Compares a program with what `plan.json` and the last commit say of the one before it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.time import duration
+from headrace.engine.adopting import NOTE, PLAN, moved
+from headrace.engine.changes import Change, ProgramChanges
+from headrace.engine.identity import FORMAT, identity, withdrawing
+from headrace.engine.storage import Storage
+from headrace.plan.chains import Chain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from headrace.engine.storage import Commit
+    from headrace.plan.nodes import Node, Stateful
+    from headrace.plan.plan import Plan
+
+_GRACE = re.compile(r", grace ([^,]+)")
+
+
+def changes(plan: Plan, stored: Mapping[str, Any] | None, last: Commit | None, *, shards: int) -> ProgramChanges:
+    """Compare a program with the one that its storage was written by.
+
+    Args:
+        plan: the program that would start.
+        stored: the content of `plan.json`; what an older version did not write is not compared.
+        last: the last commit; before the first there is nothing that a change could mix.
+        shards: how many parts the program wants its state to be cut into.
+
+    """
+    if stored is None:
+        return ProgramChanges(app=plan.app, since=None if last is None else last.epoch)
+    whole = tuple(_of_the_app(plan.app, stored, shards))
+    if whole or last is None:
+        return ProgramChanges(app=plan.app, since=None if last is None else last.epoch, entries=whole)
+    moves, refused = _moves(plan, stored, last)
+    comparison = _Comparison(plan, stored, last, moves)
+    entries = (*refused, *comparison.steps(), *comparison.sinks(), *comparison.sources(), *comparison.gone())
+    return ProgramChanges(app=plan.app, since=last.epoch, entries=entries, moves=moves, later=comparison.later)
+
+
+def compared(plan: Plan, path: Path, shards: int | None = None) -> ProgramChanges:
+    """Compare a program with its storage as it is now, without touching it: also while the app runs.
+
+    Args:
+        plan: the program.
+        path: the storage.
+        shards: how many parts the program wants its state to be cut into; None: as many as there are.
+
+    Raises:
+        DamagedFile: a file of the storage cannot be read.
+
+    """
+    storage = Storage(path, plan.app)
+    note = storage.read_json(NOTE)
+    stored = storage.read_json(PLAN) if note is None else note["plan"]
+    newest = storage.last_epoch()
+    last = None if newest is None else storage.read_commit(newest)
+    if last is not None and note is not None:
+        last = moved(last, note)
+    return changes(plan, stored, last, shards=shards or int(storage.about().get("shards") or 0))
+
+
+def _of_the_app(app: str, stored: Mapping[str, Any], shards: int) -> Iterator[Change]:
+    if stored["format"] != FORMAT:
+        yield Change(
+            part="app",
+            name=app,
+            kind="changed",
+            outcome="refused",
+            what=f'the state of app "{app}" was written in format {stored["format"]}, this version writes {FORMAT}',
+            hint="Run it with the version that wrote it, or reset the app.",
+        )
+    elif stored["shards"] != shards:
+        yield Change(
+            part="app",
+            name=app,
+            kind="changed",
+            outcome="refused",
+            what=f'the state of app "{app}" is cut into {stored["shards"]} shards, not {shards}',
+            detail="A row's shard follows from their number, so state would be looked for in the wrong place.",
+            hint=f"Say hr.App(…, shards={stored['shards']}) or leave shards out; or reset the app.",
+        )
+
+
+# ---- state that moves to another name ----
+
+
+def _moves(plan: Plan, stored: Mapping[str, Any], last: Commit) -> tuple[dict[str, str], list[Change]]:
+    """Return the old names of steps whose state moves, by their new ones, and the moves that are refused."""
+    names = {plan.name(node) for node in plan.stateful()}
+    moves: dict[str, str] = {}
+    refused = []
+    for node in plan.stateful():
+        new, old = plan.name(node), node.renamed_from
+        if old is None or old not in stored["steps"] or (new in stored["steps"] and not last.heads.get(old)):
+            continue
+        why = None
+        if old in names:
+            why = f'The step "{old}" is in the app itself, so its state stays its own.'
+        elif new in stored["steps"]:
+            why = f'"{new}" has state of its own already, which the state of "{old}" would replace.'
+        elif old in moves.values():
+            why = f'Two steps are said to be renamed from "{old}".'
+        if why is None:
+            moves[new] = old
+        else:
+            what = f'the state of step "{old}" cannot move to step "{new}"'
+            hint = f'Leave renamed_from="{old}" out; or undo what changed the names.'
+            refused.append(
+                Change(part="step", name=new, kind="moved", outcome="refused", what=what, detail=why, hint=hint)
+            )
+    return moves, refused
+
+
+# ---- steps, sinks, sources ----
+
+
+class _Comparison:
+    """One comparison. Steps whose state moves are compared under their old names."""
+
+    def __init__(self, plan: Plan, stored: Mapping[str, Any], last: Commit, moves: Mapping[str, str]) -> None:
+        self.plan = plan
+        self.stored = stored
+        self.last = last
+        self.moves = moves
+        self.now = identity(plan, stored["shards"], self._old_name)
+        self.later: dict[str, int] = {}
+
+    def _old_name(self, node: Node) -> str:
+        name = self.plan.name(node)
+        return self.moves.get(name, name)
+
+    # -- steps
+
+    def steps(self) -> Iterator[Change]:
+        """Yield the changes of the steps with state, at least one for each."""
+        for node in self.plan.stateful():
+            found = list(self._step(node))
+            yield from found or [Change(part="step", name=self.plan.name(node))]
+
+    def _step(self, node: Stateful) -> Iterator[Change]:
+        name, old = self.plan.name(node), self._old_name(node)
+        if old not in self.stored["steps"]:
+            yield self._new_step(node)
+            return
+        if name != old:
+            what = f'the state of step "{old}" moves to step "{name}"'
+            yield Change(part="step", name=name, kind="moved", outcome="passes", what=what)
+        if self.last.heads.get(old) and old not in self.last.watermarks:
+            yield Change(
+                part="step",
+                name=name,
+                kind="returned",
+                outcome="refused",
+                what=f'the stateful step "{old}" was not in the app when epoch {self.last.epoch} ran',
+                detail="Its kept state misses the rows since it was left out.",
+                hint=f"Start it again: headrace reset FILE --step {old}",
+            )
+        yield from self._identity_of_step(node)
+        yield from self._inputs("step", name, self._stored_inputs(old), self.now["inputs"][old], node)
+
+    def _stored_inputs(self, step: str) -> list[dict[str, Any]]:
+        chains: list[dict[str, Any]] = self.stored.get("inputs", {}).get(step, [])
+        return chains
+
+    def _identity_of_step(self, node: Stateful) -> Iterator[Change]:
+        name, step = self.plan.name(node), self._old_name(node)
+        was, now = self.stored["steps"][step], self.now["steps"][step]
+        if was == now:
+            return
+        later = _longer_grace(was, now)
+        if later is not None:
+            self.later[name] = later
+            yield Change(
+                part="step",
+                name=name,
+                kind="changed",
+                outcome="passes",
+                what=f'the step "{name}" waits longer for late rows',
+                detail=f"{_difference(was, now)} What was closed under the old grace stays closed.",
+            )
+            return
+        yield Change(
+            part="step",
+            name=name,
+            kind="changed",
+            outcome="refused",
+            what=f'the stateful step "{step}" is not the one whose state is kept',
+            detail=_difference(was, now) + " Going on would mix old and new results.",
+            hint="Undo the change; or give the step another name with .named(…), and other names to the views and "
+            f"topics that it feeds; or drop its state and its views: headrace reset FILE --step {step}",
+        )
+
+    def _new_step(self, node: Stateful) -> Change:
+        """Return that a step is new, refused over a table that has rows: it would see them withdrawn only.
+
+        The same for a new as-of join with a table whose records have been read.
+        """
+        step, last = self.plan.name(node), self.last
+        table = next((name for name in withdrawing(self.plan, node) if last.heads.get(name)), None)
+        if table is not None:
+            return Change(
+                part="step",
+                name=step,
+                kind="new",
+                outcome="refused",
+                what=f'the new step "{step}" would begin without the rows that the table of step "{table}" has',
+                detail=f"Epoch {last.epoch} left rows there; a change would withdraw a row that the step never had.",
+                hint=f"Start both again with the rows from now on: headrace reset FILE --step {table}; or compute "
+                "everything again from the topics: headrace reset FILE",
+            )
+        source = next((name for name in self._versions(node) if self._has_read(name)), None)
+        if source is not None:
+            return Change(
+                part="step",
+                name=step,
+                kind="new",
+                outcome="refused",
+                what=f'the new step "{step}" would begin without the versions that were read from "{source}"',
+                detail=f"They were read up to epoch {last.epoch}; rows would find no version.",
+                hint="Compute everything again from the topics: headrace reset FILE; or read them in another app.",
+            )
+        since = self._since([node])
+        detail = f"It begins with the rows from {_shown_offsets(since)} on." if since else ""
+        what = f'the step "{step}" is new'
+        return Change(part="step", name=step, kind="new", outcome="passes", what=what, detail=detail, since=since)
+
+    def _versions(self, node: Stateful) -> Iterator[str]:
+        """Yield the sources whose records are versions to a step."""
+        if node.versions is not None:
+            yield from (self.plan.name(up) for up in node.versions.walk() if not up.ups)
+
+    def _has_read(self, source: str) -> bool:
+        return source in self.last.sources and any(self.last.sources[source].offsets.values())
+
+    # -- sinks
+
+    def sinks(self) -> Iterator[Change]:
+        """Yield the changes of the sinks, at least one for each; nothing where an older version stored none."""
+        if "sinks" not in self.stored:
+            return
+        for sink in self.plan.sinks:
+            if sink.is_probe:
+                continue
+            part, name = _place(sink.name)
+            was, now = self.stored["sinks"].get(sink.name), self.now["sinks"][sink.name]
+            found = [self._new_sink(part, name, sink.up)] if was is None else list(self._sink(sink.name, was, now))
+            yield from found or [Change(part=part, name=name)]
+
+    def _new_sink(self, part: str, name: str, up: Node) -> Change:
+        since = self._since([up])
+        detail = f"It begins with the rows from {_shown_offsets(since)} on." if since else ""
+        return Change(
+            part=part,
+            name=name,
+            kind="new",
+            outcome="passes",
+            what=f'the {part} "{name}" is new',
+            detail=detail,
+            since=since,
+        )
+
+    def _sink(self, full: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Change]:
+        part, name = _place(full)
+        left = was.get("left after")
+        if left is not None and left < self.last.epoch:
+            yield self._returned(part, name, left, stays=Chain.from_json(was["input"]).stays)
+        before, after = ({"key": each["key"], **(each["columns"] or {})} for each in (was, now))
+        if before != after or was["form"] != now["form"]:
+            yield Change(
+                part=part,
+                name=name,
+                kind="changed",
+                outcome="refused",
+                what=f'the {part} "{name}" has other columns, another key or another form than the one that is kept',
+                detail=_difference({**before, "form": was["form"]}, {**after, "form": now["form"]}),
+                hint=f"Undo the change, or give the {part} another name.",
+            )
+        node = next(sink.up for sink in self.plan.sinks if sink.name == full)
+        yield from self._inputs(part, name, [was["input"]], [now["input"]], node)
+
+    def _returned(self, part: str, name: str, left: int, *, stays: bool) -> Change:
+        misses = f"the rows of the epochs {left + 1} to {self.last.epoch}"
+        if stays:
+            detail = f"It misses {misses}, and goes on with what comes now."
+            what = f'the {part} "{name}" is in the app again'
+            return Change(part=part, name=name, kind="returned", outcome="passes", what=what, detail=detail)
+        return Change(
+            part=part,
+            name=name,
+            kind="returned",
+            outcome="refused",
+            what=f'the {part} "{name}" was not in the app when epoch {self.last.epoch} ran',
+            detail=f"It misses {misses}: rows that were withdrawn meanwhile would stay in it.",
+            hint=f"Give the {part} another name.",
+        )
+
+    # -- what feeds a step or a sink
+
+    def _inputs(
+        self, part: str, name: str, was: Iterable[dict[str, Any]], now: Iterable[dict[str, Any]], node: Node
+    ) -> Iterator[Change]:
+        """Yield what has changed between the steps that keep rows and a step or a sink below them."""
+        for before, after in zip(map(Chain.from_json, was), map(Chain.from_json, now), strict=False):
+            if before.meaning == after.meaning:
+                continue
+            fresh = sorted(step for step in after.steps - before.steps if step not in self.stored["steps"])
+            lost = sorted(before.steps - after.steps)
+            again = self._read_again(before, after)
+            difference = f'It was "{before}", and is "{after}".'
+            if fresh and lost:
+                yield self._renamed(part, name, lost[0], fresh[0])
+            elif again is not None:
+                yield self._rows_twice(part, name, *again)
+            elif before.stays and after.stays:
+                since = self._since([node])
+                yield Change(
+                    part=part,
+                    name=name,
+                    kind="changed",
+                    outcome="passes",
+                    what=f'what the {part} "{name}" is fed with has changed',
+                    detail=f"{difference} The rows from {_shown_offsets(since)} on are computed in the new way, "
+                    "earlier ones stay as they are.",
+                    since=since,
+                )
+            else:
+                yield self._mixed(part, name, difference)
+
+    def _mixed(self, part: str, name: str, difference: str) -> Change:
+        reset = f", or compute the step again: headrace reset FILE --step {name}" if part == "step" else ""
+        rename = "" if part == "step" else f", or give the {part} another name"
+        return Change(
+            part=part,
+            name=name,
+            kind="changed",
+            outcome="refused",
+            what=f'the {part} "{name}" has rows of another input than it would be fed with',
+            detail=f"{difference} Its rows may be withdrawn, and would be withdrawn in the new way where they were "
+            "inserted in the old one.",
+            hint=f"Undo the change{rename}{reset}.",
+        )
+
+    def _renamed(self, part: str, name: str, lost: str, fresh: str) -> Change:
+        same = self.stored["steps"].get(lost) == self.now["steps"].get(fresh)
+        move = f'Say .named("{fresh}", renamed_from="{lost}"), which moves the state' if same else "Undo the change"
+        other = "" if part == "step" else f"; or give the {part} another name"
+        return Change(
+            part=part,
+            name=name,
+            kind="changed",
+            outcome="refused",
+            what=f'the {part} "{name}" has the results of step "{lost}" and would be fed by the new step "{fresh}"',
+            detail=f'"{fresh}" begins without what "{lost}" knows: its first results would replace right ones.',
+            hint=f"{move}{other}.",
+        )
+
+    def _read_again(self, before: Chain, after: Chain) -> tuple[str, str] | None:
+        """Return two sources of one topic, of which the second takes the place of the first, and begins anew."""
+        topics = {name: source["topic"] for name, source in self.stored.get("sources", {}).items()}
+        for fresh in sorted(after.sources - before.sources):
+            topic = self.now["sources"][fresh]["topic"]
+            for lost in sorted(before.sources - after.sources):
+                if topic is not None and topics.get(lost) == topic and not self._has_read(fresh):
+                    return lost, fresh
+        return None
+
+    def _rows_twice(self, part: str, name: str, lost: str, fresh: str) -> Change:
+        return Change(
+            part=part,
+            name=name,
+            kind="changed",
+            outcome="refused",
+            what=f'the {part} "{name}" has the rows of source "{lost}" and would get them again from "{fresh}"',
+            detail="Both read the same topic, and offsets are kept by the name of the source: a new name begins at "
+            "the start.",
+            hint=f'Give the source its old name: .named("{lost}").',
+        )
+
+    def _since(self, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
+        """Return the offsets up to which the sources of some steps have been read."""
+        names = {self.plan.name(up) for node in nodes for up in node.walk() if not up.ups}
+        read = {name: dict(self.last.sources[name].offsets) for name in sorted(names) if name in self.last.sources}
+        return {name: offsets for name, offsets in read.items() if any(offsets.values())}
+
+    # -- sources, and what is gone
+
+    def sources(self) -> Iterator[Change]:
+        """Yield the changes of the sources, one for each."""
+        if "sources" not in self.stored:
+            return
+        for name, now in self.now["sources"].items():
+            was = self.stored["sources"].get(name)
+            if was == now:
+                yield Change(part="source", name=name)
+            elif was is None:
+                what, detail = f'the source "{name}" is new', "It is read from its start."
+                yield Change(part="source", name=name, kind="new", outcome="passes", what=what, detail=detail)
+            else:
+                yield self._source(name, was, now)
+
+    def _source(self, name: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> Change:
+        since = self._since(node for node in self.plan.sources() if self.plan.name(node) == name)
+        elsewhere = bool(since) and any(was[field] != now[field] for field in ("topic", "connector"))
+        refused = "Its offsets are those of the source that it was." if elsewhere else ""
+        passes = f"The rows from {_shown_offsets(since)} on are read in the new way." if since else ""
+        return Change(
+            part="source",
+            name=name,
+            kind="changed",
+            outcome="refused" if elsewhere else "passes",
+            what=f'the source "{name}" is declared in another way',
+            detail=f"{_difference(was, now)} {refused or passes}".strip(),
+            hint="Undo the change, or give the source another name with .named(…)." if elsewhere else "",
+            since=since,
+        )
+
+    def gone(self) -> Iterator[Change]:
+        """Yield the steps and sinks that were in the app until now."""
+        for step in self.stored["steps"]:
+            if step not in self.now["steps"] and step in self.last.watermarks:
+                what = f'the step "{step}" is gone'
+                yield Change(part="step", name=step, kind="gone", outcome="passes", what=what, detail=_STATE_STAYS)
+        for full, sink in self.stored.get("sinks", {}).items():
+            if full not in self.now["sinks"] and "left after" not in sink:
+                part, name = _place(full)
+                what, detail = f'the {part} "{name}" is gone', "Its rows stay as they are."
+                yield Change(part=part, name=name, kind="gone", outcome="passes", what=what, detail=detail)
+
+
+_STATE_STAYS = "Its state stays in the storage, and is not used."
+
+
+def _place(full: str) -> tuple[str, str]:
+    kind, _, name = full.partition(":")
+    return {"call": "sink"}.get(kind, kind), name
+
+
+def _shown_offsets(since: Mapping[str, Mapping[str, int]]) -> str:
+    shown = []
+    for source, offsets in since.items():
+        if len(offsets) == 1:
+            shown.append(f'offset {next(iter(offsets.values()))} of "{source}"')
+        else:
+            listed = ", ".join(f"{partition}: {offset}" for partition, offset in sorted(offsets.items()))
+            shown.append(f'the offsets of "{source}" ({listed})')
+    return " and ".join(shown) or "the next epoch"
+
+
+def _longer_grace(was: Mapping[str, Any], now: Mapping[str, Any]) -> int | None:
+    """Return by how many microseconds the grace is longer, if nothing else is different."""
+    plain = [dict(each) for each in (was, now)]
+    texts = []
+    for each in plain:
+        window = str(each.get("window") or "")
+        texts.append(str(each.pop("grace", "")) or "".join(_GRACE.findall(window)))
+        each["window"] = _GRACE.sub("", window)
+    if plain[0] != plain[1] or "" in texts:
+        return None
+    before, after = (duration(text, what="grace") for text in texts)
+    return after - before if after > before else None
+
+
+def _difference(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    names = dict.fromkeys([*was, *now])
+    return " ".join(f"{n}: was {was.get(n)}, is {now.get(n)}." for n in names if was.get(n) != now.get(n))
