@@ -216,11 +216,12 @@ class StepFailed(HeadraceError):
 
     condition = "STEP_FAILED"
 
-    def __init__(self, step: str, why: str) -> None:
+    def __init__(self, step: str, why: str, *, row: str = "") -> None:
         super().__init__(
             f'step "{step}" failed: {why}',
-            detail="The epoch was not committed: no output shows any of it, and no input is lost.",
-            hint="Guard the expression (try_cast, nullif, a where before it), then start again.",
+            detail=f"{row} The epoch was not committed: no output shows any of it, and no input is lost.".strip(),
+            hint="Guard the expression (try_cast, nullif, a where before it), or take such rows out as dead letters "
+            'with hr.App(…, on_error="dead_letter"); then start again.',
         )
 
 

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.base.dead_letters import dead_letters
 from headrace.base.errors import TopicDiffers
 from headrace.base.schema import type_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from headrace.connect.format import Format
     from headrace.connect.source import OffsetRange, SourceReader
 
-DEAD = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("reason", pa.string()),
-        ("record", pa.string()),
-    ]
-)
-"""The columns of `<topic>.dead`: where the record is, why it could not be read, and the record as JSON."""
 VALUE = "value"
 """The column with the record where a source has a format."""
 
@@ -100,6 +91,34 @@ def decode(reader: SourceReader, part: OffsetRange, shape: RecordShape) -> Decod
     return Decoded(rows, letters.table())
 
 
+def letters_of(
+    reader: SourceReader, part: OffsetRange, shape: RecordShape, decoded: Decoded, reasons: Mapping[int, str]
+) -> pa.Table:
+    """Return dead letters of records that were decoded, by their rows.
+
+    Args:
+        reader: what the range was read with.
+        part: the range, as it was decoded.
+        shape: the records.
+        decoded: what `decode` returned of the range.
+        reasons: why, by the number of the row in `decoded.rows`.
+
+    """
+    offsets = pa.Table.from_batches(list(reader.read(part, ["_offset"]))).column("_offset")
+    if decoded.dead is not None:
+        good = pc.invert(pc.is_in(offsets, value_set=decoded.dead.column("offset")))
+        places = pc.indices_nonzero(good)
+    else:
+        places = pa.array(np.arange(len(offsets)))
+    chosen = np.zeros(len(offsets), bool)
+    chosen[places.take(pa.array(sorted(reasons), pa.int64())).to_numpy()] = True
+    letters = _Letters(reader, part, shape)
+    why = np.full(len(offsets), None, object)
+    why[chosen] = [reasons[row] for row in sorted(reasons)]
+    letters.add(pa.array(chosen), pa.array(why, pa.string()))
+    return letters.found[0]
+
+
 def corrected(times: pa.ChunkedArray, *, sent: pa.ChunkedArray, received: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a device's times corrected to the clock of the receiver, by the rule of three timestamps.
 
@@ -108,18 +127,6 @@ def corrected(times: pa.ChunkedArray, *, sent: pa.ChunkedArray, received: pa.Chu
     null, the time is not changed. All are int64 microseconds.
     """
     return pc.add(times, pc.coalesce(pc.subtract(received, sent), pa.scalar(0, pa.int64())))
-
-
-def dead_letters(topic: str, partition: pa.Array, offset: pa.Array, reasons: pa.Array, rows: pa.Table) -> pa.Table:
-    """Return dead letters of rows, as a table with the columns `DEAD`."""
-    records = [json.dumps(row, default=_text, ensure_ascii=False) for row in rows.to_pylist()]
-    count = len(records)
-    columns = [pa.array([topic] * count, pa.string()), partition, offset, reasons, pa.array(records, pa.string())]
-    return pa.table(columns, schema=DEAD)
-
-
-def _text(value: object) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 class _Letters:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import InvalidPlan
 from headrace.base.names import check_identifier
 from headrace.dsl import functions, sql
 from headrace.dsl.registry import Registry
-from headrace.dsl.sources import TopicOptions, check_location, spark_source, stream_source, table_source
+from headrace.dsl.sources import TopicOptions, check_location, check_on_error, spark_source, stream_source, table_source
 from headrace.dsl.stream_table import Stream, Table
 from headrace.plan.explain import Explanation
 from headrace.plan.plan import Plan, make_plan
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headrace.dsl.sources import OnError
     from headrace.plan.nodes import Emit
 
 
@@ -31,10 +33,13 @@ class App:
         topics: where topics live: None is the embedded log under the storage, `"log:PATH"` another embedded log.
         shards: into how many parts the state is cut; by default the cores that Spark has. It is fixed by the first
             start.
+        on_error: what happens to records that cannot be read, and to rows on which an expression or a function fails:
+            "dead_letter": they go to `<topic>.dead` with the reason; "fail": they stop the app. By default the former
+            go there and the latter stop the app. docs/failures.md has the details.
 
     Raises:
         InvalidName: the name is not allowed.
-        InvalidPlan: `topics` or `shards` is not possible.
+        InvalidPlan: `topics`, `shards` or `on_error` is not possible.
 
     """
 
@@ -45,6 +50,7 @@ class App:
         storage: str | Path = ".headrace",
         topics: str | None = None,
         shards: int | None = None,
+        on_error: OnError | None = None,
     ) -> None:
         self.name = check_identifier(name, what="app")
         self.storage = Path(storage)
@@ -52,6 +58,7 @@ class App:
         if shards is not None and (not isinstance(shards, int) or isinstance(shards, bool) or shards < 1):
             raise InvalidPlan(f"shards={shards!r} is not possible", hint="Give a number above zero.")
         self.shards = shards
+        self.on_error = check_on_error(on_error)
         self._registry = Registry()
 
     def __repr__(self) -> str:
@@ -69,7 +76,7 @@ class App:
         idle_after: str | None = None,
         source: Any = None,
         format: str | None = None,  # noqa: A002 -- as in DESIGN.md
-        on_error: Literal["dead_letter", "fail"] = "dead_letter",
+        on_error: OnError | None = None,
         partitions: int | None = None,
         private: Mapping[str, str] | Sequence[str] | None = None,
     ) -> Stream:
@@ -90,7 +97,8 @@ class App:
                 once all are idle, the watermark follows the clock, so that windows close without new rows.
             format: "json": records are JSON text in the topic's column `value`, next to the columns of the key.
             source: a connector's source, read instead of the topic, or its feed, which fills it (docs/CONNECTORS.md).
-            on_error: "dead_letter": records that cannot be read go to `<topic>.dead`; "fail": they stop the app.
+            on_error: "dead_letter": records that cannot be read, and rows on which an expression or a function fails,
+                go to `<topic>.dead`; "fail": they stop the app. By default that of the app.
             partitions: how many a topic is created with; by default the shards.
             private: the private columns, as in `Log.create_topic`; the app only passes them on (docs/privacy.md).
 
@@ -109,7 +117,7 @@ class App:
             out_of_order=out_of_order,
             idle_after=idle_after,
             format=format,
-            on_error=on_error,
+            on_error=self.on_error if on_error is None else on_error,
             partitions=partitions,
             private=private,
         )
@@ -128,7 +136,7 @@ class App:
         idle_after: str | None = None,
         source: Any = None,
         format: str | None = None,  # noqa: A002 -- as in DESIGN.md
-        on_error: Literal["dead_letter", "fail"] = "dead_letter",
+        on_error: OnError | None = None,
         partitions: int | None = None,
         history: str | None = None,
         private: Mapping[str, str] | Sequence[str] | None = None,
@@ -148,7 +156,7 @@ class App:
             idle_after: as in `stream`.
             format: as in `stream`.
             source: as in `stream`.
-            on_error: "dead_letter", or "fail": the app stops at a record that cannot be read.
+            on_error: as in `stream`.
             partitions: how many a topic is created with; by default the shards.
             history: how long joins with `as_of` keep old versions of rows beyond their grace, in event time: `"1 day"`.
             private: as in `stream`.
@@ -168,7 +176,7 @@ class App:
             out_of_order=out_of_order,
             idle_after=idle_after,
             format=format,
-            on_error=on_error,
+            on_error=self.on_error if on_error is None else on_error,
             partitions=partitions,
             private=private,
         )
@@ -209,6 +217,7 @@ class App:
         node = spark_source(
             source, schema, options, event_time=event_time, out_of_order=out_of_order, idle_after=idle_after
         )
+        node = replace(node, on_error=self.on_error)
         return Stream(self._registry, node)
 
     def function(

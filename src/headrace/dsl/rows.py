@@ -59,6 +59,7 @@ def _branch(verb: Verb, text: str, test: Scalar | None, before: list[Scalar]) ->
         type=pa.bool_(),
         columns=frozenset[str]().union(*(each.columns for each in tests)),
         calls=calls_of(tests),
+        raises=any(each.raises for each in tests),
     )
     check.branch_conditions(tests, step=verb.step)
     return Where(up=verb.node, schema=verb.schema, condition=condition)

@@ -36,7 +36,7 @@ class TopicOptions:
     out_of_order: str | None
     idle_after: str | None
     format: str | None
-    on_error: OnError
+    on_error: OnError | None
     partitions: int | None
     private: Mapping[str, str] | Sequence[str] | None
 
@@ -54,6 +54,18 @@ def check_location(topics: str | None) -> str | None:
         f"topics={topics!r} is not a place for topics",
         hint='Leave it out for the embedded log under the storage, or say "log:PATH". Kafka comes in a later release.',
     )
+
+
+def check_on_error(on_error: OnError | None) -> OnError | None:
+    """Return what happens to bad records and rows.
+
+    Raises:
+        InvalidPlan: the word is not known.
+
+    """
+    if on_error is not None and on_error not in ON_ERROR:
+        raise InvalidPlan(f"on_error={on_error!r} is not known", hint='Say "dead_letter" or "fail".')
+    return on_error
 
 
 def stream_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *, sent_time: str | None) -> Node:
@@ -92,8 +104,6 @@ def _topic_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *,
     partitions = options.partitions
     if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
         raise InvalidPlan(f"partitions={partitions!r} is not possible", hint="Give a number above zero.")
-    if options.on_error not in ON_ERROR:
-        raise InvalidPlan(f"on_error={options.on_error!r} is not known", hint='Say "dead_letter" or "fail".')
     node = TopicSource(
         schema=columns,
         topic=topic,
@@ -103,7 +113,7 @@ def _topic_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *,
         out_of_order=_length(options.out_of_order, "out_of_order") or 0,
         idle_after=_length(options.idle_after, "idle_after"),
         format=_format(options, step=step),
-        on_error=options.on_error,
+        on_error=check_on_error(options.on_error),
         partitions=partitions,
         upserts=upserts,
         private=check.private(options.private, columns, step=step),

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from headrace.base.errors import RecordsGone, UnreadableRecord
 from headrace.base.outside import OffsetsLost
-from headrace.connect.decoding import Decoded, decode, empty
+from headrace.connect.decoding import Decoded, decode, empty, letters_of
 from headrace.connect.source import Bounds, OffsetRange
 from headrace.engine.arrival import ArrivalOrder
 from headrace.engine.pace import share
@@ -21,6 +21,8 @@ from headrace.engine.watermarks import SourceWatermark, of_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
 
     from headrace.base.time import Clock
     from headrace.connect.source import SourceReader
@@ -32,8 +34,9 @@ NOTHING_READ = SourceProgress()
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """What was read of a range: rows and dead letters, the greatest event time (microseconds), how many were lost."""
+    """What was read: the range without what was lost, rows and dead letters, the greatest event time (microseconds)."""
 
+    part: OffsetRange
     decoded: Decoded
     max_event_time: int | None
     lost: int
@@ -205,12 +208,17 @@ class Inputs:
                 raise RecordsGone(bound.shape.topic, offsets.partition, first=offsets.start, start=earliest) from error
             rest = replace(offsets, start=earliest)
             if not rest.rows:
-                return ReadRange(Decoded(empty(bound.shape), None), None, lost)
+                return ReadRange(rest, Decoded(empty(bound.shape), None), None, lost)
             remaining = self.read(rest)
             return replace(remaining, lost=lost + remaining.lost)
         if decoded.dead is not None and bound.on_error == "fail":
             raise _unreadable(bound.shape.topic, decoded)
-        return ReadRange(decoded, _greatest(decoded) if time is None else time, lost)
+        return ReadRange(offsets, decoded, _greatest(decoded) if time is None else time, lost)
+
+    def letters(self, read: ReadRange, reasons: Mapping[int, str]) -> pa.Table:
+        """Return dead letters of records that were read but cannot be computed, by their rows in what was read."""
+        step = read.part.source
+        return letters_of(self.reader(step), read.part, self.inputs[step].shape, read.decoded, reasons)
 
     # ---- readers ----
 

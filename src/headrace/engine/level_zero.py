@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.engine.outside import DEAD_SINK
+from headrace.base.dead_letters import DEAD_SINK
+from headrace.base.errors import FunctionError, StepFailed
 from headrace.kernels.counts import Counts
+from headrace.kernels.duck import Duck
 from headrace.kernels.level import LevelRun
+from headrace.kernels.poison import failing_records, without
 from headrace.kernels.task import stage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headrace.base.errors import HeadraceError
     from headrace.connect.source import OffsetRange
-    from headrace.engine.inputs import Inputs
-    from headrace.kernels.duck import Duck
+    from headrace.engine.inputs import Inputs, ReadRange
+    from headrace.kernels.poison import FailingRow
     from headrace.kernels.program import Program
     from headrace.kernels.task import Outcome, Report, Task
 
@@ -26,11 +32,12 @@ def run_ranges(duck: Duck, program: Program, here: Task, inputs: Inputs, ranges:
 
     Raises:
         UnreadableRecord: a record cannot be read, and its source has on_error="fail".
+        StepFailed: an expression fails on a record, and its source does not have on_error="dead_letter".
+        FunctionError: a user's function does.
         RecordsGone: records are gone, and their source has on_error="fail".
 
     """
-    intakes = {intake.source: intake.output for intake in program.intakes}
-    deltas: dict[int, list[pa.Table]] = {}
+    reads: list[ReadRange] = []
     dead: list[tuple[str, str, pa.Table]] = []
     times: dict[str, dict[str, int]] = {}
     lost: dict[str, int] = {}
@@ -43,15 +50,87 @@ def run_ranges(duck: Duck, program: Program, here: Task, inputs: Inputs, ranges:
             seen[part.partition] = max(read.max_event_time, seen.get(part.partition, read.max_event_time))
         if read.lost:
             lost[part.source] = lost.get(part.source, 0) + read.lost
-        deltas.setdefault(intakes[part.source], []).append(read.decoded.rows)
+        reads.append(read)
         if read.decoded.dead is not None:
             dead.append((part.source, inputs.inputs[part.source].shape.topic, read.decoded.dead))
-    outcome = LevelRun(duck, program.levels[0], here).run(deltas)
+    outcome = LevelZero(duck, program, here, inputs).run(reads, dead)
     stage_dead_letters(outcome.report, here, dead)
     outcome.report.times = times
     for step, count in lost.items():
         outcome.report.counts.setdefault(step, Counts()).lost += count
     return outcome
+
+
+class LevelZero:
+    """Level 0 on records that were read; those on which it fails are named, or taken out whole.
+
+    A record that is taken out reaches no step at all: what is sent again, mended, counts once everywhere.
+    """
+
+    def __init__(self, duck: Duck, program: Program, here: Task, inputs: Inputs) -> None:
+        self.duck = duck
+        self.program = program
+        self.here = here
+        self.inputs = inputs
+        self.intakes = {intake.source: intake.output for intake in program.intakes}
+
+    def run(self, reads: Sequence[ReadRange], dead: list[tuple[str, str, pa.Table]]) -> Outcome:
+        """Run the level; dead letters of records that are taken out are added to `dead`."""
+        try:
+            return self._level(reads, by_step=False)
+        except (StepFailed, FunctionError) as failure:
+            found = self._failing(reads)
+            if not any(found) and not any(map(self._takes_out, reads)):
+                raise
+            kept = []
+            for read, failing in zip(reads, found, strict=True):
+                if failing and not self._takes_out(read):
+                    raise self._located(failure, read, failing[0]) from failure
+                kept.append(self._without(read, failing, dead) if failing else read)
+            return self._level(kept, by_step=True)
+
+    def _takes_out(self, read: ReadRange) -> bool:
+        return self.inputs.inputs[read.part.source].takes_out
+
+    def _level(self, reads: Sequence[ReadRange], *, by_step: bool) -> Outcome:
+        return LevelRun(self.duck, self.program.levels[0], self.here, by_step=by_step).run(self._deltas(reads))
+
+    def _deltas(self, reads: Sequence[ReadRange]) -> dict[int, list[pa.Table]]:
+        deltas: dict[int, list[pa.Table]] = {}
+        for read in reads:
+            deltas.setdefault(self.intakes[read.part.source], []).append(read.decoded.rows)
+        return deltas
+
+    def _failing(self, reads: Sequence[ReadRange]) -> list[list[FailingRow]]:
+        """Return for each range the rows on which the level fails."""
+        with closing(Duck(host=self.duck)) as search:
+            by_delta = failing_records(search, self.program.levels[0], self._deltas(reads))
+        starts: dict[int, int] = {}
+        found = []
+        for read in reads:
+            number, count = self.intakes[read.part.source], read.decoded.rows.num_rows
+            start = starts.get(number, 0)
+            starts[number] = start + count
+            here = [each for each in by_delta.get(number, ()) if start <= each.row < start + count]
+            found.append([replace(each, row=each.row - start) for each in here])
+        return found
+
+    def _without(
+        self, read: ReadRange, failing: Sequence[FailingRow], dead: list[tuple[str, str, pa.Table]]
+    ) -> ReadRange:
+        step = read.part.source
+        letters = self.inputs.letters(read, {each.row: each.reason for each in failing})
+        dead.append((step, self.inputs.inputs[step].shape.topic, letters))
+        return replace(read, decoded=replace(read.decoded, rows=without(read.decoded.rows, failing)))
+
+    def _located(self, failure: HeadraceError, read: ReadRange, failing: FailingRow) -> HeadraceError:
+        """Return an error that says on which record a step fails, and with which values."""
+        letter = self.inputs.letters(read, {failing.row: ""}).to_pylist()[0]
+        place = f'topic "{letter["topic"]}", partition {letter["partition"]}, offset {letter["offset"]}'
+        row = f"{place}: {failing.what} fails for {failing.values}."
+        if isinstance(failure, FunctionError):
+            return FunctionError(failure.what, detail=f"{row} {failure.detail}", hint=failure.hint)
+        return StepFailed(failing.step, failing.why, row=row)
 
 
 def stage_dead_letters(report: Report, here: Task, dead: Sequence[tuple[str, str, pa.Table]]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.base.dead_letters import DEAD_SINK
 from headrace.base.errors import InvalidPlan
 from headrace.connect.decoding import RecordShape
 from headrace.connect.embedded import EmbeddedTopics, log_path
@@ -35,21 +36,20 @@ if TYPE_CHECKING:
     from headrace.plan.plan import Plan
     from headrace.plan.sinks import Sink as PlanSink
 
-DEAD_SINK = "dead:"
-"""Dead letters are staged for the sink with this name, followed by the source's topic."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
     """A source with what its step declares of it.
 
-    `source`: how to read it; None where Spark reads it. `out_of_order` and `idle_after` are microseconds.
-    `in_order`: with which others it is read in the order of arrival.
+    `source`: how to read it; None where Spark reads it. `takes_out`: a record on which an expression fails is a dead
+    letter. `out_of_order` and `idle_after` are microseconds. `in_order`: with which others it is read in the order of
+    arrival.
     """
 
     source: Source | None
     shape: RecordShape
     on_error: str
+    takes_out: bool
     out_of_order: int
     idle_after: int | None
     in_order: ReadInOrder | None = None
@@ -74,7 +74,8 @@ def _input(plan: Plan, node: PlanSource, topics: EmbeddedTopics) -> Input:
     return Input(
         source=None if node.read_by_spark else node.replayable or topics.source(spec_of(node)),
         shape=shape,
-        on_error=node.on_error,
+        on_error=node.on_error or "dead_letter",
+        takes_out=node.on_error == "dead_letter",
         out_of_order=node.out_of_order,
         idle_after=node.idle_after,
         in_order=plan.in_order.get(id(node)),

@@ -76,6 +76,7 @@ def scalar_of(value: Value, calls: Calls, text: str | None = None) -> Scalar:
         value.columns,
         deterministic=all(call.function.deterministic for call in user_calls),
         calls=user_calls,
+        raises=value.raises,
     )
 
 

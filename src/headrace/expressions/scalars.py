@@ -19,7 +19,8 @@ class Scalar:
 
     `sql` gives exactly `type` when DuckDB computes it over columns that have the declared types (a `timestamp` is a
     naive `TIMESTAMP` in UTC there). `columns` are the input columns that it reads. What Spark raises, `sql` raises.
-    `calls` are calls of the user's functions, in the order of computing: `sql` reads their columns, too.
+    `calls` are calls of the user's functions, in the order of computing: `sql` reads their columns, too. `raises`:
+    `sql` may fail on some row.
     """
 
     text: str
@@ -28,6 +29,7 @@ class Scalar:
     columns: frozenset[str]
     deterministic: bool = True
     calls: tuple[FunctionCall, ...] = ()
+    raises: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

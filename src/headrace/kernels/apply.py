@@ -31,6 +31,8 @@ class Apply(Operator):
     function: Callable[[pa.Table], pa.Table]
     arrived: str | None = None
     """The column with the time at which each row was stored; where rows are not one to one, they get the last."""
+    hidden: tuple[str, ...] = ()
+    """The private columns: errors do not show them."""
 
     @property
     def calls_users(self) -> bool:
@@ -83,6 +85,21 @@ def _arrived(before: pa.ChunkedArray, delta: pa.Table) -> pa.ChunkedArray:
     if len(before) == delta.num_rows:
         return before
     return pa.chunked_array([pa.repeat(pc.max(before), delta.num_rows)])
+
+
+def fails_on(op: Apply, rows: pa.Table) -> list[tuple[int, str]]:
+    """Return the rows on which the function fails, called with each of them alone, and why."""
+    why: dict[int, str] = {}
+
+    def works(start: int, length: int) -> bool:
+        try:
+            applied(op, rows.slice(start, length))
+        except FunctionError as error:
+            why[start] = error.what.partition(") ")[2] or error.what
+            return False
+        return True
+
+    return [(row, why[row]) for row in blame.all_failing(works, rows.num_rows)]
 
 
 def _times(op: Apply, argument: pa.Table, result: pa.Table) -> pa.ChunkedArray:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import duckdb
     import pyarrow as pa
 
 NOT_COMMITTED = "The epoch was not committed: no output shows any of it, and no input is lost."
@@ -54,6 +55,25 @@ def first_failing(works: Callable[[int, int], bool], count: int) -> int | None:
         else:
             length = half
     return None if count == 0 or works(start, 1) else start
+
+
+def all_failing(works: Callable[[int, int], bool], count: int) -> list[int]:
+    """Return all of `count` rows that fail by themselves, by halving what fails; `works` as in `first_failing`."""
+    found: list[int] = []
+    parts = [] if count == 0 or works(0, count) else [(0, count)]
+    while parts:
+        start, length = parts.pop()
+        if length == 1:
+            found.append(start)
+            continue
+        half = length // 2
+        parts += [part for part in ((start, half), (start + half, length - half)) if not works(*part)]
+    return sorted(found)
+
+
+def duckdb_text(error: duckdb.Error) -> str:
+    """Return DuckDB's message, in one line and without its class."""
+    return str(error).strip().splitlines()[0].removeprefix("Invalid Input Error: ")
 
 
 def row_text(arguments: Sequence[pa.Array | pa.ChunkedArray], row: int) -> str:

@@ -6,9 +6,10 @@ select: so a column is computed here, once, whatever reads it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.base.errors import FunctionError
@@ -16,10 +17,11 @@ from headrace.base.names import quote
 from headrace.base.schema import type_name
 from headrace.kernels import blame
 from headrace.kernels.duck import typed, without_zones
+from headrace.kernels.failing_sql import failing_sql
 from headrace.kernels.op import Operator, StepResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from headrace.kernels.delta import Delta
     from headrace.kernels.duck import Duck
@@ -83,6 +85,35 @@ def called(duck: Duck, op: Call, rows: pa.Table) -> pa.Table:
     return rows
 
 
+def failing_calls(duck: Duck, op: Call, rows: pa.Table) -> list[tuple[int, str, str, str]]:
+    """Return the rows on which a call fails, each with the function's name, why, and its arguments."""
+    found: list[tuple[int, str, str, str]] = []
+    left = pa.array(np.arange(rows.num_rows))
+    for call in op.calls:
+        wrong = {row: why for sql, _ in call.arguments for row, why in failing_sql(duck, sql, rows)}
+        found += [(left[row].as_py(), call.name, why, "") for row, why in sorted(wrong.items())]
+        rows, left = _kept(rows, left, wrong)
+        arguments = _arguments(duck, call, rows)
+        run = _CallRun(op.step, call)
+        failing = run.failing(arguments)
+        for row in failing:
+            values = f"{call.name}({blame.row_text(arguments, row)})"
+            found.append((left[row].as_py(), call.name, run.why(arguments, row), values))
+        rows, left = _kept(rows, left, failing)
+        try:
+            rows = called(duck, replace(op, calls=(call,)), rows)
+        except FunctionError:
+            return found  # no single row is to blame
+    return found
+
+
+def _kept(rows: pa.Table, numbers: pa.Array, left_out: Collection[int]) -> tuple[pa.Table, pa.Array]:
+    if not left_out:
+        return rows, numbers
+    kept = pa.array([row for row in range(rows.num_rows) if row not in left_out], pa.int64())
+    return rows.take(kept), numbers.take(kept)
+
+
 def _arguments(duck: Duck, call: FunctionCall, rows: pa.Table) -> list[pa.Array]:
     """Compute the arguments, row for row; a plain column is taken as it is."""
     plain = {quote(name): name for name in rows.column_names}
@@ -139,6 +170,18 @@ class _CallRun:
                 found = f"The first row that fails: {self.call.name}({blame.row_text(arguments, row)})."
             detail = f"{found} It was called again with parts of the batch to find that. {detail}"
         return FunctionError(f'step "{self.step}": {where}, called as {self.call.name}, {failure.what}', detail=detail)
+
+    def failing(self, arguments: list[pa.Array]) -> list[int]:
+        """Return the rows on which the function fails, called with each of them alone."""
+        return blame.all_failing(lambda start, length: self._works(arguments, start, length), len(arguments[0]))
+
+    def why(self, arguments: list[pa.Array], row: int) -> str:
+        """Return why it fails on a row."""
+        try:
+            self._results([argument.slice(row, 1) for argument in arguments])
+        except CallError as failure:
+            return failure.what
+        return ""
 
     def _works(self, arguments: list[pa.Array], start: int, length: int) -> bool:
         try:

@@ -6,16 +6,21 @@ staged files under names that no other attempt uses, and its report names what i
 
 from __future__ import annotations
 
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 import duckdb
+import pyarrow as pa
 
-from headrace.base.errors import HeadraceError, InternalError, StepFailed
+from headrace.base.dead_letters import DEAD_SINK, dead_letters
+from headrace.base.errors import FunctionError, HeadraceError, InternalError, StepFailed
+from headrace.kernels.blame import duckdb_text
 from headrace.kernels.counts import Counts
 from headrace.kernels.delta import Delta
-from headrace.kernels.duck import typed
+from headrace.kernels.duck import Duck, typed
 from headrace.kernels.exchange import Send, split
 from headrace.kernels.op import Context, Operator, StatefulOp
+from headrace.kernels.poison import failing_rows, without
 from headrace.kernels.query import Query
 from headrace.kernels.staging import Stage, staged, staged_schema, takes_delta_as_is
 from headrace.kernels.state.keyed import KeyedState
@@ -23,13 +28,11 @@ from headrace.kernels.state.scanned import ScannedState
 from headrace.kernels.task import Outcome, Report, stage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import pyarrow as pa
+    from collections.abc import Mapping, Sequence
 
     from headrace.kernels.delta import Rows
-    from headrace.kernels.duck import Duck
     from headrace.kernels.op import Op, StepResult
+    from headrace.kernels.poison import FailingRow
     from headrace.kernels.program import Level
     from headrace.kernels.state.state import State
     from headrace.kernels.task import Task
@@ -41,22 +44,36 @@ _OURS = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException
 class LevelRun:
     """Runs one level once."""
 
-    def __init__(self, duck: Duck, level: Level, task: Task) -> None:
+    def __init__(self, duck: Duck, level: Level, task: Task, *, by_step: bool = False) -> None:
         self.duck = duck
         self.level = level
         self.task = task
+        self.by_step = by_step or level.number > 0
+        self.careful: set[int] = set()
+        """The operations that failed: rows on which they fail by themselves are taken out of their input first."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self.letters: dict[str, list[pa.Table]] = {}
         self.states: dict[str, State] = {}
         self.deltas: dict[int, Delta] = {}
-        self.outcome = Outcome(report=Report(shard=task.shard))
+        self.outcome = Outcome(report=Report(shard=self.task.shard))
 
     def run(self, inputs: Mapping[int, list[pa.Table]]) -> Outcome:
         """Run the level on the rows that it received, by delta number.
 
         Raises:
-            StepFailed: an expression failed on a row.
+            StepFailed: an expression failed on a row that is not taken out.
             FunctionError: a user's function raised.
 
         """
+        while True:
+            try:
+                return self._attempt(inputs)
+            except _Again:
+                self._begin()
+
+    def _attempt(self, inputs: Mapping[int, list[pa.Table]]) -> Outcome:
         if not any(part.num_rows for parts in inputs.values() for part in parts) and not self._watermark_moved():
             return self.outcome
         try:
@@ -67,6 +84,7 @@ class LevelRun:
             for number, parts in inputs.items():
                 self._put(number, parts)
             self._run_all()
+            self._stage_letters()
             if self.outcome.report.staged:
                 self.task.fault("after_staging")
             self._save()
@@ -83,19 +101,26 @@ class LevelRun:
         return any(self.task.watermarks.get(step) != self.task.previous.get(step) for step in steps)
 
     def _run_all(self) -> None:
-        for op in self.level.ops:
+        for number, op in enumerate(self.level.ops):
             try:
-                self._run(op)
+                self._run(number, op)
+            except FunctionError:
+                self._try_without(number, op)
+                raise
             except HeadraceError:
                 raise
             except duckdb.Error as error:
+                if self.duck.blamed is None and not isinstance(error, _OURS):
+                    self._try_without(number, op)
                 failure = self._failure(op, error)
                 raise failure from failure.__cause__ or error
 
     # ---- operations ----
 
-    def _run(self, op: Op) -> None:
+    def _run(self, place: int, op: Op) -> None:
         inputs = [self._delta(number) for number in op.inputs]
+        if place in self.careful:
+            inputs = [self._without_failing(op, delta) for delta in inputs]
         if isinstance(op, Operator):
             op.define(self.duck)
             self._take(op, op.run(inputs, self._context(op)))
@@ -162,15 +187,55 @@ class LevelRun:
 
     # ---- failures ----
 
+    def _try_without(self, place: int, op: Op) -> None:
+        """Begin again without the rows on which an operation fails by themselves, if they are to be taken out."""
+        if self.by_step and op.dead is not None and (op.checks or op.calls_users) and place not in self.careful:
+            self.careful.add(place)
+            raise _Again
+
+    def _without_failing(self, op: Op, delta: Delta) -> Delta:
+        """Return an operation's input without the rows on which it fails: their insertions are dead letters.
+
+        A withdrawal fails as the insertion did, since what an expression gives depends on its row alone: so the step's
+        output is that of a step which never saw the rows.
+        """
+        good = []
+        for rows in delta.tables:
+            failing = self._search(op, rows)
+            good.append(without(rows, failing))
+            inserted = [each for each in failing if rows.column("_weight")[each.row].as_py() > 0]
+            if inserted and op.dead is not None:
+                self.letters.setdefault(op.dead, []).append(_letters(op.dead, rows, inserted))
+                self._count(op.step, Counts(dead=len(inserted)))
+        return Delta(self.duck, good)
+
+    def _search(self, op: Op, rows: pa.Table) -> list[FailingRow]:
+        with closing(Duck(host=self.duck)) as search:  # outside the transaction, which a failure would end
+            return failing_rows(search, op, rows)
+
+    def _stage_letters(self) -> None:
+        for topic, tables in self.letters.items():
+            letters = pa.concat_tables(tables)
+            self.outcome.report.staged.append(stage(self.task, self.level.number, DEAD_SINK + topic, letters))
+
     def _failure(self, op: Op, error: duckdb.Error) -> HeadraceError:
         if self.duck.blamed is not None:
             blamed, self.duck.blamed = self.duck.blamed, None
             return blamed
         if isinstance(error, _OURS):
-            return InternalError(f'step "{op.step}" has SQL that DuckDB cannot read: {_text(error)}')
-        return StepFailed(self._culprit(op), _text(error))
+            return InternalError(f'step "{op.step}" has SQL that DuckDB cannot read: {duckdb_text(error)}')
+        culprit = self._culprit(op)
+        return StepFailed(culprit.step, duckdb_text(error), row=self._first_row(culprit))
 
-    def _culprit(self, failed: Op) -> str:
+    def _first_row(self, op: Op) -> str:
+        """Return the values that the failing expression reads of the first row that it fails on, if one is found."""
+        with suppress(duckdb.Error, FunctionError):
+            for rows in [rows for number in op.inputs for rows in self._delta(number).tables]:
+                for failing in self._search(op, rows):
+                    return f"{failing.what} fails for {failing.values}."
+        return ""
+
+    def _culprit(self, failed: Op) -> Op:
         """Return the step whose expression failed: stateless steps are computed only where their rows are used."""
         self.duck.rollback()
         for op in self.level.ops[: self.level.ops.index(failed)]:
@@ -178,8 +243,8 @@ class LevelRun:
                 try:
                     self.duck.arrow(f"SELECT * FROM {relation}")
                 except duckdb.Error:
-                    return op.step
-        return failed.step
+                    return op
+        return failed
 
     # ---- state ----
 
@@ -205,6 +270,15 @@ class LevelRun:
             self.duck.commit()
 
 
-def _text(error: duckdb.Error) -> str:
-    """Return DuckDB's message, in one line and without its class."""
-    return str(error).strip().splitlines()[0].removeprefix("Invalid Input Error: ")
+class _Again(Exception):
+    """The level is to begin again, with an operation more in `careful`."""
+
+
+def _letters(topic: str, rows: pa.Table, failing: Sequence[FailingRow]) -> pa.Table:
+    """Return dead letters of rows that are computed: they have no offset."""
+    nowhere = pa.array([-1] * len(failing), pa.int64())
+    reasons = pa.array([each.reason for each in failing], pa.string())
+    shown = rows.select([name for name in rows.column_names if not name.startswith("_")])
+    return dead_letters(
+        topic, nowhere.cast(pa.int32()), nowhere, reasons, shown.take(pa.array([each.row for each in failing]))
+    )

@@ -72,11 +72,26 @@ class StepResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """An expression over an operation's input that fails on some rows: its text, its SQL, the columns that it reads."""
+
+    text: str
+    sql: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
-    """One operation of a level; `step` is the plan's step that it works for, `inputs` are the numbers of deltas."""
+    """One operation of a level; `step` is the plan's step that it works for, `inputs` are the numbers of deltas.
+
+    `checks` are what may fail on a row of its input. `dead` is the topic for whose dead letters such rows are taken
+    out; None: they stop the app.
+    """
 
     step: str
     inputs: tuple[int, ...]
+    checks: tuple[Check, ...] = ()
+    dead: str | None = None
 
     @property
     def calls_users(self) -> bool:

@@ -15,10 +15,10 @@ from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
 
+from headrace.base.dead_letters import DEAD
 from headrace.base.disk import sync_folder
 from headrace.base.errors import DamagedFile, InvalidRows
 from headrace.base.outside import FeedChanged, FeedRunsElsewhere
-from headrace.connect.decoding import DEAD
 from headrace.connect.embedded.creation import dead_topic
 from headrace.connect.embedded.sink import split_keyless
 from headrace.connect.feed import DeadRecord, Landing

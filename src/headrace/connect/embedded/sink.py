@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.base.dead_letters import DEAD, dead_letters
 from headrace.base.outside import OutputLost
 from headrace.base.schema import TIMESTAMP
-from headrace.connect.decoding import DEAD, dead_letters
 from headrace.connect.embedded.boundaries import BoundaryWriter
 from headrace.connect.embedded.creation import dead_topic, topic_of_sink
 from headrace.connect.sink import Form, Guarantee, SharedSink, SharedWriter

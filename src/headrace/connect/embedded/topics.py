@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.connect.decoding import DEAD
+from headrace.base.dead_letters import DEAD
 from headrace.connect.embedded.creation import topic_of_source
 from headrace.connect.embedded.landing import EmbeddedLanding
 from headrace.connect.embedded.sink import EmbeddedSink

@@ -49,9 +49,9 @@ def _aggregate(node: Aggregate, to: Lowering) -> None:
     parts = tuple(to.number() for _ in range(1 + len(grouping.multisets) + (grouping.session is not None)))
     late = _late_number(node, to)
     early, late = (late, None) if node.late_before_exchange else (None, late)
-    rows = to.called(step, here, _in_time(node, to), read_by(node), node.up.schema.names)
+    rows = to.called(node, here, _in_time(node, to), read_by(node), node.up.schema.names)
     partial = Partial(step=step, inputs=(rows,), output=parts[0], more=parts[1:], late=early, grouping=grouping)
-    to.add(here, partial)
+    to.add(here, replace(partial, checks=to.checks(read_by(node)), dead=to.dead(node)))
     there = to.level(node)
     if to.plan.exchanged(node):
         keys = tuple(f"k{i}" for i in range(len(node.keys)))
@@ -76,13 +76,15 @@ def _finish(node: Aggregate, merged: int, to: Lowering) -> None:
     scalars = drawn_apart([result for _, result in node.aggregates.results])
     keys = [name for name in node.schema.names if name not in dict(node.aggregates.results)]
     columns = [*keys, *(f"_a{i}" for i in range(len(node.aggregates.calls)))]
-    source = to.called(step, level, merged, scalars, columns)
+    source = to.called(node, level, merged, scalars, columns)
     results = zip(scalars, node.aggregates.results, strict=True)
     columns = [*map(quote, keys), *(f"{scalar.sql} AS {quote(name)}" for scalar, (name, _) in results), DELTA]
     output = to.deltas[id(node)] = to.number()
     before = f"SELECT {', '.join(columns)} FROM"
-    shared = to.uses.get(id(node), 0) > 1
-    to.add(level, Query(step=step, inputs=(source,), output=output, before=before, after="", shared=shared))
+    checks, dead = to.checks(scalars), to.dead(node)
+    shared = to.uses.get(id(node), 0) > 1 or bool(checks and dead)
+    query = Query(step=step, inputs=(source,), output=output, before=before, after="", shared=shared)
+    to.add(level, replace(query, checks=checks, dead=dead))
 
 
 @lowered.register(Top)
@@ -92,12 +94,14 @@ def _top(node: Top, to: Lowering) -> None:
     source, names = to.at(node.up, here), list(node.up.schema.names)
     if ranking.panes is not None:
         source, names = _with_panes(node, ranking.panes, to), [*names, PANE]
-    source = to.called(step, here, source, terms, names)
+    source = to.called(node, here, source, terms, names)
     columns = [f"{quote(name)} AS c{i}" for i, name in enumerate(names)]
     columns += [f"{term.sql} AS o{i}" for i, term in enumerate(terms)]
     before = f"SELECT {', '.join(columns)}, _weight::BIGINT AS _n, _time FROM"
     rows, exchanged = to.number(), to.plan.exchanged(node)
-    to.add(here, Query(step=step, inputs=(source,), output=rows, before=before, after="", shared=False))
+    checks, dead = to.checks(terms), to.dead(node)
+    query = Query(step=step, inputs=(source,), output=rows, before=before, after="", shared=bool(checks and dead))
+    to.add(here, replace(query, checks=checks, dead=dead))
     early = exchanged and ranking.insert_only
     if early:
         every, rows = rows, to.number()

@@ -33,21 +33,21 @@ def _select(node: Select, to: Lowering) -> None:
     read = {column for scalar in scalars for column in scalar.columns}
     inputs = to.with_calls(node, scalars, [name for name in node.up.schema.names if name in read])
     columns = [f"{scalar.sql} AS {quote(name)}" for scalar, (name, _) in zip(scalars, node.columns, strict=True)]
-    to.query(node, f"SELECT {', '.join(columns)}, {to.delta_of(node)} FROM", inputs=inputs)
+    to.query(node, f"SELECT {', '.join(columns)}, {to.delta_of(node)} FROM", inputs=inputs, scalars=scalars)
 
 
 @lowered.register(Where)
 def _where(node: Where, to: Lowering) -> None:
     inputs = to.with_calls(node, [node.condition], node.schema.names)
     columns = f"{columns_of(node)}, {to.delta_of(node)}" if node.condition.calls else "*"
-    to.query(node, f"SELECT {columns} FROM", f"WHERE {node.condition.sql}", inputs=inputs)
+    to.query(node, f"SELECT {columns} FROM", f"WHERE {node.condition.sql}", inputs=inputs, scalars=[node.condition])
 
 
 @lowered.register(Ending)
 def _ending(node: Ending, to: Lowering) -> None:
     inputs = to.with_calls(node, [node.condition], node.schema.names)
     weight = f"CASE WHEN {node.condition.sql} THEN _weight ELSE -1 END::INTEGER AS {to.delta_of(node)}"
-    to.query(node, f"SELECT {columns_of(node)}, {weight} FROM", inputs=inputs)
+    to.query(node, f"SELECT {columns_of(node)}, {weight} FROM", inputs=inputs, scalars=[node.condition])
 
 
 @lowered.register(Explode)
@@ -59,7 +59,8 @@ def _explode(node: Explode, to: Lowering) -> None:
     named = dict(zip(node.into, parts, strict=True))
     columns = [f"{named[n]} AS {quote(n)}" if n in named else quote(n) for n in node.schema.names]
     inputs = to.with_calls(node, [node.column], node.up.schema.names)
-    to.query(node, f"SELECT {', '.join(columns)}, {to.delta_of(node)} FROM ({inner}", ")", inputs=inputs)
+    before = f"SELECT {', '.join(columns)}, {to.delta_of(node)} FROM ({inner}"
+    to.query(node, before, ")", inputs=inputs, scalars=[node.column])
 
 
 @lowered.register(MapBatches)
@@ -74,6 +75,8 @@ def _map_batches(node: MapBatches, to: Lowering) -> None:
         returns=node.schema,
         function=node.function,
         arrived=ARRIVED if id(node) in to.plan.arrivals else None,
+        hidden=tuple(sorted(node.up.sealed)),
+        dead=to.dead(node),
     )
     to.add(level, apply)
 

@@ -15,6 +15,7 @@ from headrace.engine.lowering.staging import stage_of
 from headrace.expressions import calls_of
 from headrace.kernels.call import Call, FunctionCall
 from headrace.kernels.exchange import Send
+from headrace.kernels.op import Check
 from headrace.kernels.program import Intake, Level, Program
 from headrace.kernels.query import Query
 from headrace.plan.nodes import ARRIVED, Aggregate, Node, Top
@@ -47,6 +48,10 @@ class Lowering:
         self.deltas: dict[int, int] = {}
         self.lates: dict[int, int] = {}
         self.uses = uses_of(plan)
+        self._dead: dict[int, str | None] = {
+            id(source): (source.topic or plan.name(source)) if source.on_error == "dead_letter" else None
+            for source in plan.sources()
+        }
         self.numbers = 0
         self.edges = 0
 
@@ -105,26 +110,63 @@ class Lowering:
         self.add(level, first)
         return output
 
-    def query(self, node: Node, before: str, after: str = "", *, inputs: tuple[int, ...] | None = None) -> None:
-        """Compute a node's rows by SQL around those of its inputs."""
+    def query(
+        self,
+        node: Node,
+        before: str,
+        after: str = "",
+        *,
+        inputs: tuple[int, ...] | None = None,
+        scalars: Sequence[Scalar] = (),
+    ) -> None:
+        """Compute a node's rows by SQL around those of its inputs; it computes `scalars` of them.
+
+        Where rows that fail are taken out, what may fail is computed for every row, not only where it is needed: so it
+        does not depend on the other rows which rows are taken out.
+        """
         level = self.level(node)
         if inputs is None:
             inputs = self.inputs(node)
         output = self.deltas[id(node)] = self.number()
-        shared = self.uses.get(id(node), 0) > 1
-        step = self.plan.name(node)
-        self.add(level, Query(step=step, inputs=inputs, output=output, before=before, after=after, shared=shared))
+        checks, dead = self.checks(scalars), self.dead(node)
+        shared = self.uses.get(id(node), 0) > 1 or bool(checks and dead)
+        query = Query(
+            step=self.plan.name(node),
+            inputs=inputs,
+            output=output,
+            before=before,
+            after=after,
+            shared=shared,
+            checks=checks,
+            dead=dead,
+        )
+        self.add(level, query)
+
+    def checks(self, scalars: Iterable[Scalar]) -> tuple[Check, ...]:
+        """Return the expressions that may fail on a row."""
+        return tuple(
+            Check(text=scalar.text, sql=scalar.sql, columns=tuple(sorted(scalar.columns)))
+            for scalar in scalars
+            if scalar.raises
+        )
+
+    def dead(self, node: Node) -> str | None:
+        """Return the topic for whose dead letters a step's failing rows are taken out, or None: they stop the app."""
+        if id(node) not in self._dead:
+            above = [self.dead(up) for up in node.ups]
+            self._dead[id(node)] = above[0] if above and None not in above else None
+        return self._dead[id(node)]
 
     def inputs(self, node: Node) -> tuple[int, ...]:
         """Return the deltas of the steps above, at the level of a node."""
         return tuple(self.at(up, self.level(node)) for up in node.ups)
 
-    def called(self, step: str, level: int, rows: int, scalars: Sequence[Scalar], columns: Iterable[str]) -> int:
+    def called(self, node: Node, level: int, rows: int, scalars: Sequence[Scalar], columns: Iterable[str]) -> int:
         """Return a delta with those columns and one for each call of the user's functions in the expressions."""
         calls = calls_of(scalars)
         if not calls:
             return rows
-        pruned, output = self.number(), self.number()
+        step, pruned, output = self.plan.name(node), self.number(), self.number()
         before = f"SELECT {', '.join([*map(quote, columns), DELTA])} FROM"
         self.add(level, Query(step=step, inputs=(rows,), output=pruned, before=before, after="", shared=False))
         functions = tuple(
@@ -137,14 +179,14 @@ class Lowering:
             )
             for call in calls
         )
-        self.add(level, Call(step=step, inputs=(pruned,), output=output, calls=functions))
+        self.add(level, Call(step=step, inputs=(pruned,), output=output, calls=functions, dead=self.dead(node)))
         return output
 
     def with_calls(self, node: Node, scalars: Sequence[Scalar], columns: Iterable[str]) -> tuple[int, ...]:
         """Return the inputs of a stateless step over one delta, with its calls."""
         (above,) = self.inputs(node)
         read = [*columns, *([ARRIVED] if id(node) in self.plan.arrivals else [])]
-        return (self.called(self.plan.name(node), self.level(node), above, scalars, read),)
+        return (self.called(node, self.level(node), above, scalars, read),)
 
 
 def uses_of(plan: Plan) -> dict[int, int]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.base.dead_letters import DEAD
 from headrace.base.schema import to_ddl
-from headrace.connect.decoding import DEAD
 from headrace.engine.level_zero import stage_dead_letters
 from headrace.engine.spark import blobs, tasks
 from headrace.kernels.duck import Duck, typed
@@ -59,7 +59,7 @@ def _level_zero(
         intake = next(intake for intake in job.program.intakes if intake.source == name)
         duck = Duck()
         try:
-            outcome = LevelRun(duck, job.program.levels[0], here).run({intake.output: [rows]})
+            outcome = LevelRun(duck, job.program.levels[0], here, by_step=True).run({intake.output: [rows]})
             if dead is not None:
                 stage_dead_letters(outcome.report, here, [(name, name, dead)])
             if rows.num_rows:

@@ -16,8 +16,9 @@ class Source(Node):
 
     `topic`: the topic that is read, None where none is. `connector`: what `source=` named; None: the topic is the app's
     own. A connector's source is read itself; a feed lands records in the topic. `upserts`: rows are changes of rows by
-    `record_key`, for the `Latest` below: `_weight` is 1 for an upsert and -1 for a delete. `options` and `frame`: what
-    Spark reads.
+    `record_key`, for the `Latest` below: `_weight` is 1 for an upsert and -1 for a delete. `on_error` None: records
+    that cannot be read are dead letters, rows that cannot be computed stop the app. `options` and `frame`: what Spark
+    reads.
     """
 
     verb = "source"
@@ -30,7 +31,7 @@ class Source(Node):
     connector: Any = None
     record_key: tuple[str, ...] = ()
     format: str | None = None
-    on_error: Literal["dead_letter", "fail"] = "dead_letter"
+    on_error: Literal["dead_letter", "fail"] | None = None
     partitions: int | None = None
     upserts: bool = False
     sent_time: str | None = None  # when the device sent it, by its own clock: what `event_time` is corrected by
