@@ -34,7 +34,7 @@ class Delta:
     def tables(self) -> list[pa.Table]:
         """The rows as tables, none of them empty."""
         if self._tables is None:
-            computed = self._duck.arrow(f"SELECT * FROM {self._relation}")
+            computed = self._duck.large(f"SELECT * FROM {self._relation}")
             self._tables, self._relation = ([computed] if computed.num_rows else []), None
         return self._tables
 

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 
+from headrace.base.memory import task_memory
 from headrace.base.names import literal
 from headrace.base.schema import TIMESTAMP_NTZ
+from headrace.base.temporary import spill_folder
+from headrace.kernels.spool import spooled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from headrace.base.errors import HeadraceError
@@ -44,7 +47,7 @@ class Duck:
 
     def __init__(self, path: Path | None = None, *, host: Duck | None = None) -> None:
         self.connection: duckdb.DuckDBPyConnection
-        self.connection = duckdb.connect(config=SETTINGS) if host is None else host.connection.cursor()
+        self.connection = _database() if host is None else host.connection.cursor()
         self.run("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
         self._file = None if path is None else f"headrace_cache_{next(_numbers)}"
         if path is not None:
@@ -75,6 +78,27 @@ class Duck:
         if submit is not None:
             return submit(sql, None, "arrow", ROWS_PER_BATCH).arrow_table()
         return self.connection.sql(sql).to_arrow_table(ROWS_PER_BATCH)
+
+    def stream(self, sql: str) -> Iterator[pa.RecordBatch]:
+        """Yield a query's rows in batches, at least one: for results that may be larger than the memory.
+
+        Read them to the end before the next statement.
+        """
+        submit = getattr(self.connection, "_submit", None)
+        if submit is not None:
+            reader = submit(sql, None, "stream", ROWS_PER_BATCH).arrow_reader()
+        else:
+            reader = self.connection.sql(sql).to_arrow_reader(ROWS_PER_BATCH)
+        yield pa.RecordBatch.from_pylist([], reader.schema)
+        try:
+            yield from reader
+        except OSError as error:  # Arrow's way to pass on what DuckDB said
+            raise duckdb.Error(str(error)) from error
+
+    def large(self, sql: str) -> pa.Table:
+        """Return a query's rows; those that do not fit in memory are mapped from a file."""
+        batches = self.stream(sql)
+        return spooled(next(batches).schema, batches)
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Return a query's few rows as tuples."""
@@ -161,6 +185,12 @@ class Duck:
             self.rollback()
             self.run(f"USE memory; DETACH {self._file}")
         self.connection.close()
+
+
+def _database() -> duckdb.DuckDBPyConnection:
+    """Open a database in memory, which spills to the disk what is more than a task's share."""
+    memory = {"memory_limit": f"{task_memory()}B", "temp_directory": str(spill_folder())}
+    return duckdb.connect(config=SETTINGS | memory)
 
 
 def without_zones(table: pa.Table) -> pa.Table:

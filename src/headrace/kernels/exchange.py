@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.base.hashing import hash_columns
+from headrace.base.memory import task_memory
 from headrace.kernels.op import Op
+from headrace.kernels.spool import MEMORY_SHARE, Spool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,18 +33,24 @@ class Send(Op):
 
 
 def split(table: pa.Table, keys: Sequence[str], shards: int) -> dict[int, pa.Table]:
-    """Return the rows of each shard that gets any: `hash(keys) mod shards`, the order kept within a shard."""
+    """Return the rows of each shard that gets any: `hash(keys) mod shards`, the order kept within a shard.
+
+    Rows that do not fit in memory are mapped from files.
+    """
     if not table.num_rows:
         return {}
     if shards == 1:
         return {0: table}
     if not keys:
         return {0: table}
-    parts: dict[int, list[pa.RecordBatch]] = {}
+    in_memory = task_memory() // MEMORY_SHARE // shards
+    parts: dict[int, Spool] = {}
     for batch in table.to_batches():  # to take from several at once would put them together first
         for shard, rows in _parted(batch, keys, shards):
-            parts.setdefault(shard, []).append(rows)
-    return {shard: pa.Table.from_batches(rows) for shard, rows in sorted(parts.items())}
+            if shard not in parts:
+                parts[shard] = Spool(table.schema, in_memory=in_memory)
+            parts[shard].add(rows)
+    return {shard: rows.table() for shard, rows in sorted(parts.items())}
 
 
 def _parted(batch: pa.RecordBatch, keys: Sequence[str], shards: int) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -42,13 +42,13 @@ def staged(duck: Duck, op: Stage, rows: str) -> pa.Table:
     """
     columns = [quote(name) for name in op.schema.names]
     if op.form == "rows":
-        inserted = duck.arrow(f"SELECT {', '.join(columns)}, _time FROM {rows} WHERE _weight > 0")
+        inserted = duck.large(f"SELECT {', '.join(columns)}, _time FROM {rows} WHERE _weight > 0")
         return typed(inserted, staged_schema(op))
     source = _netted(columns, rows) if op.net else rows
     if op.form == "delta":
-        delta = duck.arrow(f"SELECT {', '.join(columns)}, _weight::INTEGER AS _weight, _time FROM {source}")
+        delta = duck.large(f"SELECT {', '.join(columns)}, _weight::INTEGER AS _weight, _time FROM {source}")
         return typed(delta, staged_schema(op))
-    return typed(duck.arrow(_changelog(op, source)), staged_schema(op))
+    return typed(duck.large(_changelog(op, source)), staged_schema(op))
 
 
 def takes_delta_as_is(op: Stage) -> bool:

@@ -12,7 +12,6 @@ import logging
 import os
 import re
 import shutil
-import stat
 import subprocess
 import tempfile
 from contextlib import contextmanager, suppress
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import JavaNotFound
+from headrace.base.temporary import is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -154,19 +154,10 @@ def _folders() -> Iterator[Path]:
     shared = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}"
     with suppress(OSError):
         shared.mkdir(mode=0o700, exist_ok=True)
-    if _is_ours(shared):
+    if is_ours(shared):
         yield shared
     with suppress(OSError):
         yield Path(tempfile.mkdtemp(prefix="headrace-"))
-
-
-def _is_ours(folder: Path) -> bool:
-    """Whether only this user can write to the folder: the folder of temporary files is shared."""
-    try:
-        seen = folder.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.getuid() and not seen.st_mode & 0o022
 
 
 def _write_program(path: Path, text: str) -> None:

@@ -6,19 +6,17 @@ it writes and the blobs that it returns. Any worker process may run the next tas
 
 from __future__ import annotations
 
-import os
-import tempfile
 import uuid
 from collections import OrderedDict
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 from pyspark import TaskContext
 
+from headrace.base.temporary import cache_root
 from headrace.base.time import SystemClock
 from headrace.engine.engine import PlannedEpoch, Settings, task
 from headrace.engine.inputs import Inputs
@@ -30,6 +28,7 @@ from headrace.kernels.level import LevelRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     import pyarrow as pa
 
@@ -223,6 +222,4 @@ def _open_file(job: Job, number: int, shard: int) -> Duck:
 
 def cache_folder(app_id: str) -> Path:
     """Return the folder of an app's caches on this machine, in $HEADRACE_CACHE or the temporary folder."""
-    root = os.environ.get("HEADRACE_CACHE")
-    folder = Path(root) if root else Path(tempfile.gettempdir()) / f"headrace-cache-{os.getuid()}"
-    return folder / app_id
+    return cache_root() / app_id

@@ -195,7 +195,7 @@ class LookupRun:
         probe = [name for name, _ in self.join.on]
         table = self._table(self.state.lookup(ROWS, self.op.shared, f"({rows})", named=probe), changes)
         how = "LEFT JOIN" if self.join.how == "left" else "JOIN"
-        matches = self.duck.arrow(f"SELECT {', '.join(columns)} FROM ({rows}) l {how} {table} r ON {condition}")
+        matches = self.duck.large(f"SELECT {', '.join(columns)} FROM ({rows}) l {how} {table} r ON {condition}")
         return in_order(matches, passed)
 
     def _table(self, state: str, changes: str | None) -> str:

@@ -258,7 +258,7 @@ class StreamJoinRun:
         if rights is not None:
             probe = self._probe(right, rights)
             pairs_of.append(self._matches(probe, f"({self._kept_rows(left, probe)})", left))
-        pairs = self.duck.arrow(" UNION ALL ".join(pairs_of)) if pairs_of else None
+        pairs = self.duck.large(" UNION ALL ".join(pairs_of)) if pairs_of else None
         return pairs if pairs is not None and pairs.num_rows else None
 
     def _matches(self, probe: Probe, others: str, side: StreamSide) -> str:
@@ -307,8 +307,9 @@ class StreamJoinRun:
         """Return for each row of this epoch whether it has a match."""
         matched = np.zeros(rows.num_rows, dtype=np.bool_)
         if pairs is not None:
-            numbers = pairs.column(side.id).to_numpy() - (self.epoch << _ROW_BITS)
-            matched[numbers[numbers >= 0]] = True
+            for chunk in pairs.column(side.id).chunks:
+                numbers = chunk.to_numpy() - (self.epoch << _ROW_BITS)
+                matched[numbers[numbers >= 0]] = True
         return matched
 
 

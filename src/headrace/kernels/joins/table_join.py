@@ -20,6 +20,7 @@ from headrace.kernels.counts import Counts
 from headrace.kernels.joins.match_counts import MATCH_CHANGED, update_value_counts
 from headrace.kernels.joins.sides import MATCHES, SideRun, TableSide
 from headrace.kernels.op import StatefulOp, StepResult
+from headrace.kernels.spool import Spool
 from headrace.kernels.sql import by_position
 
 if TYPE_CHECKING:
@@ -194,9 +195,18 @@ class TableJoinRun:
         if None in (self.join.keys[:1] if how in ("semi", "anti") else self.join.keys):
             rows = f"(SELECT *, unnest(range(abs(_w))) FROM {rows})"
         names = [f"x.g{i} AS {quote(name)}" for i, (name, _, _) in enumerate(self.join.output)]
-        delta = self.duck.arrow(f"SELECT {', '.join(names)}, sign(x._w)::INTEGER AS _weight, x._time FROM {rows} x")
-        inserted = pc.greater(delta.column("_weight"), 0)
-        return pa.concat_tables([delta.filter(pc.invert(inserted)), delta.filter(inserted)])
+        return self._in_order(f"SELECT {', '.join(names)}, sign(x._w)::INTEGER AS _weight, x._time FROM {rows} x")
+
+    def _in_order(self, changes: str) -> pa.Table:
+        """Return the changes, withdrawn rows first; they may be more than the memory."""
+        batches = self.duck.stream(changes)
+        schema = next(batches).schema
+        withdrawn, inserted = Spool(schema), Spool(schema)
+        for batch in batches:
+            is_inserted = pc.greater(batch.column("_weight"), 0)
+            withdrawn.add(batch.filter(pc.invert(is_inserted)))
+            inserted.add(batch.filter(is_inserted))
+        return pa.concat_tables([withdrawn.table(), inserted.table()])
 
     def _output(self) -> str:
         return ", ".join(f"({sql})::{kind} AS g{i}" for i, (_, sql, kind) in enumerate(self.join.output))
