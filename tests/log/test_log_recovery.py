@@ -218,10 +218,48 @@ def test_a_damaged_or_missing_index_is_rebuilt(log):
 def test_a_description_that_was_damaged_is_told(log):
     fill(log)
     path = log.path / "topics" / "a" / "topic.json"
-    path.write_text(path.read_text().replace('"partitions": 1', '"partitions": 2'))
     log.close()
+    for each in (path, path.with_name("topic.json.copy")):
+        each.write_text(each.read_text().replace('"partitions": 1', '"partitions": 2'))
     with opened(log.path) as other, pytest.raises(CorruptBatch, match=r"description .*topic\.json is damaged"):
         other.topic("a")
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "flipped", "nested", "no object"])
+def test_a_description_that_is_damaged_or_missing_is_served_by_its_copy_and_found(log, damage):
+    fill(log)
+    path = log.path / "topics" / "a" / "topic.json"
+    raw = path.read_bytes()
+    log.close()
+    hurt = {"empty": b"", "flipped": raw.replace(b"text", b"tegt"), "nested": b"[" * 100_000, "no object": b"[]"}
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(hurt[damage])
+    with opened(log.path) as other:
+        topic = other.topic("a")
+        assert ids(other) == list(range(12))
+        assert topic.append(rows(12, 1)) == {0: range(12, 13)}
+        (finding,) = topic.verify()
+        assert finding.file == str(path)
+        topic.alter(retention="1 day")
+        assert topic.verify() == []
+        path.with_name("topic.json.copy").unlink()
+        assert (topic.retention, ids(other)) == (86_400_000_000, list(range(13)))
+
+
+def test_a_topic_without_any_description_is_damaged_and_neither_unknown_nor_created_again(log):
+    fill(log)
+    for name in ("topic.json", "topic.json.copy"):
+        (log.path / "topics" / "a" / name).unlink()
+    with pytest.raises(CorruptBatch, match='the description of the topic "a" is missing'):
+        log.topic("a").append(rows(12, 1))
+    with opened(log.path) as other:
+        for call in (lambda: other.topic("a"), lambda: other.create_topic("a", "id int")):
+            with pytest.raises(CorruptBatch, match='the description of the topic "a" is missing') as error:
+                call()
+            assert "Restore topic.json" in error.value.hint
+        assert other.topics() == ["a"]
 
 
 def test_a_missing_segment_is_told(log):

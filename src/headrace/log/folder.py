@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.base.errors import LogClosed, UnknownTopic
 from headrace.base.names import TOPIC
 from headrace.base.time import SystemClock
-from headrace.log.meta import FILE_NAME
+from headrace.log import meta as metas
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,12 +51,19 @@ class LogFolder:
     def has_topic(self, name: str) -> bool:
         """Tell whether there is a topic of this name."""
         self.check_open()
-        return bool(TOPIC.fullmatch(name)) and (self.topic_path(name) / FILE_NAME).exists()
+        return bool(TOPIC.fullmatch(name)) and metas.exists(self.topic_path(name))
 
     def check_topic(self, name: str) -> None:
-        """Raise `UnknownTopic` where there is no topic of this name."""
+        """Raise `UnknownTopic` where there is no topic of this name, `CorruptBatch` where its description is lost."""
         if not self.has_topic(name):
+            self.check_described(name)
             raise self.unknown_topic(name)
+
+    def check_described(self, name: str) -> None:
+        """Raise `CorruptBatch` where a topic has a folder, and no description."""
+        folder = self.topic_path(name)
+        if TOPIC.fullmatch(str(name)) and folder.is_dir() and any(folder.iterdir()) and not metas.exists(folder):
+            raise metas.missing(folder)
 
     def unknown_topic(self, name: str) -> UnknownTopic:
         """Return the error for a topic that does not exist."""

@@ -255,6 +255,7 @@ class Log:
 
     def _create_folder(self, described: Meta) -> None:
         """Create the topic's folder under another name, then rename it: it appears complete or not at all."""
+        self._folder.check_described(described.name)
         topics = self._folder.topics_path
         draft = topics / f".new-{described.id}"
         try:

@@ -1,4 +1,8 @@
-"""The description of a topic: one small file with a checksum, always replaced as a whole."""
+"""The description of a topic: one small file with a checksum, always replaced as a whole, and a copy of it.
+
+Without it no record can be read, so there are two: where one is damaged or missing, the other serves. The next change
+of the topic writes both again.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +21,11 @@ from headrace.base.schema import TIMESTAMP, TIMESTAMP_NTZ
 from headrace.base.time import MICROS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 FILE_NAME = "topic.json"
+COPY_NAME = "topic.json.copy"
 _LATER = {"private", "sealed", "origins"}  # written only if not empty: earlier releases do not know them
 CLEANUPS = ("delete", "compact")
 MAX_PARTITIONS = 10_000
@@ -161,15 +167,17 @@ def write(folder: Path, meta: Meta, *, fsync: bool = False) -> None:
     The modification time is always later than before: `MetaFile` notices the change by it.
     """
     body = {name: value for name, value in asdict(meta).items() if value or name not in _LATER}
-    text = json.dumps(body, indent=1)
-    draft = folder / (FILE_NAME + ".draft")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(json.dumps({"checksum": crc32(text.encode()), "topic": body}, indent=1))
-        file.flush()
-        _make_later(file.fileno(), folder / FILE_NAME)
-        if fsync:
-            os.fsync(file.fileno())
-    draft.replace(folder / FILE_NAME)
+    checksum = crc32(json.dumps(body, indent=1).encode())
+    text = json.dumps({"checksum": checksum, "topic": body}, indent=1)
+    for name in (COPY_NAME, FILE_NAME):  # the copy first: it is never older
+        draft = folder / (FILE_NAME + ".draft")
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            _make_later(file.fileno(), folder / FILE_NAME)
+            if fsync:
+                os.fsync(file.fileno())
+        draft.replace(folder / name)
 
 
 def _make_later(fd: int, than: Path) -> None:
@@ -178,7 +186,51 @@ def _make_later(fd: int, than: Path) -> None:
         os.utime(fd, ns=(before + 1_000_000, before + 1_000_000))
 
 
+def exists(folder: Path) -> bool:
+    """Tell whether a folder has a description, or its copy."""
+    return (folder / FILE_NAME).exists() or (folder / COPY_NAME).exists()
+
+
+def missing(folder: Path) -> CorruptBatch:
+    """Return the error for a topic's folder without a description."""
+    return CorruptBatch(
+        f'the description of the topic "{folder.name}" is missing',
+        detail=f"The folder {folder} has neither {FILE_NAME} nor {COPY_NAME}. Its records cannot be read without it.",
+        hint=f"Restore {FILE_NAME} from a copy; or, to give its records up, move the folder away.",
+    )
+
+
+def flaws(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Yield what is wrong with a topic's description and its copy, by file; one of them may serve nevertheless."""
+    for path in (folder / FILE_NAME, folder / COPY_NAME):
+        try:
+            _read(path)
+        except FileNotFoundError:
+            if path.name == FILE_NAME:  # topics of earlier releases have no copy
+                yield path, f"the description is missing ({COPY_NAME} is used)"
+        except CorruptBatch:
+            yield path, "the description is damaged (the other one is used)"
+
+
 def read(path: Path) -> Meta:
+    """Read a description, or its copy where it is missing or damaged.
+
+    Raises:
+        FileNotFoundError: there is none.
+        CorruptBatch: it is damaged, and the copy too or there is none.
+        NewerFormat: a later release wrote it.
+
+    """
+    try:
+        return _read(path)
+    except (FileNotFoundError, CorruptBatch) as error:
+        try:
+            return _read(path.with_name(COPY_NAME))
+        except (FileNotFoundError, CorruptBatch):
+            raise error from None
+
+
+def _read(path: Path) -> Meta:
     """Read a description.
 
     Raises:
@@ -194,7 +246,7 @@ def read(path: Path) -> Meta:
         if not unknown:
             listed = {name: tuple(body.get(name, ())) for name in ("key", "schemas", "sealed")}
             return Meta(**{**body, **listed, "origins": tuple(map(tuple, body.get("origins", ())))})
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise CorruptBatch(f"the topic's description {path} is damaged", hint="Restore the file from a copy.") from None
     raise NewerFormat(
         f"the topic's description {path} was written by a later Headrace",
@@ -232,12 +284,14 @@ class MetaFile:
         """
         last = self._last
         try:
-            found = os.stat(self._path)  # noqa: PTH116 - a third of the time of Path.stat, at every call
+            found = self._stat()
             seen = found.st_ino, found.st_mtime_ns
             if last is not None and seen == last[0]:
                 return last[1]
             meta = read(self._path)
         except (FileNotFoundError, NotADirectoryError):
+            if self.folder.is_dir():
+                raise missing(self.folder) from None
             raise TopicDeleted(
                 f'the topic "{self.folder.name}" was deleted', hint="Ask the log for its topics again."
             ) from None
@@ -247,3 +301,9 @@ class MetaFile:
             )
         self._last = seen, meta
         return meta
+
+    def _stat(self) -> os.stat_result:
+        try:
+            return os.stat(self._path)  # noqa: PTH116 - a third of the time of Path.stat, at every call
+        except FileNotFoundError:
+            return self._path.with_name(COPY_NAME).stat()

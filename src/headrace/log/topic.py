@@ -11,7 +11,7 @@ from headrace.log.appending import bulk
 from headrace.log.appending.producers import first_of, last_sequence
 from headrace.log.appending.writer import wait_for
 from headrace.log.cleaning.rules import Cleaned, Cleaner
-from headrace.log.cleaning.verify import Finding, verify, verify_keys
+from headrace.log.cleaning.verify import Finding, verify, verify_description, verify_keys
 from headrace.log.open_topic import OpenTopic
 from headrace.log.privacy.subjects import key_owners
 from headrace.log.segments import times
@@ -372,7 +372,7 @@ class Topic:
 
         """
         meta, folder = self.opened.meta(), self.opened.folder
-        findings = verify_keys(folder, meta)
+        findings = verify_description(folder) + verify_keys(folder, meta)
         for number in range(meta.partitions):
             findings += verify(folder / str(number), number, meta)
         return findings

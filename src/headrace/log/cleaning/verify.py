@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.base.errors import CorruptBatch, HeadraceError
+from headrace.log import meta as metas
 from headrace.log.appending import producers
 from headrace.log.cleaning import compaction
 from headrace.log.cleaning.latest import latest
@@ -59,6 +60,11 @@ class Finding:
         lost = "" if self.first is None else f" (offsets {self.first} to {(self.following or 0) - 1})"
         whose = "the topic" if self.partition is None else f"partition {self.partition}"
         return f"{whose}{lost}: {self.what}: {place}"
+
+
+def verify_description(folder: Path) -> list[Finding]:
+    """Return what is wrong with a topic's description, or with its copy."""
+    return [Finding(partition=None, file=str(path), what=what) for path, what in metas.flaws(folder)]
 
 
 def verify_keys(folder: Path, meta: Meta) -> list[Finding]:
