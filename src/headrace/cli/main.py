@@ -12,6 +12,7 @@ import click
 
 import headrace
 from headrace.base.errors import HeadraceError, InternalError, OutsideError
+from headrace.base.trace import traced
 from headrace.cli.connect import connect
 from headrace.cli.demo import demo
 from headrace.cli.diff import diff
@@ -40,7 +41,7 @@ class Headrace(Commands):
         except KeyboardInterrupt:
             ctx.exit(130)
         except Exception as error:  # noqa: BLE001 -- the outermost handler
-            if os.environ.get("HEADRACE_TRACE", "0") not in ("", "0") or ctx.meta.get(TRACE):
+            if traced() or ctx.meta.get(TRACE):
                 traceback.print_exc()
             click.echo(str(_ours(error)), err=True)
             ctx.exit(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.base.errors import nearest
+from headrace.base.trace import VARIABLE
 from headrace.cli.values import plain, shown
 
 if TYPE_CHECKING:
@@ -44,6 +46,9 @@ class Commands(click.Group):
 def _remember_trace(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001, FBT001 -- click's
     if value:
         ctx.meta[TRACE] = True
+        before = os.environ.get(VARIABLE)
+        os.environ[VARIABLE] = "1"  # Spark's part, and the processes that this one starts, ask the environment
+        ctx.call_on_close(lambda: os.environ.update({VARIABLE: before or "0"}))
 
 
 trace_option = click.option(

@@ -211,7 +211,7 @@ class Supervised:
         if pause is None:
             self._state.set("failed", error=str(ours))
             if passes and self._restart.tries:
-                ours.detail = f"{ours.detail} It was started again {self._restart} before.".strip()
+                ours.detail = f"{ours.detail} The restarts are used up: {self._restart}.".strip()
             raise ours
         self._restarts += 1
         self._on_retry(

@@ -16,15 +16,16 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import HeadraceError, InvalidPlan, NotRunning
+from headrace.base.outside import SparkLost
 from headrace.base.time import SystemClock
 from headrace.connect.source import Bounds, from_json
 from headrace.engine.engine import PlannedEpoch
 from headrace.engine.spark import blobs, tasks
-from headrace.engine.spark.failures import explained
+from headrace.engine.spark.failures import SPARK_ERRORS, explained, quiet
 from headrace.engine.spark.imports import importable
 from headrace.engine.spark.quiet_files import quiet_location
 from headrace.engine.spark.reading import encoded
-from headrace.engine.spark.session import query_session, session
+from headrace.engine.spark.session import forget_lost, query_session, session, settings_of
 from headrace.engine.spark.single_task import only_replayable
 from headrace.engine.spark.source import EpochControl, data_source
 
@@ -50,13 +51,22 @@ class SparkCarrier:
         self, engine: Engine, spark: SparkSession | None = None, *, control: EpochControl | None = None
     ) -> None:
         self.engine = engine
-        self.spark = query_session(session(spark))
+        opened = session(spark)
+        self.settings = settings_of(opened)
+        quiet(opened.sparkContext._accumulatorServer)  # noqa: SLF001 -- it prints where Spark's JVM is lost
+        self.spark = query_session(opened)
         self.ended = False
         self.error: HeadraceError | None = None
+        self.lost = False
+        """Whether the JVM is gone."""
         self.idle = threading.Event()
         self.idle.set()
         (control or EpochControl()).write(engine.storage)
-        self.query = self._start()
+        try:
+            self.query = self._start()
+        except SPARK_ERRORS as error:
+            self._forget_lost(error)
+            raise explained(error)  # noqa: B904 -- it says itself whether it has a cause
 
     # ---- the query ----
 
@@ -170,16 +180,27 @@ class SparkCarrier:
         """Raise the error that ended the query, if there is one.
 
         Raises:
-            HeadraceError: why it ended, with Spark's trace as its cause.
+            HeadraceError: why it ended; `HEADRACE_TRACE=1` adds Spark's trace as its cause.
 
         """
         if self.error is not None:
             raise self.error
-        if not self.query.isActive:
-            failed = self.query.exception()
-            if failed is not None:
-                raise explained(failed) from failed
+        try:
+            active = self.query.isActive
+            failed = None if active else self.query.exception()
+        except SPARK_ERRORS as error:
+            self._forget_lost(error)
+            raise explained(error)  # noqa: B904 -- it says itself whether it has a cause
+        if failed is not None:
+            raise explained(failed)
+        if not active:
             raise NotRunning("the app is not running", hint="It was stopped; call app.start() again.")
+
+    def _forget_lost(self, error: BaseException) -> None:
+        """Let the next session have a JVM of its own, if this one's is gone."""
+        if isinstance(explained(error), SparkLost):
+            self.lost = True
+            forget_lost(self.settings)
 
     def step(self, *, limit: int | None = None, ended: bool = False) -> Commit:
         """Run exactly one epoch, even without input."""
@@ -195,7 +216,7 @@ class SparkCarrier:
 
     def stop(self) -> None:
         """Stop at the end of an epoch: a running epoch is finished, no other begins."""
-        if self.query.isActive:
+        if not self.lost and self.query.isActive:
             EpochControl(until=-1).write(self.engine.storage)
             epoch = self.engine.last.epoch  # Spark's own sources ignore the control
             while self.query.isActive and self.query.status["isTriggerActive"] and not self._waits_for_data():

@@ -6,12 +6,19 @@ import os
 import sys
 import tempfile
 import uuid
+import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from headrace.base.errors import OutsideError
+from headrace.base.outside import SparkNotStarted
+from headrace.base.trace import traced
 from headrace.engine.spark.java import environment
 
 if TYPE_CHECKING:
@@ -20,6 +27,18 @@ if TYPE_CHECKING:
 BLOBS_PER_BATCH = 32
 BYTES_PER_BATCH = 64 * 1024 * 1024
 LOOPBACK = "127.0.0.1"
+_LOST: dict[str, str] = {}
+"""The settings of the session whose JVM was lost."""
+_OF_ONE_RUN = {
+    *("spark.app.id", "spark.app.startTime", "spark.app.submitTime", "spark.driver.port", "spark.executor.id"),
+    *("spark.submit.pyFiles", "spark.submit.deployMode", "spark.ui.showConsoleProgress", "spark.sql.warehouse.dir"),
+}
+"""Settings that a JVM gives itself, or that are for it alone."""
+_HELD = (
+    *((SparkContext, name) for name in ("_gateway", "_jvm", "_active_spark_context")),
+    *((SparkSession, name) for name in ("_instantiatedSession", "_activeSession")),
+)
+"""Where PySpark keeps what belongs to its JVM."""
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 # Settings of our query, whatever the user's session has. A Spark row is an Arrow blob of up to some tens of MB:
@@ -55,22 +74,62 @@ def session(
 
     Raises:
         JavaNotFound: a JVM is needed and no Java was found.
+        SparkNotStarted: the JVM did not start.
 
     """
     if spark is not None:
         return spark
+    if _LOST and "PYSPARK_GATEWAY_PORT" in os.environ:
+        raise SparkNotOurs("the JVM that started this program is gone", hint="Start the program again: spark-submit …")
     if SparkContext._active_spark_context is not None or "PYSPARK_GATEWAY_PORT" in os.environ:  # noqa: SLF001 - it has no public name
         return SparkSession.builder.getOrCreate()
-    where = master or "local[*]"
+    settings = {**_LOST, **(settings or {})}
+    where = master or settings.pop("spark.master", "local[*]")
     local = where.startswith("local")
     builder = SparkSession.builder.master(where).appName("headrace")
-    for name, value in (_local(memory) | dict(settings or {}) if local else dict(settings or {})).items():
+    for name, value in (_local(memory) | settings if local else settings).items():
         builder = builder.config(name, value)
     with environment(_python(local=local)):
-        created = builder.getOrCreate()
+        try:
+            created = builder.getOrCreate()
+        except (PySparkException, Py4JError, OSError) as error:
+            raise SparkNotStarted(
+                f"Spark did not start: {str(error).strip().splitlines()[0]}",
+                hint="What its JVM printed above says why; HEADRACE_TRACE=1 shows the whole trace.",
+            ) from (error if traced() else None)
     if local and "spark.sql.shuffle.partitions" not in (settings or {}):
         created.conf.set("spark.sql.shuffle.partitions", created.sparkContext.defaultParallelism)
     return created
+
+
+class SparkNotOurs(OutsideError):
+    """A JVM that this program did not start is gone, so it cannot start another one like it."""
+
+    condition = "SPARK_LOST"
+
+
+def settings_of(spark: SparkSession) -> dict[str, str]:
+    """Return the settings of a session, to start one like it after its JVM was lost."""
+    return {name: value for name, value in spark.sparkContext.getConf().getAll() if name not in _OF_ONE_RUN}
+
+
+def forget_lost(settings: Mapping[str, str]) -> None:
+    """Forget a JVM that is gone, in PySpark too: the next session starts one with these settings."""
+    _LOST.clear()
+    _LOST.update(settings)
+    context = SparkContext._active_spark_context  # noqa: SLF001 -- PySpark has no name for a lost JVM
+    with warnings.catch_warnings(), suppress(Exception):
+        warnings.simplefilter("ignore")  # that it cannot be shut down cleanly is known
+        if context is not None:
+            context.stop()
+    gateway = SparkContext._gateway  # noqa: SLF001 -- the same
+    for holder, name in _HELD:
+        setattr(holder, name, None)
+    with suppress(Exception):
+        if gateway is not None:
+            gateway.shutdown()
+            gateway.proc.stdin.close()
+            gateway.proc.wait(timeout=5)
 
 
 def query_session(spark: SparkSession) -> SparkSession:
