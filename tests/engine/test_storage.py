@@ -1,14 +1,20 @@
 """Every file of an app's storage has a checksum: a damaged one is repaired, or refused with what mends it."""
 
 import json
+import shutil
+from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
 import headrace as hr
 from headrace.base import checked
 from headrace.base.errors import DamagedFile, HeadraceError
+from headrace.base.outside import EpochsLost, SinkBehind
+from headrace.engine import running
+from headrace.engine.opening import open_engine
 from headrace.engine.storage import Storage
-from headrace.testing import Driver
+from headrace.testing import POINTS, Crash, Driver
 
 ROWS = "id int, user string, amount double"
 
@@ -118,4 +124,160 @@ def test_an_app_json_that_nothing_can_repair_is_refused(storage):
         path.write_text(json.dumps(data))  # as older versions wrote it
     (storage / "app.json").unlink()
     with pytest.raises(HeadraceError, match=r"app\.json cannot be used"):
+        Driver(two_lines(storage), storage=storage)
+
+
+# ---- lost commits, older copies --------------------------------------------------------------------------
+
+
+def commits(storage):
+    return sorted(storage.glob("epochs/*.json"))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_lost_commits_are_recovered_where_their_state_is_whole(storage, count):
+    for path in commits(storage)[-count:]:
+        path.unlink()
+    assert goes_on(storage) == expected(8)
+    assert Storage(storage, "shop").last_epoch() == 3
+
+
+def test_a_damaged_newest_commit_is_recovered(storage):
+    path = commits(storage)[-1]
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(b'"offsets"') + 20] ^= 1
+    path.write_bytes(raw)
+    assert goes_on(storage) == expected(8)
+
+
+def test_a_storage_restored_from_an_older_copy_runs_the_lost_epochs_again(storage, tmp_path):
+    """Their rows are in the output topic already, and not in the view: nothing is missing, nothing twice."""
+    shutil.copytree(storage, tmp_path / "copy", ignore=shutil.ignore_patterns("log"))
+    with Driver(two_lines(storage), storage=storage) as driver:
+        for number in range(6, 12):
+            driver.send("in", row(number))
+            driver.step(limit=1)
+    restore(tmp_path / "copy", storage)
+    assert goes_on(storage, already=12) == expected(14)
+    assert Storage(storage, "shop").last_epoch() == 9
+    assert goes_on(storage, already=14) == expected(16)
+
+
+def restore(copy, storage):
+    for entry in list(storage.iterdir()):
+        if entry.name != "log":
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    shutil.copytree(copy, storage, dirs_exist_ok=True)
+
+
+def test_a_lost_epoch_runs_again_over_the_same_ranges_though_more_has_arrived(tmp_path):
+    """Cut anew it would read more rows, and publishing them would be dropped as a repetition."""
+    storage = tmp_path / "s"
+    with Driver(two_lines(storage), storage=storage) as driver:
+        driver.send("in", row(0), row(1))
+        driver.step()
+        shutil.copytree(storage, tmp_path / "copy", ignore=shutil.ignore_patterns("log"))
+        driver.send("in", row(2), row(3))
+        driver.step()
+        driver.send("in", row(4), row(5))
+    restore(tmp_path / "copy", storage)
+    assert goes_on(storage) == expected(8)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_crash_while_lost_epochs_run_again_leaves_no_trace(storage, tmp_path, point):
+    shutil.copytree(storage, tmp_path / "copy", ignore=shutil.ignore_patterns("log"))
+    with Driver(two_lines(storage), storage=storage) as driver:
+        for number in range(6, 9):
+            driver.send("in", row(number))
+            driver.step()
+    restore(tmp_path / "copy", storage)
+    settings = running.settings(two_lines(storage), shards=1)
+    for after in range(3):
+        reached = Counted(point, after)
+        with suppress(Crash):
+            open_engine(two_lines(storage).plan(), replace(settings, sync=False, fault=reached)).close()
+    assert goes_on(storage, already=9) == expected(11)
+
+
+class Counted:
+    """Dies when a point is reached for the n-th time."""
+
+    def __init__(self, point, after):
+        self.point, self.left = point, after
+
+    def __call__(self, point):
+        if point == self.point:
+            self.left -= 1
+            if self.left < 0:
+                raise Crash(point)
+
+
+def test_a_lost_epoch_without_a_journal_is_refused(storage):
+    """The views say that it happened, and nobody knows what it read."""
+    shutil.rmtree(storage / "log" / "journals")
+    commits(storage)[-1].unlink()
+    before = {path: path.read_bytes() for path in commits(storage)}
+    with pytest.raises(EpochsLost, match="ends at epoch 1, and epochs up to 2 were published") as error:
+        Driver(two_lines(storage), storage=storage)
+    assert "headrace reset FILE" in error.value.hint
+    assert {path: path.read_bytes() for path in commits(storage)} == before
+
+
+def test_lost_epochs_of_another_program_are_refused(storage, tmp_path):
+    shutil.copytree(storage, tmp_path / "copy", ignore=shutil.ignore_patterns("log"))
+    changed = two_lines(storage)
+    changed.stream("in2", ROWS).group_by("id").agg(n="count(*)").to_view("more")
+    with Driver(changed, storage=storage) as driver:
+        driver.send("in", row(6))
+        driver.step()
+    restore(tmp_path / "copy", storage)
+    with pytest.raises(EpochsLost, match="another version of the program"):
+        Driver(two_lines(storage), storage=storage)
+
+
+def test_lost_epochs_whose_records_are_gone_are_refused(storage, tmp_path):
+    shutil.copytree(storage, tmp_path / "copy", ignore=shutil.ignore_patterns("log"))
+    log = hr.Log(storage / "log", segment_bytes=1, fsync=False)
+    with Driver(two_lines(storage), storage=storage) as driver:
+        for number in range(6, 9):
+            log.topic("in").append([row(number)])
+            driver.step()
+    log.topic("in").alter(retention_bytes=1)
+    log.topic("in").clean()
+    assert log.topic("in").start_offsets()[0] > 6
+    restore(tmp_path / "copy", storage)
+    with pytest.raises(EpochsLost, match="the records of in that they read are gone"):
+        Driver(two_lines(storage), storage=storage)
+
+
+@pytest.mark.parametrize("harm", ["lost", "restored from an older copy"])
+def test_views_that_lack_an_epoch_are_refused(storage, harm, tmp_path):
+    copy = tmp_path / "views.db"
+    shutil.copy(storage / "views.db", copy)
+    with Driver(two_lines(storage), storage=storage) as driver:
+        driver.send("in", row(6))
+        driver.step()
+    for path in storage.glob("views.db*"):
+        path.unlink()
+    if harm != "lost":
+        shutil.copy(copy, storage / "views.db")
+    with pytest.raises(SinkBehind, match="epoch 3 was published to it"):
+        Driver(two_lines(storage), storage=storage)
+
+
+def test_a_torn_line_at_the_end_of_the_journal_does_no_harm(storage):
+    (path,) = storage.glob("log/journals/shop/*/*.lines")
+    path.write_bytes(path.read_bytes()[:-40])  # as a power cut may leave it
+    assert goes_on(storage) == expected(8)
+    commits(storage)[-1].unlink()
+    assert goes_on(storage, already=8) == expected(10)
+
+
+def test_without_a_journal_and_views_the_output_topics_know_a_lost_epoch(storage):
+    shutil.rmtree(storage / "log" / "journals")
+    commits(storage)[-1].unlink()
+    for path in storage.glob("views.db*"):
+        path.unlink()
+    with pytest.raises(EpochsLost, match="epochs up to 2 were published"):
         Driver(two_lines(storage), storage=storage)

@@ -198,3 +198,34 @@ class Fenced(OutsideError):
             detail="It took over while this one did not answer. Nothing is lost, and nothing was done twice.",
             hint="Leave that one running, or stop it before this one is started again.",
         )
+
+
+class EpochsLost(OutsideError):
+    """Epochs were published that the storage does not have, and they cannot be run again."""
+
+    condition = "EPOCHS_LOST"
+
+    def __init__(self, storage: str, *, last: int | None, known: int, why: str) -> None:
+        ends = "has no commit" if last is None else f"ends at epoch {last}"
+        super().__init__(
+            f"the storage {storage} {ends}, and epochs up to {known} were published",
+            detail=f"Its newest commits are lost, or it was restored from an older copy; the lost epochs cannot run "
+            f"again: {why}. Going on would leave rows out, or publish them twice.",
+            hint="Restore storage and log from one backup: headrace restore DIR. Or compute everything again from the "
+            "topics: headrace reset FILE",
+        )
+
+
+class SinkBehind(OutsideError):
+    """A sink does not have epochs that were published to it."""
+
+    condition = "SINK_BEHIND"
+
+    def __init__(self, sink: str, *, has: int, given: int) -> None:
+        has_text = "no epoch" if has < 0 else f"epochs up to {has}"
+        super().__init__(
+            f"the sink {sink} has {has_text}, and epoch {given} was published to it",
+            detail="It was restored from an older copy, or removed. Going on would leave rows out.",
+            hint="Restore storage and log from one backup: headrace restore DIR. Or compute everything again from the "
+            "topics: headrace reset FILE",
+        )

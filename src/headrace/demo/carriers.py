@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.base.errors import PlanError
 from headrace.connect.embedded import log_path
-from headrace.engine.engine import Engine
 from headrace.engine.inprocess import InProcess
+from headrace.engine.opening import open_engine
 from headrace.engine.reset import reset
 from headrace.engine.running import settings
 from headrace.engine.status import describe
@@ -38,7 +38,7 @@ class InThisProcess:
     """An app carried without Spark: it runs epochs when it is told to catch up."""
 
     def __init__(self, app: App) -> None:
-        self._engine = Engine(app.plan(), settings(app, shards=1))
+        self._engine = open_engine(app.plan(), settings(app, shards=1))
         self._carrier = InProcess(self._engine)
 
     def await_caught_up(self) -> None:

@@ -16,12 +16,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import InternalError, PlanError
-from headrace.connect.source import to_json, total_rows
+from headrace.connect.embedded import log_path
+from headrace.connect.source import from_json, to_json, total_rows
 from headrace.engine import private
 from headrace.engine.adopting import PLAN, adopt, finish
 from headrace.engine.comparing import changes
 from headrace.engine.identity import fingerprint, identity
 from headrace.engine.inputs import Inputs
+from headrace.engine.journal import Journal
+from headrace.engine.lost_epochs import as_decided, check_marks, check_program, check_repeatable, recovered
 from headrace.engine.lowering import lower
 from headrace.engine.outside import Outside
 from headrace.engine.pace import SMALL_ROWS, add_counts, most_rows, next_limit, with_publishing
@@ -75,6 +78,8 @@ class PlannedEpoch:
     bounds: Mapping[str, Bounds]
     before: Commit
     began: float
+    decided: Commit | None = None
+    """Of an epoch that was lost and runs again: what its first run decided."""
 
     @property
     def rows(self) -> int:
@@ -111,10 +116,10 @@ class Engine:
         self.shards = self._agreed_shards()
         self._app = {"id": self.storage.about()["id"], "shards": self.shards}
         self.program = lower(self.plan, self.shards)
-        newest = self.storage.last_epoch()
-        last = None if newest is None else self.storage.read_commit(newest)
-        last = self._agree_on_program(last)
         s = self.settings
+        self.journal = Journal(log_path(s.storage, s.topics).absolute(), self.plan.app, self._app["id"])
+        last, self.lost = recovered(self.storage, self.journal)
+        last = self._agree_on_program(last)
         self.outside = Outside(
             self.plan,
             s.storage,
@@ -133,10 +138,22 @@ class Engine:
         check_offsets(self.inputs, last)
         self.most_rows = most_rows(bound.shape.schema for bound in self.outside.inputs.values())
         groups = self.outside.open_sink_groups(f"{self.plan.app}/{self.storage.about()['id']}")
-        check_published(groups, self.storage, last)
+        check_published(groups, self.storage, last, self._known(last))
         self.publisher = Publisher(self.storage, groups, s.clock, s.fault)
         self._published = (0, 0.0)  # the rows of the last epoch, and the seconds that publishing it took
         self._recover(last)
+
+    def _known(self, last: Commit | None) -> int:
+        """Return the last epoch that is known to have happened.
+
+        Raises:
+            EpochsLost: output topics have an epoch that neither the commits nor the journal have.
+
+        """
+        known = self.lost[-1].epoch if self.lost else -1 if last is None else last.epoch
+        if self.journal.last_epoch() is None:  # an older version wrote none, or it is lost
+            check_marks(self.storage, self.topics.log, self._app["id"], last)
+        return known
 
     def _agreed_shards(self) -> int:
         about = self.storage.about()
@@ -150,9 +167,11 @@ class Engine:
 
         Raises:
             PlanChanged: what changed, what it would mix, and what is safe to do.
+            EpochsLost: lost epochs ran with another program.
 
         """
         self._fingerprint = fingerprint(identity(self.plan, self.settings.shards))
+        check_program(self.storage, last, self.lost, self._fingerprint)
         stored = self.storage.read_json(PLAN)
         self.changes = changes(self.plan, stored, last, shards=self.settings.shards)
         self.changes.refuse()
@@ -183,6 +202,7 @@ class Engine:
         """Close sinks, sources and topics, and release the storage."""
         for group in self.publisher.groups:
             group.writer.close()
+        self.journal.close()
         self.inputs.close()
         self.outside.close()
         self._release()
@@ -191,6 +211,8 @@ class Engine:
 
     def begin(self, *, limit: int | None = None) -> PlannedEpoch:
         """Plan the next epoch: unread records, up to `limit` rows (default: the limit of the last commit)."""
+        if self.lost:
+            raise InternalError("lost epochs run again before the next one begins: open_engine")
         self.settings.fault("before_bounds")
         before, bounds = self.before, self.inputs.bounds()
         self.settings.fault("after_bounds")
@@ -200,6 +222,24 @@ class Engine:
             bounds=bounds,
             before=before,
             began=self.settings.clock.monotonic(),
+        )
+
+    def begin_lost(self) -> PlannedEpoch:
+        """Plan the first lost epoch as it ran the first time.
+
+        Raises:
+            EpochsLost: its records are gone.
+
+        """
+        decided, before = self.lost[0], self.before
+        check_repeatable(self.storage, self.inputs, self.last, decided)
+        return PlannedEpoch(
+            epoch=decided.epoch,
+            ranges=tuple(from_json(decided.ranges)),
+            bounds={},
+            before=before,
+            began=self.settings.clock.monotonic(),
+            decided=decided,
         )
 
     @property
@@ -284,8 +324,11 @@ class Engine:
             at=self._now(),
             carrier=carrier,
         )
+        if planned.decided is not None:
+            commit = as_decided(commit, planned.decided)
         self.storage.write_commit(commit, self.settings.fault)
         self.last = commit
+        self.lost = self.lost[1:]
         self.settings.fault("after_commit")
         self.settings.fault("before_acknowledge")
         self.inputs.committed(commit)
@@ -321,6 +364,8 @@ class Engine:
 
         Without staged rows the epoch is published already.
         """
+        self.journal.append(commit)
+        self.settings.fault("after_journal")
         if self.storage.staging(commit.epoch).is_dir():
             began = self.settings.clock.monotonic()
             self.publisher.publish(commit)

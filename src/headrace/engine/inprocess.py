@@ -50,6 +50,13 @@ class InProcess:
         self.engine.publish(commit)
         return commit
 
+    def repeat_lost(self) -> Commit:
+        """Run the first lost epoch again, over the same input and with the same decisions."""
+        planned = self.engine.begin_lost()
+        commit = self.engine.commit(planned, self._levels(planned), carrier=CARRIER)
+        self.engine.publish(commit)
+        return commit
+
     def close(self) -> None:
         """Close the readers and the caches."""
         self.inputs.close()

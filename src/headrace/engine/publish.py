@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.base.blame import HeadraceError
-from headrace.base.outside import SinkFailed
+from headrace.base.outside import EpochsLost, SinkBehind, SinkFailed
 from headrace.engine.private import opened
 from headrace.kernels.files import read_tables
 
@@ -95,19 +95,34 @@ def with_rows(commit: Commit) -> dict[str, int]:
     return commit.published | {staged.sink: commit.epoch for staged in commit.staged}
 
 
-def check_published(groups: Sequence[SinkGroup], storage: Storage, last: Commit | None) -> None:
-    """Refuse to go on where a sink no longer has what was published to it, as far as its writer can tell.
+def check_published(groups: Sequence[SinkGroup], storage: Storage, last: Commit | None, known: int) -> None:
+    """Refuse to go on where a sink has less than was published to it, or later epochs than are known.
+
+    Args:
+        groups: the sinks, as far as their writers can tell what they have.
+        storage: says whether the last commit's rows are published.
+        last: the last commit.
+        known: the last epoch that the commits or the journal have.
 
     Raises:
         OutputLost: a topic was deleted, or restored from an older copy.
+        SinkBehind: another sink was.
+        EpochsLost: a sink has a later epoch.
 
     """
-    if last is None:
-        return
-    unfinished = storage.staging(last.epoch).is_dir()
-    expected = last.published if unfinished else with_rows(last)
+    unfinished = last is not None and storage.staging(last.epoch).is_dir()
+    published = {} if last is None else last.published if unfinished else with_rows(last)
     for group in groups:
-        group.writer.check_published({name: epoch for name, epoch in expected.items() if name in group.names})
+        expected = {name: epoch for name, epoch in published.items() if name in group.names}
+        group.writer.check_published(expected)
+        if group.applied is None:
+            continue
+        given = max(expected.values(), default=-1)
+        if group.applied < given:
+            raise SinkBehind(group.label, has=group.applied, given=given)
+        if group.applied > known:
+            at, why = None if last is None else last.epoch, f"only {group.label} knows of them"
+            raise EpochsLost(str(storage.path), last=at, known=group.applied, why=why)
 
 
 def _why(error: Exception) -> str:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 from headrace.base.errors import HeadraceError, InvalidPlan, did_you_mean
 from headrace.base.time import SystemClock
 from headrace.engine.cleaning import Cleaning
-from headrace.engine.engine import Engine, Settings
+from headrace.engine.engine import Settings
 from headrace.engine.failures import as_ours
 from headrace.engine.feeds import Feeds
 from headrace.engine.local import LocalCarrier, cores
+from headrace.engine.opening import open_engine
 from headrace.engine.outside import names_of_topics
 from headrace.engine.private import open_view
 from headrace.engine.restart import restart_of
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.dsl.app import App
+    from headrace.engine.engine import Engine
     from headrace.engine.restart import Restart
     from headrace.engine.supervision import Retry
     from headrace.plan.plan import Plan
@@ -235,13 +237,13 @@ def _on_spark(app: App, plan: Plan, state: RunState, spark: Any) -> Running:
     opened = session(spark)
     shards = _stored_shards(state.storage) or opened.sparkContext.defaultParallelism
     return _running(
-        Engine(plan, settings(app, shards=shards), state.storage), partial(SparkCarrier, spark=opened), state
+        open_engine(plan, settings(app, shards=shards), state.storage), partial(SparkCarrier, spark=opened), state
     )
 
 
 def _here(app: App, plan: Plan, state: RunState) -> Running:
     shards = _stored_shards(state.storage) or cores()
-    return _running(Engine(plan, settings(app, shards=shards), state.storage), LocalCarrier, state)
+    return _running(open_engine(plan, settings(app, shards=shards), state.storage), LocalCarrier, state)
 
 
 def _running(engine: Engine, carry: Callable[[Engine], Carrier], state: RunState) -> Running:

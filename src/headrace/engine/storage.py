@@ -2,6 +2,9 @@
 
 app.json            the app's name, its id and its shards
 plan.json           the identity of the stateful steps
+sources.json        the identity of the sources
+private.json        the private columns of the views
+reset.json          a reset that is being done
 lock                held by the process that runs the app
 log/                the embedded log
 epochs/<n>.json     the commit of epoch n; epochs/<n>/ its staged rows until they are published
@@ -298,6 +301,14 @@ class Storage:
     def replace_commit(self, commit: Commit) -> None:
         """Replace the commit of the same epoch atomically: a reset removes steps from it."""
         self._write_aside(self.commit_path(commit.epoch), commit.to_json(), os.replace)
+
+    def restore_commit(self, commit: Commit) -> None:
+        """Write a lost commit again; damaged ones from it on are set aside as `<n>.damaged`."""
+        for epoch in self.commits():
+            if epoch >= commit.epoch:
+                path = self.commit_path(epoch)
+                path.replace(path.with_suffix(".damaged"))
+        self.write_commit(commit, lambda point: None)  # noqa: ARG005 -- nothing happens there
 
     def read_commit(self, epoch: int) -> Commit:
         """Return a commit.

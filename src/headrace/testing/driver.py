@@ -10,6 +10,7 @@ from headrace.base.errors import NotRunning, PlanError
 from headrace.base.time import ManualClock, as_datetime
 from headrace.engine.engine import Engine, Settings, no_fault
 from headrace.engine.inprocess import InProcess
+from headrace.engine.opening import open_engine
 from headrace.engine.private import open_view
 from headrace.engine.status import describe
 from headrace.plan.nodes import Late
@@ -93,7 +94,7 @@ class Driver:
             partitions=1,
             fault=self._faults if self._carrier_name != "spark" else no_fault,
         )
-        self._engine: Engine | None = Engine(self._plan, settings)
+        self._engine: Engine | None = open_engine(self._plan, settings)
         try:
             self._carrier = self._make_carrier(self._engine)
         except BaseException:

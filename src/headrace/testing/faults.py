@@ -19,6 +19,7 @@ POINTS = (
     "during_snapshot",  # it writes its whole state
     "during_commit",  # the commit is written aside, and not yet there
     "after_commit",  # the epoch has happened, and nobody sees it
+    "after_journal",  # the journal beside the log has it, no sink does
     "before_sink",  # rows are about to be handed to a place outside
     "between_topics",  # one topic has it, the next does not
     "before_mark",  # the topics have it, and no other app may read it yet

@@ -10,6 +10,7 @@ from headrace.engine.engine import Engine, Settings, no_fault, task
 from headrace.engine.inprocess import CARRIER, InProcess
 from headrace.engine.level_zero import run_ranges
 from headrace.engine.levels import run_levels
+from headrace.engine.opening import open_engine
 from headrace.kernels.duck import Duck
 from headrace.kernels.level import LevelRun
 from headrace.plan.plan import make_plan
@@ -68,7 +69,7 @@ class Machine:
             partitions=1,
             fault=self.faults if self.carrier_name != "spark" else no_fault,
         )
-        self.engine = Engine(make_plan(app.name, app.plan().sinks), settings)
+        self.engine = open_engine(make_plan(app.name, app.plan().sinks), settings)
         try:
             self.carrier = self._carrier(self.engine)
         except BaseException:
