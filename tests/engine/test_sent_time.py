@@ -26,6 +26,11 @@ def reading(device, happened, sent, *, ahead=0):
     return {"device": device, "at": at(happened + ahead), "sent": None if sent is None else at(sent + ahead)}
 
 
+def rounded(time):
+    """Return a time to the second: on a clock that stands each append is a microsecond after the one before it."""
+    return time.replace(microsecond=0)
+
+
 def counting(**options):
     app = hr.App("devices")
     rows = app.stream("t", SCHEMA, event_time="at", sent_time="sent", **options)
@@ -51,7 +56,7 @@ def test_a_clock_that_is_wrong_is_corrected_and_what_it_said_is_kept(drive):
         reading("silent", -3, None),
     )
     driver.step()
-    assert [(row["device"], row["at"], row["at_uncorrected"], row["sent"]) for row in driver.read("rows")] == [
+    assert [(row["device"], rounded(row["at"]), row["at_uncorrected"], row["sent"]) for row in driver.read("rows")] == [
         ("ahead", at(-5), at(55), at(60)),
         ("behind", at(-15), at(-1455), at(-1440)),
         ("right", at(-1), at(-1), at(0)),
@@ -100,7 +105,7 @@ def test_a_record_without_an_event_time_is_a_dead_letter_whatever_was_sent():
         driver.send("t", {"device": "a", "at": None, "sent": at(0)}, reading("b", 0, 0))
         driver.step()
         assert [row["reason"] for row in driver.read("t.dead")] == ['the event time "at" is null']
-        assert driver.watermark("counts") == at(0)
+        assert rounded(driver.watermark("counts")) == at(0)
 
 
 def test_a_window_over_a_table_goes_by_corrected_times_too():

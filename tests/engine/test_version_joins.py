@@ -233,17 +233,37 @@ def test_an_answer_is_never_revised():
 
 
 @pytest.mark.parametrize("how", ["inner", "left"])
-def test_a_row_more_than_grace_behind_the_watermark_is_late_and_meets_nothing(drive, how):
+def test_a_row_more_than_grace_behind_the_watermark_is_late_and_left_gives_it_with_nulls(drive, how):
     driver = drive(app_of(how, grace="10 s"))
     rate(driver, 1.0, 0)
     move(driver, 100)
     order(driver, 1, 89)
     order(driver, 2, 90)
     driver.step()
+    assert priced(driver) == ([(1, None)] if how == "left" else [])
     move(driver, 200)
     assert priced(driver) == [(2, 1.0)]
     assert [(row["id"], row["rate"]) for row in driver.read("late")] == [(1, None)]
     assert [(row["id"], row["rate"]) for row in driver.late("priced")] == [(1, None)]
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_a_late_row_whose_time_is_within_the_history_is_answered(how):
+    """At once, with the version of its time; what is older than grace and history is late."""
+    with Driver(app_of(how, grace="10 s", history="50 s")) as driver:
+        rate(driver, 1.0, 0)
+        rate(driver, 2.0, 60)
+        move(driver, 100)
+        for number, second in enumerate((39, 40, 59, 60, 89)):
+            order(driver, number, second)
+        driver.step()
+        old = [(0, None)] if how == "left" else []
+        assert sorted(priced(driver)) == [*old, (1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0)]
+        assert [(row["id"], row["rate"]) for row in driver.late("priced")] == [(0, None)]
+        assert driver.counts("priced")["late"] == 1
+        move(driver, 200)
+        driver.finish()
+        assert priced(driver) == []
 
 
 def test_a_time_of_null_has_no_version():

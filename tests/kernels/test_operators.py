@@ -73,6 +73,12 @@ def left(*rows):
     return delta(*rows, l0=TEXT, l1=NUMBER)
 
 
+def arriving(*rows):
+    """Return rows that arrive at their own time."""
+    rows = left(*rows)
+    return rows.append_column("_arrival", rows.column("_time"))
+
+
 def right(*rows):
     return delta(*rows, r0=TEXT, r1=NUMBER)
 
@@ -326,10 +332,10 @@ def test_a_left_row_alone_is_withdrawn_when_its_match_is_inserted(shard, where):
 @shows(LookupJoin)
 def test_a_row_is_matched_with_the_table_as_it_is_when_the_row_arrives(shard):
     run = shard(LookupJoin(**BOTH, join=join()))
-    assert run.step(left(("a", 1, 1, 3)), right(("a", 7, 1, 2))) == [("a", 1, 7, 1, 3)]
+    assert run.step(arriving(("a", 1, 1, 3)), right(("a", 7, 1, 2))) == [("a", 1, 7, 1, 3)]
     changed = right(("a", 7, -1, 5), ("a", 8, 1, 5))
-    assert run.step(left(("a", 2, 1, 4), ("a", 3, 1, 6)), changed) == [("a", 2, 7, 1, 4), ("a", 3, 8, 1, 6)]
-    assert run.step(left(("a", 4, 1, 1)), []) == [("a", 4, 8, 1, 1)]
+    assert run.step(arriving(("a", 2, 1, 4), ("a", 3, 1, 6)), changed) == [("a", 2, 7, 1, 4), ("a", 3, 8, 1, 6)]
+    assert run.step(arriving(("a", 4, 1, 1)), []) == [("a", 4, 8, 1, 1)]
     assert run.kept() == {"rows": 1}
 
 

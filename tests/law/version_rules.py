@@ -47,8 +47,10 @@ class Rules:
         for nr, (kind, key, *more) in enumerate(part, first):
             if kind != "l":
                 self.records.append((key, more[-1], nr, more[0] if kind == "r" else None, kind == "r"))
-            elif watermark is not None and more[-1] < watermark - self.case.grace:
+            elif watermark is not None and self.late(more[0], more[-1], watermark):
                 late[(nr, key, None)] += 1
+                if self.case.how == "left":
+                    out[nr] = (key, False, None, False)
             else:
                 self.waiting.append((nr, key, more[0]))
         for row in list(self.waiting):
@@ -60,6 +62,11 @@ class Rules:
                 out[nr] = (key, found, version, old)
         self.previous = watermark
         return out, late
+
+    def late(self, day, at, watermark):
+        """Tell whether a row is behind, and no versions of its day are kept."""
+        behind = watermark - self.case.grace
+        return at < behind and (day is None or day < behind - self.case.history)
 
     @property
     def horizon(self):

@@ -1,7 +1,7 @@
 """Topics: created, found, appended to, read and deleted."""
 
 import pickle
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import pyarrow as pa
@@ -178,7 +178,7 @@ def test_columns_are_given_in_the_order_asked_for(log):
     found = [batch.to_pylist() for batch in topic.batches(0, 1, 3, columns=names)]
     assert found == [
         [{"_headers": None, "name": "y", "_offset": 1, "_time": NOW, "_deleted": False}],
-        [{"_headers": None, "name": None, "_offset": 2, "_time": NOW, "_deleted": False}],
+        [{"_headers": None, "name": None, "_offset": 2, "_time": NOW + timedelta(microseconds=1), "_deleted": False}],
     ]
     assert [batch.num_rows for batch in topic.batches(0, 0, 3, columns=[])] == [2, 1]
     assert next(topic.batches(0, 0, 1, columns=["_headers"])).to_pylist() == [{"_headers": [("k", "v")]}]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
 from headrace.base.schema import duckdb_type
+from headrace.engine.lowering.keys import replaced
 from headrace.engine.lowering.walk import DELTA, lowered
 from headrace.kernels.joins.join_spec import JoinSpec
 from headrace.kernels.joins.lookup_join import ARRIVAL, FIRST, LAST
@@ -57,7 +58,8 @@ def _side(node: Join, side: int, op: StatefulOp, to: Lowering) -> int:
     """
     up, by, step, there = node.ups[side], to.plan.moves[id(node)][side], to.plan.name(node), to.level(node)
     inside, here, rows = node.inside_names(side), to.level(up), to.number()
-    columns = ", ".join(f"{quote(name)} AS {short}" for name, short in inside.items())
+    forms = replaced(node.partition_keys[side], up.schema)
+    columns = ", ".join(f"{forms.get(name, quote(name))} AS {short}" for name, short in inside.items())
     before = f"SELECT {columns}, {_delta(node, side, to)} FROM"
     to.add(here, Query(step=step, inputs=(to.at(up, here),), output=rows, before=before, after="", shared=False))
     rows = to.before_exchange(op, side, rows, here)

@@ -37,7 +37,7 @@ def _keyed(node: Keyed, to: Lowering) -> None:
     op = operator(node.kernel)(
         step=step, inputs=(), output=output, late=late, columns=columns, keys=node.keys, **node.parameters(), **more
     )
-    rows = to.before_exchange(op, 0, to.at(node.up, here), here, early)
+    rows = to.before_exchange(op, 0, to.keyed(node, to.at(node.up, here), node.keys), here, early)
     if to.plan.exchanged(node):
         rows = to.carried(rows, step, here, there, op.exchange_keys(node.keys))
     to.add(there, replace(op, inputs=(rows,)))
@@ -49,7 +49,8 @@ def _aggregate(node: Aggregate, to: Lowering) -> None:
     parts = tuple(to.number() for _ in range(1 + len(grouping.multisets) + (grouping.session is not None)))
     late = _late_number(node, to)
     early, late = (late, None) if node.late_before_exchange else (None, late)
-    rows = to.called(node, here, _in_time(node, to), read_by(node), node.up.schema.names)
+    above = to.keyed(node, _in_time(node, to), node.keys)
+    rows = to.called(node, here, above, read_by(node), node.up.schema.names)
     partial = Partial(step=step, inputs=(rows,), output=parts[0], more=parts[1:], late=early, grouping=grouping)
     to.add(here, replace(partial, checks=to.checks(read_by(node)), dead=to.dead(node)))
     there = to.level(node)
@@ -94,7 +95,7 @@ def _top(node: Top, to: Lowering) -> None:
     source, names = to.at(node.up, here), list(node.up.schema.names)
     if ranking.panes is not None:
         source, names = _with_panes(node, ranking.panes, to), [*names, PANE]
-    source = to.called(node, here, source, terms, names)
+    source = to.called(node, here, to.keyed(node, source, node.keys), terms, names)
     columns = [f"{quote(name)} AS c{i}" for i, name in enumerate(names)]
     columns += [f"{term.sql} AS o{i}" for i, term in enumerate(terms)]
     before = f"SELECT {', '.join(columns)}, _weight::BIGINT AS _n, _time FROM"

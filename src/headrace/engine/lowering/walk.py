@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
 from headrace.engine.lowering.grouping import grouping_of
+from headrace.engine.lowering.keys import replaced
 from headrace.engine.lowering.staging import stage_of
 from headrace.expressions import calls_of
 from headrace.kernels.call import Call, FunctionCall
@@ -108,6 +109,19 @@ class Lowering:
         if first is None:
             return rows
         self.add(level, first)
+        return output
+
+    def keyed(self, node: Node, rows: int, keys: Iterable[str]) -> int:
+        """Return the rows above a step with its keys in the form in which they are keys."""
+        forms = replaced(keys, node.ups[0].schema)
+        if not forms:
+            return rows
+        output, columns = self.number(), ", ".join(f"{sql} AS {quote(name)}" for name, sql in forms.items())
+        step, before = self.plan.name(node), f"SELECT * REPLACE ({columns}) FROM"
+        self.add(
+            self.level(node.ups[0]),
+            Query(step=step, inputs=(rows,), output=output, before=before, after="", shared=False),
+        )
         return output
 
     def query(

@@ -7,11 +7,14 @@ time the later arrival's. A delete is a version too: from then on there is no ro
 `waiting`    the stream's rows whose result may still change, which age by the time that they look up.
 
 A row comes out when the watermark has passed its time `_at` by more than `grace`; the epoch's own changes of the table
-count. A version is dropped when the next one is valid from `horizon` on, which is `grace` and `history` behind the
-watermark: no row may look it up any more. A row whose time is before the horizon is matched with what is still kept,
-which is right or nothing: a version that arrives late and would be dropped at once is not kept at all, so that it
-matches for no other. A key that is gone is forgotten at the horizon too. The trap: an older version of it that arrives
-still later, against the promise of the watermark, is taken for a new row.
+count. One that arrives more than `grace` behind the watermark is answered at once where the versions of its time are
+still kept; else it is late, and a left join gives it with nulls.
+
+A version is dropped when the next one is valid from `horizon` on, which is `grace` and `history` behind the watermark:
+no row may look it up any more. A row whose time is before the horizon is matched with what is still kept, which is
+right or nothing: a version that arrives late and would be dropped at once is not kept at all, so that it matches for no
+other. A key that is gone is forgotten at the horizon too. The trap: an older version of it that arrives still later,
+against the promise of the watermark, is taken for a new row.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ class AsOfJoin(StatefulOp):
 
     On the right side arrive the table's records: upserts (`_weight` 1) and deletes (-1) with `_order`; `identity` are
     the columns of the table's key. Versions are kept `grace` and `history` behind the watermark. Late are the rows more
-    than `grace` behind the watermark, as rows of the join. All in microseconds.
+    than `grace` behind the watermark whose time is older than that, as rows of the join. All in microseconds.
     """
 
     join: JoinSpec
@@ -115,11 +118,11 @@ class AsOfJoinRun:
         parts = [part for part in (p.filter(no_nulls(p, self.op.shared)) for p in right) if part.num_rows]
         if parts:
             self._update_versions(parts)
-        arrived = self._in_time(left)
+        arrived = self._answerable(left)
         due = None if arrived is None else self._due(arrived)
         ready = self._ready(arrived, due)
-        if ready:
-            self.result.delta = self._matched(pa.concat_tables(ready))
+        delta = self._matched(pa.concat_tables(ready)) if ready else []
+        self.result.delta = [*(self.result.late if self.join.how == "left" else []), *delta]
         if self.watermark_moved is not None:
             self._forget(self.watermark_moved)
         if arrived is not None:
@@ -195,15 +198,24 @@ class AsOfJoinRun:
 
     # ---- the stream's rows ----
 
-    def _in_time(self, left: list[pa.Table]) -> pa.Table | None:
-        """Return the rows in time; the late ones are put aside."""
-        in_time, late, self.result.counts = split_late(left, self.op.grace, self.watermark)
-        self.result.late = [self._unmatched(part) for part in late]
-        if not in_time:
+    def _answerable(self, left: list[pa.Table]) -> pa.Table | None:
+        """Return the rows in time, and the late ones whose versions are kept; the others are put aside.
+
+        A left join gives those at once, with nulls.
+        """
+        rows, late, self.result.counts = split_late(left, self.op.grace, self.watermark)
+        self.result.late = unanswered = list[pa.Table]()
+        for part in late:
+            kept = pc.fill_null(pc.greater_equal(self._at(part), self._past - self.op.history), fill_value=False)
+            rows += [answered] if (answered := part.filter(kept)).num_rows else []
+            self.result.counts.late -= answered.num_rows
+            unanswered += [self._unmatched(old)] if (old := part.filter(pc.invert(kept))).num_rows else []
+        if not rows:
             return None
         names = [name for name, _ in self.join.left]
-        rows = pa.concat_tables([part.select([*names, "_time"]) for part in in_time], promote_options="permissive")
-        return without_zones(rows)
+        return without_zones(
+            pa.concat_tables([part.select([*names, "_time"]) for part in rows], promote_options="permissive")
+        )
 
     def _due(self, arrived: pa.Table) -> pa.ChunkedArray:
         """Return for each row whether its result is final; one without a time has nothing to wait for."""

@@ -33,7 +33,7 @@ class AsOfJoin(Join):
 
     @property
     def detects_late(self) -> bool:
-        """Yes: a row more than `grace` behind the watermark is late."""
+        """Yes: a row is late more than `grace` behind the watermark, where no versions of its time are kept."""
         return True
 
     @property
