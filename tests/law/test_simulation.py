@@ -77,6 +77,15 @@ def test_a_failing_case_is_made_small(monkeypatch):
     assert len(finding.case.actions[0][2]) == 1
 
 
+def test_a_power_cut_in_the_first_epoch_loses_nothing_acknowledged():
+    """The folder of the app was new: its name is synced before anything in it is acknowledged."""
+    case = counted("SELECT k, count(*) AS n FROM {0} GROUP BY k")
+    for call in range(0, 60, 4):
+        cut = replace(case, actions=(("send", "s", ROWS), ("power", call, call)))
+        failure = check(cut)
+        assert failure is None, f"{cut.text()}\n{failure}"
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("seeds", [range(4), pytest.param(range(100, 160), marks=pytest.mark.prove)])
 def test_batch_spark_gives_what_the_oracle_gives(spark, seeds):

@@ -16,3 +16,12 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def make_folder(folder: Path, *, sync: bool) -> None:
+    """Create a folder and those above it that are missing; with `sync` their names survive a power loss."""
+    if not folder.is_dir():
+        make_folder(folder.parent, sync=sync)
+        folder.mkdir(exist_ok=True)
+        if sync:
+            sync_folder(folder.parent)

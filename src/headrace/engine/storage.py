@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import IO, TYPE_CHECKING, Any
 
 from headrace.base import checked
-from headrace.base.disk import sync_folder
+from headrace.base.disk import make_folder, sync_folder
 from headrace.base.errors import DamagedFile, StorageBusy, StorageOfAnother
 from headrace.kernels.files import read_metadata
 from headrace.kernels.state.state import StateHead
@@ -163,7 +163,7 @@ class Storage:
             StorageOfAnother: the folder belongs to an app of another name.
 
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path, sync=self.sync)
         lock = (self.path / "lock").open("a+")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -255,7 +255,7 @@ class Storage:
     def write_json(self, name: str, data: dict[str, Any]) -> None:
         """Replace a JSON file atomically."""
         path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent, sync=self.sync)
         self._write_aside(path, checked.to_text(data, indent=1), os.replace)
 
     def _write_aside(self, path: Path, text: str, move: Callable[[str, Path], None]) -> None:
@@ -290,7 +290,7 @@ class Storage:
 
         """
         path = self.commit_path(commit.epoch)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent, sync=self.sync)
 
         def link(aside: str, there: Path) -> None:
             fault("during_commit")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.base.disk import sync_folder
+from headrace.base.disk import make_folder, sync_folder
 from headrace.base.errors import DamagedFile
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def write_tables(
 
     A reader instead of a table is written batch by batch.
     """
-    _make_folder(path.parent, sync=sync)
+    make_folder(path.parent, sync=sync)
     sections = []
     with path.open("wb") as raw:
         for name, table in tables.items():
@@ -80,14 +80,6 @@ class _Checked:
 
     def close(self) -> None:
         """Leave it to the owner of the file."""
-
-
-def _make_folder(folder: Path, *, sync: bool) -> None:
-    if not folder.is_dir():
-        _make_folder(folder.parent, sync=sync)
-        folder.mkdir(exist_ok=True)
-        if sync:
-            sync_folder(folder.parent)
 
 
 def read_tables(path: Path, *, named: Container[str] | None = None) -> tuple[dict[str, pa.Table], dict[str, Any]]:

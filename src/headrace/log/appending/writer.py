@@ -35,7 +35,6 @@ SEGMENT_BYTES = 128 << 20
 SEGMENT_FRAMES = 8_192  # so that a segment's headers are read in some 20 ms
 _VECTORS = 512  # buffers of one system call
 _LOGGER = logging.getLogger("headrace.log")
-_sync = getattr(os, "fdatasync", os.fsync)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -471,3 +470,8 @@ def wait_for(partition: Partition) -> None:
         fcntl.flock(fd, fcntl.LOCK_SH)
     finally:
         os.close(fd)
+
+
+def _sync(fd: int) -> None:
+    """Sync a file's bytes; the function is looked up at each call, so that tests of the file system see it."""
+    getattr(os, "fdatasync", os.fsync)(fd)

@@ -8,6 +8,7 @@ from typing import Any
 
 from headrace.base.errors import HeadraceError
 from headrace.testing.faults import POINTS
+from headrace.testing.files import FAULTS
 from headrace.testing.simulation.case import EVER, FIRST, Action, Case, Output, Step
 from headrace.testing.simulation.vocabulary import DELAY, WORDS, Shape, late_rows
 
@@ -102,10 +103,10 @@ def _outputs(dice: Random, steps: list[Step], shapes: dict[str, Shape]) -> list[
 def _actions(dice: Random, sources: list[str]) -> list[Action]:
     actions: list[Action] = []
     hours = Clock()
-    crashes = dice.random()
+    crashes, durable = dice.random(), dice.random() < 0.3
     for _ in range(dice.randint(2, 8)):
         actions += [("send", name, _rows(dice, hours, name)) for name in sources if dice.random() < 0.75]
-        actions.append(_epoch(dice, crashes))
+        actions.append(_epoch(dice, crashes, durable=durable))
         if dice.random() < 0.15:
             actions.append(("restart",))
         if dice.random() < 0.2:
@@ -114,9 +115,26 @@ def _actions(dice: Random, sources: list[str]) -> list[Action]:
     return actions
 
 
-def _epoch(dice: Random, crashes: float) -> Action:
+def _crash(dice: Random) -> Action:
+    return ("crash", dice.choice(POINTS))
+
+
+def _fault(dice: Random) -> Action:
+    return (
+        "fault",
+        int(dice.expovariate(1 / 25)),
+        dice.choice(FAULTS),
+        dice.choice(("epoch", "epoch", "epoch", "start")),
+    )
+
+
+def _power(dice: Random) -> Action:
+    return ("power", int(dice.expovariate(1 / 25)), dice.randrange(1 << 30))
+
+
+def _epoch(dice: Random, crashes: float, *, durable: bool) -> Action:
     if dice.random() < crashes:
-        return ("crash", dice.choice(POINTS))
+        return dice.choice((_crash, _crash, _fault, _power if durable else _fault))(dice)
     if dice.random() < 0.15:
         return ("twice",)
     return ("step",)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
+from contextlib import suppress
+from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
-from headrace.base.errors import NotRunning
+from headrace.base.errors import HeadraceError, NotRunning
 from headrace.base.time import ManualClock
 from headrace.engine.engine import Engine, Settings, no_fault, task
 from headrace.engine.inprocess import CARRIER, InProcess
@@ -15,8 +19,11 @@ from headrace.kernels.duck import Duck
 from headrace.kernels.level import LevelRun
 from headrace.plan.plan import make_plan
 from headrace.testing.faults import Crash, Faults
+from headrace.testing.files import FaultKind, Files
+from headrace.testing.power import PowerCuts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from headrace.dsl.app import App
@@ -31,12 +38,18 @@ MOST_EPOCHS = 1000
 
 
 class Machine:
-    """Runs an app on a folder: `storage` and, inside it, `log`."""
+    """Runs an app in a folder, its log in its storage. `durable`: files are synced, and the power may be cut."""
 
-    def __init__(self, folder: Path, *, carrier: Literal["in process", "spark"], shards: int) -> None:
-        self.folder, self.carrier_name, self.shards = folder, carrier, shards
+    def __init__(
+        self, folder: Path, *, carrier: Literal["in process", "spark"], shards: int, durable: bool = False
+    ) -> None:
+        self.folder, self.carrier_name, self.shards, self.durable = folder, carrier, shards, durable
+        folder.mkdir(parents=True, exist_ok=True)
+        self.storage = folder / "storage"
         self.clock = ManualClock()
         self.faults = Faults()
+        self.files = Files(folder)
+        self.power = PowerCuts(self.files) if durable else None
         self.engine: Engine | None = None
         self.carrier: Any = None
 
@@ -61,11 +74,11 @@ class Machine:
         """Start an app, as a new process would."""
         self.stop()
         settings = Settings(
-            storage=self.folder,
+            storage=self.storage,
             topics=None,
             shards=self.shards,
             clock=self.clock,
-            sync=False,
+            sync=self.durable,
             partitions=1,
             fault=self.faults if self.carrier_name != "spark" else no_fault,
         )
@@ -85,12 +98,14 @@ class Machine:
         return SparkCarrier(engine, control=EpochControl(until=engine.last.epoch))
 
     def stop(self) -> None:
-        """Stop: nothing is left but files."""
-        if self.carrier is not None:
-            self.carrier.close()
-        if self.engine is not None:
-            self.engine.close()
+        """Stop, in whatever state it is: nothing is left but files."""
+        self.files.disarm()
+        for part in (self.carrier, self.engine):
+            if part is not None:
+                with suppress(Exception, Crash):
+                    part.close()
         self.engine = self.carrier = None
+        self.files.revive()
 
     def step(self, *, ended: bool = False) -> None:
         """Run one epoch with all that was sent."""
@@ -142,10 +157,52 @@ class Machine:
         """Run an epoch that dies at a point; return whether it came by it. Then it must be started again."""
         self.faults.arm(point)
         try:
-            self.step()
+            return self._dies(self.step)
+        finally:
+            self.faults.disarm()
+
+    def fault(self, call: int, kind: FaultKind, do: Callable[[], None]) -> bool:
+        """Do something while one call of the file system fails; return whether that ended the process.
+
+        EIO is one failed call; a disk that is full or read-only stays so. An error must be one of ours, or say what the
+        file system said.
+        """
+        lasts = 1 if kind == "EIO" else ALL
+        self.files.fail(call, kind, times=lasts)
+        try:
+            return self._dies(do, kind)
+        finally:
+            self.files.disarm()
+
+    def cut(self, call: int, seed: int) -> bool:
+        """Run an epoch in which the power is cut before a call; return whether it was. Only what was synced is sure."""
+        if self.power is None:
+            raise NotRunning("this machine does not follow what is synced")
+        left = self.folder.with_name("left")
+        self.power.cut(call, Random(seed), left)  # noqa: S311 -- replayed from its seed
+        died = self._dies(self.step)
+        self.power.disarm()
+        if died:
+            shutil.rmtree(self.folder)
+            left.rename(self.folder)
+            self.power.all_is_durable()
+        return died
+
+    def _dies(self, do: Callable[[], None], kind: str | None = None) -> bool:
+        try:
+            do()
         except Crash:
             self.stop()
             return True
-        finally:
-            self.faults.disarm()
+        except Exception as error:
+            expected = isinstance(error, HeadraceError) or (
+                isinstance(error, OSError) and kind is not None and error.errno == getattr(errno, kind, None)
+            )
+            if not self.files.dead and (self.files.hit is None or not expected):
+                raise
+            self.stop()
+            return True
+        if self.files.dead:
+            self.stop()
+            return True
         return False

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.dsl.handle import Handle
+    from headrace.testing.files import FaultKind
 
 _DUCK = DuckOracle()
 DELAYS = {"l": DELAY * SECOND}
@@ -51,7 +52,8 @@ def check(case: Case, *, carrier: Literal["in process", "spark"] = "in process",
     with tempfile.TemporaryDirectory(prefix="headrace-simulated-") as folder:
         play = Play(case, Path(folder), carrier, oracle or _DUCK)
         try:
-            play.run()
+            with play.machine.files.watched():
+                play.run()
         except Wrong as wrong:
             return wrong.failure
         except Exception as error:  # noqa: BLE001 -- whatever it is, it is a finding
@@ -69,7 +71,8 @@ class Play:
 
     def __init__(self, case: Case, folder: Path, carrier: Literal["in process", "spark"], oracle: Oracle) -> None:
         self.case, self.oracle = case, oracle
-        self.machine = Machine(folder / "storage", carrier=carrier, shards=case.shards)
+        durable = any(action[0] == "power" for action in case.actions)
+        self.machine = Machine(folder / "disk", carrier=carrier, shards=case.shards, durable=durable)
         self.sent = Sent()
         self.sources = [step.name for step in case.steps if not step.inputs]
         self.handles: dict[str, Handle] = {}
@@ -110,6 +113,23 @@ class Play:
         """Run an epoch that dies at a point, if it comes by it, and start again."""
         before = self.machine.epoch
         if self.machine.crash(point):
+            self.do_restart()
+        if self.machine.epoch != before:
+            self.sent.committed(DELAYS)
+
+    def do_fault(self, call: int, kind: FaultKind, when: str) -> None:
+        """Let a call of the file system fail, in an epoch or while the app starts; then start it again."""
+        before = self.machine.epoch
+        do = self.machine.step if when == "epoch" else self.do_restart
+        if self.machine.fault(call, kind, do):
+            self.do_restart()
+        if self.machine.epoch != before:
+            self.sent.committed(DELAYS)
+
+    def do_power(self, call: int, seed: int) -> None:
+        """Cut the power in an epoch, and start again on what is left of the disk."""
+        before = self.machine.epoch
+        if self.machine.cut(call, seed):
             self.do_restart()
         if self.machine.epoch != before:
             self.sent.committed(DELAYS)

@@ -380,4 +380,5 @@ WORDS = (
     Word("table join", _tables, _table_join, 2),
     Word("stream join", _timed, _stream_join, 2),
     Word("as of", lambda s: _plain(s) and _timed(s[:1]) and s[0].source and s[1].records, _as_of, 2),
+    Word("lookup", lambda s: _plain(s) and _timed(s[:1]) and s[0].source and s[1].records, _lookup, 2),
 )
