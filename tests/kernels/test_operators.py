@@ -33,6 +33,7 @@ from headrace.kernels.op import Operator, StatefulOp
 from headrace.kernels.order import NumberArrivals
 from headrace.kernels.query import Query
 from headrace.kernels.ranking import Ranking
+from headrace.kernels.snapshot import Snapshot
 from headrace.kernels.top import PartialTop, Top
 
 TEXT, NUMBER = pa.string(), pa.int64()
@@ -201,6 +202,19 @@ def test_a_row_replaces_the_one_before_it(shard):
     assert inserted == ("a", 2, 1, 12)
     assert run.step(records(("a", 2, 0, 1, 14))) == [], "nothing changed"
     assert run.kept() == {"rows": 1}
+
+
+@shows(Snapshot)
+def test_a_snapshot_gives_the_rows_that_are_there_and_leaves_them(shard):
+    op = Upsert(**HERE, columns=COLUMNS, keys=("k",), by_time=False)
+    table = shard(op)
+    table.step(delta(("a", 1, 0, 1, 10), ("b", 5, 1, 1, 11), k0=TEXT, v0=NUMBER, _order=NUMBER))
+    table.step(delta(("a", 2, 0, 1, 12), k0=TEXT, v0=NUMBER, _order=NUMBER))
+    snapshot = shard(Snapshot.instead_of(op))
+    snapshot.head = table.head
+    assert sorted(snapshot.step()) == [("a", 2, 1, 12), ("b", 5, 1, 11)]
+    assert snapshot.head == table.head, "nothing is written"
+    assert sorted(snapshot.step()) == [("a", 2, 1, 12), ("b", 5, 1, 11)]
 
 
 # ---- groups ----

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     import pyarrow as pa
 
@@ -113,6 +113,14 @@ class SharedWriter(Protocol):
 
     def close(self) -> None:
         """Close connections and files."""
+        ...
+
+
+class ReplacingWriter(SharedWriter, Protocol):
+    """A shared writer that can also begin anew: of views, whose rows a fill replaces."""
+
+    def replace(self, epoch: int, rows: Mapping[str, Iterator[pa.RecordBatch]], *, replaced: Collection[str]) -> None:
+        """Write an epoch's rows as `publish` does, and delete at the same moment what `replaced` sinks had before."""
         ...
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from headrace.connect.sink import Form, Guarantee, SharedSink, SharedWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from headrace.base.time import Clock
     from headrace.connect.sink import Sink
@@ -78,12 +78,16 @@ class ViewsWriter(SharedWriter):
 
     def publish(self, epoch: int, rows: Mapping[str, Iterator[pa.RecordBatch]]) -> None:
         """Apply an epoch's deltas in one transaction."""
+        self.replace(epoch, rows, replaced=())
+
+    def replace(self, epoch: int, rows: Mapping[str, Iterator[pa.RecordBatch]], *, replaced: Collection[str]) -> None:
+        """Do the same, and in that transaction delete what the views of the sinks in `replaced` had before."""
         self.fault("before_views")
         deltas = {
             self.sinks[name].view: pa.Table.from_batches(batches).drop_columns(["_time"])
             for name, batches in rows.items()
         }
-        self.views.apply(epoch, deltas)
+        self.views.apply(epoch, deltas, replaced=[self.sinks[name].view for name in replaced])
 
     def close(self) -> None:
         """Close the file."""

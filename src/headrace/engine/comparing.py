@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.time import duration
 from headrace.engine.adopting import NOTE, PLAN, moved
 from headrace.engine.changes import Change, ProgramChanges
-from headrace.engine.identity import FORMAT, identity, withdrawing
+from headrace.engine.fill import history, new_steps
+from headrace.engine.identity import FORMAT, identity
 from headrace.engine.storage import Storage
 from headrace.plan.chains import Chain
 
@@ -198,23 +199,11 @@ class _Comparison:
         )
 
     def _new_step(self, node: Stateful) -> Change:
-        """Return that a step is new, refused over a table that has rows: it would see them withdrawn only.
+        """Return that a step is new, and what it is filled with.
 
-        The same for a new as-of join with a table whose records have been read.
+        Refused is a new as-of join with a table whose records have been read: it would begin without these versions.
         """
         step, last = self.plan.name(node), self.last
-        table = next((name for name in withdrawing(self.plan, node) if last.heads.get(name)), None)
-        if table is not None:
-            return Change(
-                part="step",
-                name=step,
-                kind="new",
-                outcome="refused",
-                what=f'the new step "{step}" would begin without the rows that the table of step "{table}" has',
-                detail=f"Epoch {last.epoch} left rows there; a change would withdraw a row that the step never had.",
-                hint=f"Start both again with the rows from now on: headrace reset FILE --step {table}; or compute "
-                "everything again from the topics: headrace reset FILE",
-            )
         source = next((name for name in self._versions(node) if self._has_read(name)), None)
         if source is not None:
             return Change(
@@ -226,10 +215,25 @@ class _Comparison:
                 detail=f"They were read up to epoch {last.epoch}; rows would find no version.",
                 hint="Compute everything again from the topics: headrace reset FILE; or read them in another app.",
             )
-        since = self._since([node])
-        detail = f"It begins with the rows from {_shown_offsets(since)} on." if since else ""
-        what = f'the step "{step}" is new'
+        what, since = f'the step "{step}" is new', self._since([node])
+        detail = self._begins(node.ups, since)
         return Change(part="step", name=step, kind="new", outcome="passes", what=what, detail=detail, since=since)
+
+    def _begins(self, ups: Iterable[Node], since: Mapping[str, Mapping[str, int]]) -> str:
+        """Return what something new over these steps begins with."""
+        new = new_steps(self.plan, self.last) - set(self.moves)
+        gives = {name: keeps for up in ups for name, keeps in history(self.plan, up, new).items()}
+        parts = []
+        for keeps, text in _FILLED.items():
+            names = sorted(name for name, kept in gives.items() if kept == keeps and self._has_rows(name))
+            if names:
+                parts.append(text.format(", ".join(f'"{name}"' for name in names)))
+        if since and "nothing" in gives.values():
+            parts.append(f"It begins with the rows from {_shown_offsets(since)} on.")
+        return " ".join(parts)
+
+    def _has_rows(self, step: str) -> bool:
+        return bool(self.last.heads.get(self.moves.get(step, step)))
 
     def _versions(self, node: Stateful) -> Iterator[str]:
         """Yield the sources whose records are versions to a step."""
@@ -255,7 +259,7 @@ class _Comparison:
 
     def _new_sink(self, part: str, name: str, up: Node) -> Change:
         since = self._since([up])
-        detail = f"It begins with the rows from {_shown_offsets(since)} on." if since else ""
+        detail = self._begins([up], since)
         return Change(
             part=part,
             name=name,
@@ -270,7 +274,8 @@ class _Comparison:
         part, name = _place(full)
         left = was.get("left after")
         if left is not None and left < self.last.epoch:
-            yield self._returned(part, name, left, stays=Chain.from_json(was["input"]).stays)
+            up = next(sink.up for sink in self.plan.sinks if sink.name == full)
+            yield self._returned(part, name, left, up, stays=Chain.from_json(was["input"]).stays)
         before, after = ({"key": each["key"], **(each["columns"] or {})} for each in (was, now))
         if before != after or was["form"] != now["form"]:
             yield Change(
@@ -285,7 +290,12 @@ class _Comparison:
         node = next(sink.up for sink in self.plan.sinks if sink.name == full)
         yield from self._inputs(part, name, [was["input"]], [now["input"]], node)
 
-    def _returned(self, part: str, name: str, left: int, *, stays: bool) -> Change:
+    def _returned(self, part: str, name: str, left: int, up: Node, *, stays: bool) -> Change:
+        new = new_steps(self.plan, self.last) - set(self.moves)
+        if part == "view" and {*history(self.plan, up, new).values()} == {"all"}:
+            detail = f"It is filled anew. {self._begins([up], {})}".strip()
+            what = f'the {part} "{name}" is in the app again'
+            return Change(part=part, name=name, kind="returned", outcome="passes", what=what, detail=detail)
         misses = f"the rows of the epochs {left + 1} to {self.last.epoch}"
         if stays:
             detail = f"It misses {misses}, and goes on with what comes now."
@@ -434,6 +444,10 @@ class _Comparison:
                 yield Change(part=part, name=name, kind="gone", outcome="passes", what=what, detail=detail)
 
 
+_FILLED = {
+    "all": "It is filled with all rows that {} keeps.",
+    "open windows": "It is filled with the open windows of {}, and complete from these on: closed ones are gone.",
+}
 _STATE_STAYS = "Its state stays in the storage, and is not used."
 
 

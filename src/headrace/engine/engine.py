@@ -21,11 +21,13 @@ from headrace.connect.source import from_json, to_json, total_rows
 from headrace.engine import private
 from headrace.engine.adopting import PLAN, adopt, finish
 from headrace.engine.comparing import changes
+from headrace.engine.fill import fill_of, filled
 from headrace.engine.identity import fingerprint, identity
 from headrace.engine.inputs import Inputs
 from headrace.engine.journal import Journal
 from headrace.engine.lost_epochs import as_decided, check_marks, check_program, check_repeatable, recovered
 from headrace.engine.lowering import lower
+from headrace.engine.outcomes import counts_of, heads_after, least_waiting_times, steps_with_rows
 from headrace.engine.outside import Outside
 from headrace.engine.pace import SMALL_ROWS, add_counts, most_rows, next_limit, with_publishing
 from headrace.engine.publish import Publisher, check_published, with_rows
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 
     from headrace.base.time import Clock
     from headrace.connect.source import Bounds, OffsetRange
-    from headrace.kernels.state.state import StateHead
+    from headrace.kernels.program import Program
     from headrace.plan.nodes import Node
     from headrace.plan.plan import Plan
 
@@ -142,6 +144,7 @@ class Engine:
         self.publisher = Publisher(self.storage, groups, s.clock, s.fault)
         self._published = (0, 0.0)  # the rows of the last epoch, and the seconds that publishing it took
         self._recover(last)
+        self.fill = None if last is None else fill_of(self.plan, last, self.views.names())
 
     def _known(self, last: Commit | None) -> int:
         """Return the last epoch that is known to have happened.
@@ -284,17 +287,15 @@ class Engine:
         sources = self._advanced_sources(planned, reports, ended=ended)
         used = planned.before.watermarks
         source_watermarks = self.inputs.watermarks(sources, planned.before.outputs, planned.bounds, self._now())
-        heads = _heads(planned.before.heads, reports)
-        outputs, watermarks = advance(self.plan, source_watermarks, used, _least_waiting_times(heads))
-        keeps = {step for step, by_shard in heads.items() if any(head.rows for head in by_shard.values())}
-        counts = _counts(reports)
+        heads = heads_after(planned.before.heads, reports)
+        outputs, watermarks = advance(self.plan, source_watermarks, used, least_waiting_times(heads))
+        keeps = steps_with_rows(heads)
+        counts = counts_of(reports, heads)
         for offsets in planned.ranges:
             of_source = counts.setdefault(offsets.source, {})
             of_source["rows_out"] = of_source.get("rows_out", 0) + offsets.rows
         for name, lost in self.inputs.lost(planned.before, planned.ranges).items():
             counts[name]["lost"] = counts[name].get("lost", 0) + lost
-        for step, by_shard in heads.items():
-            counts.setdefault(step, {})["state_rows"] = sum(head.rows for head in by_shard.values())
         seconds = self.settings.clock.monotonic() - planned.began
         commit = Commit(
             epoch=planned.epoch,
@@ -311,6 +312,7 @@ class Engine:
             heads=heads,
             staged=[staged for report in reports for staged in report.staged],
             published=with_rows(planned.before),
+            sinks=[sink.name for sink in self.plan.sinks],
             counts=counts,
             totals=add_counts(planned.before.totals, counts),
             rows=planned.rows,
@@ -326,14 +328,17 @@ class Engine:
         )
         if planned.decided is not None:
             commit = as_decided(commit, planned.decided)
-        self.storage.write_commit(commit, self.settings.fault)
-        self.last = commit
+        self._write(commit)
         self.lost = self.lost[1:]
-        self.settings.fault("after_commit")
         self.settings.fault("before_acknowledge")
         self.inputs.committed(commit)
         self.settings.fault("after_acknowledge")
         return commit
+
+    def _write(self, commit: Commit) -> None:
+        self.storage.write_commit(commit, self.settings.fault)
+        self.last = commit
+        self.settings.fault("after_commit")
 
     def _advanced_sources(
         self, planned: PlannedEpoch, reports: Sequence[Report], *, ended: bool
@@ -356,6 +361,48 @@ class Engine:
                 for partition, time in times.items():
                     _observe(sources[name], partition, time, now)
         return sources
+
+    # ---- filling ----
+
+    def begin_fill(self) -> PlannedEpoch:
+        """Plan the epoch that fills what is new in the app; it reads no record. Call it where `fill` is not None."""
+        assert self.fill is not None  # noqa: S101 -- the caller asks
+        before = self.fill.before(self.before)
+        return PlannedEpoch(
+            epoch=before.epoch + 1, ranges=(), bounds={}, before=before, began=self.settings.clock.monotonic()
+        )
+
+    def fill_program(self) -> Program:
+        """Return the program of that epoch."""
+        assert self.fill is not None  # noqa: S101 -- the caller asks
+        return lower(self.fill.plan, self.shards, snapshots=self.fill.snapshots, begins=self.fill.steps)
+
+    def commit_fill(self, planned: PlannedEpoch, reports: Sequence[Report], *, carrier: str) -> Commit:
+        """Commit that epoch: from now on nothing is to be filled.
+
+        Raises:
+            FileExistsError: the epoch is committed already.
+
+        """
+        assert self.fill is not None  # noqa: S101 -- the caller asks
+        commit = filled(self.plan, self.fill, planned.before, reports)
+        commit = replace(
+            commit,
+            app=self._app,
+            program=self._fingerprint,
+            published=with_rows(planned.before),
+            seconds=self.settings.clock.monotonic() - planned.began,
+            at=self._now(),
+            carrier=carrier,
+        )
+        if commit.replaced:  # a view may become empty; without staged rows it would pass for published
+            self.storage.staging(commit.epoch).mkdir(parents=True, exist_ok=True)
+        if self.lost:
+            commit = as_decided(commit, self.lost[0])
+        self._write(commit)
+        self.lost = self.lost[1:]
+        self.fill = None
+        return commit
 
     # ---- publish ----
 
@@ -417,31 +464,3 @@ def _observe(progress: SourceProgress, partition: str, time: int | None, now: in
     progress.active[partition] = now
     if time is not None:
         progress.times[partition] = max(time, progress.times.get(partition, time))
-
-
-def _least_waiting_times(heads: Mapping[str, Mapping[str, StateHead]]) -> dict[str, int]:
-    """Return by step the least event time of the rows that wait in it; steps without such rows are not in it."""
-    times = {
-        step: [head.oldest for head in by_shard.values() if head.oldest is not None] for step, by_shard in heads.items()
-    }
-    return {step: min(oldest) for step, oldest in times.items() if oldest}
-
-
-def _counts(reports: Sequence[Report]) -> dict[str, dict[str, int]]:
-    totals: dict[str, dict[str, int]] = {}
-    for report in reports:
-        for step, counts in report.counts.items():
-            total = totals.setdefault(step, {})
-            for name, value in vars(counts).items():
-                total[name] = total.get(name, 0) + value
-    return totals
-
-
-def _heads(before: Mapping[str, Mapping[str, StateHead]], reports: Sequence[Report]) -> dict[str, dict[str, StateHead]]:
-    newest = {step: dict(heads) for step, heads in before.items()}
-    for report in reports:
-        if len(report.heads) and report.shard is None:
-            raise InternalError("a task without a shard kept state")
-        for step, head in report.heads.items():
-            newest.setdefault(step, {})[str(report.shard)] = head
-    return newest

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.engine.engine import Engine, PlannedEpoch
     from headrace.engine.levels import Received
     from headrace.engine.storage import Commit
-    from headrace.kernels.program import Level
+    from headrace.kernels.program import Level, Program
     from headrace.kernels.task import Outcome, Report, Task
 
 CARRIER = "in process"
@@ -45,15 +45,22 @@ class InProcess:
     def step(self, *, limit: int | None = None, ended: bool = False) -> Commit:
         """Run one epoch: compute, commit, publish."""
         planned = self.engine.begin(limit=limit)
-        reports = self._levels(planned)
+        reports = self._levels(planned, self.engine.program)
         commit = self.engine.commit(planned, reports, carrier=CARRIER, ended=ended)
+        self.engine.publish(commit)
+        return commit
+
+    def fill(self) -> Commit:
+        """Run the epoch that fills what is new in the app."""
+        planned, program = self.engine.begin_fill(), self.engine.fill_program()
+        commit = self.engine.commit_fill(planned, self._levels(planned, program), carrier=CARRIER)
         self.engine.publish(commit)
         return commit
 
     def repeat_lost(self) -> Commit:
         """Run the first lost epoch again, over the same input and with the same decisions."""
         planned = self.engine.begin_lost()
-        commit = self.engine.commit(planned, self._levels(planned), carrier=CARRIER)
+        commit = self.engine.commit(planned, self._levels(planned, self.engine.program), carrier=CARRIER)
         self.engine.publish(commit)
         return commit
 
@@ -64,16 +71,15 @@ class InProcess:
             duck.close()
         self.ducks.clear()
 
-    def _levels(self, planned: PlannedEpoch) -> list[Report]:
+    def _levels(self, planned: PlannedEpoch, program: Program) -> list[Report]:
         def run(level: Level, shard: int, inputs: Received) -> Outcome:
             return LevelRun(self._duck(level.number, shard), level, self._task(planned, shard)).run(inputs)
 
-        return run_levels(self.engine.program, self._read(planned), run, self.map_shards)
+        return run_levels(program, self._read(planned, program), run, self.map_shards)
 
-    def _read(self, planned: PlannedEpoch) -> Outcome:
+    def _read(self, planned: PlannedEpoch, program: Program) -> Outcome:
         """Run level 0 on all ranges at once."""
-        engine = self.engine
-        return run_ranges(self._duck(0, 0), engine.program, self._task(planned, 0), self.inputs, planned.ranges)
+        return run_ranges(self._duck(0, 0), program, self._task(planned, 0), self.inputs, planned.ranges)
 
     def _task(self, planned: PlannedEpoch, shard: int) -> Task:
         return task(self.engine.settings, planned, shard=shard, shards=self.engine.shards, attempt=self.attempt)

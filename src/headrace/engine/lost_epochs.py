@@ -107,6 +107,7 @@ def _follows(entry: Commit, before: Commit) -> bool:
 def _complete(before: Commit | None, entry: Commit) -> Commit:
     """Return the commit that a line of the journal was made of."""
     heads = {} if before is None else {step: dict(by_shard) for step, by_shard in before.heads.items()}
+    heads = {step: by_shard for step, by_shard in heads.items() if step not in entry.filled}
     for step, changed in entry.heads.items():
         heads.setdefault(step, {}).update(changed)
     return replace(entry, heads=heads, totals=add_counts({} if before is None else before.totals, entry.counts))

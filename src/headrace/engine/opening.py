@@ -1,10 +1,11 @@
-"""Opening an engine that is ready for its next epoch: lost epochs are run again first, in this process."""
+"""Opening an engine that is ready for its next epoch: lost epochs run again, and what is new is filled."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
 
+from headrace.base.errors import PlanChanged
 from headrace.engine.engine import Engine
 from headrace.engine.inprocess import InProcess
 
@@ -19,11 +20,12 @@ logger = logging.getLogger("headrace.engine")
 def open_engine(plan: Plan, settings: Settings, held: Storage | None = None) -> Engine:
     """Open an engine on a storage (`held`: one that is locked already); the carrier of the app follows.
 
-    Lost epochs (`lost_epochs`) are run again one after the other, in this process whatever carries the app, and
-    published before this returns.
+    Lost epochs (`lost_epochs`) are run again one after the other, and what is new is filled (`fill`), in this process
+    whatever carries the app, and published before this returns.
 
     Raises:
         HeadraceError: the storage cannot be opened, or lost epochs cannot be run again; nothing was published.
+        PlanChanged: what is new cannot be filled.
 
     """
     engine = Engine(plan, settings, held)
@@ -31,13 +33,36 @@ def open_engine(plan: Plan, settings: Settings, held: Storage | None = None) -> 
         if engine.lost:
             first, last = engine.lost[0].epoch, engine.lost[-1].epoch
             logger.warning("epochs %d to %d were lost: they run again over the same input", first, last)
-            carrier = InProcess(engine)
-            try:
-                while engine.lost:
-                    carrier.repeat_lost()
-            finally:
-                carrier.close()
+            _run_here(engine)
+        elif engine.fill is not None:
+            _refuse_rows_of_spark(engine)
+            _run_here(engine)
     except BaseException:
         engine.close()
         raise
     return engine
+
+
+def _run_here(engine: Engine) -> None:
+    """Run lost epochs again, and fill what is new."""
+    carrier = InProcess(engine)
+    try:
+        if engine.fill is not None and (not engine.lost or engine.lost[0].filled):
+            carrier.fill()
+        while engine.lost:
+            carrier.repeat_lost()
+    finally:
+        carrier.close()
+
+
+def _refuse_rows_of_spark(engine: Engine) -> None:
+    """Refuse an epoch between those of Spark, where only Spark knows how far it has read a source."""
+    assert engine.fill is not None  # noqa: S101 -- the caller asks
+    for bound in engine.outside.inputs.values():
+        if bound.source is None:
+            names = ", ".join(sorted(engine.fill.steps | engine.fill.sinks))
+            raise PlanChanged(
+                f"what is new cannot be filled in an app that reads from Spark: {names}",
+                detail=f'The source "{bound.shape.topic}" is read by app.read: Spark alone knows how far.',
+                hint="Leave it out; or bring the rows of app.read into a topic, and read that.",
+            )

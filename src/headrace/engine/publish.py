@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headrace.base.blame import HeadraceError
 from headrace.base.outside import EpochsLost, SinkBehind, SinkFailed
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.base.time import Clock
+    from headrace.connect.sink import ReplacingWriter
     from headrace.engine.sink_groups import SinkGroup
     from headrace.engine.storage import Commit, Storage
 
@@ -52,16 +53,20 @@ class Publisher:
         files = self._files(commit)
         for group in self.groups:
             here = {name: paths for name, paths in files.items() if name in group.names}
-            if here and (group.applied is None or commit.epoch > group.applied):
-                self._try(group, commit.epoch, here)
+            replaced = group.names.intersection(commit.replaced)
+            if (here or replaced) and (group.applied is None or commit.epoch > group.applied):
+                self._try(group, commit.epoch, here, replaced)
 
-    def _try(self, group: SinkGroup, epoch: int, files: Mapping[str, list[Path]]) -> None:
+    def _try(self, group: SinkGroup, epoch: int, files: Mapping[str, list[Path]], replaced: frozenset[str]) -> None:
         began, pause = self.clock.monotonic(), FIRST_PAUSE
         while True:
             self.fault("before_sink")
             try:
                 rows = {name: self._rows(group, name, paths) for name, paths in files.items()}
-                group.writer.publish(epoch, rows)
+                if replaced:  # which only views are
+                    cast("ReplacingWriter", group.writer).replace(epoch, rows, replaced=replaced)
+                else:
+                    group.writer.publish(epoch, rows)
             except (OSError, HeadraceError) as error:
                 if not (isinstance(error, OSError) or error.may_pass):
                     raise

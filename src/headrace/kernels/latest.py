@@ -111,6 +111,13 @@ class Upsert(StatefulOp):
         parts = inputs[0].tables
         return StepResult([UpsertRun(self, context).delta(parts)]) if parts else StepResult()
 
+    def snapshot(self, context: Context) -> str:
+        """Return the current rows, each with its event time; they arrived before all others."""
+        columns = [f"{inside} AS {quote(name)}" for inside, name, _ in (*self.named.keys, *self.named.values)]
+        columns += ["1::INTEGER AS _weight", "_time"]
+        columns += [f"0::BIGINT AS {quote(self.arrived)}"] if self.arrived else []
+        return f"(SELECT {', '.join(columns)} FROM {context.state.name(ROWS)})"
+
 
 class UpsertRun:
     """One epoch of one table in one shard, that has rows."""

@@ -74,7 +74,7 @@ class LevelRun:
                 self._begin()
 
     def _attempt(self, inputs: Mapping[int, list[pa.Table]]) -> Outcome:
-        if not any(part.num_rows for parts in inputs.values() for part in parts) and not self._watermark_moved():
+        if not any(part.num_rows for parts in inputs.values() for part in parts) and not self._has_work():
             return self.outcome
         try:
             for op in self.level.ops:  # before the transaction: what is defined inside it may end with it
@@ -95,8 +95,10 @@ class LevelRun:
             self.duck.forget()
         return self.outcome
 
-    def _watermark_moved(self) -> bool:
-        """Whether an operator has a new watermark to work with, so that windows may close without any row."""
+    def _has_work(self) -> bool:
+        """Whether an operator has rows to begin with, or a new watermark, so that windows may close without any row."""
+        if any(op.begins for op in self.level.stateful):
+            return True
         steps = [op.step for op in self.level.stateful if op.timed]
         return any(self.task.watermarks.get(step) != self.task.previous.get(step) for step in steps)
 
@@ -148,7 +150,7 @@ class LevelRun:
             self._put(number, rows)
         if op.late is not None:
             self._put(op.late, result.late)
-        if isinstance(op, StatefulOp):
+        if isinstance(op, StatefulOp) and not op.begins:
             result.counts.rows_out = sum(part.num_rows for part in result.delta if not isinstance(part, str))
         self._count(op.step, result.counts)
 

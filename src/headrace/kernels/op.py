@@ -53,6 +53,11 @@ class Context:
         return self.opened
 
     @property
+    def emitted_until(self) -> int:
+        """The watermark that its last epoch worked with; where there is none, 1970."""
+        return self.previous or 0
+
+    @property
     def watermark_moved(self) -> int | None:
         """The watermark, where it is another than in the epoch before."""
         return None if self.watermark == self.previous else self.watermark
@@ -131,13 +136,26 @@ class Operator(Op, ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatefulOp(Operator):
-    """An operator that keeps state; `timed`: a new watermark gives it work though no row arrives."""
+    """An operator that keeps state.
+
+    `timed`: a new watermark gives it work though no row arrives. `begins`: it has rows of its own to begin with.
+    """
 
     timed: ClassVar[bool] = True
+    begins: ClassVar[bool] = False
 
     @abstractmethod
     def tables(self) -> tuple[TableSpec, ...]:
         """Return the tables that it keeps."""
+
+    def snapshot(self, context: Context) -> Rows:
+        """Return what it has emitted and not withdrawn, as far as its state has it: inserts. The state stays as it is.
+
+        Of windows, these are the results of those that are open; a step that only passes rows on has nothing. The rows
+        of a table without event times in its state have the time `context.emitted_until`.
+        """
+        del context
+        return ()
 
     def before_exchange(self, side: int, rows: int, *, output: int, late: int | None) -> Operator | None:
         """Return the operator that prepares the rows of an input before an exchange spreads them; None: none does.

@@ -46,9 +46,10 @@ class Intake:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """All levels of an app."""
+    """All levels of an app. `begins`: the steps that begin anew, without the state that the last commit has."""
 
     app: str
     shards: int
     intakes: tuple[Intake, ...]
     levels: tuple[Level, ...]
+    begins: frozenset[str] = frozenset()

@@ -91,6 +91,24 @@ class RankingRun:
         self._keep_best()
         return self._delta(changed)
 
+    def current(self, time: int) -> pa.Table:
+        """Return the rows that were given out, as inserts at a time."""
+        return self.duck.arrow(f"{self._given_out('true', str(time))} ORDER BY {self._order_given_out}")
+
+    @property
+    def _order_given_out(self) -> str:
+        return ", ".join([*(f"x.{name}" for name in group_of(self.ranking)), "x._position"])
+
+    def _given_out(self, where: str, time: str) -> str:
+        """Return SQL for rows that were given out, in their positions."""
+        ranked = f"SELECT *, {self._ahead()} AS _ahead FROM {self.state.name(BEST)} WHERE {where}"
+        rows = f"SELECT *, unnest(range(_ahead + 1, _ahead + {COUNT} + 1)) AS _position FROM ({ranked})"
+        columns = self._named()
+        if self.ranking.rank is not None:
+            columns.append(f"x._position::INTEGER AS {quote(self.ranking.rank)}")
+        columns += ["1::INTEGER AS _weight", f"{time} AS _time"]
+        return f"SELECT {', '.join(columns)} FROM ({rows}) x"
+
     def _netted(self, parts: list[pa.Table]) -> pa.Table:
         """Return each row that was inserted or withdrawn once, with its count; what cancels out is left out."""
         rows = " UNION ALL ".join(f"SELECT * FROM {self.duck.register(part)}" for part in parts)

@@ -13,7 +13,7 @@ from headrace.kernels.ranking import RankingRun, first_of_part, tables
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.kernels.delta import Delta
+    from headrace.kernels.delta import Delta, Rows
     from headrace.kernels.op import Context
     from headrace.kernels.ranking import Ranking
     from headrace.kernels.state.tables import TableSpec
@@ -56,6 +56,15 @@ class Top(StatefulOp):
         delta = run.run(parts)
         counts = Counts(rows_in=sum(part.num_rows for part in parts) if self.counts else 0)
         return StepResult(delta=[] if delta is None else [delta], counts=counts)
+
+    def snapshot(self, context: Context) -> Rows:
+        """Return the first rows of each group; of windows, those of the open ones, unless results are final."""
+        if self.ranking.panes is None:
+            return [RankingRun(context.duck, self.ranking, context.state).current(context.emitted_until)]
+        if self.ranking.final:
+            return ()
+        run = WindowRankingRun(context.duck, self.ranking, context.state, context.previous, context.previous)
+        return [run.current(context.emitted_until)]
 
     @property
     def emits_on_watermark(self) -> bool:

@@ -21,7 +21,7 @@ from headrace.views.store import NO_EPOCH, ViewDescription
 from headrace.views.table import RESERVED_PREFIXES, ViewTable, distinct_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from headrace.views.store import Key
 
@@ -79,12 +79,14 @@ class SqliteViews:
             row = [name, table.stored, _serialized(schema), json.dumps(key)]
             db.execute("INSERT INTO headrace_views VALUES (?, ?, ?, ?)", row)
 
-    def apply(self, epoch: int, deltas: Mapping[str, pa.Table]) -> None:
+    def apply(self, epoch: int, deltas: Mapping[str, pa.Table], *, replaced: Collection[str] = ()) -> None:
         """Apply an epoch to all its views or to none, once; see `Views.apply`."""
         with self._transaction() as db:
             if epoch <= _applied(db):
                 return
             tables = _tables(db)
+            for name in replaced:
+                _find(tables, name).clear(db)
             for name, delta in deltas.items():
                 missing = _find(tables, name).apply(db, delta)
                 if missing:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
@@ -80,7 +80,7 @@ class Views(Protocol):
         """Return the last epoch that was applied, -1 if none was."""
         ...
 
-    def apply(self, epoch: int, deltas: Mapping[str, pa.Table]) -> None:
+    def apply(self, epoch: int, deltas: Mapping[str, pa.Table], *, replaced: Collection[str] = ()) -> None:
         """Apply an epoch to all its views or to none; an epoch that was applied before does nothing.
 
         Args:
@@ -89,6 +89,7 @@ class Views(Protocol):
                 below zero deletes the row of that key, and one above zero inserts or replaces it, deletions first. In
                 a bag the weight is how many equal rows are inserted or removed. A delta is net: at most one row a key
                 has a weight above zero.
+            replaced: views that lose all rows that they had before.
 
         Raises:
             UnknownView: a delta is of a view that was not declared.

@@ -63,6 +63,10 @@ class ViewTable:
         """Drop the table with its rows."""
         db.execute(f"DROP TABLE {quote(self.stored)}")
 
+    def clear(self, db: sqlite3.Connection) -> None:
+        """Delete all rows."""
+        db.execute(f"DELETE FROM {quote(self.stored)}")
+
     def count(self, db: sqlite3.Connection) -> int:
         """Return the number of rows."""
         return int(db.execute(f"SELECT count(*) FROM {quote(self.stored)}").fetchone()[0])

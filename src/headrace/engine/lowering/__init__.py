@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.engine.lowering import joins, stateful, stateless
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
 __all__ = ["joins", "lower", "stateful", "stateless"]
 
 
-def lower(plan: Plan, shards: int) -> Program:
-    """Return the program that computes a plan on so many shards."""
-    return Lowering(plan, shards).program()
+def lower(
+    plan: Plan, shards: int, *, snapshots: frozenset[str] = frozenset(), begins: frozenset[str] = frozenset()
+) -> Program:
+    """Return the program that computes a plan on so many shards.
+
+    Of the steps named in `snapshots` it reads only the state: their output so far is the input of the steps below.
+    Where a step above is not among the plan's, no row comes from it. Those in `begins` have no state yet.
+    """
+    return replace(Lowering(plan, shards, snapshots).program(), begins=begins)

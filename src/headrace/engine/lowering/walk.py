@@ -16,16 +16,17 @@ from headrace.engine.lowering.staging import stage_of
 from headrace.expressions import calls_of
 from headrace.kernels.call import Call, FunctionCall
 from headrace.kernels.exchange import Send
-from headrace.kernels.op import Check
+from headrace.kernels.op import Check, StatefulOp
 from headrace.kernels.program import Intake, Level, Program
 from headrace.kernels.query import Query
+from headrace.kernels.snapshot import Snapshot
 from headrace.plan.nodes import ARRIVED, Aggregate, Node, Top
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from headrace.expressions import Scalar
-    from headrace.kernels.op import Op, StatefulOp
+    from headrace.kernels.op import Op
     from headrace.plan.plan import Plan
 
 DELTA = "_weight, _time"
@@ -40,8 +41,9 @@ def lowered(node: Node, to: Lowering) -> None:  # noqa: ARG001 -- what is regist
 class Lowering:
     """A plan on its way to operations: their numbers, edges and levels."""
 
-    def __init__(self, plan: Plan, shards: int) -> None:
+    def __init__(self, plan: Plan, shards: int, snapshots: frozenset[str] = frozenset()) -> None:
         self.plan = plan
+        self.snapshots = snapshots
         self.shards = shards
         self.ops: list[list[Op]] = [[] for _ in range(plan.depth + 1)]
         self.receives: list[list[tuple[int, int]]] = [[] for _ in range(plan.depth + 1)]
@@ -59,7 +61,11 @@ class Lowering:
     def program(self) -> Program:
         """Return all levels."""
         for node in self.plan.nodes:
-            lowered(node, self)
+            if self.plan.name(node) in self.snapshots:
+                self._snapshot(node)
+            else:
+                self._without_rows(node)
+                lowered(node, self)
         for sink in self.plan.sinks:
             self.add(self.level(sink.up), stage_of(sink, self.deltas[id(sink.up)]))
         levels = tuple(
@@ -67,6 +73,24 @@ class Lowering:
             for number, ops in enumerate(self.ops)
         )
         return Program(app=self.plan.app, shards=self.shards, intakes=tuple(self.intakes), levels=levels)
+
+    # ---- a part of a plan ----
+
+    def _without_rows(self, node: Node) -> None:
+        """Give the steps above that are not in the plan deltas in which no row is ever put."""
+        for up in node.ups:
+            self.deltas.setdefault(id(up), self.number())
+
+    def _snapshot(self, node: Node) -> None:
+        """Add a step of which only the state is read: in the place of its operator, without what comes before."""
+        self._without_rows(node)
+        before = [len(ops) for ops in self.ops], [len(received) for received in self.receives]
+        lowered(node, self)
+        for level, (ops, received) in enumerate(zip(*before, strict=True)):
+            added = self.ops[level][ops:]
+            at = next((i for i, op in enumerate(added) if isinstance(op, StatefulOp)), len(added))
+            behind = [Snapshot.instead_of(op) if isinstance(op, StatefulOp) else op for op in added[at:]]
+            self.ops[level][ops:], self.receives[level][received:] = behind, []
 
     # ---- numbers and levels ----
 

@@ -58,9 +58,32 @@ class MergeRun:
             self._nulls = [with_nulls(parts) for parts in partials]
             outputs.append(self._merged(folded))
         delta = concat_present(outputs)
-        if delta is not None and self.grouping.panes and self.grouping.panes.calendar:
-            delta = dated(delta, self.grouping.panes.calendar)
-        return StepResult(delta=[] if delta is None else [delta])
+        return StepResult(delta=[] if delta is None else [self._dated(delta)])
+
+    def current(self, time: int) -> pa.Table:
+        """Return the results that were emitted and not withdrawn, as inserts; of windows, of the open ones.
+
+        Args:
+            time: the event time of results that have none of their own.
+
+        """
+        return self._dated(self._current(time))
+
+    def _current(self, time: int) -> pa.Table:
+        groups = self.state.name(GROUPS)
+        if self.grouping.simple:
+            columns = [f"s.{name}" for name in self.state.tables[GROUPS].columns]
+            columns += [f"{time}::BIGINT AS _time", "NULL::BIGINT AS o_n", "NULL::BIGINT AS o_row"]
+            columns += [f"s.p{i} AS o{i}" for i in range(len(self.grouping.accumulators))]
+            rows = f"(SELECT {', '.join(columns)} FROM {groups} s)"
+            return change_pairs(self.grouping, self.duck.arrow(SingleRowSql(self.grouping).of(rows)))
+        self._touch(f"(SELECT *, {time}::BIGINT AS _time FROM {groups})")
+        results = self._results("touched_windows")
+        return self.duck.arrow(self._result_rows(f"({results})", 1))
+
+    def _dated(self, delta: pa.Table) -> pa.Table:
+        calendar = self.grouping.panes.calendar if self.grouping.panes else None
+        return delta if calendar is None else dated(delta, calendar)
 
     # -- putting partial groups together
 

@@ -14,7 +14,7 @@ from headrace.kernels.op import StatefulOp
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.kernels.delta import Delta
+    from headrace.kernels.delta import Delta, Rows
     from headrace.kernels.groups.grouping import Grouping
     from headrace.kernels.op import Context, StepResult
     from headrace.kernels.state.tables import TableSpec
@@ -32,9 +32,17 @@ class Merge(CallsAggregates, StatefulOp):
 
     def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
         """Merge one epoch's partial groups."""
+        return self._run(context, context.watermark).run([delta.tables for delta in inputs])
+
+    def snapshot(self, context: Context) -> Rows:
+        """Return the results of all groups, or of all open windows of theirs, unless these are final."""
+        if self.grouping.final:
+            return ()
+        return [self._run(context, context.previous).current(context.emitted_until)]
+
+    def _run(self, context: Context, watermark: int | None) -> MergeRun:
         kind = SessionMergeRun if self.grouping.session else SlidingMergeRun if self.grouping.sliding else MergeRun
-        run = kind(context.duck, self.grouping, context.state, context.watermark, context.previous)
-        return run.run([delta.tables for delta in inputs])
+        return kind(context.duck, self.grouping, context.state, watermark, context.previous)
 
     @property
     def emits_on_watermark(self) -> bool:

@@ -43,6 +43,12 @@ class SessionMergeRun(MergeRun):
             counts=Counts(late=late.num_rows if late else 0),
         )
 
+    def _current(self, time: int) -> pa.Table:
+        del time
+        self._create("open_sessions", f"{self._kept('s')} FROM {self.state.name(GROUPS)} s")
+        results = self._rendered("SELECT * FROM open_sessions", "open_sessions")
+        return self.duck.arrow(self._result_rows(f"({results})", 1))
+
     @property
     def _sql(self) -> SessionSql:
         assert self.grouping.session is not None  # noqa: S101 -- this class is for sessions

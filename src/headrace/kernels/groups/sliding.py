@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _EVER = -(2**61)
 """Before any window."""
+_NEVER = 2**61
+"""After any window."""
 _SPARSE = 4
 """So many stretches without a change for each change, and a group's rows are no longer read as one span."""
 
@@ -84,12 +86,21 @@ class SlidingMergeRun(MergeRun):
         closing = f"_pane BETWEEN {first - sql.reach} AND {last}"
         if not self.duck.rows(f"SELECT EXISTS (FROM {groups} WHERE {closing})")[0][0]:
             return None
+        return self._results_between(first, last, where=closing)
+
+    def _current(self, time: int) -> pa.Table:
+        del time
+        first = _EVER if self.watermark is None else self._sql.open_end(self.watermark)
+        return self._results_between(first, _NEVER, where="true")
+
+    def _results_between(self, first: int, last: int, *, where: str) -> pa.Table:
+        """Return the results of the windows that end between two instants, in order, from the rows `where`."""
         ends = f"{first}::BIGINT AS _from, {last}::BIGINT AS _to"
-        self._make("new_windows", self._windows(f"(SELECT *, {ends} FROM {groups} WHERE {closing})"))
+        self._make("new_windows", self._windows(f"(SELECT *, {ends} FROM {self.state.name(GROUPS)} WHERE {where})"))
         self._probe("new_windows")
         order = ", ".join(["_window", *(quote(name) for name, _, _ in self.grouping.keys)])
-        final = self._rendered("SELECT * FROM new_windows", "probe")
-        return self.duck.arrow(self._result_rows(f"(SELECT * FROM ({final}) ORDER BY {order})", 1))
+        results = self._rendered("SELECT * FROM new_windows", "probe")
+        return self.duck.arrow(self._result_rows(f"(SELECT * FROM ({results}) ORDER BY {order})", 1))
 
     # -- windows that change
 

@@ -107,6 +107,22 @@ class WindowRankingRun(RankingRun):
 
     # ---- what comes out ----
 
+    def current(self, time: int) -> pa.Table:
+        """Return the first rows of the open windows, as inserts with the times of their windows."""
+        del time
+        rows = self.duck.arrow(f"{self._given_out('true', self._stamp)} ORDER BY {self._order_given_out}")
+        return rows if self._panes.calendar is None else dated(rows, self._panes.calendar)
+
+    @property
+    def _stamp(self) -> str:
+        """SQL for the event time of a window's rows: the last moment inside."""
+        return f"x.{self._window} - 1"
+
+    @property
+    def _order_given_out(self) -> str:
+        groups = [f"x.{name}" for name in group_of(self.ranking)[:-1]]
+        return ", ".join([f"x.{self._window}", *groups, "x._position"])
+
     def _delta(self, changed: str) -> pa.Table | None:
         return None if self._final else super()._delta(changed)
 
@@ -136,12 +152,4 @@ class WindowRankingRun(RankingRun):
         return bool(self.duck.rows(f"SELECT EXISTS (FROM {self.state.name(table)} WHERE {where})")[0][0])
 
     def _closing(self, gone: str) -> pa.Table:
-        ranked = f"SELECT *, {self._ahead()} AS _ahead FROM {self.state.name(BEST)} WHERE {gone}"
-        rows = f"SELECT *, unnest(range(_ahead + 1, _ahead + {COUNT} + 1)) AS _position FROM ({ranked})"
-        columns = self._named()
-        if self.ranking.rank is not None:
-            columns.append(f"x._position::INTEGER AS {quote(self.ranking.rank)}")
-        groups = [f"x.{name}" for name in group_of(self.ranking)[:-1]]
-        order = ", ".join([f"x.{self._window}", *groups, "x._position"])
-        columns += ["1::INTEGER AS _weight", f"x.{self._window} - 1 AS _time"]
-        return self.duck.arrow(f"SELECT {', '.join(columns)} FROM ({rows}) x ORDER BY {order}")
+        return self.duck.arrow(f"{self._given_out(gone, self._stamp)} ORDER BY {self._order_given_out}")

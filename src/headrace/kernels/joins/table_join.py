@@ -9,7 +9,8 @@ own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
@@ -22,11 +23,13 @@ from headrace.kernels.joins.sides import MATCHES, SideRun, TableSide
 from headrace.kernels.op import StatefulOp, StepResult
 from headrace.kernels.spool import Spool
 from headrace.kernels.sql import by_position
+from headrace.kernels.state.keyed import KeyedState
+from headrace.kernels.state.tables import COUNT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from headrace.kernels.delta import Delta
+    from headrace.kernels.delta import Delta, Rows
     from headrace.kernels.joins.join_spec import JoinSpec
     from headrace.kernels.op import Context
     from headrace.kernels.state.tables import TableSpec
@@ -75,6 +78,23 @@ class TableJoin(StatefulOp):
             return StepResult()
         counts = Counts(rows_in=sum(part.num_rows for part in (*left, *right)))
         return StepResult([TableJoinRun(self, context).delta(left, right)], counts=counts)
+
+    def snapshot(self, context: Context) -> Rows:
+        """Return all rows: what a join that begins makes of the rows that both sides have."""
+        left, right = ([rows] if rows.num_rows else [] for rows in self._kept(context))
+        if not left and not right:
+            return ()
+        begins = KeyedState(context.duck, self.tables(), None, Path())
+        return [TableJoinRun(self, replace(context, opened=begins)).delta(left, right)]
+
+    def _kept(self, context: Context) -> Iterator[pa.Table]:
+        """Yield the rows that are kept of both sides, as inserts; of a side without rows, the values that they had."""
+        for side in self.sides:
+            names, table, time = side.names, side.name, "_time"
+            if not side.keeps_rows:
+                names, table, time = list(side.on), side.value_counts, "NULL::BIGINT AS _time"
+            columns = ", ".join([*names, f"{COUNT} AS _weight", time])
+            yield context.duck.arrow(f"SELECT {columns} FROM {context.keyed.name(table)}")
 
 
 class TableJoinRun:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.schema import type_name
 from headrace.plan.nodes.node import Description
 from headrace.plan.nodes.sources import Source
-from headrace.plan.nodes.stateful import Keyed
+from headrace.plan.nodes.stateful import Keeps, Keyed
 
 if TYPE_CHECKING:
     from headrace.plan.nodes.node import Node
@@ -47,6 +47,11 @@ class Latest(Keyed):
     def append_only(self) -> bool:
         """No: a row that is replaced is withdrawn."""
         return False
+
+    @property
+    def keeps_output(self) -> Keeps:
+        """All of it: its state is the table."""
+        return "all"
 
     @property
     def not_null(self) -> frozenset[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
@@ -12,6 +12,9 @@ from headrace.plan.nodes.node import Description, Node, OneInput
 
 CHANGE_TYPE = "_change_type"
 """The column that says what happened to a row of a table."""
+
+Keeps = Literal["all", "open windows", "nothing"]
+"""How much of what a step has emitted, and not withdrawn, can be computed again from its state."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -50,6 +53,14 @@ class Stateful(Node):
     def works_in_place(self) -> bool:
         """Whether it takes rows in the shards where they are, if they are partitioned at all."""
         return False
+
+    @property
+    def keeps_output(self) -> Keeps:
+        """How much of its current output its state has: what a step or a view that is new below it is filled with.
+
+        Rows of streams are passed on and forgotten; the results of windows are kept until these close.
+        """
+        return "nothing"
 
     @property
     def versions(self) -> Node | None:

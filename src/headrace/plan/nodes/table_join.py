@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from headrace.plan.nodes.join import Join
 from headrace.plan.nodes.node import Description
+
+if TYPE_CHECKING:
+    from headrace.plan.nodes.stateful import Keeps
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -24,6 +28,11 @@ class TableJoin(Join):
     def is_table(self) -> bool:
         """Yes: a pair that no longer matches is withdrawn."""
         return True
+
+    @property
+    def keeps_output(self) -> Keeps:
+        """All of it: the pairs of the rows that it keeps."""
+        return "all"
 
     @property
     def append_only(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from headrace.plan.nodes.stateful import Keyed
+from headrace.plan.nodes.stateful import Keeps, Keyed
 
 if TYPE_CHECKING:
     from headrace.plan.windows import Window
@@ -34,6 +34,13 @@ class Windowed(Keyed):
     def append_only(self) -> bool:
         """Whether results are emitted once, when they are final."""
         return self.emit == "final"
+
+    @property
+    def keeps_output(self) -> Keeps:
+        """All of it without windows; with windows the results that may still be corrected. Final ones are gone."""
+        if self.window is None:
+            return "all"
+        return "nothing" if self.emit == "final" else "open windows"
 
     @property
     def detects_late(self) -> bool:

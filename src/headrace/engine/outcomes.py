@@ -1,0 +1,57 @@
+"""What the reports of an epoch's tasks add up to: the heads of the state, the counts, and the times that rows wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import InternalError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from headrace.kernels.state.state import StateHead
+    from headrace.kernels.task import Report
+
+    Heads = Mapping[str, Mapping[str, StateHead]]
+
+
+def least_waiting_times(heads: Heads) -> dict[str, int]:
+    """Return by step the least event time of the rows that wait in it; steps without such rows are not in it."""
+    times = {
+        step: [head.oldest for head in by_shard.values() if head.oldest is not None] for step, by_shard in heads.items()
+    }
+    return {step: min(oldest) for step, oldest in times.items() if oldest}
+
+
+def counts_of(reports: Sequence[Report], heads: Heads) -> dict[str, dict[str, int]]:
+    """Return the counts of all tasks by step, with the number of rows that each step keeps."""
+    totals: dict[str, dict[str, int]] = {}
+    for report in reports:
+        for step, counts in report.counts.items():
+            total = totals.setdefault(step, {})
+            for name, value in vars(counts).items():
+                total[name] = total.get(name, 0) + value
+    for step, by_shard in heads.items():
+        totals.setdefault(step, {})["state_rows"] = sum(head.rows for head in by_shard.values())
+    return totals
+
+
+def heads_after(before: Heads, reports: Sequence[Report]) -> dict[str, dict[str, StateHead]]:
+    """Return the newest heads: those of the reports, and those before of shards that changed nothing.
+
+    Raises:
+        InternalError: a task without a shard kept state.
+
+    """
+    newest = {step: dict(heads) for step, heads in before.items()}
+    for report in reports:
+        if len(report.heads) and report.shard is None:
+            raise InternalError("a task without a shard kept state")
+        for step, head in report.heads.items():
+            newest.setdefault(step, {})[str(report.shard)] = head
+    return newest
+
+
+def steps_with_rows(heads: Heads) -> set[str]:
+    """Return the steps that keep rows."""
+    return {step for step, by_shard in heads.items() if any(head.rows for head in by_shard.values())}
