@@ -59,7 +59,7 @@ def test_a_run_stops_at_sigint_and_the_next_goes_on_until_it_has_caught_up(headr
     with guarded(file, "--until-caught-up") as running:
         out, err = running.communicate()
         assert running.returncode == 0, err
-        assert err.startswith("starting Spark for app shop")
+        assert err.startswith("starting app shop on Spark")
         assert out.startswith("running\n")
         assert "2 rows read in all, lag 0" in out.splitlines()[-1]
     rows = json.loads(headrace("views", "show", "spent", "--app", file, "--json").out)["rows"]

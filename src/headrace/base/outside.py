@@ -173,6 +173,20 @@ class SparkNotStarted(OutsideError):
     condition = "SPARK_NOT_STARTED"
 
 
+class ExecutorsDiffer(OutsideError):
+    """The Python of Spark's executors cannot run the app: packages are missing, or folders are not shared."""
+
+    condition = "EXECUTORS_DIFFER"
+
+    def __init__(self, python: str, why: str) -> None:
+        super().__init__(
+            f"Spark's executors cannot run the app with {python}: {why}",
+            detail="They run the app's tasks, so they need the driver's version of Headrace, and the same folders.",
+            hint="Set PYSPARK_PYTHON to a Python that has Headrace on every machine, for the driver too; put the "
+            "storage and the log on a file system that all of them mount at the same path. See docs/cluster.md.",
+        )
+
+
 class WorkerLost(OutsideError):
     """A Python worker or an executor of Spark did not start in time, or died. The epoch can be computed again."""
 

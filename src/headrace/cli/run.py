@@ -13,6 +13,7 @@ from rich.text import Text
 
 from headrace.base.text import counted
 from headrace.base.time import SystemClock
+from headrace.cli.carriers import carrier_options
 from headrace.cli.diff import diff_lines
 from headrace.cli.output import console, example, json_option, note, on_terminal, say, say_json
 from headrace.cli.programs import load_app, program_argument
@@ -20,13 +21,14 @@ from headrace.cli.status import check_owner
 from headrace.cli.values import shown
 from headrace.engine.comparing import compared
 from headrace.engine.restart import Restart
-from headrace.engine.running import IN_PROCESS, SPARK, supervised
+from headrace.engine.running import supervised
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
     from types import FrameType
 
+    from headrace.cli.carriers import ChosenCarrier
     from headrace.engine.changes import ProgramChanges
     from headrace.engine.supervision import Supervised
 
@@ -40,12 +42,13 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
         "headrace run app.py",
         "headrace run app.py --local",
         "headrace run app.py --until-caught-up --json",
+        "headrace run app.py --master spark://host:7077 --conf spark.executor.memory=4g",
         'headrace run app.py --restart "5 within 10 minutes"',
     )
 )
 @program_argument
 @click.option("--until-caught-up", is_flag=True, help="End when all that is in the topics has been processed.")
-@click.option("--local", is_flag=True, help="Run in this process, without Spark and Java; the storage is the same.")
+@carrier_options
 @click.option(
     "--restart",
     metavar="BUDGET",
@@ -54,7 +57,15 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
     help='How often to start again after a failure that may pass: "N within TIME", or "never".',
 )
 @json_option
-def run(file: str, *, storage: Path | None, until_caught_up: bool, local: bool, restart: str, as_json: bool) -> None:
+def run(
+    file: str,
+    *,
+    storage: Path | None,
+    until_caught_up: bool,
+    carrier: ChosenCarrier,
+    restart: str,
+    as_json: bool,
+) -> None:
     """Run the app in FILE on Spark; Ctrl-C or SIGTERM stop it at an epoch's end, and the next run goes on from there.
 
     On a terminal one line shows the epoch, rows a second, lag and watermark; elsewhere a line is printed at most every
@@ -69,12 +80,13 @@ def run(file: str, *, storage: Path | None, until_caught_up: bool, local: bool, 
     stop = Stop(quiet=as_json)
     with stop.listening():
         if not as_json:
-            note(f"starting app {app.name} in this process …" if local else f"starting Spark for app {app.name} …")
+            note(f"starting app {app.name} {carrier.where} …")
         started = supervised(
             app,
             stop=stop.event,
-            carrier=IN_PROCESS if local else SPARK,
+            carrier=carrier.name,
             restart=restart,
+            open_spark=carrier.open_spark,
             on_start=stop.listen,  # Spark has installed its own handler for SIGINT
             on_retry=lambda retry: note(str(retry)),
         )

@@ -264,10 +264,13 @@ def supervised(
     stop: threading.Event,
     carrier: CarrierName = SPARK,
     restart: Restart | str | None = None,
+    open_spark: Callable[[], Any] = lambda: None,
     on_start: Callable[[], None],
     on_retry: Callable[[Retry], None],
 ) -> Supervised:
     """Return an app that is started by entering it, and again after failures that may pass.
+
+    `open_spark` returns the session of a start on Spark; None is the active one, or a local one.
 
     Raises:
         PlanError: the plan is not possible, or an argument is not.
@@ -280,7 +283,7 @@ def supervised(
     state = hold(app, carrier)
     return Supervised(
         app,
-        lambda: start(app, carrier=carrier, state=state),
+        lambda: start(app, open_spark() if carrier == SPARK else None, carrier=carrier, state=state),
         state,
         restart=budget,
         stop=stop,

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.errors import HeadraceError, InvalidPlan, NotRunning
 from headrace.base.outside import SparkLost
 from headrace.base.time import SystemClock
+from headrace.connect.embedded.topics import log_path
 from headrace.connect.source import Bounds, from_json
 from headrace.engine.engine import PlannedEpoch
 from headrace.engine.spark import blobs, tasks
+from headrace.engine.spark.executors import check_executors
 from headrace.engine.spark.failures import SPARK_ERRORS, explained, quiet
 from headrace.engine.spark.imports import importable
 from headrace.engine.spark.quiet_files import quiet_location
@@ -55,6 +57,7 @@ class SparkCarrier:
         self.settings = settings_of(opened)
         quiet(opened.sparkContext._accumulatorServer)  # noqa: SLF001 -- it prints where Spark's JVM is lost
         self.spark = query_session(opened)
+        check_executors(self.spark, engine.settings.storage, log_path(engine.settings.storage, engine.settings.topics))
         self.ended = False
         self.error: HeadraceError | None = None
         self.lost = False
