@@ -10,7 +10,6 @@ import sys
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from headrace import __version__
 from headrace.base.outside import ExecutorsDiffer
 
 if TYPE_CHECKING:
@@ -47,12 +46,13 @@ def check_executors(spark: SparkSession, storage: Path, log: Path) -> None:
 
 
 def _compare(answers: Iterable[Mapping[str, Any]]) -> None:
+    ours = _look([NEEDED, {}])["version"]
     for answer in answers:
         where = f"{answer['python']} on {answer['host']}"
         if answer["missing"]:
             raise ExecutorsDiffer(where, "; ".join(answer["missing"]))
-        if answer["version"] != __version__:
-            raise ExecutorsDiffer(where, f"it has Headrace {answer['version']}, the driver has {__version__}")
+        if answer["version"] != ours:
+            raise ExecutorsDiffer(where, f"it has Headrace {answer['version']}, the driver has {ours}")
         if answer["unseen"]:
             raise ExecutorsDiffer(
                 where, "; ".join(f"it does not see the folder of {what}" for what in answer["unseen"])
