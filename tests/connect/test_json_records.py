@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import headrace as hr
 from headrace.base.schema import as_schema
 from headrace.connect.formats import FORMATS
 from headrace.connect.json_records import NO_OBJECT, JsonFormat
 from headrace.dsl.sources import FORMATS as NAMES
+from headrace.testing import Driver
 
 EVERY = as_schema(
     "id int, big bigint, at timestamp, day date, xs array<int>, m map<string,int>, d decimal(10,2), "
@@ -96,3 +98,24 @@ def test_decimals_keep_their_digits():
 
 def test_the_words_know_the_formats_that_there_are():
     assert tuple(FORMATS) == NAMES
+
+
+def test_a_number_out_of_range_is_a_dead_letter_and_no_infinity():
+    """What is called infinity is one; a record without its event time is a dead letter with the reason."""
+    app = hr.App("numbers")
+    app.stream("t", "k double, f float, at timestamp", format="json", event_time="at").to_topic("out")
+    texts = [
+        '{"k": 1e400, "at": 1}',
+        '{"f": -1e300, "at": 1}',
+        "{}",
+        '{"k": 1, "at": null}',
+        '{"k": "Infinity", "at": 1}',
+    ]
+    with Driver(app) as driver:
+        driver.send("t", *({"value": text} for text in texts))
+        driver.step()
+        assert [row["k"] for row in driver.read("out")] == [float("inf")]
+        reasons = {row["offset"]: row["reason"] for row in driver.read("t.dead")}
+        assert "the field k is out of the range of DOUBLE: 1e400" in reasons[0]
+        assert "the field f is out of the range of FLOAT: -1e300" in reasons[1].replace("1e+300", "1e300")
+        assert reasons[2] == reasons[3] == 'the event time "at" is null'

@@ -108,6 +108,18 @@ def test_a_record_without_an_event_time_is_a_dead_letter_whatever_was_sent():
         assert rounded(driver.watermark("counts")) == at(0)
 
 
+def test_the_event_time_may_be_the_time_of_sending_too():
+    """A device that sends at once: what it did happened when the log got it, by the log's clock."""
+    app = hr.App("devices")
+    app.stream("t", SCHEMA, event_time="sent", sent_time="sent").to_topic("rows")
+    with Driver(app) as driver:
+        driver.send("t", reading("ahead", 0, 0, ahead=60), reading("silent", 0, None))
+        driver.step()
+        rows = [(row["device"], rounded(row["sent"]), row["sent_uncorrected"]) for row in driver.read("rows")]
+        assert rows == [("ahead", at(0), at(60))]
+        assert [row["reason"] for row in driver.read("t.dead")] == ['the event time "sent" is null']
+
+
 def test_a_window_over_a_table_goes_by_corrected_times_too():
     """A row that is replaced leaves the window that it was in, by the clock of the log."""
     app = hr.App("devices")
@@ -161,7 +173,6 @@ def stream(**options):
     ("ask", "what"),
     [
         (lambda: stream(sent_time="sent"), "has no event time to correct"),
-        (lambda: stream(event_time="sent", sent_time="sent"), "has no event time to correct"),
         (lambda: stream(event_time="at", sent_time="snt"), 'Did you mean "sent"'),
         (lambda: stream(event_time="at", sent_time="n"), "the sent time"),
         (lambda: stream(event_time="at", sent_time="local"), "timestamp"),

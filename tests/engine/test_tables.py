@@ -13,6 +13,7 @@ from headrace.base.errors import (
     DuplicateStep,
     InvalidPlan,
     PlanChanged,
+    StepFailed,
     TopicDiffers,
     UnknownColumn,
     UnreadableRecord,
@@ -371,3 +372,22 @@ def test_a_table_without_its_key_is_a_bag_and_no_changelog():
         with pytest.raises(InvalidPlan, match="needs the key of the table above"):
             verb()
     assert table.select("city", user="id").key == ("user",)
+
+
+def test_a_row_without_a_key_is_no_row_of_the_latest():
+    """As in a table of a topic: it is a dead letter, with step and reason, and with on_error="fail" an error."""
+    for on_error in (None, "dead_letter", "fail"):
+        app = hr.App("keys", on_error=on_error)
+        app.stream("t", "k string, v int").where("v > 0").latest("k").named("last").to_view("view")
+        with Driver(app) as driver:
+            driver.send("t", {"k": "a", "v": 1}, {"k": None, "v": 2}, {"k": None, "v": 0})
+            if on_error == "fail":
+                with pytest.raises(StepFailed, match=r'topic "t", partition 0, offset 1: latest\(k\) fails'):
+                    driver.step()
+                continue
+            driver.step()
+            assert driver.view("view") == [{"k": "a", "v": 1}]
+            (letter,) = driver.read("t.dead")
+            assert letter["offset"] == 1
+            assert "no key: rows of the table are identified by k" in letter["reason"]
+            assert driver.counts("t")["dead"] == 1

@@ -191,7 +191,6 @@ GRACE = 30
 WINDOWS = {
     "tumbling": (hr.tumbling("60 minutes", grace="30 minutes"), of_size(60, 60)),
     "hopping": (hr.hopping("60 minutes", "20 minutes", grace="30 minutes"), of_size(60, 20)),
-    "apart": (hr.hopping("20 minutes", "60 minutes", grace="30 minutes"), of_size(20, 60)),
     "cumulating": (hr.cumulating("60 minutes", "20 minutes", grace="30 minutes"), of_size(60, 20, cumulating=True)),
     "calendar": (hr.tumbling("1 day", grace="30 minutes", timezone="Europe/Paris"), paris_day),
 }

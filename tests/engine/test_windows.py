@@ -196,13 +196,6 @@ def test_a_window_that_closes_takes_no_row_of_the_epoch_that_finds_it_closed(win
         assert (totals["late"], totals["partly_late"]) == (0, 1)
 
 
-def test_rows_between_windows_that_do_not_touch_belong_to_none(drive):
-    driver = drive(counting(hr.hopping("2 s", "5 s", grace="0 s")))
-    driver.send("t", {"at": 1000}, {"at": 3000}, {"at": 6999}, {"at": 7000})
-    driver.run()
-    assert spans(driver.view("counts")) == [(at(0), at(2000), 1), (at(5000), at(7000), 1)]
-
-
 def test_the_watermark_delay_and_grace_are_two_numbers(drive):
     driver = drive(counting(hr.tumbling("10 s", grace="2 s"), out_of_order="5 s"))
     driver.send("t", {"at": 1000}, {"at": 16999})

@@ -56,6 +56,8 @@ def test_only_a_session_needs_its_state_to_tell_late_rows(window):
 
 REFUSED = {
     "no length": (lambda: hr.tumbling("0 seconds", grace="0 s"), "above zero"),
+    "a hop longer than the window": (lambda: hr.hopping("1 minute", "2 minutes", grace="0 s"), "cannot start every 2"),
+    "months that hop too far": (lambda: hr.hopping("1 month", "1 year", grace="0 s"), "Rows between two windows"),
     "a hop below zero": (lambda: hr.hopping("1 hour", "-1 minute", grace="0 s"), "above zero"),
     "grace below zero": (lambda: hr.tumbling("1 hour", grace="-1 s"), "grace"),
     "no gap": (lambda: hr.session("0 seconds", grace="0 s"), "gap"),

@@ -160,3 +160,36 @@ def test_windows_over_a_table_take_a_row_out_of_the_window_that_it_was_in():
         driver.send("cars", {"id": 1, "at": "2026-01-01 10:05:00"})
         driver.step()
         assert [(row["start"].minute, row["n"]) for row in driver.view("v")] == [(0, 1), (5, 1)]
+
+
+def test_a_null_safe_equality_joins_null_with_null():
+    """`<=>` is an equality like `=`: it connects two tables, and rows without a value match each other."""
+    app = hr.App("nulls")
+    app.table("l", "id int, k string", key="id")
+    app.table("r", "id int, k string", key="id")
+    app.sql("select l.id as a, r.id as b from l left join r on l.k <=> r.k").to_view("v")
+    with Driver(app, shards=3) as driver:
+        driver.send("l", {"id": 1, "k": "x"}, {"id": 2, "k": None}, {"id": 3, "k": "y"})
+        driver.send("r", {"id": 7, "k": "x"}, {"id": 8, "k": None})
+        driver.step()
+        assert values(driver) == [(1, 7), (2, 8), (3, None)]
+        driver.delete("r", id=8)
+        driver.send("r", {"id": 9, "k": "y"})
+        driver.step()
+        assert values(driver) == [(1, 7), (2, None), (3, 9)]
+
+
+@pytest.mark.parametrize(
+    "joined", ["t for system_time as of s.at x", "t x for system_time as of s.at", "t as x for system_time as of s.at"]
+)
+def test_an_alias_may_be_before_the_time_of_a_lookup_too(joined):
+    app = hr.App("aliases")
+    app.stream("s", "id int, k int, at timestamp", event_time="at")
+    app.table("t", "k int, w int, since timestamp", key="k", event_time="since")
+    found = app.sql(f"select s.id, x.w from s join {joined} on s.k = x.k", grace="1 s")
+    found.to_topic("out")
+    with Driver(app) as driver:
+        driver.send("t", {"k": 1, "w": 5, "since": 0})
+        driver.send("s", {"id": 1, "k": 1, "at": 1000})
+        driver.finish()
+        assert driver.read("out") == [{"id": 1, "w": 5}]

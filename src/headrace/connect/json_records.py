@@ -110,4 +110,9 @@ def _column(field: pa.Field) -> str:
         is_whole = f"regexp_full_match({text}, '[-+]?[0-9]+(\\.0*)?')"
         refused = f"error('the field {name} is no whole number: ' || {text})"
         return f"CASE WHEN {text} IS NULL OR {is_whole} THEN {text}::{kind} ELSE {refused} END AS {quote(field.name)}"
+    if pa.types.is_floating(field.type):  # a number out of range would become infinite
+        name = field.name.replace("'", "''")
+        beyond = f"isinf({text}::{kind}) AND json_type(record, {path}) <> 'VARCHAR'"
+        refused = f"error('the field {name} is out of the range of {kind}: ' || {text})"
+        return f"CASE WHEN {beyond} THEN {refused} ELSE {text}::{kind} END AS {quote(field.name)}"
     return f"{text}::{kind} AS {quote(field.name)}"

@@ -71,7 +71,8 @@ class Grouped(Generic[TableT]):
 
         Args:
             n: how many rows, above zero.
-            by: SQL order text; a term without a direction is descending. Nulls are last in a descending term and first
+            by: SQL order text. Trap: a term without a direction counts down, other than in SQL; `explain` shows the
+                direction, and `"price asc"` or `"price desc"` says it. Nulls are last in a descending term and first
                 in an ascending one, unless the text says otherwise.
             rank: the name of a column for the position, from 1. It becomes part of the key: a row that moves is
                 withdrawn and inserted again.

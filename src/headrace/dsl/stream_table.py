@@ -212,8 +212,8 @@ class Stream(Handle):
     def latest(self, *key: str) -> Table:
         """Read the stream as a table: of each key the row of the greatest event time, of equal times the later arrival.
 
-        Null is a key like any other, as in `group_by`. The later arrival is the one of the later epoch, partition,
-        offset.
+        A row with a null in the key fails, as in `app.table`: it goes to the dead letters, or stops the app with
+        `on_error="fail"`. The later arrival is the one of the later epoch, partition, offset.
 
         Args:
             key: the columns that identify a row of the table.
@@ -248,6 +248,23 @@ class Stream(Handle):
 
         """
         return Grouped(grouping(self._verb("group_by"), keys, named), partial(Table, self.registry))
+
+    def agg(self, /, **named: str) -> Table:
+        """Aggregate all rows: `group_by().agg(…)`. The table has one row, and none while there is nothing.
+
+        Args:
+            named: SQL text over aggregate functions by the name of the column.
+
+        Raises:
+            UnknownColumn: an expression names a column that is not there.
+            PlanError: an expression cannot be read, or a name is taken.
+
+        Examples:
+            >>> orders.agg(n="count(*)").columns
+            ['n']
+
+        """
+        return self.group_by().agg(**named)
 
     def to_topic(self, topic: str, key: str | Sequence[str] | None = None) -> None:
         """Append the rows to a topic, exactly once; the topic is created if it is missing.
@@ -329,6 +346,43 @@ class Table(Handle):
 
         """
         return Grouped(grouping(self._verb("group_by"), keys, named), partial(Table, self.registry))
+
+    def agg(self, /, **named: str) -> Table:
+        """Aggregate all rows: `group_by().agg(…)`. The table has one row, and none while there is nothing.
+
+        Args:
+            named: SQL text over aggregate functions by the name of the column.
+
+        Raises:
+            UnknownColumn: an expression names a column that is not there.
+            PlanError: an expression cannot be read, or a name is taken.
+
+        Examples:
+            >>> users.agg(n="count(*)").columns
+            ['n']
+
+        """
+        return self.group_by().agg(**named)
+
+    def top(self, n: int, by: str, rank: str | None = None) -> Table:
+        """Keep the first rows of all in an order: `group_by().top(…)`.
+
+        Trap: a term of `by` without a direction counts down, other than in SQL; say `"price asc"` or `"price desc"`.
+
+        Args:
+            n: how many rows, above zero.
+            by: SQL order text. Rows that it leaves equal are ordered by the whole row, ascending.
+            rank: the name of a column for the position, from 1, which becomes the key.
+
+        Raises:
+            PlanError: `n` is no positive integer, `by` no order, or `rank` an existing column.
+
+        Examples:
+            >>> users.top(3, "name asc", rank="place").key
+            ('place',)
+
+        """
+        return self.group_by().top(n, by, rank)
 
     def join(
         self,

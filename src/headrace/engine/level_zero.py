@@ -80,17 +80,19 @@ class LevelZero:
             return self._level(reads, by_step=False)
         except (StepFailed, FunctionError) as failure:
             found = self._failing(reads)
-            if not any(found) and not any(map(self._takes_out, reads)):
+            if not any(found) and not any(self._takes_out(read) for read in reads):
                 raise
             kept = []
             for read, failing in zip(reads, found, strict=True):
-                if failing and not self._takes_out(read):
-                    raise self._located(failure, read, failing[0]) from failure
+                stops = [each for each in failing if not self._takes_out(read, refused=each.refused)]
+                if stops:
+                    raise self._located(failure, read, stops[0]) from failure
                 kept.append(self._without(read, failing, dead) if failing else read)
             return self._level(kept, by_step=True)
 
-    def _takes_out(self, read: ReadRange) -> bool:
-        return self.inputs.inputs[read.part.source].takes_out
+    def _takes_out(self, read: ReadRange, *, refused: bool = False) -> bool:
+        source = self.inputs.inputs[read.part.source]
+        return source.takes_out or (refused and source.on_error != "fail")
 
     def _level(self, reads: Sequence[ReadRange], *, by_step: bool) -> Outcome:
         return LevelRun(self.duck, self.program.levels[0], self.here, by_step=by_step).run(self._deltas(reads))

@@ -78,11 +78,16 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """An expression over an operation's input that fails on some rows: its text, its SQL, the columns that it reads."""
+    """An expression over an operation's input that fails on some rows: its text, its SQL, the columns that it reads.
+
+    `refuses`: it is no computation but a rule for rows, such as having a key: a record that breaks it is a dead letter
+    as one that cannot be read is, unless its source has on_error="fail".
+    """
 
     text: str
     sql: str
     columns: tuple[str, ...]
+    refuses: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

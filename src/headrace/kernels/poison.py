@@ -6,7 +6,7 @@ in one pass; a function is called again with halves of its batch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +37,7 @@ class FailingRow:
     what: str
     why: str
     values: str
+    refused: bool = False
 
     @property
     def reason(self) -> str:
@@ -57,7 +58,8 @@ def failing_rows(duck: Duck, op: Op, rows: pa.Table) -> list[FailingRow]:
     for check in op.checks:
         for row, why in failing_sql(duck, check.sql, rows):
             values = _values(rows, row, check.columns)
-            found.setdefault(row, FailingRow(row=row, step=op.step, what=check.text, why=why, values=values))
+            failing = FailingRow(row=row, step=op.step, what=check.text, why=why, values=values, refused=check.refuses)
+            found.setdefault(row, failing)
     if isinstance(op, Call):
         left = _others(rows, found)
         for place, name, why, values in failing_calls(duck, op, rows.take(left)):
@@ -103,7 +105,7 @@ def failing_records(duck: Duck, level: Level, inputs: Mapping[int, Sequence[pa.T
             _trace(duck, op, without(rows, failing), traced)
     return {
         number: [
-            FailingRow(row=record - start, step=each.step, what=each.what, why=each.why, values=each.values)
+            replace(each, row=record - start)
             for record, each in sorted(found.items())
             if start <= record < start + sum(table.num_rows for table in inputs[number])
         ]

@@ -87,12 +87,12 @@ def sent_time(column: str, event_time: str | None, schema: pa.Schema, *, step: s
     """Refuse a time of sending that cannot correct the event time: both are of one device's clock.
 
     Raises:
-        InvalidPlan: there is no event time, it is the same column, or the name of the uncorrected one is taken.
+        InvalidPlan: there is no event time, or the name of the uncorrected one is taken.
         UnknownColumn: the column is not there.
         WrongColumnType: one of them is no instant.
 
     """
-    if event_time is None or event_time == column:
+    if event_time is None:
         raise InvalidPlan(
             f'step "{step}": sent_time="{column}" has no event time to correct',
             hint='Name the column that says when it happened too: event_time="at".',

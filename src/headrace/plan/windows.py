@@ -152,9 +152,7 @@ def tumbling(size: str, *, grace: str, offset: str = "0 seconds", timezone: str 
 
 
 def hopping(size: str, every: str, *, grace: str, offset: str = "0 seconds", timezone: str | None = None) -> Window:
-    """Windows of length `size` that start every `every`: they overlap where `every` is shorter than `size`.
-
-    Where `every` is longer than `size`, rows between two windows are in none, and are counted as such.
+    """Windows of length `size` that start every `every`: a row is in several of them.
 
     Args:
         size: how long a window is: `"10 minutes"`.
@@ -165,10 +163,18 @@ def hopping(size: str, every: str, *, grace: str, offset: str = "0 seconds", tim
 
     Raises:
         InvalidTime: a text is no duration, or no time zone.
-        InvalidWindow: a length is not above zero, or no period of a calendar; or the grace is below zero.
+        InvalidWindow: a length is not above zero, or no period of a calendar; the hop is longer than the size; or the
+            grace is below zero.
 
     """
-    return _window("hopping", (size, every, offset), grace, timezone)
+    window = _window("hopping", (size, every, offset), grace, timezone)
+    if window.every > window.size:
+        raise InvalidWindow(
+            f"a window of {show_length(length(size))} cannot start every {show_length(length(every))}",
+            detail="Rows between two windows would be in none.",
+            hint=f'If that is meant, leave them out before: .where(…).window(hr.tumbling("{every}", grace=…)).',
+        )
+    return window
 
 
 def cumulating(size: str, step: str, *, grace: str, offset: str = "0 seconds", timezone: str | None = None) -> Window:

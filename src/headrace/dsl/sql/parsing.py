@@ -36,6 +36,7 @@ _KNOWN = {
 }
 _Generator: Any = Grammar.generator_class
 _Tokenizer: Any = Grammar.tokenizer_class
+_Parser: Any = Grammar.parser_class
 _NEGATED = (exp.Is, exp.In, exp.Like, exp.ILike, exp.RegexpLike, exp.Between)
 _WORDS = {f"{unit}{s}" for unit in ("YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND") for s in ("", "S")}
 _WORDS |= {"CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "POSITION", "LOCATE", "SHIFTLEFT", "SHIFTRIGHT"}
@@ -50,6 +51,16 @@ class _Queries(Grammar):
         """`window` is a name here and no keyword: named windows are not supported."""
 
         KEYWORDS: ClassVar[dict[str, Any]] = {word: t for word, t in _Tokenizer.KEYWORDS.items() if word != "WINDOW"}
+
+    class Parser(_Parser):  # type: ignore[misc]
+        """An alias may be before `for system_time as of` too."""
+
+        def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
+            """Return a relation of `from`."""
+            table: exp.Expression | None = super()._parse_table(*args, **kwargs)
+            if isinstance(table, exp.Table) and table.args.get("version") is None:
+                table.set("version", self._parse_version())
+            return table
 
     class Generator(_Generator):  # type: ignore[misc]
         """Writes negations where people write them."""

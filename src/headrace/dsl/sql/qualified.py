@@ -50,14 +50,20 @@ def unqualified(tree: exp.Expression, names: Mapping[str, str]) -> exp.Expressio
 def equality_sides(
     test: exp.Expression, joined: Collection[int], number: int
 ) -> tuple[exp.Expression, exp.Expression] | None:
-    """Return both sides of an equality between relations that are joined and one that is not, that one's last."""
-    if not isinstance(test, exp.EQ):
+    """Return both sides of an equality between relations that are joined and one that is not, that one's last.
+
+    Those of a null-safe one are lists of one value: null in a list equals null.
+    """
+    if not isinstance(test, exp.EQ | exp.NullSafeEQ):
         return None
     left, right = relations_in(test.this), relations_in(test.expression)
+    one, other = test.this, test.expression
+    if isinstance(test, exp.NullSafeEQ):
+        one, other = (exp.Array(expressions=[side.copy()]) for side in (one, other))
     if left and left <= set(joined) and right == {number}:
-        return test.this, test.expression
+        return one, other
     if right and right <= set(joined) and left == {number}:
-        return test.expression, test.this
+        return other, one
     return None
 
 

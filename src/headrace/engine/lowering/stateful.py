@@ -12,11 +12,12 @@ from headrace.engine.lowering.walk import DELTA, columns_of, lowered
 from headrace.expressions import calls_of, drawn_apart
 from headrace.kernels.groups.partial import Partial
 from headrace.kernels.groups.window_top import PANE, AssignPane
+from headrace.kernels.op import Check
 from headrace.kernels.operations import operator
 from headrace.kernels.query import Query
 from headrace.kernels.ranking import Ranking
 from headrace.kernels.top import PartialTop
-from headrace.plan.nodes import ARRIVED, CHANGE_TYPE, ROW_TIME, Aggregate, Join, Keyed, Late, Top
+from headrace.plan.nodes import ARRIVED, CHANGE_TYPE, ROW_TIME, Aggregate, Join, Keyed, Late, Latest, Top
 
 if TYPE_CHECKING:
     from headrace.engine.lowering.walk import Lowering
@@ -37,10 +38,27 @@ def _keyed(node: Keyed, to: Lowering) -> None:
     op = operator(node.kernel)(
         step=step, inputs=(), output=output, late=late, columns=columns, keys=node.keys, **node.parameters(), **more
     )
-    rows = to.before_exchange(op, 0, to.keyed(node, to.at(node.up, here), node.keys), here, early)
+    rows = to.before_exchange(op, 0, to.keyed(node, _with_key(node, to), node.keys), here, early)
     if to.plan.exchanged(node):
         rows = to.carried(rows, step, here, there, op.exchange_keys(node.keys))
     to.add(there, replace(op, inputs=(rows,)))
+
+
+def _with_key(node: Keyed, to: Lowering) -> int:
+    """Return the rows above; for `latest` those with a key: others fail, as in a table of a topic."""
+    here = to.level(node.up)
+    rows, nullable = to.at(node.up, here), [key for key in node.keys if key not in node.up.not_null]
+    if not isinstance(node, Latest) or not node.by_time or not nullable:
+        return rows
+    missing = " OR ".join(f"{quote(key)} IS NULL" for key in nullable)
+    says = f"no key: rows of the table are identified by {', '.join(node.keys)}".replace("'", "''")
+    sql = f"CASE WHEN {missing} THEN error('[NULL_KEY] {says}')::BOOLEAN ELSE true END"
+    check = Check(text=f"latest({', '.join(node.keys)})", sql=sql, columns=tuple(nullable), refuses=True)
+    step, dead, output = to.plan.name(node), to.dead(node), to.number()
+    before, after = "SELECT * FROM", f"WHERE {sql}"
+    query = Query(step=step, inputs=(rows,), output=output, before=before, after=after, shared=dead is not None)
+    to.add(here, replace(query, checks=(check,), dead=dead))
+    return output
 
 
 @lowered.register(Aggregate)
