@@ -169,7 +169,7 @@ def test_a_whole_reset_reads_from_the_start_and_appends_again(storage):
     with Driver(chain(), storage=storage) as driver:
         before = len(driver.read("first_changes"))
     reset(chain().plan(), storage, sync=False)
-    assert sorted(entry.name for entry in storage.iterdir()) == ["app.json", "lock", "log"]
+    assert sorted(entry.name for entry in storage.iterdir()) == ["app.json", "lease", "lock", "log"]
     assert json.loads((storage / "app.json").read_text())["id"] != identity
     with Driver(chain(window="2 minutes"), storage=storage, shards=2) as driver:
         driver.run()

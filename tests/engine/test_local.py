@@ -17,7 +17,7 @@ from headrace.base.time import SystemClock
 
 PROGRAM = Path(supervising.__file__)
 CLOCK = SystemClock()
-PATIENCE = 60
+PATIENCE = 240
 
 
 @contextmanager

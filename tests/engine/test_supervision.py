@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 import supervising
@@ -197,7 +198,7 @@ def test_a_disk_that_is_full_for_a_while_ends_nothing(tmp_path, monkeypatch):
     link, left = os.link, [2]
 
     def full(*arguments, **options):
-        if str(arguments[1]).endswith(".json") and left[0]:
+        if Path(arguments[1]).parent.name == "epochs" and left[0]:
             left[0] -= 1
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return link(*arguments, **options)
@@ -207,6 +208,15 @@ def test_a_disk_that_is_full_for_a_while_ends_nothing(tmp_path, monkeypatch):
     watched.until(lambda: supervising.total(storage) == 300)
     assert [type(retry.error) for retry in watched.retries] == [DiskFull, DiskFull]
     assert supervising.outputs(storage) == expected(tmp_path, 300)
+
+
+def test_a_disk_that_is_full_at_the_start_is_an_error_of_ours(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "link", full)
+    with pytest.raises(DiskFull):
+        supervising.make(tmp_path / "storage").start(carrier="in-process")
 
 
 FULL = """

@@ -201,6 +201,19 @@ class WorkerLost(OutsideError):
         )
 
 
+class MayStillRun(OutsideError):
+    """The last process that ran the app has not stopped, does not answer, and cannot be fenced."""
+
+    condition = "MAY_STILL_RUN"
+
+    def __init__(self, path: str, *, lease: str, why: str) -> None:
+        super().__init__(
+            f"the app on the storage {path} may still be run by a process that does not answer",
+            detail=f"{why} So that process cannot be kept from committing an epoch.",
+            hint=f"Make sure that the other process has ended. Then remove the folder {lease} and start again.",
+        )
+
+
 class Fenced(OutsideError):
     """Another process has taken the app over, so this one stops. What this one had not committed, that one computes."""
 

@@ -21,6 +21,7 @@ from headrace.connect.source import from_json, to_json, total_rows
 from headrace.engine import private
 from headrace.engine.adopting import PLAN, adopt, finish
 from headrace.engine.comparing import changes
+from headrace.engine.fencing import check_fence, fence_after
 from headrace.engine.fill import fill_of, filled
 from headrace.engine.identity import fingerprint, identity
 from headrace.engine.inputs import Inputs
@@ -144,7 +145,7 @@ class Engine:
         self.publisher = Publisher(self.storage, groups, s.clock, s.fault)
         self._published = (0, 0.0)  # the rows of the last epoch, and the seconds that publishing it took
         self._recover(last)
-        self.fill = None if last is None else fill_of(self.plan, last, self.views.names())
+        self.fill = None if last is None else fill_of(self.plan, self.last, self.views.names())
 
     def _known(self, last: Commit | None) -> int:
         """Return the last epoch that is known to have happened.
@@ -187,6 +188,8 @@ class Engine:
 
     def _recover(self, last: Commit | None) -> None:
         """Publish the last commit again, and remove the files of attempts after it."""
+        if self.storage.took_over:
+            last = self._fence(last)
         self.storage.forget_uncommitted(None if last is None else last.epoch)
         if last is None:
             self.last = self._blank()
@@ -195,6 +198,15 @@ class Engine:
         self.last = last
         self.storage.forget_state(self.last.heads)
         self.publish(self.last)
+
+    def _fence(self, last: Commit | None) -> Commit:
+        """Publish the last commit, then commit an epoch by which this process takes the app over."""
+        check_fence(self.storage, self.outside.inputs, lost=bool(self.lost))
+        if last is not None:
+            self.publish(last)
+        fence = fence_after(last or replace(self._blank(), app=self._app, program=self._fingerprint), now=self._now())
+        self.storage.write_commit(fence, self.settings.fault)
+        return fence
 
     def _blank(self) -> Commit:
         """Return the commit before the first: nothing read, no watermark."""
@@ -281,7 +293,7 @@ class Engine:
         """Commit an epoch: from now on it is never computed again.
 
         Raises:
-            FileExistsError: the epoch is committed already.
+            Fenced: another process has taken the app over.
 
         """
         sources = self._advanced_sources(planned, reports, ended=ended)

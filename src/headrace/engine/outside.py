@@ -98,6 +98,11 @@ def spec_of(node: PlanSource) -> TopicSpec:
     )
 
 
+def only_replayable(inputs: Mapping[str, Input]) -> bool:
+    """Whether there is no source of Spark's own; of these the rows of an epoch are not known in advance."""
+    return all(bound.source is not None for bound in inputs.values())
+
+
 class Outside:
     """Everything that an app reads or writes: its topics, its views, and the connectors of `source=` and `.to`.
 

@@ -37,6 +37,7 @@ class RunState:
         """Change the state, and others of the facts."""
         self._facts |= {"state": state, "next_try": None, "since": CLOCK.now(), **changes}
         with suppress(OSError, HeadraceError):
+            self.storage.lease.check()  # the file is that of the process that runs the app now
             self.storage.write_json(FILE, self._facts)
 
     @property

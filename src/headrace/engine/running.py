@@ -127,9 +127,11 @@ class Running:
 
     def _check(self) -> None:
         try:
+            self._state.storage.lease.check()
             self._carrier.check()
             self._feeds.check()
         except HeadraceError as error:
+            self._state.storage.lease.check()  # what failed, failed because another process has taken over
             if self.owns_storage:
                 self._state.set("failed", error=str(error))
             raise
@@ -224,7 +226,11 @@ def hold(app: App, carrier: str) -> RunState:
 
     """
     storage = Storage(app.storage, app.name)
-    storage.acquire()
+    try:
+        storage.acquire()
+    except OSError as error:
+        raise as_ours(error) from error
+    storage.lease.keep()
     state = RunState(storage, carrier=carrier)
     state.set("starting")
     return state

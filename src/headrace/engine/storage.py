@@ -6,6 +6,8 @@ sources.json        the identity of the sources
 private.json        the private columns of the views
 reset.json          a reset that is being done
 lock                held by the process that runs the app
+lease/              who runs the app, where locks cannot be trusted
+run.json            what the process that runs the app says of itself
 log/                the embedded log
 epochs/<n>.json     the commit of epoch n; epochs/<n>/ its staged rows until they are published
 state/<step>/<shard>/<file>
@@ -15,16 +17,17 @@ spark/              Spark's checkpoint
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import uuid
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from typing import IO, TYPE_CHECKING, Any
 
 from headrace.base import checked
 from headrace.base.disk import make_folder, sync_folder
 from headrace.base.errors import DamagedFile, StorageBusy, StorageOfAnother
+from headrace.engine.lease import Lease, lock_file
 from headrace.kernels.files import read_metadata
 from headrace.kernels.state.state import StateHead
 from headrace.kernels.task import StagedFile
@@ -154,6 +157,9 @@ class Storage:
         self.path = path
         self.app = app
         self.sync = sync
+        self.lease = Lease(path)
+        self.took_over = False
+        """Whether the last owner may still live: then an epoch is committed before anything is removed."""
         self._lock: IO[str] | None = None
 
     # ---- who may write ----
@@ -168,16 +174,17 @@ class Storage:
         """
         make_folder(self.path, sync=self.sync)
         lock = (self.path / "lock").open("a+")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        locked = lock_file(lock)
+        if locked is False:
             lock.seek(0)
             holder = lock.read().strip()
             lock.close()
-            raise StorageBusy(str(self.path), holder) from None
+            raise StorageBusy(str(self.path), holder)
         try:
+            self.took_over = self.lease.take(locked=bool(locked))
             self._claim()
         except BaseException:
+            self.lease.release()
             lock.close()
             raise
         lock.truncate(0)
@@ -188,6 +195,7 @@ class Storage:
     def release(self) -> None:
         """Release the lock, so that another process can run the app."""
         if self._lock is not None:
+            self.lease.release()
             self._lock.close()
             self._lock = None
 
@@ -198,11 +206,8 @@ class Storage:
         except FileNotFoundError:
             return False
         with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
-                return True
-            return False
+            locked = lock_file(lock, shared=True)
+            return locked is False or self.lease.lives(locked=bool(locked))
 
     def _claim(self) -> None:
         try:
@@ -289,7 +294,7 @@ class Storage:
         """Commit an epoch: its file appears complete or not at all, and never replaces another.
 
         Raises:
-            FileExistsError: the epoch is committed already.
+            Fenced: another process has taken the app over; whether it or this one committed the epoch, it goes on.
 
         """
         path = self.commit_path(commit.epoch)
@@ -297,9 +302,14 @@ class Storage:
 
         def link(aside: str, there: Path) -> None:
             fault("during_commit")
-            os.link(aside, there)
+            self.lease.check()
+            try:
+                os.link(aside, there)
+            except FileExistsError:
+                raise self.lease.fenced() from None
 
         self._write_aside(path, commit.to_json(), link)
+        self.lease.check()
 
     def replace_commit(self, commit: Commit) -> None:
         """Replace the commit of the same epoch atomically: a reset removes steps from it."""
@@ -353,11 +363,24 @@ class Storage:
         self.commit_path(epoch - COMMITS_TO_KEEP).unlink(missing_ok=True)
 
     def forget_uncommitted(self, last: int | None) -> None:
-        """Remove the files of attempts after the last commit."""
+        """Remove the files of attempts after the last commit.
+
+        First they are listed, then the lease is checked: no file of another owner is among them, whenever this process
+        was paused, since attempts have names of their own.
+        """
+        files: list[Path] = []
+        folders: list[Path] = []
         for entry in self._entries("epochs"):
             number = entry.name.removesuffix(".json")
             if entry.name.startswith(".") or (number.isdigit() and int(number) > (-1 if last is None else last)):
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)
+                files += [entry] if not entry.is_dir() else list(entry.iterdir())
+                folders += [entry] if entry.is_dir() else []
+        self.lease.check()
+        for file in files:
+            file.unlink(missing_ok=True)
+        for folder in folders:
+            with suppress(OSError):  # another owner writes to it
+                folder.rmdir()
 
     def forget_state(self, heads: dict[str, dict[str, StateHead]]) -> None:
         """Remove state files that no head's chain needs: older than its full file, or of no commit."""
@@ -373,8 +396,10 @@ class Storage:
         while file is not None:
             needed.add(file)
             file = read_metadata(folder / file)["previous"]
-        for entry in folder.iterdir():
-            if entry.name not in needed and (before is None or entry.name < f"{before:012d}-"):
+        listed = [entry for entry in folder.iterdir() if entry.name not in needed]
+        self.lease.check()
+        for entry in listed:
+            if before is None or entry.name < f"{before:012d}-":
                 entry.unlink(missing_ok=True)
 
     def _entries(self, name: str) -> list[Path]:

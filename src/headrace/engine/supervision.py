@@ -203,7 +203,8 @@ class Supervised:
             HeadraceError: it does not pass, or the budget is spent.
 
         """
-        ours = as_ours(error)
+        lease = self._state.storage.lease
+        ours = lease.fenced() if lease.lost else as_ours(error)
         progressed = self._running is not None and self._running.epoch != self._epoch
         self._abandon()
         passes = ours.may_pass or (self._begun and isinstance(ours, SparkNotStarted))

@@ -21,6 +21,7 @@ from headrace.base.time import SystemClock
 from headrace.connect.embedded.topics import log_path
 from headrace.connect.source import Bounds, from_json
 from headrace.engine.engine import PlannedEpoch
+from headrace.engine.outside import only_replayable
 from headrace.engine.spark import blobs, tasks
 from headrace.engine.spark.executors import check_executors
 from headrace.engine.spark.failures import SPARK_ERRORS, explained, quiet
@@ -28,7 +29,6 @@ from headrace.engine.spark.imports import importable
 from headrace.engine.spark.quiet_files import quiet_location
 from headrace.engine.spark.reading import encoded
 from headrace.engine.spark.session import forget_lost, query_session, session, settings_of
-from headrace.engine.spark.single_task import only_replayable
 from headrace.engine.spark.source import EpochControl, data_source
 
 if TYPE_CHECKING:
@@ -219,7 +219,9 @@ class SparkCarrier:
 
     def stop(self) -> None:
         """Stop at the end of an epoch: a running epoch is finished, no other begins."""
-        if not self.lost and self.query.isActive:
+        if self.engine.storage.lease.lost:  # the control is that of the process that runs the app now
+            self.query.stop()
+        elif not self.lost and self.query.isActive:
             EpochControl(until=-1).write(self.engine.storage)
             epoch = self.engine.last.epoch  # Spark's own sources ignore the control
             while self.query.isActive and self.query.status["isTriggerActive"] and not self._waits_for_data():

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 from headrace.connect.source import total_rows
 from headrace.engine.level_zero import run_ranges
 from headrace.engine.levels import run_levels
+from headrace.engine.outside import only_replayable
 from headrace.engine.spark import blobs, tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
     from headrace.connect.source import OffsetRange
     from headrace.engine.levels import Received
-    from headrace.engine.outside import Input
     from headrace.engine.spark.tasks import Job
     from headrace.engine.storage import Commit
     from headrace.kernels.program import Level
@@ -47,11 +47,6 @@ def is_small(job: Job, before: Commit, ranges: Sequence[OffsetRange]) -> bool:
         and only_replayable(job.inputs)
         and _scans_little(job, before)
     )
-
-
-def only_replayable(inputs: Mapping[str, Input]) -> bool:
-    """Whether there is no source of Spark's own; of these the rows of an epoch are not known in advance."""
-    return all(bound.source is not None for bound in inputs.values())
 
 
 def _scans_little(job: Job, before: Commit) -> bool:
