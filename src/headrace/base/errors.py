@@ -131,10 +131,11 @@ class WrongColumnType(PlanError):
 
     condition = "WRONG_TYPE"
 
-    def __init__(self, column: str, *, step: str, is_type: str, needs: str, role: str) -> None:
+    def __init__(self, column: str, *, step: str, is_type: str, needs: str, role: str, hint: str = "") -> None:
         super().__init__(
             f'step "{step}": the column "{column}" is of type {is_type} and cannot be {role}',
             detail=f"It must be {needs}.",
+            hint=hint,
         )
 
 

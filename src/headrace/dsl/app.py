@@ -82,25 +82,25 @@ class App:
     ) -> Stream:
         """Read a topic as a stream of facts, from its start; a topic that does not exist is created.
 
-        Trap of `idle_after`: a partition whose next rows are as old as its silence finds their windows closed.
-        Trap of `sent_time`: how long a record was on its way counts as an error of the device's clock.
+        Traps: of `idle_after`, next rows of a partition as old as its silence find their windows closed; of
+        `sent_time`, how long a record was on its way counts as an error of the device's clock.
 
         Args:
             topic: the topic's name.
             schema: its columns, as DDL text or `pyarrow.Schema`.
             key: the columns that choose the partition.
-            event_time: the timestamp column that says when it happened; by default the time when the log got it.
+            event_time: the timestamp column or the expression of when it happened; by default when the log got it.
             sent_time: the timestamp column that says when a device sent it, by the clock of `event_time`, which is
                 corrected: `at` becomes `at + (when the log got it - sent)`, and `at_uncorrected` has the old time.
             out_of_order: how far rows may be behind the newest one: `"10 seconds"`; by default not at all.
             idle_after: a partition without rows for so long, by the machine's clock, does not hold the watermark back;
                 once all are idle, the watermark follows the clock, so that windows close without new rows.
-            format: "json": records are JSON text in the topic's column `value`, next to the columns of the key.
-            source: a connector's source, read instead of the topic, or its feed, which fills it (docs/CONNECTORS.md).
+            format: "json": records are JSON text in the column `value`, next to those of the key.
+            source: a connector's source, read instead of the topic, or its feed, which fills it.
             on_error: "dead_letter": records that cannot be read, and rows on which an expression or a function fails,
                 go to `<topic>.dead`; "fail": they stop the app. By default that of the app.
             partitions: how many a topic is created with; by default the shards.
-            private: the private columns, as in `Log.create_topic`; the app only passes them on (docs/privacy.md).
+            private: the private columns, as in `Log.create_topic`; only passed on (docs/privacy.md).
 
         Raises:
             PlanError: a name, type, duration or option is wrong.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from headrace.base.errors import InvalidPlan, did_you_mean
+from headrace.base.errors import InvalidPlan, WrongType, did_you_mean
 from headrace.base.names import check_topic
-from headrace.base.schema import as_schema
+from headrace.base.schema import TIMESTAMP, as_schema, type_name
 from headrace.base.time import duration
+from headrace.expressions import scalar
 from headrace.plan import check
 from headrace.plan.corrected import corrected
 from headrace.plan.nodes import Latest, ReadSource, TopicSource
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headrace.expressions import Scalar
     from headrace.plan.nodes import Node
 
 OnError = Literal["dead_letter", "fail"]
@@ -104,12 +107,14 @@ def _topic_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *,
     partitions = options.partitions
     if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
         raise InvalidPlan(f"partitions={partitions!r} is not possible", hint="Give a number above zero.")
+    timing = _timing(options.event_time, columns, step=step)
     node = TopicSource(
         schema=columns,
         topic=topic,
         connector=_connector(options.source, step=step),
         record_key=check.columns(options.key, columns, step=step),
-        event_time=check.event_time(options.event_time, columns, step=step),
+        event_time=None if timing else check.event_time(options.event_time, columns, step=step),
+        timing=timing,
         out_of_order=_length(options.out_of_order, "out_of_order") or 0,
         idle_after=_length(options.idle_after, "idle_after"),
         format=_format(options, step=step),
@@ -118,9 +123,24 @@ def _topic_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *,
         upserts=upserts,
         private=check.private(options.private, columns, step=step),
     )
-    times = filter(None, [node.event_time])
+    times = filter(None, [node.event_time, *(timing.columns if timing else ())])
     check.not_sealed((*node.record_key, *times), node.sealed, step=step, role="key or event time")
     return node
+
+
+def _timing(event_time: str | None, columns: pa.Schema, *, step: str) -> Scalar | None:
+    """Return the expression that computes the event time; None where a column is it."""
+    if not isinstance(event_time, str) or event_time in columns.names or re.fullmatch(r"\w*", event_time):
+        return None
+    computed = scalar(event_time, columns, step=step)
+    check.require_deterministic(computed, step=step, withdrawn=True)
+    if computed.type != TIMESTAMP:
+        raise WrongType(
+            f'step "{step}": the event time {event_time!r} is of type {type_name(computed.type)}',
+            detail="It must be timestamp.",
+            hint=f"For example {check.TIME_EXPRESSIONS}.",
+        )
+    return computed
 
 
 def _connector(source: Any, *, step: str) -> Any:

@@ -82,7 +82,7 @@ def _source(node: Source) -> dict[str, Any]:
         "topic": node.topic,
         "connector": None if node.connector is None else str(getattr(node.connector, "identity", "")),
         "format": node.format,
-        "event time": node.event_time,
+        "event time": node.time_text,
         "sent time": node.sent_time,
         "out of order": show_duration(node.out_of_order),
         "key": list(node.record_key),

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.errors import RecordsGone, UnreadableRecord
@@ -15,19 +17,20 @@ from headrace.base.outside import OffsetsLost
 from headrace.connect.decoding import Decoded, decode, empty, letters_of
 from headrace.connect.source import Bounds, OffsetRange
 from headrace.engine.arrival import ArrivalOrder
+from headrace.engine.event_times import EventTimes
 from headrace.engine.pace import share
 from headrace.engine.storage import SourceProgress
 from headrace.engine.watermarks import SourceWatermark, of_source
+from headrace.kernels.duck import Duck
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    import pyarrow as pa
 
     from headrace.base.time import Clock
     from headrace.connect.source import SourceReader
     from headrace.engine.outside import Input
     from headrace.engine.storage import Commit
+    from headrace.expressions import Scalar
 
 NOTHING_READ = SourceProgress()
 
@@ -49,6 +52,7 @@ class Inputs:
         self.inputs = inputs
         self.clock = clock
         self._readers: dict[str, SourceReader] = {}
+        self._duck: Duck | None = None
         self._cached_bounds: dict[str, tuple[float, Bounds]] = {}
         in_order = {step: bound.in_order for step, bound in inputs.items() if bound.in_order is not None}
         self.order = ArrivalOrder(in_order, lambda part: self.reader(part.source).append_time(part))
@@ -211,9 +215,25 @@ class Inputs:
                 return ReadRange(rest, Decoded(empty(bound.shape), None), None, lost)
             remaining = self.read(rest)
             return replace(remaining, lost=lost + remaining.lost)
+        if bound.timing is not None:
+            decoded, time = self._timed(ReadRange(offsets, decoded, None, lost), bound.timing), None
         if decoded.dead is not None and bound.on_error == "fail":
             raise _unreadable(bound.shape.topic, decoded)
         return ReadRange(offsets, decoded, _greatest(decoded) if time is None else time, lost)
+
+    def _timed(self, read: ReadRange, timing: Scalar) -> Decoded:
+        """Return rows with computed event times; records without one are dead letters, except tombstones."""
+        rows, dead = read.decoded.rows, read.decoded.dead
+        if self._duck is None:
+            self._duck = Duck()
+        times, reasons = EventTimes(self._duck, timing).of(rows)
+        if reasons:
+            fresh = self.letters(read, reasons)
+            dead = fresh if dead is None else pa.concat_tables([dead, fresh])
+        at = rows.schema.get_field_index("_time")
+        rows = rows.set_column(at, "_time", times)
+        kept = np.setdiff1d(np.arange(rows.num_rows), np.fromiter(reasons, np.int64))
+        return Decoded(rows.take(pa.array(kept)) if reasons else rows, dead)
 
     def letters(self, read: ReadRange, reasons: Mapping[int, str]) -> pa.Table:
         """Return dead letters of records that were read but cannot be computed, by their rows in what was read."""
@@ -241,6 +261,9 @@ class Inputs:
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
+        if self._duck is not None:
+            self._duck.close()
+            self._duck = None
 
 
 def _lowered(bounds: Mapping[str, Bounds], ranges: Sequence[OffsetRange], ends: Sequence[int]) -> Mapping[str, Bounds]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headrace.connect.sink import Sink
     from headrace.connect.source import Source
     from headrace.engine.sink_groups import SinkGroup
+    from headrace.expressions import Scalar
     from headrace.log.privacy.subjects import Origin
     from headrace.plan.arrival import ReadInOrder
     from headrace.plan.nodes import Source as PlanSource
@@ -43,7 +44,7 @@ class Input:
 
     `source`: how to read it; None where Spark reads it. `takes_out`: a record on which an expression fails is a dead
     letter. `out_of_order` and `idle_after` are microseconds. `in_order`: with which others it is read in the order of
-    arrival.
+    arrival. `timing` computes the event time of a record.
     """
 
     source: Source | None
@@ -53,6 +54,7 @@ class Input:
     out_of_order: int
     idle_after: int | None
     in_order: ReadInOrder | None = None
+    timing: Scalar | None = None
 
 
 def bound_inputs(plan: Plan, topics: EmbeddedTopics) -> dict[str, Input]:
@@ -79,6 +81,7 @@ def _input(plan: Plan, node: PlanSource, topics: EmbeddedTopics) -> Input:
         out_of_order=node.out_of_order,
         idle_after=node.idle_after,
         in_order=plan.in_order.get(id(node)),
+        timing=node.timing,
     )
 
 

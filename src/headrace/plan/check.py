@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from headrace.plan.nodes import Node
     from headrace.plan.windows import Window
 
+TIME_EXPRESSIONS = (
+    'event_time="timestamp_seconds(ts)" of seconds since 1970, "timestamp_millis(ts)" of milliseconds, '
+    '"cast(ts as timestamp)" of text'
+)
 _INSIDE = re.compile(r"_a\d+|_result\d+|_window(_last)?", re.IGNORECASE)
 
 
@@ -79,7 +83,8 @@ def event_time(column: str | None, schema: pa.Schema, *, step: str) -> str | Non
         return None
     kind = schema.field(has_column(column, schema, step=step)).type
     if not pa.types.is_timestamp(kind):
-        raise WrongColumnType(column, step=step, is_type=type_name(kind), needs="timestamp", role="the event time")
+        role, hint = "the event time", f"Or say how to compute it: {TIME_EXPRESSIONS}."
+        raise WrongColumnType(column, step=step, is_type=type_name(kind), needs="timestamp", role=role, hint=hint)
     return column
 
 
@@ -95,7 +100,7 @@ def sent_time(column: str, event_time: str | None, schema: pa.Schema, *, step: s
     if event_time is None:
         raise InvalidPlan(
             f'step "{step}": sent_time="{column}" has no event time to correct',
-            hint='Name the column that says when it happened too: event_time="at".',
+            hint='Name the column that says when it happened too: event_time="at"; an expression is not corrected.',
         )
     for name, role in ((column, "the sent time"), (event_time, "an event time that is corrected")):
         kind = schema.field(has_column(name, schema, step=step)).type

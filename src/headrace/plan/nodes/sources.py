@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from headrace.base.time import show_duration
 from headrace.plan.nodes.node import Description, Node
+
+if TYPE_CHECKING:
+    from headrace.expressions import Scalar
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -34,6 +37,7 @@ class Source(Node):
     on_error: Literal["dead_letter", "fail"] | None = None
     partitions: int | None = None
     upserts: bool = False
+    timing: Scalar | None = None  # computes the event time of each record, where no column is it
     sent_time: str | None = None  # when the device sent it, by its own clock: what `event_time` is corrected by
     options: tuple[tuple[str, str], ...] = ()
     frame: Any = None
@@ -75,6 +79,11 @@ class Source(Node):
         return frozenset(self.record_key if self.upserts else ())
 
     @property
+    def time_text(self) -> str | None:
+        """What was given as event time: a column or an expression; None: the time of the log."""
+        return self.timing.text if self.timing is not None else self.event_time
+
+    @property
     def event_time_column(self) -> str | None:
         """The one that was named."""
         return self.event_time
@@ -96,7 +105,7 @@ class TopicSource(Source):
         private = f", private: {', '.join(sorted(self.sealed))}" if self.sealed else ""
         upserts = ", upserts and deletes" if self.upserts else ""
         corrected = f" corrected by {self.sent_time}" if self.sent_time else ""
-        times = _times(self.event_time, corrected, self.out_of_order)
+        times = _times(self.time_text, corrected, self.out_of_order)
         return Description(detail=f"topic {self.topic}{upserts}{private}{times}")
 
 
