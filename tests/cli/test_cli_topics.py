@@ -132,7 +132,7 @@ def test_a_bad_line_is_named_and_the_lines_before_it_are_appended(headrace, orde
 
 
 def test_bad_csv_is_named_by_line(headrace, orders):
-    text = "user,price\nann,1\nbob,x\ncat,2,3\ndan,4\n"
+    text = "user,price,at\nann,1,1\nbob,x,1\ncat,2,1,3\ndan,4,1\n"
     result = headrace("topics", "produce", orders, "--format", "csv", stdin=text)
     assert result.err.startswith('[BAD_LINE] line 3: column "price": invalid literal for int()')
     result = headrace("topics", "produce", orders, "--format", "csv", "--skip-bad", "--json", stdin=text)
@@ -197,7 +197,7 @@ def test_what_trickles_in_is_appended_and_followed_without_delay(orders):
     guard.start()
     with follow, produce:
         for user in ("ann", "bob"):
-            produce.stdin.write(lines({"user": user}))
+            produce.stdin.write(lines({"user": user, "at": 1}))
             produce.stdin.flush()
             assert json.loads(follow.stdout.readline())["user"] == user
         assert follow.wait() == 0
@@ -213,3 +213,42 @@ def test_a_reader_that_has_seen_enough_is_no_failure(orders):
         assert "xxx" in consume.stdout.readline()
         consume.stdout.close()
         assert (consume.wait(60), consume.stderr.read()) == (0, "")
+
+
+def test_lines_that_no_reader_could_use_are_refused_and_go_to_a_file_with_their_reasons(headrace, orders, folder):
+    deep = "[" * 100_000
+    bad = {
+        2: (deep, "nested too deeply"),
+        3: ('{"user": "ann", "share": 1e400, "at": 1}', "1e400 is too large for a double"),
+        4: ("{}", "a JSON object with values is expected"),
+        5: ('{"user": "ann", "at": null}', 'column "at" is the event time, and has no value'),
+        6: ('{"user": "ann", "price": "3", "at": 1}', 'column "price" expects bigint'),
+        7: ('{"user": "ann", "tags": ' + "[" * 500 + "]" * 500 + ', "at": 1}', 'column "tags" expects'),
+        8: ('{"user": "ann\udcff"', "not JSON"),
+    }  # fmt: skip
+    good = json.dumps(ROW)
+    text = "\n".join([good, *(line for line, _ in bad.values()), good]) + "\n"
+    raw = text.encode("utf-8", "surrogateescape")
+    for line, reason in bad.values():
+        stopped = headrace("topics", "produce", orders, stdin=line.encode("utf-8", "surrogateescape"))
+        assert (stopped.code, stopped.err.split("]")[0]) == (1, "[BAD_LINE"), stopped.err[:200]
+        assert reason in stopped.err
+        assert "--rejects FILE" in stopped.err
+    result = headrace("topics", "produce", orders, "--rejects", "rejects.jsonl", "--json", stdin=raw)
+    assert json.loads(result.out) == {"topic": orders, "appended": 2, "bad": len(bad)}
+    rejects = rows_of((folder / "rejects.jsonl").read_text())
+    assert [row["line"] for row in rejects] == list(bad)
+    for row in rejects:
+        line, reason = bad[row["line"]]
+        assert reason in row["reason"]
+        assert row["record"] == line.encode("utf-8", "backslashreplace").decode()
+
+
+def test_rejected_lines_of_csv_go_to_a_file(headrace, orders, folder):
+    text = "user,price,share,at\nann,3,1e400,1\nbob,4,0.5,\n,4,0.5,1\nbob,4\nbob,4,0.5,2026-01-01\n"
+    result = headrace("topics", "produce", orders, "--format", "csv", "--rejects", "bad.jsonl", stdin=text)
+    assert result.err == "appended 1 row to orders, 4 lines left out\n"
+    rejects = rows_of((folder / "bad.jsonl").read_text())
+    assert [(row["line"], row["record"]) for row in rejects] == [
+        (2, "ann,3,1e400,1"), (3, "bob,4,0.5,"), (4, ",4,0.5,1"), (5, "bob,4")
+    ]  # fmt: skip

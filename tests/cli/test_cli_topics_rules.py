@@ -178,7 +178,7 @@ def test_lost_records_are_given_up_by_repair_after_asking(headrace, users, folde
     assert headrace("topics", "repair", users, "--yes").out == "topic users: nothing to repair\n"
     for path in folder.glob(f"{LOG}/topics/users/*/*.segment"):
         path.write_bytes(b"")
-    row = json.dumps({"id": "ann", "n": 1})
+    row = json.dumps({"id": "ann", "n": 1, "at": 1})
     refused = headrace("topics", "produce", users, stdin=row)
     assert (refused.code, refused.err.split("]")[0]) == (1, "[RECORDS_LOST")
     assert "headrace topics repair users" in refused.err
@@ -189,3 +189,59 @@ def test_lost_records_are_given_up_by_repair_after_asking(headrace, users, folde
     assert headrace("topics", "produce", users, stdin=row).code == 0
     assert headrace("topics", "verify").code == 0
     assert [each["n"] for each in consumed(headrace, users)] == [1]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["list"], ["describe", "t"], ["consume", "t"], ["verify"], ["clean"], ["delete", "t", "--yes"], ["produce", "t"]],
+)
+def test_a_mistyped_log_is_an_error_that_names_the_one_that_is_meant(headrace, folder, command):
+    headrace("topics", "create", "t", "--schema", "a int", "--log", "shop/log")
+    for wrong, meant in (("shop/lgo", "shop/log"), ("shop", "shop/log")):
+        result = headrace("topics", *command, "--log", wrong)
+        assert (result.code, result.out) == (1, "")
+        assert result.err.startswith(f"[NO_LOG] there is no log {wrong}\n")
+        assert f"Did you mean --log {meant}?" in result.err
+    assert not (folder / "shop/lgo").exists()
+
+
+def test_a_folder_that_is_no_storage_is_an_error(headrace, folder):
+    (folder / "shop/.headrace").mkdir(parents=True)
+    (folder / "shop/.headrace/app.json").write_text("{}")
+    result = headrace("views", "list", "--storage", "shop")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith("[NO_STORAGE] there is no storage shop\n")
+    assert "Did you mean --storage shop/.headrace?" in result.err
+
+
+APP = """
+import headrace as hr
+
+app = hr.App("shop", storage="store", shards=3)
+clicks = app.stream("clicks", "user string, at timestamp", key="user", event_time="at", partitions=2)
+app.table("users", "id string, name string", key="id").to_topic("copies")
+clicks.group_by("user").agg(n="count(*)").named("counts").to_topic("counts")
+"""
+
+
+def test_create_takes_from_the_app_what_it_declares(headrace, folder):
+    (folder / "app.py").write_text(APP)
+    expected = {"clicks": (2, ["user"], "at", "delete"), "users": (3, ["id"], None, "compact"),
+                "counts": (5, ["user"], None, "compact")}  # fmt: skip
+    for name in expected:
+        more = ["--partitions", "5"] if name == "counts" else []
+        result = headrace("topics", "create", name, "--app", "app.py", "--retention", "9 days", *more)
+        assert result.code == 0, result.err
+    with Log(folder / "store/log") as log:
+        topics = {name: log.topic(name) for name in log.topics()}
+        assert expected == {
+            name: (topic.partitions, list(topic.key), topic.event_time, topic.cleanup) for name, topic in topics.items()
+        }
+        assert {topic.settings["retention"] for topic in topics.values()} == {9 * 86_400_000_000}
+    again = headrace("topics", "create", "clicks", "--app", "app.py")
+    assert again.err.startswith("[TOPIC_EXISTS]")
+    unknown = headrace("topics", "create", "click", "--app", "app.py")
+    assert unknown.code == 1
+    assert 'Did you mean "clicks"?' in unknown.err
+    assert headrace("topics", "create", "other").code == 2, "neither --schema nor --app"
+    assert headrace("topics", "create", "copies", "--app", "app.py", "--key", "name").code == 2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.base.errors import PlanError, UnknownTopic, did_you_mean
+from headrace.base.errors import PlanError, UnknownTopic, did_you_mean, nearest
 from headrace.cli.programs import load_app
 from headrace.connect.embedded import log_path
 from headrace.log import Log
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from headrace.log import Topic
 
 STORAGE = Path(".headrace")
+VIEWS = "views.db"
+
+
+class NoLog(PlanError):
+    """There is no log at the path given."""
+
+    condition = "NO_LOG"
 
 
 class NoStorage(PlanError):
@@ -50,13 +57,40 @@ def _app_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--app", metavar="FILE", help="Use the topics and views of the app in this program.")(command)
 
 
-def open_log(folder: Path | None, app: str | None) -> Log:
-    """Return the log that the options name."""
+def open_log(folder: Path | None, app: str | None, *, creates: bool = False) -> Log:
+    """Return the log that the options name. `creates`: whether the command may create it.
+
+    Raises:
+        NoLog: `--log` names a folder that is missing, or holds no log.
+
+    """
     _refuse_both(folder, app, "--log")
     if app is not None:
         program_app = load_app(app)
         return Log(log_path(program_app.storage, program_app.topics))
+    if folder is not None and not creates:
+        _check_log(folder)
     return Log(folder if folder is not None else STORAGE / "log")
+
+
+def _check_log(folder: Path) -> None:
+    if (folder / "topics").is_dir():
+        return
+    inside = [folder / near for near in ("log", ".headrace/log") if (folder / near / "topics").is_dir()]
+    beside = [path.name for path in _folders(folder.absolute().parent) if (path / "topics").is_dir()]
+    near = nearest(folder.name, beside)
+    meant = inside[0] if inside else folder.parent / near if near else None
+    raise NoLog(
+        f"there is no log {folder}",
+        detail="The folder holds no topics." if folder.is_dir() else "There is no such folder.",
+        hint=f"Did you mean --log {meant}?"
+        if meant is not None
+        else "A log is created with its first topic: headrace topics create. By default it is .headrace/log.",
+    )
+
+
+def _folders(parent: Path) -> list[Path]:
+    return sorted(path for path in parent.iterdir() if path.is_dir()) if parent.is_dir() else []
 
 
 def find(log: Log, name: str) -> Topic:
@@ -79,13 +113,22 @@ def open_views(storage: Path | None, app: str | None) -> SqliteViews:
     """
     _refuse_both(storage, app, "--storage")
     path = load_app(app).storage if app is not None else storage if storage is not None else STORAGE
-    if not path.is_dir():
+    if not _is_storage(path):
+        beside = [each.name for each in _folders(path.absolute().parent) if _is_storage(each)]
+        near = STORAGE if _is_storage(path / STORAGE) else nearest(path.name, beside)
+        meant = (path if near is STORAGE else path.parent) / near if near is not None else None
         raise NoStorage(
             f"there is no storage {path}",
             detail="It is created when an app runs for the first time.",
-            hint="Give another one with --storage PATH, or the program with --app FILE.",
+            hint=f"Did you mean --storage {meant}?"
+            if meant is not None
+            else "Give another one with --storage PATH, or the program with --app FILE.",
         )
-    return SqliteViews(path / "views.db")
+    return SqliteViews(path / VIEWS)
+
+
+def _is_storage(path: Path) -> bool:
+    return (path / "app.json").exists() or (path / VIEWS).exists()
 
 
 def _refuse_both(path: object, app: object, option: str) -> None:

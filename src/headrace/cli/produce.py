@@ -5,8 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import select
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from operator import itemgetter
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+import pyarrow as pa
 
 from headrace.base.errors import InvalidRows, PlanError, did_you_mean
 from headrace.base.text import counted
@@ -34,14 +38,17 @@ class BadLine(PlanError):
     condition = "BAD_LINE"
 
     def __init__(self, number: int, why: str, *, hint: str = "") -> None:
-        super().__init__(f"line {number}: {why}", hint=hint or "Correct it, or leave such lines out with --skip-bad.")
+        super().__init__(
+            f"line {number}: {why}", hint=hint or "Correct it, or leave such lines out: --skip-bad, or --rejects FILE."
+        )
         self.number = number
 
 
 class Row(NamedTuple):
-    """A line of the input: its number, and its values or why it has none."""
+    """A line of the input: its number and text, and its values or why it has none."""
 
     line: int
+    text: str
     values: dict[str, Any] | None
     why: str = ""
 
@@ -55,12 +62,14 @@ class Lines:
         self._ready: list[bytes] = []
         self._ended = False
         self.number = 0
+        self.last = ""
 
     def __iter__(self) -> Iterator[str]:
         while self._ready or self._fill():
             self.number += 1
             line = self._ready.pop()
-            yield line.decode("utf-8-sig" if self.number == 1 else "utf-8", errors="surrogateescape")
+            self.last = line.decode("utf-8-sig" if self.number == 1 else "utf-8", errors="surrogateescape")
+            yield self.last
 
     @property
     def dry(self) -> bool:
@@ -98,14 +107,22 @@ def read_batches(stream: BinaryIO, form: str, topic: Topic) -> Batches:
 
 
 class Producer:
-    """Appends rows in batches; `appended` and `bad` count the rows so far."""
+    """Appends rows in batches; `appended` and `bad` count the rows so far.
 
-    def __init__(self, topic: Topic, *, skip_bad: bool, say: Callable[[str], None] | None) -> None:
+    `rejects`: where bad lines are written to, a JSON object a line with `line`, `reason` and `record`. With it, and
+    with `skip_bad`, a bad line does not end the input.
+    """
+
+    def __init__(
+        self, topic: Topic, *, skip_bad: bool, say: Callable[[str], None] | None, rejects: IO[str] | None = None
+    ) -> None:
         self.topic = topic
-        self.skip_bad = skip_bad
+        self.skip_bad = skip_bad or rejects is not None
         self.say = say
+        self.rejects = rejects
         self.appended = 0
         self.bad = 0
+        self._rejected: list[dict[str, Any]] = []  # of this batch
         self._clock = SystemClock()
         self._last_said = self._clock.monotonic()
 
@@ -134,16 +151,20 @@ class Producer:
             if row.values is not None:
                 good.append(row)
             elif self.skip_bad:
-                self.bad += 1
+                self._reject(row, row.why)
             else:
                 bad = BadLine(row.line, row.why)
                 break
         try:
+            untimed = next(filter(None, (self._untimed(row.values or {}) for row in good)), None)
+            if untimed is not None:
+                raise untimed
             self._send(good)
-        except InvalidRows as error:
+        except (InvalidRows, ValueError, TypeError, ArithmeticError, RecursionError, pa.ArrowException) as error:
             good, misfit = self._fitting(good, error)
             self._send(good)
             bad = misfit or bad
+        self._write_rejects()
         if bad is not None:
             raise bad
 
@@ -154,20 +175,35 @@ class Producer:
             self._last_said = self._clock.monotonic()
             self.say(f"{counted(self.appended, 'row')} appended …")
 
-    def _fitting(self, rows: list[Row], error: InvalidRows) -> tuple[list[Row], BadLine | None]:
+    def _fitting(self, rows: list[Row], error: Exception) -> tuple[list[Row], BadLine | None]:
         """Return the rows that fit; without `skip_bad` only those before the first bad line, and its error."""
         good = []
         for row in rows:
             why = self._misfit(row.values or {})
             if why is None:
                 good.append(row)
-            elif self.skip_bad:
-                self.bad += 1
-            else:
-                return good, BadLine(row.line, why.what.removeprefix("rows[0]").lstrip(": "), hint=why.hint)
+                continue
+            reason = why.what.removeprefix("rows[0]").lstrip(": ")
+            if not self.skip_bad:
+                return good, BadLine(row.line, reason, hint=why.hint)
+            self._reject(row, reason)
         if len(good) == len(rows):
             raise error
         return good, None
+
+    def _reject(self, row: Row, reason: str) -> None:
+        self.bad += 1
+        if self.rejects is not None:
+            text = row.text.encode("utf-8", "backslashreplace").decode()
+            self._rejected.append({"line": row.line, "reason": reason, "record": text.rstrip("\r\n")})
+
+    def _write_rejects(self) -> None:
+        if self.rejects is not None and self._rejected:
+            for record in sorted(self._rejected, key=itemgetter("line")):
+                reason = str(record["reason"]).encode("utf-8", "backslashreplace").decode()
+                self.rejects.write(json.dumps(record | {"reason": reason}, ensure_ascii=False) + "\n")
+            self.rejects.flush()
+            self._rejected = []
 
     def _misfit(self, values: dict[str, Any]) -> InvalidRows | None:
         if values.get("_deleted") and not self.topic.key:
@@ -176,7 +212,16 @@ class Producer:
             rows_to_table([values], self.topic.schema)
         except InvalidRows as error:
             return error
-        return None
+        except (ValueError, TypeError, ArithmeticError, RecursionError, pa.ArrowException) as error:
+            return InvalidRows(f"it cannot be stored: {error}")
+        return self._untimed(values)
+
+    def _untimed(self, values: Mapping[str, Any]) -> InvalidRows | None:
+        """Return the error of a row without event time; a tombstone needs none."""
+        at = self.topic.event_time
+        if at is None or values.get(at) is not None or values.get("_deleted"):
+            return None
+        return InvalidRows(f'column "{at}" is the event time, and has no value')
 
 
 # ---- formats ----
@@ -189,16 +234,26 @@ def _json_rows(lines: Lines, topic: Topic) -> Iterator[Row]:
         if not line.strip():
             continue
         try:
-            values = json.loads(line)
+            values = json.loads(line, parse_float=_finite)
         except ValueError as error:
-            yield Row(lines.number, None, f"not JSON: {error}")
+            yield Row(lines.number, line, None, f"not JSON: {error}")
             continue
-        if isinstance(values, dict):
-            yield _convert(
-                lines.number, values, {name: convert for name, convert in converters.items() if name in values}
-            )
+        except RecursionError:
+            yield Row(lines.number, line, None, "not JSON that can be read: it is nested too deeply")
+            continue
+        if isinstance(values, dict) and values:
+            present = {name: convert for name, convert in converters.items() if name in values}
+            yield _convert(lines.number, line, values, present)
         else:
-            yield Row(lines.number, None, f"a JSON object is expected, not {line.strip()[:40]}")
+            wanted = "a JSON object with values" if isinstance(values, dict) else "a JSON object"
+            yield Row(lines.number, line, None, f"{wanted} is expected, not {line.strip()[:40]}")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {text[:40]} is too large for a double")
+    return value
 
 
 def _csv_rows(lines: Lines, topic: Topic) -> Iterator[Row]:
@@ -213,12 +268,19 @@ def _csv_rows(lines: Lines, topic: Topic) -> Iterator[Row]:
         except StopIteration:
             return
         except csv.Error as error:
-            yield Row(reader.line_num, None, f"not CSV: {error}")
+            yield Row(reader.line_num, lines.last, None, f"not CSV: {error}")
             continue
+        text = _csv_text(cells)
         if len(cells) == len(names):
-            yield _convert(reader.line_num, dict(zip(names, cells, strict=True)), converters)
+            yield _convert(reader.line_num, text, dict(zip(names, cells, strict=True)), converters)
         elif cells:
-            yield Row(reader.line_num, None, f"it has {len(cells)} cells, the header has {len(names)}")
+            yield Row(reader.line_num, text, None, f"it has {len(cells)} cells, the header has {len(names)}")
+
+
+def _csv_text(cells: list[str]) -> str:
+    written = io.StringIO()
+    csv.writer(written, lineterminator="").writerow(cells)
+    return written.getvalue()
 
 
 def _csv_columns(names: list[str], topic: Topic) -> dict[str, Callable[[Any], Any]]:
@@ -235,11 +297,13 @@ def _csv_columns(names: list[str], topic: Topic) -> dict[str, Callable[[Any], An
     return {name: from_text(kinds[name]) for name in names}
 
 
-def _convert(line: int, values: dict[str, Any], converters: Mapping[str, Callable[[Any], Any]]) -> Row:
+def _convert(line: int, text: str, values: dict[str, Any], converters: Mapping[str, Callable[[Any], Any]]) -> Row:
     row = dict(values)
     for name, convert in converters.items():
         try:
             row[name] = convert(values[name])
         except (ValueError, TypeError) as error:
-            return Row(line, None, f'column "{name}": {error}')
-    return Row(line, row)
+            return Row(line, text, None, f'column "{name}": {error}')
+        except RecursionError:
+            return Row(line, text, None, f'column "{name}": it is nested too deeply')
+    return Row(line, text, row)

@@ -5,19 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from headrace.base.errors import PlanError
+from headrace.base.errors import PlanError, TopicExists
 from headrace.base.schema import to_ddl
 from headrace.cli.describe import settings_of
 from headrace.cli.output import example, json_option, say, say_json
 from headrace.cli.places import find, log_options, open_log
+from headrace.cli.programs import load_app
 from headrace.cli.values import as_bytes, from_text
+from headrace.engine.outside import create_declared
+from headrace.engine.storage import Storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from headrace.log import Topic
+    from headrace.log import Log, Topic
 
 _NONE = "none"
 _SETTINGS = ("retention", "retention_bytes", "cleanup", "delete_retention", "archive", "archive_after")
@@ -80,7 +84,9 @@ def _settings(options: dict[str, Any]) -> dict[str, Any]:
     )
 )
 @click.argument("name")
-@click.option("--schema", required=True, metavar="DDL", help='Its columns, such as "id bigint, at timestamp".')
+@click.option(
+    "--schema", metavar="DDL", help='Its columns, such as "id bigint, at timestamp" [with --app: what it declares].'
+)
 @topic_options
 @click.option(
     "--private",
@@ -92,23 +98,46 @@ def _settings(options: dict[str, Any]) -> dict[str, Any]:
 @log_options
 @json_option
 def create(name: str, *, log_folder: Path | None, app: str | None, as_json: bool, **options: Any) -> None:
-    """Create the topic NAME."""
+    """Create the topic NAME; with --app and without --schema as the app itself would, with what it declares."""
     settings = _settings(options)
-    with open_log(log_folder, app) as log:
-        topic = log.create_topic(
-            name,
-            options["schema"],
-            key=options["key"],
-            event_time=options["event_time"],
-            partitions=options["partitions"],
-            private=_private(options["private"], options["key"]),
-            **settings,
-        )
+    with open_log(log_folder, app, creates=True) as log:
+        if options["schema"] is None:
+            topic = _declared(log, name, app, options)
+            if settings:
+                topic.alter(**settings)
+        else:
+            topic = log.create_topic(
+                name,
+                options["schema"],
+                key=options["key"],
+                event_time=options["event_time"],
+                partitions=options["partitions"],
+                private=_private(options["private"], options["key"]),
+                **settings,
+            )
         if as_json:
             facts = {"topic": name, "partitions": topic.partitions, "schema": to_ddl(topic.schema)}
             say_json(facts | {"private": topic.private} | settings_of(topic))
         else:
             say(f"created topic {name} in {log.path}: {to_ddl(topic.schema)}")
+
+
+def _declared(log: Log, name: str, app: str | None, options: dict[str, Any]) -> Topic:
+    """Create a topic that an app declares, and return it."""
+    if app is None:
+        raise click.UsageError("say which columns it has, with --schema DDL or with --app FILE, which declares them")
+    for option in ("key", "event_time", "private"):
+        if options[option]:
+            raise click.UsageError(
+                f"--{option.replace('_', '-')} is what the app declares; leave it out, or --schema in"
+            )
+    if log.has_topic(name):
+        raise TopicExists(f'the log "{log.path}" already has a topic "{name}"', hint=f"headrace topics describe {name}")
+    given = click.get_current_context().get_parameter_source("partitions") is ParameterSource.COMMANDLINE
+    program = load_app(app)
+    shards = program.shards or Storage(program.storage, program.name).about().get("shards") or 1
+    create_declared(program.plan(), log, name, partitions=options["partitions"] if given else shards)
+    return log.topic(name)
 
 
 def _private(texts: tuple[str, ...], key: tuple[str, ...]) -> dict[str, str]:

@@ -58,15 +58,21 @@ def list_(*, log_folder: Path | None, app: str | None, as_json: bool) -> None:
 @click.option("--schema", metavar="DDL", help="Create the topic if it is missing, with these columns.")
 @topic_options
 @click.option("--skip-bad", is_flag=True, help="Skip lines that do not fit, and count them.")
+@click.option(
+    "--rejects",
+    type=click.File("w", encoding="utf-8", lazy=False),
+    help="Skip lines that do not fit, and write them to this file with their reasons.",
+)
 @log_options
 @json_option
-def produce(name: str, *, form: str, skip_bad: bool, as_json: bool, log_folder: Path | None, **options: Any) -> None:
+def produce(name: str, *, form: str, as_json: bool, log_folder: Path | None, **options: Any) -> None:
     """Append standard input to the topic NAME: a JSON object a line, or CSV with a header.
 
     Times are ISO text or milliseconds since 1970, bytes are base64; in CSV an empty cell is null, and arrays and
-    structs are JSON. A line that does not fit ends the command; the lines before it are in the topic.
+    structs are JSON. A line that does not fit ends the command; the lines before it are in the topic. The event time
+    must have a value. A line of --rejects is {"line": number, "reason": text, "record": the line}.
     """
-    with open_log(log_folder, options["app"]) as log:
+    with open_log(log_folder, options["app"], creates=options["schema"] is not None) as log:
         if options["schema"] and not log.has_topic(name):
             log.create_topic(
                 name,
@@ -75,7 +81,9 @@ def produce(name: str, *, form: str, skip_bad: bool, as_json: bool, log_folder: 
                 event_time=options["event_time"],
                 partitions=options["partitions"],
             )
-        producer = Producer(find(log, name), skip_bad=skip_bad, say=None if as_json else note)
+        say_progress = None if as_json else note
+        rejects = options["rejects"]
+        producer = Producer(find(log, name), skip_bad=options["skip_bad"], say=say_progress, rejects=rejects)
         try:
             producer.run(read_batches(sys.stdin.buffer, form, producer.topic))
         except BadLine as error:

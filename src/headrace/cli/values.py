@@ -125,7 +125,7 @@ def _reader(kind: pa.DataType) -> Callable[[str], Any]:
     if pa.types.is_integer(kind):
         return int
     if pa.types.is_floating(kind):
-        return float
+        return _float
     if pa.types.is_boolean(kind):
         return _boolean
     if pa.types.is_binary(kind):
@@ -133,6 +133,13 @@ def _reader(kind: pa.DataType) -> Callable[[str], Any]:
     if pa.types.is_nested(kind):
         return json.loads
     return lambda text: text  # texts, and types that the log converts itself: times, dates, decimals
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value) and "inf" not in text.lower():
+        raise ValueError(f"the number {text[:40]} is too large for a double")
+    return value
 
 
 def _boolean(text: str) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.base.dead_letters import DEAD_SINK
-from headrace.base.errors import InvalidPlan
+from headrace.base.errors import InvalidPlan, did_you_mean
 from headrace.connect.decoding import RecordShape
 from headrace.connect.embedded import EmbeddedTopics, log_path
 from headrace.connect.formats import format_named
@@ -106,6 +106,18 @@ def only_replayable(inputs: Mapping[str, Input]) -> bool:
     return all(bound.source is not None for bound in inputs.values())
 
 
+def spec_of_sink(sink: PlanSink) -> TopicSpec:
+    """Return the topic that a sink appends to, as the app declares it."""
+    assert sink.topic is not None  # noqa: S101 -- the caller checks it
+    return TopicSpec(
+        name=sink.topic,
+        schema=sink.up.schema,
+        key=sink.record_key,
+        changelog=sink.up.is_table,
+        sealed=sink.up.sealed,
+    )
+
+
 class Outside:
     """Everything that an app reads or writes: its topics, its views, and the connectors of `source=` and `.to`.
 
@@ -193,14 +205,7 @@ class Outside:
     def _sink(self, sink: PlanSink) -> Sink:
         table = sink.up.is_table
         if sink.topic is not None:
-            spec = TopicSpec(
-                name=sink.topic,
-                schema=sink.up.schema,
-                key=sink.record_key,
-                changelog=table,
-                sealed=sink.up.sealed,
-            )
-            return self.topics.sink(spec, origins=self.origins)
+            return self.topics.sink(spec_of_sink(sink), origins=self.origins)
         if sink.view is not None:
             key = sink.up.key if table else None
             return ViewSink(views=self.views, view=sink.view, schema=sink.up.schema, key=key, fault=self.fault)
@@ -214,6 +219,38 @@ class Outside:
         """Close the log and the views."""
         self.views.close()
         self.topics.close()
+
+
+def create_declared(plan: Plan, log: Log, name: str, *, partitions: int) -> None:
+    """Create a topic as the app would at its start.
+
+    Args:
+        plan: what declares it, as the topic of a source or a sink.
+        log: the app's log.
+        name: the topic's name.
+        partitions: how many, unless the plan says it.
+
+    Raises:
+        InvalidPlan: the plan has no topic of this name.
+
+    """
+    topics = EmbeddedTopics(log, partitions=partitions, fault=lambda point: None)  # noqa: ARG005 -- nothing happens
+    sources = [node for node in plan.sources() if node.topic is not None and node.replayable is None]
+    for node in sources:
+        if node.topic == name:
+            topics.source(spec_of(node)).prepare(clock=log.clock)
+            return
+    for sink in plan.sinks:
+        if sink.topic == name:
+            read = [topics.source(spec_of(node)) for node in sources] if sink.up.sealed else []
+            topics.sink(spec_of_sink(sink), origins=[at for each in read for at in each.key_origins()]).opened()
+            return
+    names = sorted({str(node.topic) for node in sources} | {sink.topic for sink in plan.sinks if sink.topic})
+    raise InvalidPlan(
+        f'the app declares no topic "{name}"',
+        detail=f"Its topics are: {', '.join(names)}." if names else "It has no topics.",
+        hint=did_you_mean(name, names) or "Give its columns: --schema DDL.",
+    )
 
 
 def no_spark(inputs: Mapping[str, Input]) -> None:
