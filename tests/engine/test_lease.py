@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
 import subprocess
 import sys
@@ -151,6 +152,16 @@ def test_of_two_that_take_over_at_once_one_is_refused(tmp_path, monkeypatch):
     with pytest.raises(StorageBusy):
         second.take(locked=False)
     first.check()
+
+
+def test_a_storage_travels_to_tasks_without_its_claim(tmp_path):
+    kept = Storage(tmp_path, "app")
+    kept.acquire()
+    kept.lease.keep()
+    there = pickle.loads(pickle.dumps(Storage(tmp_path, "app")))  # noqa: S301 -- ours
+    assert there.lease.generation is None
+    assert pickle.loads(pickle.dumps(kept.lease)).lost is False  # noqa: S301 -- ours
+    kept.release()
 
 
 def test_a_released_lease_is_free_at_once(tmp_path):

@@ -54,6 +54,10 @@ class Lease:
         self._thread: threading.Thread | None = None
         self._lost = False
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return what tasks of Spark get: they look at the storage, and have no claim."""
+        return Lease, (self.storage,)
+
     # ---- taking it ----
 
     def take(self, *, locked: bool) -> bool:

@@ -155,7 +155,9 @@ def _local(memory: str) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / f"headrace-warehouse-{uuid.uuid4().hex}"),
     }
     if "SPARK_CONF_DIR" not in os.environ:  # such a folder has its own logging configuration
-        settings["spark.driver.extraJavaOptions"] = f'-Dlog4j2.configurationFile="{_LOGGING.as_uri()}"'
+        level = "error" if traced() else "fatal"
+        options = f'-Dlog4j2.configurationFile="{_LOGGING.as_uri()}" -Dheadrace.log={level}'
+        settings["spark.driver.extraJavaOptions"] = options
     return settings
 
 
