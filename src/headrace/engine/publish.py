@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.base.blame import HeadraceError
 from headrace.base.outside import EpochsLost, SinkBehind, SinkFailed
+from headrace.engine.changelogs import settled
 from headrace.engine.private import opened
 from headrace.kernels.files import read_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -82,9 +83,11 @@ class Publisher:
                 return
 
     def _rows(self, group: SinkGroup, name: str, paths: list[Path]) -> Iterator[pa.RecordBatch]:
+        tables: Iterable[pa.Table] = (read_tables(path)[0]["rows"] for path in paths)
+        if name in group.changelogs and len(paths) > 1:
+            tables = settled(list(tables), group.changelogs[name])
         sealed = group.sealed.get(name)
-        for path in paths:
-            rows = read_tables(path)[0]["rows"]
+        for rows in tables:
             yield from (opened(self.storage.path, sealed, rows) if sealed else rows).to_batches()
 
     def _files(self, commit: Commit) -> Mapping[str, list[Path]]:

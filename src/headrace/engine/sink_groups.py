@@ -20,13 +20,15 @@ class SinkGroup:
     """Sinks that share a writer.
 
     `applied`: the last epoch that the writer has, None where it cannot tell. `sealed`: by sink, the private columns
-    that are opened before they are written; all other private columns are written as tokens.
+    that are opened before they are written; all other private columns are written as tokens. `changelogs`: by sink
+    that takes one change a key, the key of its table.
     """
 
     names: frozenset[str]
     writer: SharedWriter
     applied: int | None
     sealed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    changelogs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -41,11 +43,13 @@ def open_sink_groups(sinks: Mapping[str, Sink], plan: Plan, *, writer: str, cloc
     for name, sink in sinks.items():
         by_group.setdefault(getattr(sink, "writer_group", name), {})[name] = sink
     sealed = {sink.name: sink.up.sealed for sink in plan.sinks}
+    keys = {sink.name: sink.up.key for sink in plan.sinks if sink.up.is_table and sink.up.key is not None}
     groups = []
     for members in by_group.values():
         clear = {name: sealed[name] for name, sink in members.items() if name in sealed and not sink.takes_tokens}
+        changelogs = {name: keys[name] for name, sink in members.items() if name in keys and sink.form == "changelog"}
         opened = _open(members, writer, clock)
-        groups.append(SinkGroup(frozenset(members), opened, opened.last_epoch(), clear))
+        groups.append(SinkGroup(frozenset(members), opened, opened.last_epoch(), clear, changelogs))
     return groups
 
 

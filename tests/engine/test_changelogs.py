@@ -1,0 +1,46 @@
+"""A topic of a table says at every epoch's end what the table has, also where a row moved between shards."""
+
+from __future__ import annotations
+
+import pytest
+
+import headrace as hr
+
+ROWS = "id int, k string, v int"
+
+
+def ranked(app):
+    """Rows of a key move to another group, hence to another shard."""
+    return app.table("t", ROWS, key="id").group_by("k").top(2, "v desc").named("ranked")
+
+
+def joined(app):
+    """The foreign key of a row changes, hence the shard that joins it."""
+    names = app.table("names", "k string, name string", key="k")
+    return app.table("t", ROWS, key="id").join(names, on="k", how="left").named("joined")
+
+
+def current(rows):
+    """Return the rows that a changelog leaves, by id."""
+    last = {row["id"]: row for row in rows}
+    return [row for _, row in sorted(last.items()) if not row.pop("_deleted", False)]
+
+
+@pytest.mark.on_spark("ranked")
+@pytest.mark.parametrize("build", [ranked, joined], ids=["ranked", "joined"])
+def test_a_row_that_moves_to_another_shard_is_not_deleted_from_the_topic(drive, build):
+    app = hr.App("moving")
+    table = build(app)
+    table.to_topic("out")
+    table.to_view("out")
+    driver = drive(app, shards=4)
+    published = []
+    for round_ in range(3):
+        driver.send("t", *({"id": n, "k": "abcdefgh"[(n + round_ * 3) % 8], "v": n} for n in range(8)))
+        driver.run()
+        new = driver.read("out")
+        published += [dict(row) for row in new]
+        ids = [row["id"] for row in new]
+        assert len(set(ids)) == len(ids), "an epoch says of each key one thing"
+        assert current([dict(row) for row in published]) == sorted(driver.view("out"), key=lambda row: row["id"])
+        assert len(driver.view("out")) == 8
