@@ -63,6 +63,19 @@ class FeedChanged(PlanError):
         )
 
 
+class FeedTopicReplaced(OutsideError):
+    """The topic that a feed fills was deleted and created again, so the records before the feed's position are gone."""
+
+    condition = "FEED_TOPIC_REPLACED"
+
+    def __init__(self, topic: str, *, state: str) -> None:
+        super().__init__(
+            f'the topic "{topic}" was deleted and created again since its feed has filled it',
+            detail="The feed would go on from its position, and what it landed before would be missing in the topic.",
+            hint=f"Restore the old topic; or remove {state}, and the feed starts from its beginning.",
+        )
+
+
 class FeedFailed(OutsideError):
     """A feed cannot go on, so the app stops; what it landed is there."""
 

@@ -2,8 +2,9 @@
 
 An append to several partitions is not atomic, and a restarted feed may batch its records differently. So each append
 is first written to one file that is replaced atomically, `landings/<topic>` in the log's folder: the feed, a sequence
-number, the position, the rows. Then it is appended to the topic under that number. Opening the landing repeats the last
-append, which changes nothing if it was complete. The position is that of the file; no record is lost or duplicated.
+number, the position, the rows, and a checksum. Then it is appended to the topic under that number. Opening the
+landing repeats the last append, which changes nothing if it was complete. The position is that of the file; no record
+is lost or duplicated.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import fcntl
 import os
 import uuid
 from typing import IO, TYPE_CHECKING
+from zlib import crc32
 
 import pyarrow as pa
 
 from headrace.base.dead_letters import DEAD
 from headrace.base.disk import sync_folder
 from headrace.base.errors import DamagedFile, InvalidRows
-from headrace.base.outside import FeedChanged, FeedRunsElsewhere
+from headrace.base.outside import FeedChanged, FeedRunsElsewhere, FeedTopicReplaced
 from headrace.connect.embedded.creation import dead_topic
 from headrace.connect.embedded.sink import split_keyless
 from headrace.connect.feed import DeadRecord, Landing
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
 
 FOLDER = "landings"
 _FEED, _NUMBER, _BEFORE, _POSITION = b"headrace.feed", b"headrace.number", b"headrace.before", b"headrace.position"
+_TOPIC = b"headrace.topic"  # its id
+_SEAL = b"HRSUM %08x\n"  # the end of the file: the CRC-32 of all before it
+_SEAL_BYTES = len(_SEAL % 0)
+_ARROW_END = b"ARROW1"
 
 
 class EmbeddedLanding(Landing):
@@ -110,7 +116,7 @@ class EmbeddedLanding(Landing):
         self._lock.close()
 
     def _apply(self, number: int, rows: pa.Table, letters: pa.Table) -> None:
-        producer = f"feed/{self.topic.name}"
+        producer = self._producer
         rows, keyless = split_keyless(self.topic, rows)
         letters = letters if keyless is None else pa.concat_tables([letters, keyless])
         self.topic.append(rows, producer=producer, sequence=number)
@@ -120,36 +126,60 @@ class EmbeddedLanding(Landing):
     def _recover(self) -> None:
         """Repeat the last append: a crash may have interrupted it."""
         try:
-            with pa.OSFile(str(self.path)) as file, pa.ipc.open_file(file) as stored:
-                rows, letters = (_unpacked(stored.get_batch(0), name) for name in ("rows", "dead"))
-                about = stored.schema.metadata
-        except FileNotFoundError:
+            about, rows, letters = _parsed(self.path)
+            was, number = about[_FEED].decode(), int(about[_NUMBER])
+        except FileNotFoundError:  # a new feed, or somebody removed the file to begin again: numbers go on
+            self._number = self._last_number()
             return
-        except (pa.ArrowException, OSError) as error:
-            raise DamagedFile(str(self.path), str(error)) from error
-        was = about[_FEED].decode()
+        except (pa.ArrowException, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise self._damaged(error) from error
         if was != self.feed:
             raise FeedChanged(self.topic.name, was=was, now=self.feed, state=str(self.path))
-        self._number, self._position = int(about[_NUMBER]), about.get(_POSITION)
+        if about.get(_TOPIC, self.topic.id.encode()) != self.topic.id.encode():
+            raise FeedTopicReplaced(self.topic.name, state=str(self.path))
+        self._number, self._position = number, about.get(_POSITION)
         try:
             self._apply(self._number, rows, letters)
         except InvalidRows:  # nothing of it was appended, and the process died before the feed heard
             self._position = about.get(_BEFORE)
 
+    def _last_number(self) -> int:
+        """Return the number of the last append that the topic has of any feed, -1 if there is none."""
+        dead = [dead_topic(self.log, self.topic.name)] if self.log.has_topic(f"{self.topic.name}.dead") else []
+        lasts = [topic.last_sequence(self._producer) for topic in (self.topic, *dead)]
+        return max((last for last in lasts if last is not None), default=-1)
+
+    @property
+    def _producer(self) -> str:
+        return f"feed/{self.topic.name}"
+
+    def _damaged(self, error: Exception) -> DamagedFile:
+        hint = (
+            "Restore it from a copy. It has the feed's position: if you remove it, the feed starts from its beginning, "
+            f'and what it has landed in the topic "{self.topic.name}" comes once more.'
+        )
+        return DamagedFile(str(self.path), f"{error}", hint=hint)
+
     def _write(
         self, number: int, positions: tuple[bytes | None, bytes | None], rows: pa.Table, letters: pa.Table
     ) -> None:
         """Write an append down; `positions`: that before it, and that after it."""
-        about = {_FEED: self.feed.encode(), _NUMBER: str(number).encode()}
+        about = {_FEED: self.feed.encode(), _NUMBER: str(number).encode(), _TOPIC: self.topic.id.encode()}
         about |= {name: at for name, at in zip((_BEFORE, _POSITION), positions, strict=True) if at is not None}
         packed = {"rows": _packed(rows), "dead": _packed(letters)}
         batch = pa.record_batch({name: pa.array([value], pa.binary()) for name, value in packed.items()})
         aside = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}")
         try:
-            with pa.OSFile(str(aside), "wb") as file, pa.ipc.new_file(file, batch.schema.with_metadata(about)) as out:
+            content = pa.BufferOutputStream()
+            with pa.ipc.new_file(content, batch.schema.with_metadata(about)) as out:
                 out.write_batch(batch)
-            if self.log.fsync:
-                _sync(aside)
+            raw = content.getvalue()
+            with aside.open("wb") as file:
+                file.write(raw)
+                file.write(_SEAL % crc32(raw))
+                file.flush()
+                if self.log.fsync:
+                    os.fsync(file.fileno())
             aside.replace(self.path)
             if self.log.fsync:
                 sync_folder(self.path.parent)
@@ -166,6 +196,22 @@ def _letters(topic: str, dead: Sequence[DeadRecord]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=DEAD)
 
 
+def _parsed(path: Path) -> tuple[dict[bytes, bytes], pa.Table, pa.Table]:
+    """Return what `EmbeddedLanding` wrote: what it says, the rows, the dead letters.
+
+    Files of earlier releases have no checksum: they end as Arrow's do.
+    """
+    raw = path.read_bytes()
+    body, seal = raw[:-_SEAL_BYTES], raw[-_SEAL_BYTES:]
+    if seal == _SEAL % crc32(body):
+        raw = body
+    elif not raw.endswith(_ARROW_END):
+        raise ValueError("its content does not match its checksum")
+    with pa.ipc.open_file(pa.BufferReader(raw)) as stored:
+        batch = stored.get_batch(0)
+        return stored.schema.metadata, _unpacked(batch, "rows"), _unpacked(batch, "dead")
+
+
 def _packed(rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as out:
@@ -176,11 +222,6 @@ def _packed(rows: pa.Table) -> bytes:
 
 def _unpacked(batch: pa.RecordBatch, name: str) -> pa.Table:
     return pa.ipc.open_stream(batch.column(name)[0].as_buffer()).read_all()
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def _locked(path: Path, topic: str) -> IO[str]:
