@@ -43,6 +43,15 @@ def check_topic(name: object) -> str:
     )
 
 
+def is_unicode(text: str) -> bool:
+    """Whether a text can be written in UTF-8: it has no surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def quote(name: str) -> str:
     """Return `name` as a quoted identifier of DuckDB's or SQLite's SQL; any text is a valid column name."""
     return '"' + name.replace('"', '""') + '"'

@@ -12,11 +12,13 @@ from typing import NoReturn
 import pyarrow as pa
 
 from headrace.base.errors import InvalidSchema, did_you_mean
-from headrace.base.names import quote
+from headrace.base.names import is_unicode, quote
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")
 MAX_PRECISION = 38
+MAX_DEPTH = 50
+"""So many types may be inside each other."""
 RESERVED = frozenset(
     {"_weight", "_time", "_shard", "_topic", "_offset", "_partition", "_deleted", "_headers", "_appended"}
 )
@@ -169,6 +171,9 @@ class _Reader:
         self.text = text
         self.tokens = [m for m in _TOKEN.finditer(text.strip()) if m[0].strip()]
         self.at = 0
+        self.depth = 0
+        if not is_unicode(text):
+            self.fail("it has half a character of Unicode, a surrogate")
 
     def fail(self, why: str) -> NoReturn:
         raise InvalidSchema(
@@ -249,11 +254,14 @@ class _Reader:
 
     def _number(self) -> int:
         token = self.take()
-        if not token.isdecimal():
+        if not re.fullmatch("[0-9]{1,4}", token):
             self.fail(f'"{token}" is not a number')
         return int(token)
 
     def _nested(self, word: str) -> pa.DataType:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            self.fail(f"types are inside each other more than {MAX_DEPTH} times")
         self.take("<")
         if word == "struct":
             kind = pa.struct(self.fields(until=">"))
@@ -264,4 +272,5 @@ class _Reader:
             self.take(",")
             kind = pa.map_(key, self.type())
         self.take(">")
+        self.depth -= 1
         return kind

@@ -118,7 +118,7 @@ def duration(value: str | timedelta, *, what: str = "duration") -> int:
         InvalidTime: the value is not a duration; `what` names it in the error.
 
     """
-    if isinstance(value, timedelta):
+    if isinstance(value, timedelta) and abs(value // timedelta(microseconds=1)) <= END_OF_TIME:
         return value // timedelta(microseconds=1)
     if isinstance(value, str):
         parts = _parts(value)
@@ -126,7 +126,7 @@ def duration(value: str | timedelta, *, what: str = "duration") -> int:
             return parts
     raise InvalidTime(
         f"{value!r} is not a {what}",
-        detail=f"Expected are numbers with a unit: {', '.join(_UNITS)} (also plural).",
+        detail=f"Expected are numbers with a unit: {', '.join(_UNITS)} (also plural); less than 8 000 years in all.",
         hint='For example "10 seconds" or "1 hour 30 minutes".',
     )
 
@@ -143,7 +143,7 @@ def _parts(text: str) -> int | None:
             return None
         total += float(found[1]) * _UNITS[unit]
         at = found.end()
-    return round(total) if at else None
+    return round(total) if at and abs(total) <= END_OF_TIME else None
 
 
 def instant(value: object) -> int:

@@ -16,6 +16,7 @@ from headrace.expressions.calls import calls_of, drawn_apart, scalar_of
 from headrace.expressions.casts import cast
 from headrace.expressions.compiler import Compiler, check
 from headrace.expressions.grammar import parse
+from headrace.expressions.guarded import guarded
 from headrace.expressions.order import Term, order
 from headrace.expressions.resolve import refused_name
 from headrace.expressions.scalars import AggregateCall, Aggregates, Scalar
@@ -63,9 +64,10 @@ def scalar(
 
     """
     tree = parse(text, step=step)
-    refuse_computing(tree, schema.names, sealed, step=step)
-    compiler = Compiler(schema, step=step, functions=functions)
-    return scalar_of(check(compiler.compile(tree), step=step), compiler.user_calls, text)
+    with guarded(f'step "{step}": ', text):
+        refuse_computing(tree, schema.names, sealed, step=step)
+        compiler = Compiler(schema, step=step, functions=functions)
+        return scalar_of(check(compiler.compile(tree), step=step), compiler.user_calls, text)
 
 
 def condition(
@@ -86,9 +88,10 @@ def condition(
 
     """
     tree = parse(text, step=step)
-    refuse_computing(tree, schema.names, sealed, step=step)
-    compiler = Compiler(schema, step=step, functions=functions, column_sql=column_sql)
-    value = compiler.compile(tree)
+    with guarded(f'step "{step}": ', text):
+        refuse_computing(tree, schema.names, sealed, step=step)
+        compiler = Compiler(schema, step=step, functions=functions, column_sql=column_sql)
+        value = compiler.compile(tree)
     if value.type not in (k.BOOLEAN, k.NULL):
         raise WrongType(
             f'step "{step}": the condition {text!r} is {k.shown(value.type)}, not boolean',

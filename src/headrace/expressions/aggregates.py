@@ -21,6 +21,7 @@ from headrace.expressions.aggregate_arguments import arguments_of, call_of
 from headrace.expressions.calls import scalar_of
 from headrace.expressions.compiler import Compiler, check
 from headrace.expressions.grammar import parse, shown
+from headrace.expressions.guarded import guarded
 from headrace.expressions.mismatch import Mismatch
 from headrace.expressions.resolve import arguments
 from headrace.expressions.scalars import AggregateCall, Aggregates, Scalar
@@ -60,10 +61,11 @@ def aggregates(
     """
     collector = _Collector(schema, keys, step, functions)
     trees = {name: parse(text, step=step) for name, text in named.items()}
-    for tree in trees.values():
-        refuse_computing(tree, schema.names, sealed, step=step)
-    passed = frozenset(name for name, tree in trees.items() if gives_sealed(tree, schema.names, sealed))
-    results = tuple((name, collector.result(tree, named[name])) for name, tree in trees.items())
+    with guarded(f'step "{step}": ', ", ".join(named.values())):
+        for tree in trees.values():
+            refuse_computing(tree, schema.names, sealed, step=step)
+        passed = frozenset(name for name, tree in trees.items() if gives_sealed(tree, schema.names, sealed))
+        results = tuple((name, collector.result(tree, named[name])) for name, tree in trees.items())
     return Aggregates(tuple(collector.calls), results, passed)
 
 

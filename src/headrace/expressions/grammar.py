@@ -10,8 +10,13 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from headrace.base.errors import InvalidExpression
+from headrace.base.names import is_unicode
+from headrace.expressions.guarded import TooManySteps, brackets_too_deep, guarded, nests_too_deeply, too_deep
 
 _OURS = ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "SUBSTR", "POSITION")
+MOST_STEPS = 200_000
+SHOWN_PARTS, SHOWN_LEVELS = 60, 5
+"""Errors show an expression of more parts by its outer levels alone: writing all of it at every level is quadratic."""
 _Parser: Any = Spark.parser_class
 _Tokenizer: Any = Spark.tokenizer_class
 
@@ -25,7 +30,15 @@ class Grammar(Spark):  # type: ignore[misc]
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
 
     class Parser(_Parser):  # type: ignore[misc]
-        """No function is special but those with a syntax of their own."""
+        """No function is special but those with a syntax of their own; and it ends soon, whatever it reads."""
+
+        _steps = 0
+
+        def _advance(self, *args: Any, **kwargs: Any) -> None:
+            self._steps += 1
+            if self._steps > MOST_STEPS:  # nested joins in parentheses are tried in 2^n ways
+                raise TooManySteps
+            super()._advance(*args, **kwargs)
 
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
@@ -42,18 +55,29 @@ def parse(text: str, *, step: str) -> exp.Expression:
     """Return the tree of one expression.
 
     Raises:
-        InvalidExpression: the text is no expression; the error shows the place.
+        InvalidExpression: the text is no expression, with the place; or it nests too deeply.
 
     """
+    if isinstance(text, str) and brackets_too_deep(text):
+        raise too_deep(f'step "{step}": ', text)
+    with guarded(f'step "{step}": ', text):
+        tree = _parsed(text, step)
+    if nests_too_deeply(tree):
+        raise too_deep(f'step "{step}": ', text)
+    return tree
+
+
+def _parsed(text: str, step: str) -> exp.Expression:
     if not isinstance(text, str) or not text.strip():
         raise InvalidExpression(f'step "{step}": {text!r} is no expression', hint='For example "price * 0.9".')
+    if not is_unicode(text):
+        raise InvalidExpression(f'step "{step}": {text!r} has half a character of Unicode, a surrogate')
     try:
         trees = sqlglot.parse(text, dialect=Grammar)
     except ParseError as error:
         raise _syntax(text, step, error.errors) from None
-    except (TokenError, SqlglotError, RecursionError) as error:
-        why = "it nests too deeply" if isinstance(error, RecursionError) else _first_line(error)
-        raise InvalidExpression(f'step "{step}": cannot read {text!r}: {why}') from None
+    except (TokenError, SqlglotError) as error:
+        raise InvalidExpression(f'step "{step}": cannot read {text!r}: {_first_line(error)}') from None
     tree = trees[0] if len(trees) == 1 else None
     statement = isinstance(tree, exp.Query) and not isinstance(tree, exp.Subquery)
     if tree is None or statement or isinstance(tree, exp.DDL | exp.DML | exp.Command | exp.Block):
@@ -70,8 +94,34 @@ def parse(text: str, *, step: str) -> exp.Expression:
 
 
 def shown(tree: exp.Expression) -> str:
+    """Return a part of an expression as text, close to what was written; of a large one, its outer levels."""
+    return written(_outer(tree, SHOWN_LEVELS) if _is_large(tree) else tree)
+
+
+def written(tree: exp.Expression) -> str:
     """Return a part of an expression as text, close to what was written."""
     return str(tree.sql(dialect=Grammar))
+
+
+def _is_large(tree: exp.Expression) -> bool:
+    parts, count = [tree], 0
+    while parts and count <= SHOWN_PARTS:
+        parts += parts.pop().iter_expressions()
+        count += 1
+    return count > SHOWN_PARTS
+
+
+def _outer(tree: exp.Expression, levels: int) -> exp.Expression:
+    """Return a copy of a tree's outer levels: `…` stands for what is further inside."""
+    if not levels and next(tree.iter_expressions(), None) is not None:
+        return exp.Var(this="…")
+
+    def outer(part: Any) -> Any:
+        if isinstance(part, list):
+            return [outer(each) for each in part[:SHOWN_PARTS]]
+        return _outer(part, levels - 1) if isinstance(part, exp.Expression) else part
+
+    return type(tree)(**{name: outer(part) for name, part in tree.args.items()})
 
 
 def _syntax(text: str, step: str, found: list[dict[str, Any]]) -> InvalidExpression:

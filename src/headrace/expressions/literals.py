@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import date
 from decimal import Decimal
+from math import isinf
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
@@ -52,6 +53,10 @@ def quoted(text: str) -> str:
 
 def number(text: str) -> Value:
     """Return a number as Spark types it: int, bigint, decimal by its digits, double if it has an exponent."""
+    if not re.fullmatch(r"(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", text, re.IGNORECASE | re.ASCII):
+        raise Mismatch(f"{text} is no number", hint="For example 12, 1.5 or 1e3.", condition=InvalidExpression)
+    if "e" in text.lower() and isinf(float(text)):
+        raise Mismatch(f"{text} is more than a double can hold", condition=InvalidExpression)
     if "e" in text.lower():
         return Value(text, f"CAST('{text}' AS DOUBLE)", k.DOUBLE, constant=float(text))
     if "." not in text:

@@ -13,10 +13,11 @@ from headrace.base.errors import InvalidExpression, WrongType
 from headrace.expressions import kinds as k
 from headrace.expressions.calls import scalar_of
 from headrace.expressions.compiler import Compiler, check
-from headrace.expressions.grammar import Grammar, shown
+from headrace.expressions.grammar import Grammar, written
+from headrace.expressions.guarded import brackets_too_deep, guarded, nests_too_deeply, too_deep
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
 
@@ -60,21 +61,28 @@ def order(
     """
     if not isinstance(text, str) or not text.strip():
         raise InvalidExpression(f'step "{step}": {text!r} is no order', hint=_EXAMPLE)
-    terms = []
+    if brackets_too_deep(text):
+        raise too_deep(f'step "{step}": ', text)
+    with guarded(f'step "{step}": ', text):
+        return tuple(_read_terms(text, schema, step, functions))
+
+
+def _read_terms(text: str, schema: pa.Schema, step: str, functions: Mapping[str, UserFunction]) -> Iterator[Term]:
     for small, last in zip(_terms(text, Grammar, step), _terms(text, _NullsLast, step), strict=True):
+        if nests_too_deeply(small):
+            raise too_deep(f'step "{step}": ', text)
         compiler = Compiler(schema, step=step, functions=functions)
-        value = scalar_of(check(compiler.compile(small.this), step=step), compiler.user_calls, shown(small.this))
+        value = scalar_of(check(compiler.compile(small.this), step=step), compiler.user_calls, written(small.this))
         _comparable(value, step)
         up = small.args.get("desc") is False  # None without a direction
         nulls_first = bool((small if up else last).args.get("nulls_first"))
-        terms.append(Term(value, descending=not up, nulls_first=nulls_first))
-    return tuple(terms)
+        yield Term(value, descending=not up, nulls_first=nulls_first)
 
 
 def _terms(text: str, dialect: type[Grammar], step: str) -> list[exp.Ordered]:
     try:
         trees = sqlglot.parse(f"SELECT 1 ORDER BY {text}", dialect=dialect)
-    except (SqlglotError, RecursionError):
+    except SqlglotError:
         trees = []
     tree = trees[0] if len(trees) == 1 else None
     parts = {name for name, part in tree.args.items() if part} if isinstance(tree, exp.Select) else set()

@@ -51,7 +51,7 @@ class LogFolder:
     def has_topic(self, name: str) -> bool:
         """Tell whether there is a topic of this name."""
         self.check_open()
-        return bool(TOPIC.fullmatch(name)) and metas.exists(self.topic_path(name))
+        return isinstance(name, str) and bool(TOPIC.fullmatch(name)) and metas.exists(self.topic_path(name))
 
     def check_topic(self, name: str) -> None:
         """Raise `UnknownTopic` where there is no topic of this name, `CorruptBatch` where its description is lost."""

@@ -175,7 +175,7 @@ class Log:
 
         """
         self._folder.check_open()
-        existing = self._topics.get(name)
+        existing = self._topics.get(name) if isinstance(name, str) else None
         if existing is not None:
             try:
                 existing.opened.meta()  # still there, and the same?

@@ -11,6 +11,7 @@ from headrace.dsl.sql.context import Context
 from headrace.dsl.sql.parsing import parse_query
 from headrace.dsl.sql.query import QueryCompiler
 from headrace.dsl.stream_table import Stream, StreamOrTable, Table
+from headrace.expressions.guarded import guarded
 from headrace.plan.nodes import Emit
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def query(
     if name is not None:
         check_identifier(name, what="query")
     context = Context(registry, relations, grace, emit, name)
-    rows = QueryCompiler(context).rows(parse_query(text), {})
+    with guarded("", text, InvalidQuery):
+        rows = QueryCompiler(context).rows(parse_query(text), {})
     if grace is not None and not context.timed:
         raise InvalidQuery(
             f"grace={grace!r} has no effect here",

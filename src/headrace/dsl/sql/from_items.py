@@ -105,7 +105,8 @@ class _FromItems:
         columns = tuple(name.name for name in alias.args.get("columns") or ()) if alias is not None else ()
         if isinstance(tree, exp.Table):
             return self._named(tree, called, columns)
-        assert isinstance(tree, exp.Subquery)  # noqa: S101 -- check_parts knows no other
+        if not isinstance(tree, exp.Subquery):
+            raise UnsupportedQuery(sql_text(tree) or "()", "this is not what rows can be read from")
         handle = self._subquery(tree.this, self.names, alias=called, columns=columns)
         return FromItem(called, Relation.of_step(handle, called or None), tree)
 

@@ -11,8 +11,9 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokens import TokenType
 
 from headrace.base.errors import InvalidQuery, UnsupportedQuery
-from headrace.base.names import IDENTIFIER
+from headrace.base.names import IDENTIFIER, is_unicode
 from headrace.expressions.grammar import Grammar
+from headrace.expressions.guarded import brackets_too_deep, nests_too_deeply, too_deep
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -87,16 +88,22 @@ def parse_query(text: str) -> exp.Query:
         raise InvalidQuery(
             f"{text!r} is no query", hint='For example "select user, count(*) as n from clicks group by user".'
         )
+    if not is_unicode(text):
+        raise InvalidQuery(f"{text!r} has half a character of Unicode, a surrogate")
+    if brackets_too_deep(text):
+        raise too_deep("", text, InvalidQuery)
     try:
         trees = [tree for tree in sqlglot.parse(text, dialect=_Queries) if tree is not None]
     except ParseError as error:
         raise _syntax(text, error) from None
-    except (SqlglotError, RecursionError) as error:
+    except SqlglotError as error:
         lines = str(error).splitlines() or [type(error).__name__]
         raise InvalidQuery(f"cannot read the query: {lines[0]}") from None
     if len(trees) != 1:
         raise InvalidQuery(f"one query is expected, not {len(trees)}", hint="Call app.sql once for each.")
     tree = trees[0]
+    if nests_too_deeply(tree):
+        raise too_deep("", text, InvalidQuery)
     if not isinstance(tree, exp.Query):
         raise UnsupportedQuery(
             sql_text(tree),

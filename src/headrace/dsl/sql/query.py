@@ -48,7 +48,8 @@ class QueryCompiler:
             return self._select(tree, inner, strict=strict)
         if isinstance(tree, exp.Union):
             return self._limited(tree, self._all(self._union(tree, inner, strict=strict)))
-        assert isinstance(tree, exp.Subquery)  # noqa: S101 -- without_parentheses knows no other
+        if not isinstance(tree, exp.Subquery):
+            raise UnsupportedQuery(sql_text(tree) or "()", "this is not what rows can be selected from")
         return self._limited(tree, self._all(self.rows(tree.this, inner, strict=strict)))
 
     def first_rows(

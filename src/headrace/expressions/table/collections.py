@@ -138,6 +138,8 @@ def _map(values: list[Value]) -> Value:
     keys, items = unify(values[::2], what="map"), unify(values[1::2], what="map")
     if not keys:
         raise Mismatch("map takes at least one pair")
+    if keys[0].type == k.NULL:
+        raise Mismatch("a map's key cannot be null")
     comparable(keys[0], "map")
     no_null = raising("NULL_MAP_KEY", "a map's key cannot be null")
     twice = raising("DUPLICATED_MAP_KEY", "a key stands twice in a map")
