@@ -86,7 +86,7 @@ def _source(node: Source) -> dict[str, Any]:
         "sent time": node.sent_time,
         "out of order": show_duration(node.out_of_order),
         "key": list(node.record_key),
-        "on error": node.on_error,
+        "on error": node.on_error or "dead_letter",
     }
 
 

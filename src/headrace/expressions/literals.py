@@ -53,7 +53,7 @@ def quoted(text: str) -> str:
 
 def number(text: str) -> Value:
     """Return a number as Spark types it: int, bigint, decimal by its digits, double if it has an exponent."""
-    if not re.fullmatch(r"(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", text, re.IGNORECASE | re.ASCII):
+    if not re.fullmatch(r"-?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", text, re.IGNORECASE | re.ASCII):
         raise Mismatch(f"{text} is no number", hint="For example 12, 1.5 or 1e3.", condition=InvalidExpression)
     if "e" in text.lower() and isinf(float(text)):
         raise Mismatch(f"{text} is more than a double can hold", condition=InvalidExpression)
