@@ -38,7 +38,8 @@ def reset(file: str, *, storage: Path | None, step: str | None, yes: bool, as_js
     """Forget what the app in FILE has computed: its state, its views, and how far it has read.
 
     Topics stay. After a whole reset the app reads its sources from their start, and appends to its output topics
-    again. After the reset of a step the app goes on from where it is, and the step starts empty.
+    again. After the reset of a step the app goes on from where it is; its next start computes the step again, from
+    what the steps above keep, or from the topics as far back as they go.
     """
     app = load_app(file, storage=storage)
     check_owner(app)
@@ -79,7 +80,10 @@ def _impact_lines(app: str, impact: ResetImpact, step: str | None) -> list[str]:
     if step is None:
         lines.append("Topics stay, with all that was written to them; the app will append to its output topics again.")
     else:
-        lines.append("The app goes on from its offsets: the step will see only records that are read from now on.")
+        lines.append(
+            "The app goes on from its offsets. Its next start computes the step again: from the state of the "
+            "steps above, or from the topics, as far back as they go."
+        )
     if impact.topics:
         lines.append(f"Topics written below it: {', '.join(impact.topics)}.")
     return lines

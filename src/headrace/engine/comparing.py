@@ -205,7 +205,7 @@ class _Comparison:
         """
         step, last = self.plan.name(node), self.last
         source = next((name for name in self._versions(node) if self._has_read(name)), None)
-        if source is not None:
+        if source is not None and step not in last.refill:
             return Change(
                 part="step",
                 name=step,
@@ -216,7 +216,7 @@ class _Comparison:
                 hint="Compute everything again from the topics: headrace reset FILE; or read them in another app.",
             )
         what, since = f'the step "{step}" is new', self._since([node])
-        detail = self._begins(node.ups, since)
+        detail = _REFILLED if step in last.refill else self._begins(node.ups, since)
         return Change(part="step", name=step, kind="new", outcome="passes", what=what, detail=detail, since=since)
 
     def _begins(self, ups: Iterable[Node], since: Mapping[str, Mapping[str, int]]) -> str:
@@ -259,7 +259,8 @@ class _Comparison:
 
     def _new_sink(self, part: str, name: str, up: Node) -> Change:
         since = self._since([up])
-        detail = self._begins([up], since)
+        again = part == "view" and f"view:{name}" in self.last.refill
+        detail = _REFILLED if again else self._begins([up], since)
         return Change(
             part=part,
             name=name,
@@ -448,6 +449,7 @@ _FILLED = {
     "all": "It is filled with all rows that {} keeps.",
     "open windows": "It is filled with the open windows of {}, and complete from these on: closed ones are gone.",
 }
+_REFILLED = "It was reset, and is computed again from what its inputs still have."
 _STATE_STAYS = "Its state stays in the storage, and is not used."
 
 

@@ -22,7 +22,7 @@ from headrace.engine import private
 from headrace.engine.adopting import PLAN, adopt, finish
 from headrace.engine.comparing import changes
 from headrace.engine.fencing import check_fence, fence_after
-from headrace.engine.fill import fill_of, filled
+from headrace.engine.fill import fill_of, filled, partial_steps
 from headrace.engine.identity import fingerprint, identity
 from headrace.engine.inputs import Inputs
 from headrace.engine.journal import Journal
@@ -59,7 +59,7 @@ class Settings:
     """How an engine runs.
 
     `sync`: whether files survive a power cut; False is faster, for tests. `small`: an epoch of at most so many rows may
-    run as one Spark task (`spark/single_task.py`).
+    run as one Spark task (`spark/single_task.py`). `upto`: of a replay, the offsets up to which sources are read.
     """
 
     storage: Path
@@ -69,6 +69,7 @@ class Settings:
     sync: bool = True
     partitions: int | None = None
     small: int = SMALL_ROWS
+    upto: Mapping[str, Mapping[str, int]] | None = None
     fault: Callable[[str], None] = no_fault
 
 
@@ -134,10 +135,11 @@ class Engine:
         )
         self.topics, self.views = self.outside.topics, self.outside.views
         agree_on_sources(self.storage, self.outside.inputs, last)
+        self.outside.replays = s.upto is not None
         self.outside.prepare()
         if self.outside.origins:
             private.remember(self.plan, self.storage, self.outside)
-        self.inputs = Inputs(self.outside.inputs, clock=s.clock)
+        self.inputs = Inputs(self.outside.inputs, clock=s.clock, upto=s.upto)
         check_offsets(self.inputs, last)
         self.most_rows = most_rows(bound.shape.schema for bound in self.outside.inputs.values())
         groups = self.outside.open_sink_groups(f"{self.plan.app}/{self.storage.about()['id']}")
@@ -145,7 +147,7 @@ class Engine:
         self.publisher = Publisher(self.storage, groups, s.clock, s.fault)
         self._published = (0, 0.0)  # the rows of the last epoch, and the seconds that publishing it took
         self._recover(last)
-        self.fill = None if last is None else fill_of(self.plan, self.last, self.views.names())
+        self.fill = None if last is None else fill_of(self.plan, self.last, self.views.names(), self.last.refill)
 
     def _known(self, last: Commit | None) -> int:
         """Return the last epoch that is known to have happened.
@@ -267,6 +269,7 @@ class Engine:
         steps = [self.plan.name(node) for node in self.plan.stateful()]
         return replace(
             commit,
+            partial=sorted(partial_steps(self.plan, commit)),
             watermarks={step: commit.watermarks.get(step) for step in steps},
             previous={step: commit.previous.get(step) for step in steps},
         )
@@ -325,6 +328,7 @@ class Engine:
             staged=[staged for report in reports for staged in report.staged],
             published=with_rows(planned.before),
             sinks=[sink.name for sink in self.plan.sinks],
+            partial=planned.before.partial,
             counts=counts,
             totals=add_counts(planned.before.totals, counts),
             rows=planned.rows,
@@ -379,10 +383,12 @@ class Engine:
     def begin_fill(self) -> PlannedEpoch:
         """Plan the epoch that fills what is new in the app; it reads no record. Call it where `fill` is not None."""
         assert self.fill is not None  # noqa: S101 -- the caller asks
-        before = self.fill.before(self.before)
-        return PlannedEpoch(
-            epoch=before.epoch + 1, ranges=(), bounds={}, before=before, began=self.settings.clock.monotonic()
-        )
+        return self.planned_without_input(self.fill.before(self.before))
+
+    def planned_without_input(self, before: Commit) -> PlannedEpoch:
+        """Return the plan of an epoch that reads no record and builds on a commit."""
+        began = self.settings.clock.monotonic()
+        return PlannedEpoch(epoch=before.epoch + 1, ranges=(), bounds={}, before=before, began=began)
 
     def fill_program(self) -> Program:
         """Return the program of that epoch."""
@@ -398,6 +404,10 @@ class Engine:
         """
         assert self.fill is not None  # noqa: S101 -- the caller asks
         commit = filled(self.plan, self.fill, planned.before, reports)
+        return self.commit_grafted(commit, planned, carrier=carrier)
+
+    def commit_grafted(self, commit: Commit, planned: PlannedEpoch, *, carrier: str) -> Commit:
+        """Commit an epoch that fills what is new, or takes over what was replayed; all but its time is known."""
         commit = replace(
             commit,
             app=self._app,
@@ -423,7 +433,8 @@ class Engine:
 
         Without staged rows the epoch is published already.
         """
-        self.journal.append(commit)
+        if self.settings.upto is None:
+            self.journal.append(commit)
         self.settings.fault("after_journal")
         if self.storage.staging(commit.epoch).is_dir():
             began = self.settings.clock.monotonic()

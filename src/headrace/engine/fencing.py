@@ -50,6 +50,8 @@ def fence_after(last: Commit, *, now: int) -> Commit:
         epoch=last.epoch + 1,
         ranges=[],
         staged=[],
+        filled=[],
+        replaced=[],
         published=with_rows(last),
         counts={},
         rows=0,

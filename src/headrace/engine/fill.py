@@ -92,6 +92,22 @@ def new_sinks(plan: Plan, last: Commit, views: Collection[str]) -> set[str]:
     return {sink.name for sink in plan.sinks} - set(last.sinks)
 
 
+def partial_steps(plan: Plan, last: Commit) -> set[str]:
+    """Return the steps that do not have, or will not have, the rows that were read before they began.
+
+    These are the ones that a commit names, those that a reset emptied, and new ones below a source that has been read:
+    unless a fill or a replay gives them their history.
+    """
+    new = new_steps(plan, last) if last.epoch >= 0 else set()
+    read = {name for name, progress in last.sources.items() if any(progress.offsets.values())}
+    begun = {
+        plan.name(node)
+        for node in plan.stateful()
+        if plan.name(node) in new and read.intersection(plan.name(up) for up in node.walk() if not up.ups)
+    }
+    return {*last.partial, *last.refill, *begun} & {plan.name(node) for node in plan.stateful()}
+
+
 def history(plan: Plan, below: Node, new: Collection[str]) -> dict[str, Keeps]:
     """Return by step how much the nearest steps of old, or sources, above a place in the plan have of their output.
 
@@ -106,6 +122,12 @@ def history(plan: Plan, below: Node, new: Collection[str]) -> dict[str, Keeps]:
 
     """
     return {plan.name(node): _gives(node, plan, new) for node in _nearest(plan, below, new)}
+
+
+def nearest_gives(plan: Plan, node: Node, new: Collection[str]) -> Iterator[Keeps]:
+    """Yield how much of their output the nearest steps of old, or sources, above a step have."""
+    for up in node.ups:
+        yield from history(plan, up, new).values()
 
 
 def _is_old(plan: Plan, node: Node, new: Collection[str]) -> bool:
@@ -160,6 +182,18 @@ def _reach(plan: Plan, node: Node, new: Collection[str], wanted: set[int]) -> No
             _reach(plan, up, new, wanted)
 
 
+def _still_partial(plan: Plan, steps: Collection[str], before: Commit) -> set[str]:
+    """Return the steps that lack rows after a fill: those that no step above had all of, or whose steps above lack."""
+    partial = set(before.partial) - set(steps)
+    for node in plan.stateful():
+        if plan.name(node) in steps and (
+            {*nearest_gives(plan, node, steps)} != {"all"}
+            or any(plan.name(up) in partial for up in node.walk() if up is not node and up.stateful)
+        ):
+            partial.add(plan.name(node))
+    return partial
+
+
 def filled(plan: Plan, fill: Fill, before: Commit, reports: Sequence[Report]) -> Commit:
     """Return the commit of a fill epoch, but for its time: it has read nothing, and what was there goes on as it was.
 
@@ -198,6 +232,8 @@ def filled(plan: Plan, fill: Fill, before: Commit, reports: Sequence[Report]) ->
         totals=add_counts(before.totals, counts),
         rows=0,
         sinks=[sink.name for sink in plan.sinks],
+        refill=[],
+        partial=sorted(_still_partial(plan, fill.steps, before)),
         filled=sorted(fill.steps | fill.sinks),
         replaced=sorted(fill.replaced),
     )

@@ -48,8 +48,15 @@ class ReadRange:
 class Inputs:
     """The inputs of a plan, by their steps, with readers that stay open."""
 
-    def __init__(self, inputs: Mapping[str, Input], *, clock: Clock) -> None:
+    def __init__(
+        self,
+        inputs: Mapping[str, Input],
+        *,
+        clock: Clock,
+        upto: Mapping[str, Mapping[str, int]] | None = None,
+    ) -> None:
         self.inputs = inputs
+        self.upto = upto
         self.clock = clock
         self._readers: dict[str, SourceReader] = {}
         self._duck: Duck | None = None
@@ -251,7 +258,9 @@ class Inputs:
         return self._readers[step]
 
     def committed(self, commit: Commit) -> None:
-        """Tell the sources how far they have been read."""
+        """Tell the sources how far they have been read; a replay does not."""
+        if self.upto is not None:
+            return
         for step, bound in self.inputs.items():
             if bound.source is not None and step in commit.sources:
                 self.reader(step).committed(commit.sources[step].offsets)
@@ -272,6 +281,12 @@ def _lowered(bounds: Mapping[str, Bounds], ranges: Sequence[OffsetRange], ends: 
     for offsets, end in zip(ranges, ends, strict=True):
         lowered[offsets.source][offsets.partition] = end
     return {step: Bounds(each.earliest, lowered[step]) for step, each in bounds.items()}
+
+
+def _capped(bounds: Bounds, ends: Mapping[str, int]) -> Bounds:
+    """Return bounds that end where a replay ends."""
+    capped = {partition: min(end, ends.get(partition, 0)) for partition, end in bounds.end.items()}
+    return Bounds({p: min(offset, capped.get(p, offset)) for p, offset in bounds.earliest.items()}, capped)
 
 
 def _greatest(decoded: Decoded) -> int | None:

@@ -105,7 +105,7 @@ def _own_part(commit: Commit) -> Commit:
     """Return a commit with the heads that its epoch wrote, and without totals."""
     own = f"{commit.epoch:012d}-"
     heads = {
-        step: {shard: head for shard, head in by_shard.items() if head.file.startswith(own)}
+        step: {shard: head for shard, head in by_shard.items() if step in commit.filled or head.file.startswith(own)}
         for step, by_shard in commit.heads.items()
     }
     return replace(commit, heads={step: changed for step, changed in heads.items() if changed}, totals={})

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.base.errors import PlanChanged
 from headrace.engine.engine import Engine
 from headrace.engine.inprocess import InProcess
+from headrace.engine.replay import replay, replay_of
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Settings
@@ -34,7 +35,7 @@ def open_engine(plan: Plan, settings: Settings, held: Storage | None = None) -> 
             first, last = engine.lost[0].epoch, engine.lost[-1].epoch
             logger.warning("epochs %d to %d were lost: they run again over the same input", first, last)
             _run_here(engine)
-        elif engine.fill is not None:
+        elif engine.fill is not None or engine.last.refill:
             _refuse_rows_of_spark(engine)
             _run_here(engine)
     except BaseException:
@@ -47,7 +48,11 @@ def _run_here(engine: Engine) -> None:
     """Run lost epochs again, and fill what is new."""
     carrier = InProcess(engine)
     try:
-        if engine.fill is not None and (not engine.lost or engine.lost[0].filled):
+        first = not engine.lost or bool(engine.lost[0].filled)
+        again = replay_of(engine) if first and engine.last.refill else None
+        if again is not None:
+            engine.publish(replay(engine, again))
+        elif engine.fill is not None and first:
             carrier.fill()
         while engine.lost:
             carrier.repeat_lost()
@@ -57,10 +62,10 @@ def _run_here(engine: Engine) -> None:
 
 def _refuse_rows_of_spark(engine: Engine) -> None:
     """Refuse an epoch between those of Spark, where only Spark knows how far it has read a source."""
-    assert engine.fill is not None  # noqa: S101 -- the caller asks
     for bound in engine.outside.inputs.values():
         if bound.source is None:
-            names = ", ".join(sorted(engine.fill.steps | engine.fill.sinks))
+            fill = engine.fill
+            names = ", ".join(sorted(engine.last.refill if fill is None else fill.steps | fill.sinks))
             raise PlanChanged(
                 f"what is new cannot be filled in an app that reads from Spark: {names}",
                 detail=f'The source "{bound.shape.topic}" is read by app.read: Spark alone knows how far.',

@@ -151,6 +151,8 @@ class Outside:
         self.topics = EmbeddedTopics(log, partitions=partitions, fault=fault)
         self.views = SqliteViews(storage / "views.db", durable=sync)
         self.inputs = bound_inputs(plan, self.topics)
+        self.replays = False
+        """Whether records are read that were read before: dead letters are not written again."""
         self.origins: list[Origin] = []
         """The topics that have the keys of the app's private columns."""
 
@@ -198,7 +200,7 @@ class Outside:
         """
         ordered = sorted(self.plan.sinks, key=lambda sink: (sink.topic is None, sink.view is None))
         named = {sink.name: self._sink(sink) for sink in ordered}
-        topics = [bound.shape.topic for bound in self.inputs.values()]
+        topics = [] if self.replays else [bound.shape.topic for bound in self.inputs.values()]
         dead = {topic: self.topics.dead_letters(topic) for topic in topics}
         return {f"{DEAD_SINK}{topic}": sink for topic, sink in dead.items()} | named
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.errors import HeadraceError, PlanError, did_you_mean
 from headrace.engine.adopting import NOTE as ADOPTING
 from headrace.engine.adopting import finish_adopting
-from headrace.engine.identity import forget, withdrawing
+from headrace.engine.identity import forget
 from headrace.engine.storage import Commit, Storage
 from headrace.engine.watermarks import SourceWatermark, advance
 from headrace.views.sqlite import SqliteViews
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from headrace.plan.nodes import Node
@@ -50,7 +50,7 @@ def reset_impact(plan: Plan, path: Path, step: str | None = None) -> ResetImpact
     """Return what `reset` would take away; changes nothing.
 
     Raises:
-        PlanError: there is no stateful step of that name, or a table that is not reset has rows that it would miss.
+        PlanError: there is no stateful step of that name.
 
     """
     storage = Storage(path, plan.app)
@@ -63,7 +63,6 @@ def reset_impact(plan: Plan, path: Path, step: str | None = None) -> ResetImpact
         topics = [sink.topic for sink in plan.sinks if sink.topic is not None]
     else:
         steps = _below(plan, step, kept_steps)
-        _refuse_half(plan, step, steps, commit)
         views = _views_of(plan, path, steps)
         topics = [sink.topic for sink in plan.sinks if sink.topic is not None and _fed_by(plan, sink.up, steps)]
     return ResetImpact(
@@ -79,12 +78,13 @@ def reset(plan: Plan, path: Path, step: str | None = None, *, sync: bool = True)
     """Forget everything but the topics, or a step with what is below it; return what was lost.
 
     After a whole reset the app reads its topics from their start and appends to its output topics again. After a
-    step's reset it goes on from the offsets it had: the step starts empty and sees only the rows from now on.
+    step's reset it goes on from the offsets it had, and the next start computes the step again: from the state of the
+    steps above where that is all of it, else from the topics (`replay`).
 
     Raises:
         StorageBusy: the app runs.
         StorageOfAnother: the storage is another app's.
-        PlanError: there is no stateful step of that name, or a table that is not reset has rows that it would miss.
+        PlanError: there is no stateful step of that name.
 
     """
     storage = Storage(path, plan.app, sync=sync)
@@ -180,6 +180,7 @@ def _rewrite(storage: Storage, commit: Commit, note: Mapping[str, Any]) -> None:
     commit.watermarks |= watermarks
     commit.previous |= watermarks
     commit.totals = {name: counts for name, counts in commit.totals.items() if name not in {*steps, *note["sinks"]}}
+    commit.refill = sorted({*commit.refill, *steps, *note["sinks"]})
     commit.staged = [staged for staged in commit.staged if staged.sink not in note["sinks"]]
     storage.replace_commit(commit)
 
@@ -220,20 +221,6 @@ def _below(plan: Plan, step: str, kept_steps: set[str]) -> list[str]:
             hint=did_you_mean(step, keeping_state),
         )
     return sorted(name for name, node in stateful.items() if name == step or _fed_by(plan, node, [step]))
-
-
-def _refuse_half(plan: Plan, step: str, steps: Collection[str], commit: Commit) -> None:
-    """Refuse to reset a step alone where a table above has rows: the table would withdraw rows that the step lost."""
-    for node in plan.stateful():
-        tables = withdrawing(plan, node) if plan.name(node) in steps else ()
-        table = next((name for name in tables if name not in steps and commit.heads.get(name)), None)
-        if table is not None:
-            raise PlanError(
-                f'the step "{step}" cannot be reset alone: the table of step "{table}" has rows that it would miss',
-                detail="It would start empty, and a change of the table would withdraw a row that the step never had.",
-                hint=f"Start both again with the rows from now on: headrace reset FILE --step {table}; or compute "
-                "everything again from the topics: headrace reset FILE",
-            )
 
 
 def _fed_by(plan: Plan, node: Node, steps: list[str]) -> bool:

@@ -88,6 +88,8 @@ class Commit:
     staged: list[StagedFile] = field(default_factory=list)
     published: dict[str, int] = field(default_factory=dict)  # by sink, the last epoch before this one with rows for it
     sinks: list[str] | None = None  # the sinks of the program; None in commits of older versions
+    refill: list[str] = field(default_factory=list)  # steps and views that a reset emptied: the next start fills them
+    partial: list[str] = field(default_factory=list)  # the steps that began without the rows before them
     filled: list[str] = field(default_factory=list)  # the steps and sinks that began with it: it is a fill epoch
     replaced: list[str] = field(default_factory=list)  # of these, the sinks whose views lose what they had
     counts: dict[str, dict[str, int]] = field(default_factory=dict)

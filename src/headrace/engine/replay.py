@@ -1,0 +1,167 @@
+"""Replay: a step that was reset is computed again from the topics, up to where the app has read them.
+
+A second engine runs what is above the step, and the step, in a folder of its own, as the first run of an app would:
+the same watermarks, so the same rows are late. It publishes to its own views only. Then one epoch of the app takes over
+the state of the steps and the rows of the views (`graft`): they are complete, and seen, at once. A replay that a crash
+cut short begins again; until its epoch is committed, nothing of it counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.base.disk import sync_folder
+from headrace.base.errors import InternalError
+from headrace.connect.embedded import log_path
+from headrace.engine.engine import Engine, task
+from headrace.engine.fill import Fill, filled, nearest_gives
+from headrace.engine.inprocess import CARRIER, InProcess
+from headrace.kernels.task import Report, stage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from headrace.engine.engine import PlannedEpoch
+    from headrace.engine.storage import Commit
+    from headrace.plan.plan import Plan
+    from headrace.plan.sinks import Sink
+
+FOLDER = "replay"
+logger = logging.getLogger("headrace.engine")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """What is computed again: `steps` and their views' `sinks`, by `plan`, from records up to offsets `upto`.
+
+    `begins`: the first offsets that are still there, where that is not the start.
+    """
+
+    steps: frozenset[str]
+    sinks: tuple[Sink, ...]
+    plan: Plan
+    upto: Mapping[str, Mapping[str, int]]
+    begins: Mapping[str, Mapping[str, int]]
+
+
+def replay_of(engine: Engine) -> Replay | None:
+    """Return what an app replays before its next epoch: what was reset, unless the state of the steps above has it.
+
+    None also where the topics cannot say what the steps above have: the beginning of a topic is gone, or one of these
+    steps began later; or Spark reads a source.
+    """
+    plan, last = engine.plan, engine.last
+    steps = frozenset(plan.name(node) for node in plan.stateful()) & {*last.refill}
+    ends = [node for node in plan.stateful() if plan.name(node) in steps]
+    gives = {keeps for node in ends for keeps in nearest_gives(plan, node, steps)}
+    if gives <= {"all"}:
+        return None
+    inside = {id(up) for node in ends for up in node.walk()}
+    sinks = tuple(sink for sink in plan.sinks if sink.name in last.refill and sink.view is not None)
+    inside |= {id(up) for sink in sinks for up in sink.up.walk()}
+    part = replace(plan, nodes=tuple(node for node in plan.nodes if id(node) in inside), sinks=sinks)
+    sources = [part.name(node) for node in part.sources()]
+    if any(engine.outside.inputs[name].source is None for name in sources):
+        return None
+    upto = {name: dict(last.sources[name].offsets) for name in sources if name in last.sources}
+    begins = {}
+    for name in sources:
+        earliest = {p: offset for p, offset in engine.inputs.bounds_of(name).earliest.items() if offset > 0}
+        if earliest:
+            begins[name] = earliest
+    shadows = {part.name(node) for node in part.stateful()} - steps
+    if shadows and (begins or shadows.intersection(last.partial)):
+        return None
+    return Replay(steps=steps, sinks=sinks, plan=part, upto=upto, begins=begins)
+
+
+def replay(engine: Engine, what: Replay) -> Commit:
+    """Compute it again and commit the epoch that takes it over; return its commit, which is not published yet."""
+    folder = engine.settings.storage / FOLDER
+    shutil.rmtree(folder, ignore_errors=True)
+    for name, earliest in what.begins.items():
+        logger.warning('"%s" is replayed from offset %s on: what was before is gone', name, earliest)
+    log = log_path(engine.settings.storage, engine.settings.topics).absolute()
+    settings = replace(
+        engine.settings,
+        storage=folder,
+        topics=f"log:{log}",
+        shards=engine.shards,
+        upto={} if not what.upto else what.upto,
+    )
+    second = Engine(what.plan, settings)
+    try:
+        _run(second, what)
+        planned = _planned(engine, what)
+        commit = _graft(engine, second, what, planned)
+    finally:
+        second.close()
+    commit = engine.commit_grafted(commit, planned, carrier=CARRIER)
+    shutil.rmtree(folder, ignore_errors=True)
+    return commit
+
+
+def _run(second: Engine, what: Replay) -> None:
+    carrier = InProcess(second)
+    try:
+        while not second.needs_no_epoch:
+            carrier.step()
+    finally:
+        carrier.close()
+    for name, offsets in what.upto.items():
+        read = second.last.sources[name].offsets if name in second.last.sources else {}
+        missing = {
+            p: end for p, end in offsets.items() if end > max(read.get(p, 0), what.begins.get(name, {}).get(p, 0))
+        }
+        if missing:
+            raise InternalError(f'the replay of "{name}" ended before {missing}')
+
+
+def _fill(what: Replay) -> Fill:
+    names = frozenset(sink.name for sink in what.sinks)
+    return Fill(steps=what.steps, sinks=names, plan=what.plan, snapshots=frozenset(), replaced=names)
+
+
+def _planned(engine: Engine, what: Replay) -> PlannedEpoch:
+    return engine.planned_without_input(_fill(what).before(engine.before))
+
+
+def _graft(engine: Engine, second: Engine, what: Replay, planned: PlannedEpoch) -> Commit:
+    """Move the files of the state, stage the rows of the views, and return the commit that has both."""
+    made = second.last
+    for step in what.steps:
+        _take_over(second.settings.storage / "state" / step, engine.settings.storage / "state" / step)
+    if engine.settings.sync and (engine.settings.storage / "state").is_dir():
+        sync_folder(engine.settings.storage / "state")
+    here = task(engine.settings, planned, shard=0, shards=engine.shards, attempt=CARRIER.replace(" ", "-"))
+    report = Report(shard=None)
+    for sink in what.sinks:
+        assert sink.view is not None  # noqa: S101 -- only views are among them
+        rows = second.views.read(sink.view)
+        if rows.num_rows:
+            rows = rows.append_column("_weight", pa.repeat(pa.scalar(1, pa.int32()), rows.num_rows))
+            rows = rows.append_column("_time", pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows))
+            report.staged.append(stage(here, 0, sink.name, rows))
+    before = replace(
+        planned.before,
+        heads=planned.before.heads | {step: made.heads[step] for step in what.steps if step in made.heads},
+        previous=planned.before.previous | {step: made.previous.get(step) for step in what.steps},
+        totals=planned.before.totals | {name: made.totals[name] for name in what.steps if name in made.totals},
+    )
+    commit = filled(engine.plan, _fill(what), before, [report])
+    return replace(
+        commit, partial=sorted({*commit.partial} - {*what.steps} | ({*what.steps} if what.begins else set()))
+    )
+
+
+def _take_over(made: Path, there: Path) -> None:
+    shutil.rmtree(there, ignore_errors=True)
+    if made.is_dir():
+        there.parent.mkdir(parents=True, exist_ok=True)
+        made.rename(there)

@@ -1,0 +1,117 @@
+"""A step that was reset is computed again: from the state of the steps above, or from the topics."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+from test_fill import armed_at
+
+import headrace as hr
+from headrace.engine.reset import reset
+from headrace.testing import POINTS, Driver
+from headrace.testing.faults import Crash
+
+ROWS = "id int, user string, n int, at timestamp"
+MINUTE = hr.tumbling("1 minute", grace="0 seconds")
+
+STEPS = {
+    "a group": lambda rows, _: rows.group_by("user").agg(n="count(*)", s="sum(n)"),
+    "windows": lambda rows, _: rows.group_by("user").window(MINUTE).agg(n="count(*)", d="count(distinct n)"),
+    "final windows": lambda rows, _: rows.group_by("user").window(MINUTE, emit="final").agg(n="count(*)"),
+    "sessions": lambda rows, _: (
+        rows.group_by("user").window(hr.session("5 seconds", grace="0 seconds")).agg(n="count(*)")
+    ),
+    "first rows": lambda rows, _: rows.group_by("user").top(2, by="n", rank="place"),
+    "first of each key": lambda rows, _: rows.dedupe("id", within="1 hour"),
+    "a lookup": lambda rows, users: rows.join(users, on="user", how="left"),
+    "as of a time": lambda rows, users: rows.join(users, on="user", as_of="at", grace="0 seconds", how="left"),
+}
+
+
+def app_of(build):
+    app = hr.App("replayed", shards=2)
+    rows = app.stream("rows", ROWS, event_time="at")
+    users = app.table("users", "user string, city string, since timestamp", key="user", event_time="since")
+    users.to_view("users")
+    step = build(rows, users).named("mine")
+    step.to_view("mine")
+    step.to_topic("out")
+    rows.group_by().agg(n="count(*)").named("beside").to_view("beside")
+    return app
+
+
+def first_part(driver, *, cut=True):
+    driver.send("users", {"user": "u0", "city": "a", "since": 0}, {"user": "u1", "city": "b", "since": 0})
+    driver.send("users", {"user": "u9", "city": "z", "since": 90_000})
+    for i in range(10):
+        driver.send("rows", {"id": i % 7, "user": f"u{i % 3}", "n": i, "at": 10_000 * i})
+        if cut:
+            driver.step(limit=3)
+    driver.send("rows", {"id": 99, "user": "u0", "n": 99, "at": 1})  # too late for windows
+    driver.run()
+
+
+def second_part(driver):
+    driver.send("users", {"user": "u0", "city": "c", "since": 100_000})
+    driver.send("rows", *({"id": 20 + i, "user": f"u{i}", "n": i, "at": 130_000 + i} for i in range(4)))
+    driver.run()
+
+
+def from_the_start(build, *parts):
+    """Return the view after a run over all of the input at once: what is late follows from how it is cut."""
+    with Driver(app_of(build)) as driver:
+        first_part(driver, cut=False)
+        for part in parts:
+            part(driver)
+        return driver.view("mine")
+
+
+@pytest.mark.parametrize("build", STEPS.values(), ids=list(STEPS))
+def test_a_step_that_was_reset_is_what_a_run_from_the_start_gives(tmp_path, build):
+    with Driver(app_of(build), storage=tmp_path) as driver:
+        first_part(driver)
+        published = driver.read("out")
+    reset(app_of(build).plan(), tmp_path, "mine", sync=False)
+    with Driver(app_of(build), storage=tmp_path) as driver:
+        assert driver.view("mine") == from_the_start(build) != []
+        assert driver.read("out") == published, "topics are as they were"
+        assert driver.view("beside") == [{"n": 11}]
+        second_part(driver)
+        assert driver.view("mine") == from_the_start(build, second_part)
+    assert not (tmp_path / "replay").exists()
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_replay_that_crashes_at_any_point_begins_again(tmp_path, point, monkeypatch):
+    app = app_of(STEPS["windows"])
+    with Driver(app, storage=tmp_path) as driver:
+        first_part(driver)
+    reset(app.plan(), tmp_path, "mine", sync=False)
+    with monkeypatch.context() as armed:
+        armed.setattr("headrace.testing.driver.Faults", lambda: armed_at(point))
+        with nullcontext() if point in ("between_topics", "before_mark") else pytest.raises(Crash, match=point):
+            Driver(app, storage=tmp_path).close()
+    with Driver(app, storage=tmp_path) as driver:
+        assert driver.view("mine") == from_the_start(STEPS["windows"])
+
+
+def test_a_step_below_a_table_is_filled_from_its_rows(tmp_path):
+    def counted():
+        app = hr.App("counted")
+        users = app.table("users", "user string, city string", key="user")
+        users.to_view("users")
+        users.group_by("city").agg(n="count(*)").named("cities").to_view("cities")
+        return app
+
+    with Driver(counted(), storage=tmp_path) as driver:
+        driver.send("users", *({"user": f"u{i}", "city": f"c{i % 2}"} for i in range(5)))
+        driver.run()
+        driver.delete("users", user="u0")
+        driver.run()
+    reset(counted().plan(), tmp_path, "cities", sync=False)
+    with Driver(counted(), storage=tmp_path) as driver:
+        assert [tuple(row.values()) for row in driver.view("cities")] == [("c0", 2), ("c1", 2)]
+        driver.delete("users", user="u1")
+        driver.run()
+        assert [tuple(row.values()) for row in driver.view("cities")] == [("c0", 2), ("c1", 1)]
