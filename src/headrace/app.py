@@ -69,8 +69,10 @@ class App(AppDescription):
     def view(self, name: str) -> pa.Table:
         """Return a view's rows as of its last complete epoch; works while the app runs, from any process.
 
+        Before the first epoch there are none.
+
         Raises:
-            HeadraceError: there is no such view.
+            HeadraceError: there is no such view, and the app declares none.
 
         """
         from headrace.engine.running import read_view

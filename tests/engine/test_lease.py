@@ -12,7 +12,7 @@ from pathlib import Path
 import leasing
 import pytest
 import supervising
-from test_local import PATIENCE, expected, wait_for
+from test_local import PATIENCE, expected, runs, wait_for
 
 import headrace as hr
 from headrace.base.errors import StorageBusy
@@ -40,10 +40,6 @@ def program(storage, *pause):
 def no_locks(monkeypatch):
     """Look at the storage as on a file system without locks."""
     monkeypatch.setattr("headrace.engine.storage.lock_file", lambda *_, **__: None)
-
-
-def runs(storage):
-    return supervising.make(storage).status()["state"] == "running"
 
 
 def paused(process):

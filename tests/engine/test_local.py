@@ -42,6 +42,12 @@ def wait_for(condition, process):
         CLOCK.sleep(0.02)
 
 
+def runs(storage):
+    """Whether an app runs that has said so."""
+    seen = supervising.make(storage).status()
+    return seen["state"] == "running" and seen["carrier"] is not None
+
+
 def expected(tmp_path, count):
     """What a run that nothing disturbs gives."""
     storage = tmp_path / "expected"
@@ -85,7 +91,7 @@ def test_a_program_without_spark_imports_no_pyspark(tmp_path):
 def test_a_signal_stops_a_program_at_the_end_of_an_epoch(tmp_path, number):
     storage = tmp_path / "storage"
     with program(storage) as running:
-        wait_for(lambda: supervising.make(storage).status()["state"] == "running", running)
+        wait_for(lambda: runs(storage), running)
         supervising.append(storage, supervising.rows_of(0, 300))
         wait_for(lambda: supervising.total(storage) == 300, running)
         running.send_signal(number)

@@ -17,6 +17,7 @@ from headrace.cli.carriers import carrier_options
 from headrace.cli.diff import diff_lines
 from headrace.cli.output import console, example, json_option, note, on_terminal, say, say_json
 from headrace.cli.programs import load_app, program_argument
+from headrace.cli.progress import LeftOut, Rate
 from headrace.cli.status import check_owner
 from headrace.cli.values import shown
 from headrace.engine.comparing import compared
@@ -71,6 +72,8 @@ def run(
     On a terminal one line shows the epoch, rows a second, lag and watermark; elsewhere a line is printed at most every
     two seconds, when an epoch has ended. With --json each line is an object.
 
+    Records that became dead letters, and rows that were late, are reported with their number as it grows.
+
     A failure that may pass (a worker that did not start in time, a lost JVM, a full disk, a locked database, a sink
     that is down) is reported in one line, and the app starts again after a pause. Any other ends it with one error.
     """
@@ -92,7 +95,10 @@ def run(
         )
         with started as running:
             show = _json_lines if as_json else _live if on_terminal() else _lines
-            show(running, _until(running, stop, caught_up=until_caught_up))
+            plan = app.plan()
+            topics = {plan.name(node): node.topic for node in plan.sources() if node.topic is not None}
+            left_out = LeftOut(topics, file=file, clock=SystemClock())
+            show(running, _until(running, stop, caught_up=until_caught_up), left_out)
     _say_end(app.status(), stopped=stop.requested or not until_caught_up, as_json=as_json)
 
 
@@ -155,20 +161,14 @@ class Stop:
 
 def _until(running: Supervised, stop: Stop, *, caught_up: bool) -> Iterator[dict[str, Any]]:
     """Yield the status until it is time to stop, each with the current `rows_per_second`."""
-    clock = SystemClock()
-    since, rows = clock.monotonic(), None
-    rate = 0.0
-    while True:
-        ended = stop.requested or _time_to_stop(running, stop, caught_up=caught_up)
+    rate = Rate(SystemClock())
+    ended = False
+    while not ended:
         now = running.status()
-        read, moment = sum(source["rows"] for source in now["sources"].values()), clock.monotonic()
-        if rows is None:
-            since, rows = moment, read
-        elif moment - since >= SAY_SECONDS or (ended and moment > since):
-            rate, since, rows = (read - rows) / (moment - since), moment, read
-        yield {**now, "rows_per_second": rate}
-        if ended:
-            return
+        yield {**now, "rows_per_second": rate.of(now)}
+        ended = stop.requested or _time_to_stop(running, stop, caught_up=caught_up)
+    now = running.status()
+    yield {**now, "rows_per_second": rate.of(now)}
 
 
 def _time_to_stop(running: Supervised, stop: Stop, *, caught_up: bool) -> bool:
@@ -205,18 +205,40 @@ def _summary(now: dict[str, Any]) -> str:
     return f"epoch {epoch}  {now['rows_per_second']:,.0f} rows/s  lag {now['lag']:,}  watermark {shown(lowest)}"
 
 
-def _live(running: Supervised, statuses: Iterator[dict[str, Any]]) -> None:  # noqa: ARG001 -- one shape for all three
+def _live(running: Supervised, statuses: Iterator[dict[str, Any]], left_out: LeftOut) -> None:  # noqa: ARG001 -- one shape
+    last: dict[str, Any] | None = None
     with Live(Text("waiting for the first epoch"), console=console(), refresh_per_second=4, transient=True) as line:
-        for now in statuses:
-            line.update(Text(_summary(now)))
+        for last in statuses:
+            line.update(Text("\n".join([_summary(last), *left_out.lines(last).values()])))
+    for text in () if last is None else left_out.lines(last).values():
+        note(text)
 
 
-def _lines(running: Supervised, statuses: Iterator[dict[str, Any]]) -> None:  # noqa: ARG001 -- the same
+def _lines(running: Supervised, statuses: Iterator[dict[str, Any]], left_out: LeftOut) -> None:  # noqa: ARG001 -- the same
     say("running")
-    _throttled(statuses, lambda now: say(_summary(now)))
+    last: dict[str, Any] | None = None
+
+    def show(now: dict[str, Any]) -> None:
+        say(_summary(now))
+        _note_all(left_out.news(now, ended=False))
+
+    def each() -> Iterator[dict[str, Any]]:
+        nonlocal last
+        for last in statuses:
+            left_out.lines(last)  # what was there before this run is known from its first status
+            yield last
+
+    _throttled(each(), show)
+    if last is not None:
+        _note_all(left_out.news(last, ended=True))
 
 
-def _json_lines(running: Supervised, statuses: Iterator[dict[str, Any]]) -> None:
+def _note_all(lines: list[str]) -> None:
+    for line in lines:
+        note(line)
+
+
+def _json_lines(running: Supervised, statuses: Iterator[dict[str, Any]], left_out: LeftOut) -> None:  # noqa: ARG001 -- the same
     say_json({"event": "started", **running.status()}, indent=None)
     _throttled(statuses, lambda now: say_json({"event": "progress", **now}, indent=None))
 

@@ -23,7 +23,17 @@ if TYPE_CHECKING:
 @program_argument
 @json_option
 def status(file: str, *, storage: Path | None, as_json: bool) -> None:
-    """Show what the app in FILE has done: rows, lag, watermarks, state, late rows; also while it runs."""
+    """Show what the app in FILE has done: rows, lag, watermarks, state, late rows; also while it runs.
+
+    \b
+    lag           records that are not read yet
+    dead letters  records that could not be read, or on which an expression failed: topic TOPIC.dead, with the reason
+    lost          records that the retention of the topic removed before they were read
+    late          rows that came after their windows had closed: in no result, but in the step's .late
+    partly late   rows that were late for some of their windows; the other windows have them
+    too old       rows that needed versions of a table which an as-of join no longer keeps
+    carrier       what runs the app: spark, or in-process (headrace run --local)
+    """  # noqa: D301 -- click's mark for lines that it leaves as they are
     app = load_app(file, storage=storage)
     check_owner(app)
     now = app.status()
@@ -47,14 +57,19 @@ def check_owner(app: App) -> None:
 
 def say_status(now: dict[str, Any]) -> None:
     """Print a status for people."""
-    state = "runs" if now["running"] else "does not run"
+    state = _state(now)
     if now["epoch"] is None:
         say(f"app {now['app']} {state}; it has not run an epoch yet")
     else:
         lag = counted(now["lag"], "row")
         say(f"app {now['app']} {state}; epoch {now['epoch']} ended at {shown(now['at'])} UTC; lag {lag}")
+    if now.get("restarts"):
+        say(f"started again {counted(now['restarts'], 'time')} after failures that may pass")
+    if now.get("last_error"):
+        say(f"last error: {now['last_error']}")
     _say_part("sources", now["sources"], ("rows", "lag", "watermark", "dead", "lost"), {"dead": "dead letters"})
-    _say_part("steps", now["steps"], ("rows_in", "rows_out", "state_rows", "late", "watermark"), {})
+    rare = [count for count in ("partly_late", "too_old") if any(step[count] for step in now["steps"].values())]
+    _say_part("steps", now["steps"], ("rows_in", "rows_out", "state_rows", "late", *rare, "watermark"), {})
     sinks = (
         ("rows", "guarantee", "failing")
         if any("failing" in sink for sink in now["sinks"].values())
@@ -62,6 +77,18 @@ def say_status(now: dict[str, Any]) -> None:
     )
     _say_part("sinks", now["sinks"], sinks, {})
     _say_part("feeds", now.get("feeds", {}), ("state", "rows", "dead", "error"), {"dead": "dead letters"})
+
+
+def _state(now: dict[str, Any]) -> str:
+    carrier = f" ({now['carrier']})" if now.get("carrier") else ""
+    texts = {
+        "starting": f"is starting{carrier}",
+        "running": f"runs{carrier}",
+        "retrying": f"failed, and starts again at {shown(now.get('next_try'))} UTC",
+        "failed": "does not run: it failed",
+        "killed": "does not run: its process was killed",
+    }
+    return texts.get(now.get("state", ""), "runs" if now["running"] else "does not run")
 
 
 def _say_part(title: str, part: dict[str, dict[str, Any]], columns: tuple[str, ...], names: dict[str, str]) -> None:

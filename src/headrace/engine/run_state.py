@@ -73,7 +73,7 @@ def stored(storage: Storage, *, busy: bool) -> dict[str, Any]:
         facts = {}  # nothing depends on it
     now = shown(facts)
     if busy and now["state"] in ("stopped", "failed"):
-        return now | {"state": "starting"}
+        return now | {"state": "starting" if facts else "running"}
     if not busy and now["state"] in ("starting", "running", "retrying"):
         return now | {"state": "killed", "next_try": None}
     return now

@@ -8,7 +8,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
-from headrace.base.errors import HeadraceError, InvalidPlan, did_you_mean
+from headrace.base.errors import HeadraceError, InvalidPlan, UnknownView, did_you_mean
 from headrace.base.time import SystemClock
 from headrace.engine.cleaning import Cleaning
 from headrace.engine.engine import Settings
@@ -326,5 +326,11 @@ def run(app: App, *, carrier: CarrierName = SPARK, restart: Restart | str | None
 
 
 def read_view(app: App, name: str) -> pa.Table:
-    """Return a view's rows from any process."""
-    return open_view(app.storage, name, SqliteViews(app.storage / "views.db").read(name))
+    """Return a view's rows from any process; none where the app declares the view and has not started yet."""
+    try:
+        return open_view(app.storage, name, SqliteViews(app.storage / "views.db").read(name))
+    except UnknownView:
+        declared = [sink for sink in app.plan().sinks if sink.view == name]
+        if not declared:
+            raise
+        return declared[0].up.schema.empty_table()
