@@ -41,7 +41,7 @@ PACKAGES = {
     "plan": {"pyarrow"},
     "dsl": {"pyarrow", "sqlglot"},  # queries are read by the grammar of expressions
     "kernels": {"pyarrow", "duckdb", "numpy", "datasketches"},
-    "views": {"pyarrow"},
+    "views": {"pyarrow", "numpy"},
 }
 FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "helper", "core", "manager", "base", "misc"}
 # the words that describe a source or a topic: DESIGN.md fixes their parameters, all but two of them keywords

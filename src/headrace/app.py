@@ -44,7 +44,13 @@ class App(AppDescription):
 
         return start(self, spark, carrier=carrier)
 
-    def run(self, *, carrier: Literal["spark", "in-process"] = "spark", restart: Restart | str | None = None) -> None:
+    def run(
+        self,
+        *,
+        carrier: Literal["spark", "in-process"] = "spark",
+        restart: Restart | str | None = None,
+        verify: bool = False,
+    ) -> None:
         """Run the app until SIGINT or SIGTERM, which stop it at the end of an epoch.
 
         A failure that may pass (a worker that did not start in time, a lost JVM, a full disk, a locked database, a sink
@@ -54,16 +60,21 @@ class App(AppDescription):
             carrier: "spark", or "in-process": without Spark and Java, in this process, on its cores. Both go on from
                 the same storage.
             restart: `hr.Restart(...)`, `"5 within 10 minutes"` or `"never"`; by default `hr.Restart()`.
+            verify: whether everything that the app owns is verified before the start, as `headrace verify` does.
 
         Raises:
             PlanError: the plan is not possible, or does not fit the state in the storage.
             StorageBusy: another process runs the app.
             Fenced: another process took the app over.
+            AppDamaged: `verify` found something that is not as it was written.
             HeadraceError: it failed, and trying again does not help or was tried often enough.
 
         """
         from headrace.engine.running import run
+        from headrace.engine.verify import check
 
+        if verify:
+            check(self)
         run(self, carrier=carrier, restart=restart)
 
     def view(self, name: str) -> pa.Table:

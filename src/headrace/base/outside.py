@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from headrace.base.blame import OutsideError, PlanError
+from headrace.base.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Unavailable(OutsideError):
@@ -269,3 +273,20 @@ class SinkBehind(OutsideError):
             hint="Restore storage and log from one backup: headrace restore DIR. Or compute everything again from the "
             "topics: headrace reset FILE",
         )
+
+
+class AppDamaged(OutsideError):
+    """Something that an app owns is not as it was written; `findings` say what."""
+
+    condition = "DAMAGED"
+
+    def __init__(self, storage: str, findings: Sequence[str], *, mend: str) -> None:
+        more = f"; and {len(findings) - _SHOWN} more" if len(findings) > _SHOWN else ""
+        super().__init__(
+            f"the storage {storage} or its log is damaged in {counted(len(findings), 'place')}",
+            detail="; ".join(findings[:_SHOWN]) + more,
+            hint=mend,
+        )
+
+
+_SHOWN = 3

@@ -22,6 +22,7 @@ from headrace.cli.reset import reset
 from headrace.cli.run import run
 from headrace.cli.status import status
 from headrace.cli.topics import topics
+from headrace.cli.verify import verify
 from headrace.cli.views import views
 
 
@@ -67,7 +68,7 @@ def root() -> None:
     """
 
 
-for command in (run, explain, diff, status, reset, demo, connect, topics, views):
+for command in (run, explain, diff, status, reset, demo, connect, topics, views, verify):
     root.add_command(command)
 
 

@@ -23,6 +23,7 @@ from headrace.cli.values import shown
 from headrace.engine.comparing import compared
 from headrace.engine.restart import Restart
 from headrace.engine.running import supervised
+from headrace.engine.verify import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,6 +58,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
     show_default=True,
     help='How often to start again after a failure that may pass: "N within TIME", or "never".',
 )
+@click.option("--verify", is_flag=True, help="Check everything that the app owns first, as headrace verify does.")
 @json_option
 def run(
     file: str,
@@ -65,6 +67,7 @@ def run(
     until_caught_up: bool,
     carrier: ChosenCarrier,
     restart: str,
+    verify: bool,
     as_json: bool,
 ) -> None:
     """Run the app in FILE on Spark; Ctrl-C or SIGTERM stop it at an epoch's end, and the next run goes on from there.
@@ -79,6 +82,8 @@ def run(
     """
     app = load_app(file, storage=storage)
     check_owner(app)
+    if verify:
+        check(app)
     _say_changes(compared(app.plan(), app.storage, app.shards), as_json=as_json)
     stop = Stop(quiet=as_json)
     with stop.listening():

@@ -24,6 +24,7 @@ FOLDER = "journals"
 SUFFIX = ".lines"
 FILE_BYTES = 1 << 20
 FILES_TO_KEEP = 64
+_CHECKSUM = 9  # bytes of a line before its JSON
 
 
 class Journal:
@@ -74,6 +75,14 @@ class Journal:
         self._room -= len(line)
         self._last = commit.epoch
 
+    def damaged(self) -> Iterator[tuple[Path, int]]:
+        """Yield each file that has damaged lines, with their number; a last line that is being written is none."""
+        for path in self._files():
+            lines = path.read_bytes().split(b"\n")[:-1]
+            bad = sum(1 for line in lines if line and not _intact(line))
+            if bad:
+                yield path, bad
+
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
@@ -113,7 +122,10 @@ def _own_part(commit: Commit) -> Commit:
 
 def _lines(path: Path) -> Iterator[Commit]:
     """Yield the intact lines of a file, in the order in which they were written."""
-    for line in path.read_bytes().splitlines():
-        checksum, _, body = line.partition(b" ")
-        if checksum == b"%08x" % crc32(body):
-            yield Commit.from_dict(json.loads(body))
+    for line in path.read_bytes().split(b"\n"):
+        if _intact(line):
+            yield Commit.from_dict(json.loads(line[_CHECKSUM:]))
+
+
+def _intact(line: bytes) -> bool:
+    return line[:_CHECKSUM] == b"%08x " % crc32(line[_CHECKSUM:])

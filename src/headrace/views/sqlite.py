@@ -17,6 +17,7 @@ import pyarrow as pa
 from headrace.base.errors import UnknownView, ViewChanged, ViewOutOfStep, ViewsFailed
 from headrace.base.names import check_identifier
 from headrace.base.schema import parse_type, type_name
+from headrace.views.digest import EMPTY, added
 from headrace.views.store import NO_EPOCH, ViewDescription
 from headrace.views.table import RESERVED_PREFIXES, ViewTable, distinct_names
 
@@ -29,6 +30,7 @@ _WAIT_SECONDS = 60.0  # for another process that writes
 _LOG_BYTES = 64 * 1024 * 1024  # what one large epoch leaves of the write-ahead log
 _CREATE = (
     "CREATE TABLE IF NOT EXISTS headrace_views (name TEXT PRIMARY KEY, stored TEXT, schema BLOB, key TEXT)",
+    "CREATE TABLE IF NOT EXISTS headrace_digests (name TEXT PRIMARY KEY, digest TEXT)",
     "CREATE TABLE IF NOT EXISTS headrace_epoch (one INTEGER PRIMARY KEY CHECK (one = 1), applied INTEGER)",
 )
 
@@ -73,11 +75,14 @@ class SqliteViews:
             if name in tables:
                 _check_same(tables[name], schema, key)
                 db.execute("UPDATE headrace_views SET schema = ? WHERE name = ?", [_serialized(schema), name])
+                if _digest(db, name) is None:  # of a version that wrote none
+                    _write_digest(db, name, tables[name].digest(db))
                 return
             table = ViewTable(name, _free_table_name(name, tables.values()), schema, key)
             table.create(db)
             row = [name, table.stored, _serialized(schema), json.dumps(key)]
             db.execute("INSERT INTO headrace_views VALUES (?, ?, ?, ?)", row)
+            _write_digest(db, name, EMPTY)
 
     def apply(self, epoch: int, deltas: Mapping[str, pa.Table], *, replaced: Collection[str] = ()) -> None:
         """Apply an epoch to all its views or to none, once; see `Views.apply`."""
@@ -87,17 +92,22 @@ class SqliteViews:
             tables = _tables(db)
             for name in replaced:
                 _find(tables, name).clear(db)
+                _write_digest(db, name, EMPTY)
             for name, delta in deltas.items():
-                missing = _find(tables, name).apply(db, delta)
+                missing, change = _find(tables, name).apply(db, delta)
                 if missing:
                     raise ViewOutOfStep(name, epoch=epoch, missing=missing)
+                before = _digest(db, name)
+                if before is not None:
+                    _write_digest(db, name, added(before, change))
             db.execute("INSERT OR REPLACE INTO headrace_epoch VALUES (1, ?)", [epoch])
 
     def drop(self, name: str) -> None:
         """Delete a view and its rows; see `Views.drop`."""
         with self._transaction() as db:
             _find(_tables(db), name).drop(db)
-            db.execute("DELETE FROM headrace_views WHERE name = ?", [name])
+            for table in ("headrace_views", "headrace_digests"):
+                db.execute(f"DELETE FROM {table} WHERE name = ?", [name])
 
     def reset(self) -> None:
         """Delete every view, and forget which epochs were applied."""
@@ -106,8 +116,8 @@ class SqliteViews:
         with self._transaction() as db:
             for table in _tables(db).values():
                 table.drop(db)
-            db.execute("DELETE FROM headrace_views")
-            db.execute("DELETE FROM headrace_epoch")
+            for own in ("headrace_views", "headrace_digests", "headrace_epoch"):
+                db.execute(f"DELETE FROM {own}")
 
     # ---- reading -------------------------------------------------------------------------------------------
 
@@ -137,6 +147,27 @@ class SqliteViews:
         """Return a view's rows with the declared types, sorted by key; see `Views.read`."""
         with self.snapshot() as snapshot:
             return snapshot.read(name)
+
+    def damage(self) -> dict[str, str]:
+        """Return what is damaged, by view: its rows are not those that its epochs made; "" is the whole file.
+
+        It reads everything, and blocks nobody.
+        """
+        if not self.path.exists():
+            return {}
+        try:
+            with self.snapshot() as snapshot:
+                return snapshot.damage()
+        except ViewsFailed as error:
+            return {"": error.what}
+
+    def copy_to(self, path: Path) -> int:
+        """Write a copy of the file as of one epoch, while others write; return the epoch, -1 before the first."""
+        with self._as_views_failed(), closing(self._open_to_read()) as db, closing(sqlite3.connect(path)) as copy:
+            db.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")
+        with SqliteViews(path) as copied:
+            return copied.applied()
 
     # ---- the file ------------------------------------------------------------------------------------------
 
@@ -208,6 +239,33 @@ class SqliteSnapshot:
     def read(self, name: str) -> pa.Table:
         """Return a view's rows with the declared types, sorted by key; see `Views.read`."""
         return _find(self._tables, name).read(self._db)
+
+    def damage(self) -> dict[str, str]:
+        """Return what is damaged, by view; see `SqliteViews.damage`."""
+        wrong = [text for (text,) in self._db.execute("PRAGMA integrity_check(3)") if text != "ok"]
+        found = {"": "; ".join(wrong)} if wrong else {}
+        for name, table in self._tables.items():
+            stored = _digest(self._db, name)
+            try:
+                whole = stored is None or stored == table.digest(self._db)
+            except (ValueError, TypeError, ArithmeticError, RecursionError) as error:  # a value of another type
+                found[name] = f"a value cannot be read: {error}"
+                continue
+            if not whole:
+                found[name] = f"its rows are not those of epoch {self._applied}"
+        return found
+
+
+def _digest(db: sqlite3.Connection, name: str) -> int | None:
+    try:
+        row = db.execute("SELECT digest FROM headrace_digests WHERE name = ?", [name]).fetchone()
+    except sqlite3.OperationalError:  # an older version wrote the file
+        return None
+    return None if row is None else int(row[0], 16)
+
+
+def _write_digest(db: sqlite3.Connection, name: str, value: int) -> None:
+    db.execute("INSERT OR REPLACE INTO headrace_digests VALUES (?, ?)", [name, f"{value:016x}"])
 
 
 def _applied(db: sqlite3.Connection) -> int:

@@ -88,7 +88,8 @@ class Views(Protocol):
             deltas: by view the rows that change: the view's columns and an integer `_weight`. With a key, a weight
                 below zero deletes the row of that key, and one above zero inserts or replaces it, deletions first. In
                 a bag the weight is how many equal rows are inserted or removed. A delta is net: at most one row a key
-                has a weight above zero.
+                has a weight above zero. Trap: a row that is withdrawn or replaced is withdrawn with all of its values,
+                or the view's digest is no longer that of its rows (`SqliteViews.damage`).
             replaced: views that lose all rows that they had before.
 
         Raises:

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.names import quote
+from headrace.views.digest import EMPTY, added, digest
 from headrace.views.store import WEIGHT
 from headrace.views.values import affinity, order_terms, to_arrow, to_sqlite
 
@@ -80,19 +82,32 @@ class ViewTable:
         batches = [self._batch(rows) for rows in iter(lambda: cursor.fetchmany(CHUNK_ROWS), [])]
         return pa.Table.from_batches(batches, self.schema)
 
-    def apply(self, db: sqlite3.Connection, delta: pa.Table) -> int:
-        """Apply a delta, and return how many rows it withdraws that are not there."""
+    def digest(self, db: sqlite3.Connection) -> int:
+        """Return the digest of the rows that are stored."""
+        cursor = db.execute(f"SELECT {', '.join(self.columns)} FROM {quote(self.stored)}")
+        total = EMPTY
+        for rows in iter(lambda: cursor.fetchmany(CHUNK_ROWS), []):
+            total = added(total, digest(self._batch(rows)))
+        return total
+
+    def apply(self, db: sqlite3.Connection, delta: pa.Table) -> tuple[int, int]:
+        """Apply a delta; return how many rows it withdraws that are not there, and by how much the digest changes."""
         weights = pc.cast(delta[WEIGHT], pa.int64())
         rows = pa.table(
             [delta[field.name].cast(field.type) for field in self.schema] + [weights],
             schema=pa.schema([*self.schema, pa.field(WEIGHT, pa.int64())]),
         )
+        change = self._change(rows)
         if self.key is None:
             self._insert(db, _repeated(rows, sign=1))
-            return self._withdraw(db, _repeated(rows, sign=-1))
+            return self._withdraw(db, _repeated(rows, sign=-1)), change
         missing = self._delete(db, rows.filter(pc.less(weights, 0)))
         self._upsert(db, rows.filter(pc.greater(weights, 0)))
-        return missing
+        return missing, change
+
+    def _change(self, rows: pa.Table) -> int:
+        weights = rows[WEIGHT].to_numpy()
+        return digest(rows.drop_columns([WEIGHT]), weights if self.key is None else np.sign(weights))
 
     # ---- a keyed view --------------------------------------------------------------------------------------
 

@@ -1,0 +1,60 @@
+"""`headrace verify`: check everything that an app owns."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from headrace.base.outside import AppDamaged
+from headrace.cli.output import example, json_option, note, say, say_json
+from headrace.cli.places import STORAGE, NoStorage
+from headrace.cli.programs import load_app
+from headrace.connect.embedded import log_path
+from headrace.engine.verify import verify as verify_all
+
+
+@click.command(
+    epilog=example(
+        "headrace verify app.py",
+        "headrace verify --storage .headrace --json",
+        "headrace verify --storage /backup/storage --log /backup/log",
+    )
+)
+@click.argument("file", required=False)
+@click.option("--storage", type=click.Path(path_type=Path, file_okay=False), help="The app's storage [.headrace].")
+@click.option("--log", "log_folder", type=click.Path(path_type=Path, file_okay=False), help="The log's folder.")
+@json_option
+def verify(file: str | None, *, storage: Path | None, log_folder: Path | None, as_json: bool) -> None:
+    """Check everything that the app in FILE, or the storage, owns; exit 1 says what is damaged and what mends it.
+
+    It reads every file (descriptions, commits, state, staged rows, views, the journal, every topic of the log) and
+    compares checksums, the digest of each view, and what was published with what the commits say. It changes nothing,
+    and may be used while the app runs.
+    """
+    app = None if file is None else load_app(file, storage=storage)
+    folder = app.storage if app is not None else storage or STORAGE
+    if not folder.is_dir():
+        raise NoStorage(
+            f"there is no storage {folder}", hint="Give another one with --storage PATH, or the program as FILE."
+        )
+    path = log_folder or log_path(folder, None if app is None else app.topics)
+    plan = None if app is None else app.plan()
+    found = [*verify_all(folder, path, plan, progress=_silent if as_json else _say_part)]
+    if as_json:
+        say_json({"storage": str(folder), "log": str(path), "whole": not found, "findings": list(map(asdict, found))})
+    for damage in found if not as_json else ():
+        say(f"{damage.part}: {damage.what}\n  file: {damage.file}\n  mend: {damage.mend}")
+    if found:
+        raise AppDamaged(str(folder), [f"{damage.part}: {damage.what}" for damage in found], mend=found[0].mend)
+    if not as_json:
+        say(f"{folder} and the log {path}: whole")
+
+
+def _say_part(part: str) -> None:
+    note(f"reading {part} …")
+
+
+def _silent(part: str) -> None:
+    del part

@@ -1,0 +1,232 @@
+"""Verifies everything that an app owns: descriptions, commits, state, staged rows, views, the journal and the topics.
+
+It reads every byte and changes nothing, also while the app runs.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import DamagedFile, HeadraceError
+from headrace.base.outside import AppDamaged
+from headrace.connect.embedded import log_path
+from headrace.connect.embedded.boundaries import TOPIC as BOUNDARIES
+from headrace.engine.journal import Journal
+from headrace.engine.publish import with_rows
+from headrace.engine.storage import Storage
+from headrace.kernels.files import read_tables
+from headrace.log import Log
+from headrace.views.sqlite import SqliteViews
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from headrace.dsl.app import App
+    from headrace.engine.storage import Commit
+    from headrace.plan.nodes import Node
+    from headrace.plan.plan import Plan
+
+_RESTORE = "Restore storage and log from a backup: headrace restore DIR."
+_START = "Start the app"
+_ATTEMPTS = 5  # at a commit whose files the running app removes meanwhile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """Something that is not as it was written.
+
+    `part`: what it belongs to. `file`: where it is. `what`: how it differs. `mend`: a step that mends it.
+    """
+
+    part: str
+    file: str
+    what: str
+    mend: str
+
+
+def verify(
+    folder: Path,
+    log_folder: Path,
+    plan: Plan | None = None,
+    *,
+    progress: Callable[[str], None] = lambda part: None,  # noqa: ARG005 -- nobody asks
+) -> Iterator[Damage]:
+    """Yield what is damaged of an app.
+
+    Args:
+        folder: its storage.
+        log_folder: its log.
+        plan: its plan, so that what mends a view is named.
+        progress: called with each part before it is read.
+
+    """
+    storage, about = Storage(folder, "" if plan is None else plan.app), {}
+    with suppress(DamagedFile):  # which is a finding
+        about = storage.about()
+    storage.app = about.get("app", storage.app)
+    progress("descriptions and commits")
+    yield from _descriptions(storage)
+    yield from _commits(storage)
+    progress("state")
+    yield from _state(storage)
+    progress("views")
+    yield from _views(storage, {} if plan is None else _feeding_steps(plan))
+    if not about.get("id"):
+        return
+    progress("the journal")
+    yield from _journal(storage, Journal(log_folder, storage.app, about["id"]))
+    with Log(log_folder) as log:
+        for name in [*log.topics(), *([BOUNDARIES] if log.has_topic(BOUNDARIES) else ())]:
+            progress(f"topic {name}")
+            yield from _topic(log, name)
+        progress("what was published")
+        yield from _published(storage, log, about["id"])
+
+
+def check(app: App) -> None:
+    """Verify an app before it is started; what the start mends itself is left to it.
+
+    Raises:
+        AppDamaged: what is damaged, and what mends it.
+
+    """
+    if not app.storage.is_dir():
+        return
+    every = verify(app.storage, log_path(app.storage, app.topics), app.plan())
+    found = [damage for damage in every if not damage.mend.startswith(_START)]
+    if found:
+        raise AppDamaged(str(app.storage), [f"{each.part}: {each.what}" for each in found], mend=found[0].mend)
+
+
+def _feeding_steps(plan: Plan) -> Mapping[str, str | None]:
+    """Return by view the nearest step with state that feeds it, None for none."""
+
+    def nearest(node: Node) -> str | None:
+        if node.stateful:
+            return plan.name(node)
+        return next((name for up in node.ups if (name := nearest(up)) is not None), None)
+
+    return {sink.view: nearest(sink.up) for sink in plan.sinks if sink.view is not None}
+
+
+def _damage(part: str, error: HeadraceError, file: Path | str = "") -> Damage:
+    return Damage(part=part, file=str(file), what=error.what, mend=error.hint or _RESTORE)
+
+
+def _descriptions(storage: Storage) -> Iterator[Damage]:
+    names = {path.relative_to(storage.path).as_posix() for path in storage.path.glob("*.json")}
+    names |= {f"spark/{path.name}" for path in storage.path.glob("spark/*.json")}
+    for name in sorted(names):
+        try:
+            storage.read_json(name)
+        except DamagedFile as error:
+            yield _damage("description", error, storage.path / name)
+
+
+def _commits(storage: Storage) -> Iterator[Damage]:
+    epochs = storage.commits()
+    for epoch in epochs:
+        path = storage.commit_path(epoch)
+        try:
+            storage.read_commit(epoch)
+        except DamagedFile as error:
+            if path.exists():  # else the running app has removed an old one
+                needed = epoch == epochs[-1]
+                mend = error.hint if needed else "Nothing needs it: delete it, or leave it until the app does."
+                yield Damage(part="commit", file=str(path), what=error.what, mend=mend)
+
+
+def _newest(storage: Storage) -> Commit | None:
+    for epoch in reversed(storage.commits()):
+        try:
+            return storage.read_commit(epoch)
+        except DamagedFile:
+            continue
+    return None
+
+
+def _state(storage: Storage) -> Iterator[Damage]:
+    """Yield damage of state and staged rows, of the newest commit while nothing newer is committed."""
+    found: list[Damage] = []
+    for _ in range(_ATTEMPTS):
+        before = storage.last_epoch()
+        found = [*_state_once(storage)]
+        if not found or storage.last_epoch() == before:
+            break
+    yield from found
+
+
+def _state_once(storage: Storage) -> Iterator[Damage]:
+    commit = _newest(storage)
+    if commit is None:
+        return
+    for step, by_shard in commit.heads.items():
+        for shard, head in by_shard.items():
+            file: str | None = head.file
+            while file is not None:
+                path = storage.path / "state" / step / shard / file
+                try:
+                    file = read_tables(path)[1]["previous"]
+                except DamagedFile as error:
+                    mend = f"{_RESTORE} Or compute the step again: headrace reset FILE --step {step}"
+                    yield Damage(part=f'state of step "{step}"', file=str(path), what=error.what, mend=mend)
+                    break
+    staging = storage.staging(commit.epoch)
+    for staged in commit.staged if staging.is_dir() else ():
+        path = staging / staged.file
+        try:
+            read_tables(path)
+        except DamagedFile as error:
+            if staging.is_dir():  # else it was published meanwhile
+                mend = f"{_RESTORE} Or compute everything again: headrace reset FILE"
+                yield Damage(part=f"staged rows of {staged.sink}", file=str(path), what=error.what, mend=mend)
+
+
+def _views(storage: Storage, steps: Mapping[str, str | None]) -> Iterator[Damage]:
+    path = storage.path / "views.db"
+    for view, what in SqliteViews(path).damage().items():
+        step = steps.get(view)
+        mend = f"headrace reset FILE --step {step}" if step else "headrace reset FILE"
+        part = f'view "{view}"' if view else "views"
+        yield Damage(part=part, file=str(path), what=what, mend=f"Compute it again: {mend}. Or: {_RESTORE}")
+
+
+def _journal(storage: Storage, journal: Journal) -> Iterator[Damage]:
+    known, last = journal.last_epoch(), storage.last_epoch()  # in this order: the app may be running
+    if known is not None and (last is None or last < known):
+        what = f"the commits end at epoch {last}, and epoch {known} was published"
+        mend = f"{_START}: lost commits are recovered, or their epochs run again."
+        yield Damage(part="commit", file=str(storage.path / "epochs"), what=what, mend=mend)
+    for path, count in journal.damaged():
+        mend = "Nothing, unless commits are lost: then the epochs of these lines cannot be recovered."
+        yield Damage(part="journal", file=str(path), what=f"{count} lines do not match their checksums", mend=mend)
+
+
+def _topic(log: Log, name: str) -> Iterator[Damage]:
+    try:
+        for finding in log.topic(name).verify():
+            mend = f"{_RESTORE} Or read on after the offsets named."
+            yield Damage(part=f'topic "{name}"', file=finding.file, what=str(finding), mend=mend)
+    except HeadraceError as error:
+        yield _damage(f'topic "{name}"', error)
+
+
+def _published(storage: Storage, log: Log, identity: str) -> Iterator[Damage]:
+    """Yield the sinks that have less than was published to them."""
+    commit = _newest(storage)
+    if commit is None:
+        return
+    unfinished = storage.staging(commit.epoch).is_dir()
+    for sink, epoch in (commit.published if unfinished else with_rows(commit)).items():
+        name = sink.removeprefix("topic:")
+        if name == sink:
+            continue
+        has = None
+        if log.has_topic(name):
+            has = log.topic(name).last_sequence(f"{storage.app}/{identity}/{sink}")
+        if has is None or has < epoch:
+            what = f"it lacks epoch {epoch}, which the app has published"
+            yield Damage(part=f'topic "{name}"', file=str(log.path / "topics" / name), what=what, mend=_RESTORE)
