@@ -197,6 +197,29 @@ def test_a_row_is_late_once_no_window_could_hold_it_and_be_open(drive, emit):
     assert (totals["rows_in"], totals["late"], totals["partly_late"]) == (4, 1, 1)
 
 
+@pytest.mark.parametrize("emit", ["changes", "final"])
+def test_a_row_that_ends_up_in_no_window_is_late(drive, emit):
+    """Its own window was closed when it came, and none that could have had it opened while it could."""
+    driver = drive(sliding(size=3, grace=5, emit=emit), shards=2)
+    driver.send("t", clock(12))
+    driver.step()
+    driver.send("t", row("A", 5.5, 1), row("A", 5.5, 1), row("B", 5.5, 2), row("C", 5.5, 3))
+    driver.step()
+    driver.send("t", row("B", 8, 4), row("C", 4.5, 5))
+    driver.step()
+    assert driver.late("slides") == []
+    driver.restart()
+    driver.send("t", clock(20))
+    driver.run()
+    late = driver.late("slides")
+    assert sorted((each["k"], each["v"]) for each in late) == [("A", 1), ("A", 1), ("C", 5)]
+    assert sorted(driver.read("late"), key=repr) == sorted(late, key=repr)
+    driver.finish()
+    totals = driver.counts("slides")
+    assert (totals["late"], totals["partly_late"]) == (3, 2)
+    assert driver.counts("slides")["state_rows"] == 0
+
+
 @pytest.mark.on_spark
 def test_late_rows_make_no_windows(drive):
     """The window behind a late row is not there either: it is what is left when the row drops out."""

@@ -69,19 +69,35 @@ class Oracle:
     def __init__(self, size, grace):
         self.size, self.grace = size, grace
         self.accepted, self.late, self.view, self.partly = [], [], {}, 0
+        self.waiting = []
         self.con = duckdb.connect()
 
     def epoch(self, rows, watermark):
         """Take an epoch's rows at the watermark of the epoch before."""
         bound = -(2**60) if watermark is None else watermark - self.grace
+        self.end_waiting(bound)
         self.late += [row for row in rows if row["at"] + self.size < bound]
+        self.waiting += [row for row in rows if row["at"] < bound <= row["at"] + self.size]
         self.partly += len([row for row in rows if row["at"] < bound <= row["at"] + self.size])
         self.accepted += [row for row in rows if row["at"] + self.size >= bound]
+        self.waiting = [row for row in self.waiting if not self.is_taken(row, bound)]
         kept = {window: made for window, made in self.view.items() if window[2] < bound}
         self.closed = dict(kept)
         if rows:
             kept |= {made[:3]: made[3:] for made in self.batch() if made[2] >= bound}
             self.view = kept
+
+    def end_waiting(self, bound):
+        """Rows that no window took while one could are late, and partly late no more."""
+        late = [row for row in self.waiting if row["at"] + self.size < bound]
+        self.waiting = [row for row in self.waiting if row not in late]
+        self.late += late
+        self.partly -= len(late)
+
+    def is_taken(self, row, bound):
+        """Tell whether a row is in a window that may still change, by the windows of all rows so far."""
+        ends = [made[2] for made in self.batch() if made[0] == row["k"] and made[1] <= row["at"] <= made[2]]
+        return any(end >= bound for end in ends)
 
     def batch(self):
         """Return every window of the rows so far: key, start, end, results."""
@@ -163,6 +179,7 @@ def check(emit, keys, epochs, size, grace, drift, *, restart=False):
             (row["at"], str(row["v"])) for row in oracle.late
         )
         driver.finish()
+        oracle.end_waiting(2**62)
         assert shown(driver.view("out")) == expected(oracle.view)
         totals = driver.counts("s")
         assert (totals["late"], totals["partly_late"]) == (len(oracle.late), oracle.partly)

@@ -297,7 +297,8 @@ class Table(Handle):
     def late(self) -> Stream:
         """The rows that arrived after all their windows had closed, unchanged.
 
-        Over a table they have `_change_type`: insert, or delete where a row was withdrawn too late.
+        Over a table they have `_change_type`: insert, or delete where a row was withdrawn too late; they are the net of
+        each epoch. A row that some of its windows still take is *partly late*: it counts there, and is not in here.
 
         Raises:
             PlanError: this step has no windows, so nothing can be late for it.

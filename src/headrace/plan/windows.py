@@ -217,7 +217,8 @@ def sliding(size: str, *, grace: str) -> Window:
 
     A window closes when the watermark is past `window_end + grace`, that bound included. A row is late once no open
     window could hold it: the watermark is past its time, `size` and `grace`. A row that arrives after its own window
-    has closed still counts in the windows of later rows, and is counted as partly late.
+    has closed still counts in the windows of later rows, and is counted as partly late; if none takes it while it
+    could, it is late after all. (Over a table it is not: its rows come and go.)
 
     Args:
         size: how long a window is: `"10 minutes"`.

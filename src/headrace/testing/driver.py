@@ -240,9 +240,10 @@ class Driver:
         """Return what a step with state or a source has counted since the first start of the app.
 
         Returns:
-            `rows_in`, `rows_out`, `late`, `partly_late` (late for some of their windows), `too_old`, `dead` (records
-            that could not be read), `lost` (records that retention took unread), and `state_rows` (kept now). What was
-            never counted is 0.
+            `rows_in`, `rows_out`, `late` (all their windows had closed: they are in `.late`), `partly_late` (some
+            had, the others took them), `too_old` (they wanted a version that a join `as_of` no longer keeps), `dead`
+            (records that could not be read), `lost` (records that retention took unread), and `state_rows` (kept now).
+            What was never counted is 0.
 
         Raises:
             PlanError: the app has no such step.

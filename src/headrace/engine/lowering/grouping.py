@@ -57,7 +57,15 @@ def grouping_of(node: Aggregate) -> Grouping:
         layers=state.layers,
         exact=state.exact,
         ranked=frozenset(state.ranked),
+        held=_held(node),
     )
+
+
+def _held(node: Aggregate) -> tuple[tuple[str, str], ...]:
+    """Return the columns of rows that may wait in a sliding window; rows of a table come and go, and do not wait."""
+    if not isinstance(node.window, SlidingWindow) or not node.up.append_only:
+        return ()
+    return tuple((field.name, duckdb_type(field.type)) for field in node.up.schema)
 
 
 def read_by(node: Aggregate) -> list[Scalar]:

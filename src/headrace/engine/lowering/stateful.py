@@ -64,7 +64,7 @@ def _with_key(node: Keyed, to: Lowering) -> int:
 @lowered.register(Aggregate)
 def _aggregate(node: Aggregate, to: Lowering) -> None:
     grouping, step, here = grouping_of(node), to.plan.name(node), to.level(node.up)
-    parts = tuple(to.number() for _ in range(1 + len(grouping.multisets) + (grouping.session is not None)))
+    parts = tuple(to.number() for _ in range(1 + len(grouping.multisets) + grouping.late_after_exchange))
     late = _late_number(node, to)
     early, late = (late, None) if node.late_before_exchange else (None, late)
     above = to.keyed(node, _in_time(node, to), node.keys)

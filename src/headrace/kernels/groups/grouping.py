@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from headrace.kernels.groups.windows import Panes, Session, Sliding
 
 GROUPS = "groups"
+HELD = "held"
+"""Rows whose own sliding window was closed when they came, and that no open window has yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,13 @@ class Grouping:
     layers: Layers = ()
     exact: bool = False
     ranked: frozenset[int] = frozenset()
+    held: tuple[tuple[str, str], ...] = ()
+    """The columns of the input and their types, where rows wait for a window that takes them, else are late."""
+
+    @property
+    def late_after_exchange(self) -> bool:
+        """Whether rows that may be late travel along: only where the state is, it is known whether they are."""
+        return self.session is not None or bool(self.held)
 
     @property
     def windowed(self) -> bool:
@@ -77,6 +86,9 @@ def tables(grouping: Grouping) -> tuple[TableSpec, ...]:
         specs.append(
             TableSpec(name=f"values{number}", keys=(*keys, *multiset.columns), values=(), by=by and (value, group))
         )
+    if grouping.held:
+        columns = tuple((f"c{i}", kind) for i, (_, kind) in enumerate(grouping.held))
+        specs.append(TableSpec(name=HELD, keys=(*columns, ("_pane", "BIGINT")), values=()))
     return tuple(specs)
 
 

@@ -61,7 +61,8 @@ class Partial(CallsAggregates, Operator):
         tables = [duck.arrow(partial_groups(grouping, source))]
         tables += [duck.arrow(partial_values(grouping, number, source)) for number in range(len(grouping.multisets))]
         if not grouping.windowed or watermark is None:
-            return tables, StepResult(counts=Counts(rows_in=_total(tables[0])))
+            more = [pa.table({})] if grouping.held else []
+            return [*tables, *more], StepResult(counts=Counts(rows_in=_total(tables[0])))
         return self._without_late(duck, rows, tables, watermark)
 
     def _without_late(
@@ -80,6 +81,9 @@ class Partial(CallsAggregates, Operator):
             tables = [duck.arrow(f"SELECT * FROM {name} WHERE NOT {gone}") for name in names]
             if self.late is not None:
                 result.late = [_late_rows(duck, self.grouping, rows, watermark)]
+        if self.grouping.held:
+            begun_rows = f"SELECT * FROM {rows} WHERE {sql.begun('_time', watermark)}"
+            tables.append(duck.arrow(begun_rows) if late or partly else pa.table({}))
         return tables, result
 
 

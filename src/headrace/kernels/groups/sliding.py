@@ -9,15 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
+from headrace.kernels.counts import Counts
 from headrace.kernels.groups.aggregate import MergeRun
 from headrace.kernels.groups.grouping import GROUPS
+from headrace.kernels.groups.held import HeldRows
 from headrace.kernels.groups.single_row_results import SingleRowSql, change_pairs
 from headrace.kernels.groups.slides import SlideSql
 from headrace.kernels.sql import alike, by_position, with_nulls
+from headrace.kernels.state.scanned import ScannedState
 from headrace.kernels.state.tables import COUNT
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from headrace.kernels.op import StepResult
 
 _EVER = -(2**61)
 """Before any window."""
@@ -29,6 +34,32 @@ _SPARSE = 4
 
 class SlidingMergeRun(MergeRun):
     """One epoch of one aggregate over sliding windows in one shard."""
+
+    def run(self, partials: list[list[pa.Table]]) -> StepResult:
+        """Close and change windows; rows that end up in none are late."""
+        if not self.grouping.held:
+            return super().run(partials)
+        *groups, doubtful = partials
+        assert isinstance(self.state, ScannedState)  # noqa: S101 -- that of windows is
+        held, late = HeldRows(self.duck, self.grouping, self.state), None
+        if self.watermark is not None:
+            late = held.gone(self.watermark)
+        result = super().run(groups)
+        if self.watermark is not None:
+            held.take([part for part in doubtful if part.num_rows], self.watermark)
+            result.late = self._late(doubtful, self.watermark)
+        if late is not None:
+            result.late = [late, *result.late]
+            result.counts = Counts(late=late.num_rows, partly_late=-late.num_rows)
+        return result
+
+    def _late(self, doubtful: list[pa.Table], watermark: int) -> list[pa.Table]:
+        """Return the rows that came too late for any window."""
+        names = ", ".join([*(quote(name) for name, _ in self.grouping.held), "_weight", "_time"])
+        gone = self._sql.gone("_time", watermark)
+        parts = [self.duck.register(part) for part in doubtful if part.num_rows]
+        rows = [self.duck.arrow(f"SELECT {names} FROM {part} WHERE {gone}") for part in parts]
+        return [part for part in rows if part.num_rows]
 
     @property
     def _sql(self) -> SlideSql:

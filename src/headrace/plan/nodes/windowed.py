@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from headrace.plan.nodes.stateful import Keeps, Keyed
+from headrace.plan.windows import SlidingWindow
 
 if TYPE_CHECKING:
     from headrace.plan.windows import Window
@@ -54,7 +55,9 @@ class Windowed(Keyed):
 
     @property
     def late_before_exchange(self) -> bool:
-        """Yes for all but sessions: the session of a row is known only where the state is."""
+        """Yes but for sessions, and sliding windows of streams: which rows these have is known where the state is."""
+        if isinstance(self.window, SlidingWindow):
+            return not self.up.append_only
         return self.window is None or self.window.late_before_exchange
 
     @property
