@@ -122,6 +122,22 @@ class ChangeFailed(OutsideError):
         )
 
 
+class DiskFailed(OutsideError):
+    """The disk refused to read or to write a file of a log; the log is as it was."""
+
+    condition = "DISK_FAILED"
+    may_pass = True
+
+    def __init__(self, place: str, error: OSError) -> None:
+        named = f" ({error.filename})" if error.filename else ""
+        super().__init__(
+            f"the disk failed for the {place}: {error.strerror or error}{named}",
+            detail="The log is as it was: what was acknowledged is there, as far as the disk still has it.",
+            hint="Mount the disk, free space, allow the access or repair it, then try again; then check the files: "
+            "headrace topics verify",
+        )
+
+
 class ProducerClosed(PlanError):
     """A producer is used after `close`, or one that numbers its rows after one of them could not be appended."""
 

@@ -41,12 +41,16 @@ class LogFolder:
 
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted; without those that begin with `__`, which are Headrace's own."""
+        return [name for name in self.names() if not name.startswith("__")]
+
+    def names(self) -> list[str]:
+        """Return the names of all topics, Headrace's own included, sorted."""
         self.check_open()
         try:
             names = os.listdir(self.topics_path)  # noqa: PTH208 - names are all that is wanted
         except FileNotFoundError:
             return []
-        return sorted(name for name in names if not name.startswith((".", "__")))
+        return sorted(name for name in names if not name.startswith("."))
 
     def has_topic(self, name: str) -> bool:
         """Tell whether there is a topic of this name."""

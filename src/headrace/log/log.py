@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from headrace.base.disk import sync_folder
-from headrace.base.errors import ChangeFailed, CorruptBatch, TopicDeleted, TopicExists
+from headrace.base.errors import ChangeFailed, CorruptBatch, HeadraceError, TopicDeleted, TopicExists, UnknownTopic
 from headrace.base.names import check_topic
 from headrace.base.schema import as_schema, to_ddl
 from headrace.base.time import Clock, SystemClock
@@ -19,6 +19,8 @@ from headrace.log import meta as metas
 from headrace.log.appending import writer
 from headrace.log.appending.sending import Producer
 from headrace.log.cleaning import archive as archives
+from headrace.log.cleaning.verify import Finding
+from headrace.log.disk_errors import disk, each
 from headrace.log.folder import LogFolder
 from headrace.log.meta import Meta
 from headrace.log.open_topic import OpenTopic
@@ -32,7 +34,7 @@ from headrace.log.settings import SETTINGS
 from headrace.log.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import timedelta
     from types import TracebackType
 
@@ -72,6 +74,11 @@ class Log:
         return self._folder.path
 
     @property
+    def place(self) -> str:
+        """What errors of the disk name: the log and its folder."""
+        return f"log {self.path}"
+
+    @property
     def clock(self) -> Clock:
         """The clock that dates what is appended."""
         return self._folder.clock
@@ -106,6 +113,7 @@ class Log:
             topic.opened.close()
         self._topics = {}
 
+    @disk
     def create_topic(  # noqa: PLR0913 - what describes a topic, all but two of them keywords
         self,
         name: str,
@@ -167,6 +175,7 @@ class Log:
         self._create_folder(described)
         return self.topic(name)
 
+    @disk
     def topic(self, name: str) -> Topic:
         """Return a topic.
 
@@ -186,14 +195,17 @@ class Log:
         self._folder.check_topic(name)
         return self._topics.setdefault(name, Topic(OpenTopic(self._folder, name)))
 
+    @disk
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted; without those that begin with `__`, which are Headrace's own."""
         return self._folder.topics()
 
+    @disk
     def has_topic(self, name: str) -> bool:
         """Tell whether there is a topic of this name."""
         return self._folder.has_topic(name)
 
+    @disk
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its records. Others can still read mapped files to the end.
 
@@ -210,6 +222,8 @@ class Log:
             self._folder.topic_path(name).rename(gone)
         except FileNotFoundError:
             raise self._folder.unknown_topic(name) from None
+        except OSError as error:
+            raise ChangeFailed(name, str(self._folder.topic_path(name)), error) from error
         topic.opened.close()
         self._topics.pop(name, None)
         for number in range(described.partitions):
@@ -221,6 +235,25 @@ class Log:
         shutil.rmtree(gone, ignore_errors=True)
         if self.fsync:
             sync_folder(self._folder.topics_path)
+
+    def verify(self) -> Iterator[tuple[str, Finding]]:
+        """Read all files of all topics again, Headrace's own included; yield (topic, what is wrong with it).
+
+        Nothing is changed; appends, reads and cleanings may go on meanwhile. A topic that cannot be opened is a finding
+        too. `Topic.verify` says what is checked.
+        """
+        self._folder.check_open()
+        return each(self.place, self._verify())
+
+    def _verify(self) -> Iterator[tuple[str, Finding]]:
+        for name in self._folder.names():
+            try:
+                yield from ((name, finding) for finding in self.topic(name).verify())
+            except UnknownTopic:
+                continue  # an empty folder, or one that was deleted meanwhile
+            except HeadraceError as error:
+                folder = str(self._folder.topic_path(name))
+                yield name, Finding(partition=None, file=folder, what=error.what)
 
     def producer(
         self,

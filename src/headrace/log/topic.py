@@ -12,6 +12,7 @@ from headrace.log.appending.producers import first_of, last_sequence
 from headrace.log.appending.writer import wait_for
 from headrace.log.cleaning.rules import Cleaned, Cleaner
 from headrace.log.cleaning.verify import Finding, verify, verify_description, verify_keys
+from headrace.log.disk_errors import disk, each
 from headrace.log.open_topic import OpenTopic
 from headrace.log.privacy.subjects import key_owners
 from headrace.log.segments import times
@@ -43,6 +44,11 @@ class Topic:
 
     def __reduce__(self) -> tuple[object, ...]:
         return _reopened, (self.opened.log, self.name)
+
+    @property
+    def place(self) -> str:
+        """What errors of the disk name: the topic and its folder."""
+        return f'topic "{self.name}" in {self.opened.folder}'
 
     # ---- description ------------------------------------------------------------------------------------
 
@@ -107,12 +113,14 @@ class Topic:
         meta = self.opened.meta()
         return {name: getattr(meta, name) for name in SETTINGS}
 
+    @disk
     def sizes(self) -> dict[int, int]:
         """Return the bytes on disk of each partition's records, archived ones included."""
         return {number: self.opened.partition(number).size() for number in range(self.partitions)}
 
     # ---- changing the description ---------------------------------------------------------------------------
 
+    @disk
     def evolve(self, schema: str | pa.Schema, defaults: Mapping[str, object] | None = None) -> list[str]:
         """Give the topic a new schema, and return a text for each change; none if the schema is the same.
 
@@ -134,6 +142,7 @@ class Topic:
         """
         return changes.evolve(self.opened, schema, defaults or {})
 
+    @disk
     def add_partitions(self, total: int) -> None:
         """Give the topic more partitions, `total` in all; running readers find them.
 
@@ -148,6 +157,7 @@ class Topic:
         """
         changes.add_partitions(self.opened, total)
 
+    @disk
     def alter(self, **settings: Any) -> None:
         """Change settings of `Log.create_topic`, such as `retention` and `cleanup`; the others stay.
 
@@ -164,6 +174,7 @@ class Topic:
         meta = self.opened.meta()
         return [meta.schema_of(number + 1) for number in range(len(meta.schemas))]
 
+    @disk
     def mark_sealed(self, columns: Iterable[str], owners: Iterable[Origin]) -> None:
         """Mark columns as holding values that these topics have sealed: reading them asks these topics for keys.
 
@@ -175,6 +186,7 @@ class Topic:
 
     # ---- appending -------------------------------------------------------------------------------------
 
+    @disk
     def append(
         self,
         rows: Rows,
@@ -208,6 +220,7 @@ class Topic:
 
     # ---- reading ---------------------------------------------------------------------------------------
 
+    @disk
     def read(self, partition: int, offset: int, max_rows: int, *, sealed: bool = False) -> pa.Table:
         """Return up to `max_rows` records from `offset` on: the columns, then `_offset`, `_time` and `_deleted`.
 
@@ -220,6 +233,7 @@ class Topic:
         """
         return reading.read(self.opened, partition, offset, max_rows, sealed=sealed)
 
+    @disk
     def batches(
         self, partition: int, start: int, end: int, *, columns: Sequence[str] | None = None, sealed: bool = False
     ) -> Iterator[pa.RecordBatch]:
@@ -236,26 +250,31 @@ class Topic:
             CorruptBatch: a batch in the range is damaged; nothing of it is yielded.
 
         """
-        return reading.batches(self.opened, partition, start, end, columns=columns, sealed=sealed)
+        return each(self.place, reading.batches(self.opened, partition, start, end, columns=columns, sealed=sealed))
 
     # ---- offsets and times -----------------------------------------------------------------------------
 
+    @disk
     def start_offsets(self) -> dict[int, int]:
         """Return the first offset of each partition."""
         return {number: self.opened.partition(number).state().start for number in range(self.partitions)}
 
+    @disk
     def end_offsets(self) -> dict[int, int]:
         """Return the offset after the last acknowledged record of each partition; takes microseconds."""
         return self.opened.end_offsets()
 
+    @disk
     def last_sequence(self, producer: str) -> int | None:
         """Return the greatest sequence that a producer has appended with, in any partition; None if it never has."""
         return last_sequence((self.opened.partition(number) for number in range(self.partitions)), producer)
 
+    @disk
     def first_of(self, producers: Collection[str], partition: int, start: int, end: int) -> int | None:
         """Return the first offset in [start, end) that one of these producers appended with a sequence, or None."""
         return first_of(self.opened.partition(partition), (start, end), producers)
 
+    @disk
     def offsets_at(self, time: object) -> dict[int, int]:
         """Return for each partition the first offset whose event time is `time` or later, or the end if there is none.
 
@@ -269,6 +288,7 @@ class Topic:
             for number in range(self.partitions)
         }
 
+    @disk
     def max_time(self, partition: int, start: int, end: int) -> int | None:
         """Return the greatest event time of the records in [start, end), in microseconds; None if none has one.
 
@@ -277,6 +297,7 @@ class Topic:
         found = self.opened.partition(partition)
         return times.extremes(found, (start, end), self.opened.decoded, self.event_time)[1]
 
+    @disk
     def min_time(self, partition: int, start: int, end: int) -> int | None:
         """Return the least event time of the records in [start, end), in microseconds; None if none has one."""
         found = self.opened.partition(partition)
@@ -299,6 +320,7 @@ class Topic:
             wait_for(self.opened.partition(number))
         return self.end_offsets()
 
+    @disk
     def ranges(self, partition: int, start: int, end: int, *, since: int, until: int) -> list[range]:
         """Return the ranges of [start, end) that may hold event times in [since, until], in microseconds.
 
@@ -307,10 +329,12 @@ class Topic:
         """
         return times.overlapping(self.opened.partition(partition), (start, end), since, until)
 
+    @disk
     def seal(self, rows: pa.Table) -> pa.Table:
         """Return rows with tokens in their private columns, as `append(…, sealed=True)` takes them."""
         return self.opened.privacy.seal(rows, self.opened.meta())
 
+    @disk
     def forget(self, subject: object, *, column: str | None = None) -> int:
         """Destroy the keys of a subject's private values for ever; return how many there were, 0 the second time.
 
@@ -327,6 +351,7 @@ class Topic:
 
     # ---- cleaning --------------------------------------------------------------------------------------
 
+    @disk
     def clean(self) -> Cleaned:
         """Apply retention, compaction (if it is worth its cost) and archiving; return what was done.
 
@@ -343,6 +368,7 @@ class Topic:
         """
         return self._cleaned(Cleaner.clean)
 
+    @disk
     def compact(self) -> Cleaned:
         """Close the current segments, then keep only the last record of each key.
 
@@ -360,6 +386,7 @@ class Topic:
             )
         return self._cleaned(Cleaner.compact)
 
+    @disk
     def verify(self) -> list[Finding]:
         """Read all files of the topic again and return what is wrong with them; an empty list if nothing is.
 
@@ -377,6 +404,7 @@ class Topic:
             findings += verify(folder / str(number), number, meta)
         return findings
 
+    @disk
     def repair(self) -> dict[int, range]:
         """Give up acknowledged records that the last segment of a partition lost; return their offsets, by partition.
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.base.errors import InvalidRows, ProducerClosed
+from headrace.base.errors import DiskFailed, InvalidRows, ProducerClosed
 from headrace.base.time import MICROS, SystemClock, duration, show_duration
 from headrace.log.appending.delivery import Numbering, PendingRows, deliver
 from headrace.log.appending.producers import is_sequence
@@ -217,7 +217,8 @@ class Producer:
                 fail(pending.futures, self._stop_error(name))
                 return pending.futures
             delivery = deliver(pending, self._numbering, now=self._clock.now())
-        except BaseException as error:  # noqa: BLE001 - the futures get it, whatever it is
+        except BaseException as caught:  # noqa: BLE001 - the futures get it, whatever it is
+            error = DiskFailed(f'topic "{name}"', caught) if isinstance(caught, OSError) else caught
             fail(pending.futures, error)
             if self._name is not None:
                 self._stopped[name] = error

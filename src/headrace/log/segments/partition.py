@@ -226,10 +226,13 @@ class Partition:
         """Return the bytes of all segments, archived ones included."""
         state = self.state()
         spans = self.spans(state)
-        return sum(
-            state.position if span.entry is None and span.base == state.segment else self.opened(span).size()
-            for span in spans
-        )
+        try:
+            return sum(
+                state.position if span.entry is None and span.base == state.segment else self.opened(span).size()
+                for span in spans
+            )
+        except FileNotFoundError as error:
+            raise self.gone(error) from None
 
     def opened(self, span: Span) -> Segment:
         """Return a segment."""
