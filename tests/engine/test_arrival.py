@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 import headrace as hr
@@ -119,3 +120,73 @@ def test_whole_epochs_of_another_app_and_the_order_of_arrival_hold_together(tmp_
         out = two.read("out")
         assert len(out) == 36
         assert all(row["v_right"] == abs(row["v"]) for row in out if row["v"] < 0)
+
+
+def doubled(rows: pa.Table) -> pa.Table:
+    """Return each row twice, the copies behind the rows."""
+    return pa.concat_tables([rows, rows])
+
+
+def passed_on(app, stream):
+    """Return a stream through every step that passes rows on one by one, by name."""
+    app.function("same", lambda text: text, takes="string", returns="string")
+    other = app.stream("other", LEFT, event_time="at")
+    return {
+        "select": stream.select("k", "at", l="same(l)"),
+        "where": stream.where("same(l) <> 'x'"),
+        "explode": stream.explode("array(l)", as_="e").drop("l").rename(l="e"),
+        "union": stream.union(other),
+        "dedupe": stream.dedupe("l", within="1 hour"),
+        "batches": stream.map_batches(lambda rows: rows.drop_columns(["_time"]), LEFT),
+        "twice": stream.map_batches(doubled, LEFT),
+        "looked_up": stream.join(app.table("more", "k int, more string", key="k"), on="k", how="left").named("first"),
+    }
+
+
+@pytest.mark.parametrize("step", ["select", "where", "explode", "union", "dedupe", "batches", "looked_up"])
+def test_rows_keep_their_arrival_through_steps_that_pass_them_on(step):
+    app = hr.App("lookup", shards=2)
+    stream = passed_on(app, app.stream("l", LEFT, event_time="at", out_of_order="1 hour"))[step]
+    table = app.table("r", RIGHT, key="k", event_time="since").where("r <> 'x'").drop("since")
+    stream.join(table, on="k", how="left").named("met").to_topic("out")
+    with Driver(app, shards=2) as driver:
+        for number in range(6):
+            right(driver, f"r{number}", 50 - number)
+            left(driver, f"l{number}", 10 - number)
+        driver.run()
+        assert sorted(met(driver)) == [(f"l{number}", f"r{number}") for number in range(6)]
+
+
+def test_rows_of_a_function_that_gives_others_have_arrived_when_their_batch_had():
+    """Which came from which is not known: all of them see what the last row of the batch sees."""
+    app = hr.App("lookup", shards=2)
+    stream = passed_on(app, app.stream("l", LEFT, event_time="at", out_of_order="1 hour"))["twice"]
+    stream.join(app.table("r", "k int, r string", key="k"), on="k", how="left").named("met").to_topic("out")
+    with Driver(app) as driver:
+        left(driver, "a", 0)
+        driver.send("r", {"k": 1, "r": "between"})
+        left(driver, "b", 0)
+        driver.send("r", {"k": 1, "r": "later"})
+        driver.run()
+        assert sorted(met(driver)) == [(text, "between") for text in "aabb"]
+
+
+def test_what_an_epoch_computes_is_there_for_all_rows_of_the_epoch():
+    """An aggregate has one change an epoch, so rows see what their epoch leaves; a pair of streams does too."""
+    app = hr.App("lookup", shards=2)
+    stream = app.stream("l", LEFT, event_time="at")
+    counts = app.table("r", RIGHT, key="k", event_time="since").group_by("k").agg(n="count(*)", most="max(r)")
+    stream.join(counts, on="k", how="left").named("met").to_topic("out")
+    pairs = stream.join(app.stream("p", "k int, p int, at timestamp", event_time="at"), on="k", within="1 hour")
+    table = app.table("r2", "k int, r string", key="k")
+    pairs.named("pairs").join(table, on="k", how="left").named("of_pairs").to_topic("of_pairs")
+    with Driver(app) as driver:
+        left(driver, "first", 1)
+        right(driver, "a", 0)
+        left(driver, "second", 1)
+        right(driver, "b", 0)
+        driver.send("p", {"k": 1, "p": 1, "at": 1000})
+        driver.send("r2", {"k": 1, "r": "now"})
+        driver.run()
+        assert [(row["l"], row["most"]) for row in driver.read("out")] == [("first", "b"), ("second", "b")]
+        assert [(row["l"], row["r"]) for row in driver.read("of_pairs")] == [("first", "now"), ("second", "now")]

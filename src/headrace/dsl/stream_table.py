@@ -141,7 +141,9 @@ class Stream(Handle):
         changes once an epoch: a row sees what its own epoch leaves.
 
         With `as_of` it is joined with the table's row that was valid at that time; the answer comes when the watermark
-        of both sides has passed that time by more than `grace`, and is final.
+        of both sides has passed that time by more than `grace`, and is final. A row that comes later than that is
+        answered at once if the table's `history` reaches back to its time; else it is late, and `left` gives it with
+        nulls too.
 
         Args:
             other: a stream or table of the same app.
