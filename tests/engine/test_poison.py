@@ -10,6 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.base.errors import FunctionError, StepFailed
+from headrace.engine.pace import add_counts
 from headrace.testing import Driver
 
 ROWS = "k string, v int, t string, at timestamp"
@@ -237,6 +238,33 @@ def test_a_crash_neither_loses_nor_doubles_a_dead_letter(point, tmp_path):
         driver.run()
         assert [letter["offset"] for letter in dead(driver)] == [0]
         assert driver.view("counts") == [{"k": "b", "n": 1}]
+
+
+def test_the_status_says_why_records_are_dead_letters():
+    app = inverse("dead_letter", lambda rows: rows.select(k="k", w="100 div v", n="cast(t as int)").named("x"))
+    with Driver(app) as driver:
+        driver.send("t", row("a", 1), row("a", 0), row("a", 0), row("a", 1, t="u"), row("a", 1, t="v"), row("a", 0))
+        driver.send("t", row("a", 1) | {"at": None})
+        driver.step(limit=2)
+        driver.run()
+        assert driver.status()["dead"] == {
+            "t": {
+                "rows": 6,
+                "reasons": {
+                    'step "x" fails at 100 div v': 3,
+                    'step "x" fails at cast(t as int)': 2,
+                    'the event time "at" is null': 1,
+                },
+            }
+        }
+
+
+def test_the_causes_that_are_counted_are_few():
+    totals = {}
+    for number in range(100):
+        totals = add_counts(totals, {"dead:t": {f"cause {number}": number}})
+    assert len(totals["dead:t"]) == 20
+    assert totals["dead:t"]["cause 99"] == 99
 
 
 @pytest.mark.on_spark

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pyarrow as pa
 
@@ -18,6 +19,11 @@ DEAD = pa.schema(
 """The columns of `<topic>.dead`: where the record is, why it could not be read, and the record as JSON."""
 
 
+LONGEST_CAUSE = 120
+MOST_CAUSES = 20
+"""So many causes are counted for a step or source; when there are more, the rarest are forgotten."""
+CAUSES = "dead:"
+"""The causes of a step's dead letters are counted under the step's name after this."""
 DEAD_SINK = "dead:"
 """Dead letters are staged for the sink with this name, followed by the source's topic."""
 
@@ -28,6 +34,11 @@ def dead_letters(topic: str, partition: pa.Array, offset: pa.Array, reasons: pa.
     count = len(records)
     columns = [pa.array([topic] * count, pa.string()), partition, offset, reasons, pa.array(records, pa.string())]
     return pa.table(columns, schema=DEAD)
+
+
+def causes(letters: pa.Table) -> dict[str, int]:
+    """Return how many of the letters have each cause: the reason up to its first colon, without values."""
+    return dict(Counter(reason.partition(": ")[0][:LONGEST_CAUSE] for reason in letters.column("reason").to_pylist()))
 
 
 def _text(value: object) -> str:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from headrace.app import App
 
 
+TOP_REASONS = 5
+
+
 @click.command(epilog=example("headrace status app.py"))
 @program_argument
 @json_option
@@ -68,6 +71,11 @@ def say_status(now: dict[str, Any]) -> None:
     if now.get("last_error"):
         say(f"last error: {now['last_error']}")
     _say_part("sources", now["sources"], ("rows", "lag", "watermark", "dead", "lost"), {"dead": "dead letters"})
+    for name, dead in now["dead"].items():
+        say()
+        say(f"dead letters of {name}: {dead['rows']:,}, by reason")
+        for reason, count in list(dead["reasons"].items())[:TOP_REASONS]:
+            say(f"  {count:>9,}  {shown(reason)}")
     rare = [count for count in ("partly_late", "too_old") if any(step[count] for step in now["steps"].values())]
     _say_part("steps", now["steps"], ("rows_in", "rows_out", "state_rows", "late", *rare, "watermark"), {})
     sinks = (

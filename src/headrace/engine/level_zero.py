@@ -140,6 +140,6 @@ def stage_dead_letters(report: Report, here: Task, dead: Sequence[tuple[str, str
     by_topic: dict[str, list[pa.Table]] = {}
     for step, topic, letters in dead:
         by_topic.setdefault(topic, []).append(letters)
-        report.counts.setdefault(step, Counts()).dead += letters.num_rows
+        report.count_dead(step, letters)
     for topic, tables in by_topic.items():
         report.staged.append(stage(here, 0, DEAD_SINK + topic, pa.concat_tables(tables)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.base.dead_letters import CAUSES
 from headrace.base.errors import InternalError
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ def counts_of(reports: Sequence[Report], heads: Heads) -> dict[str, dict[str, in
             total = totals.setdefault(step, {})
             for name, value in vars(counts).items():
                 total[name] = total.get(name, 0) + value
+        for step, found in report.causes.items():
+            total = totals.setdefault(f"{CAUSES}{step}", {})
+            for cause, value in found.items():
+                total[cause] = total.get(cause, 0) + value
     for step, by_shard in heads.items():
         totals.setdefault(step, {})["state_rows"] = sum(head.rows for head in by_shard.values())
     return totals

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.base.dead_letters import CAUSES, MOST_CAUSES
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -86,4 +88,6 @@ def add_counts(
         total = added.setdefault(step, {})
         for name, value in counts.items():
             total[name] = value if name == "state_rows" else total.get(name, 0) + value
+        if step.startswith(CAUSES) and len(total) > MOST_CAUSES:
+            added[step] = dict(sorted(total.items(), key=lambda cause: -cause[1])[:MOST_CAUSES])
     return added

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.blame import HeadraceError
+from headrace.base.dead_letters import CAUSES
 from headrace.base.time import SystemClock, as_datetime
 from headrace.engine.inputs import Inputs
 from headrace.engine.outside import Outside
@@ -45,6 +46,7 @@ def describe(plan: Plan, commit: Commit, inputs: Inputs) -> dict[str, Any]:
         "limit": commit.limit,
         "lag": sum(lags),
         "sources": sources,
+        "dead": _dead(commit),
         "steps": {plan.name(node): _step(plan.name(node), commit) for node in plan.stateful()},
         "sinks": {sink.name: _sink(sink, commit) for sink in plan.sinks},
     }
@@ -59,6 +61,22 @@ def _source(name: str, commit: Commit, inputs: Inputs) -> dict[str, Any]:
         "lost": totals.get("lost", 0),
         "watermark": _when(commit.outputs.get(name)),
     }
+
+
+def _dead(commit: Commit) -> dict[str, Any]:
+    """Return by source and step how many dead letters there are since the first start, the most frequent causes first.
+
+    Fewer causes than letters: what is rare among many is not remembered.
+    """
+    found = {}
+    for name, totals in commit.totals.items():
+        if totals.get("dead"):
+            reasons = commit.totals.get(f"{CAUSES}{name}", {})
+            found[name] = {
+                "rows": totals["dead"],
+                "reasons": dict(sorted(reasons.items(), key=lambda reason: -reason[1])),
+            }
+    return found
 
 
 def _lag(name: str, commit: Commit, inputs: Inputs) -> int | None:

@@ -207,8 +207,9 @@ class LevelRun:
             good.append(without(rows, failing))
             inserted = [each for each in failing if rows.column("_weight")[each.row].as_py() > 0]
             if inserted and op.dead is not None:
-                self.letters.setdefault(op.dead, []).append(_letters(op.dead, rows, inserted))
-                self._count(op.step, Counts(dead=len(inserted)))
+                letters = _letters(op.dead, rows, inserted)
+                self.letters.setdefault(op.dead, []).append(letters)
+                self.outcome.report.count_dead(op.step, letters)
         return Delta(self.duck, good)
 
     def _search(self, op: Op, rows: pa.Table) -> list[FailingRow]:

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from headrace.base.dead_letters import causes
 from headrace.kernels.counts import Counts
 from headrace.kernels.files import write_tables
 from headrace.kernels.state.state import StateHead
@@ -53,7 +54,8 @@ class StagedFile:
 class Report:
     """What a task did: goes into the manifest.
 
-    `times`: by source and partition, the greatest event time in what it read, in microseconds.
+    `times`: by source and partition, the greatest event time in what it read, in microseconds. `causes`: by step, how
+    many dead letters there are for each cause.
     """
 
     shard: int | None = None
@@ -61,6 +63,14 @@ class Report:
     staged: list[StagedFile] = field(default_factory=list)
     heads: dict[str, StateHead] = field(default_factory=dict)
     counts: dict[str, Counts] = field(default_factory=dict)
+    causes: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def count_dead(self, step: str, letters: pa.Table) -> None:
+        """Count the dead letters of a step, with their causes."""
+        self.counts.setdefault(step, Counts()).dead += letters.num_rows
+        known = self.causes.setdefault(step, {})
+        for cause, count in causes(letters).items():
+            known[cause] = known.get(cause, 0) + count
 
     def to_json(self) -> str:
         """Return the report as text: what executors send to the driver is data, never a pickle."""
@@ -76,6 +86,7 @@ class Report:
             staged=[StagedFile(**staged) for staged in data["staged"]],
             heads={step: StateHead(**head) for step, head in data["heads"].items()},
             counts={step: Counts(**counts) for step, counts in data["counts"].items()},
+            causes=data["causes"],
         )
 
 
