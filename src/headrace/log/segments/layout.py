@@ -80,7 +80,7 @@ def read(folder: Path) -> Layout:
         return Layout()
     try:
         checksum, _, body = raw.partition(b"\n")
-        if int(checksum, 16) != crc32(body):
+        if checksum != b"%08x" % crc32(body):
             raise ValueError("checksum")  # noqa: TRY301 - all kinds of damage are one error
         content = json.loads(body)
     except ValueError:
