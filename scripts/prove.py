@@ -28,6 +28,7 @@ SCRIPTS: dict[str, list[str]] = {
     "log_kills": ["--kills", "200"],
     "log_power": ["--cuts", "600"],
     "log_readers": ["--seconds", "30"],
+    "planted_bugs": ["--most", "400"],
     "random_expressions": ["--count", "10000"],
     "random_joins": ["--count", "300"],
     "simulate": ["--count", "2000"],

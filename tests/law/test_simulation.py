@@ -11,7 +11,7 @@ from headrace.testing import simulate
 from headrace.testing.simulation import Case, Output, Step, check, draw
 
 SEEDS = 25
-"""How many seeds a case of the test has; those of the fast case are played in each run of the tests."""
+"""How many seeds a case of the test has; those of the first case are played in each run of the tests."""
 SOURCE = Step(
     "s", (), 'app.stream("s", SCHEMA, key="id", event_time="ts", out_of_order="9 days")', "SELECT * FROM s_current"
 )

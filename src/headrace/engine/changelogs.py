@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 DELETED = "_deleted"
 
 
-def settled(tables: Sequence[pa.Table], key: Sequence[str]) -> list[pa.Table]:
+def one_change_a_key(tables: Sequence[pa.Table], key: Sequence[str]) -> list[pa.Table]:
     """Return an epoch's staged changelog without the tombstones of keys that have a row in it.
 
     A task stages one upsert or tombstone for each key of its shard. Where shards follow from other columns than the

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.base.blame import HeadraceError
 from headrace.base.outside import EpochsLost, SinkBehind, SinkFailed
-from headrace.engine.changelogs import settled
+from headrace.engine.changelogs import one_change_a_key
 from headrace.engine.private import opened
 from headrace.kernels.files import read_tables
 
@@ -85,7 +85,7 @@ class Publisher:
     def _rows(self, group: SinkGroup, name: str, paths: list[Path]) -> Iterator[pa.RecordBatch]:
         tables: Iterable[pa.Table] = (read_tables(path)[0]["rows"] for path in paths)
         if name in group.changelogs and len(paths) > 1:
-            tables = settled(list(tables), group.changelogs[name])
+            tables = one_change_a_key(list(tables), group.changelogs[name])
         sealed = group.sealed.get(name)
         for rows in tables:
             yield from (opened(self.storage.path, sealed, rows) if sealed else rows).to_batches()

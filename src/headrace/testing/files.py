@@ -191,10 +191,10 @@ def _opening(files: Files, name: str, real: Callable[..., Any]) -> Callable[...,
         new = not whole.exists()
         if (new or flags & os.O_TRUNC) and not files.reach("create", whole):
             return int(real(os.devnull, os.O_RDWR))
-        made = int(real(path, flags, *rest, **options))
+        handle = int(real(path, flags, *rest, **options))
         if new:
             files.after("create", whole)
-        return made
+        return handle
 
     return call
 

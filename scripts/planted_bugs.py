@@ -1,0 +1,268 @@
+"""Plant bugs, one at a time, and count how many simulated cases it takes to notice each.
+
+    python scripts/planted_bugs.py [--only NAME ...] [--seed 0] [--most 400] [--json]
+
+An instrument that finds nothing may be blind. Each bug here is one that a stream processor can have; it is patched into
+this process only, never into the source. A bug counts as caught if a case fails with it and passes without it. Ends
+with 1 if one was not caught within `--most` cases.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import numpy as np
+
+from headrace.engine import engine, publish, storage
+from headrace.kernels import exchange, files, staging
+from headrace.kernels.groups import partial
+from headrace.kernels.state import scanned
+from headrace.log.appending import writer
+from headrace.testing.simulation import check, draw
+from headrace.testing.simulation.vocabulary import DELAY, SECOND
+from headrace.views import sqlite, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+
+LATE = 'grace="5 seconds"'
+"""A program with a window whose rows may be late."""
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A bug: `plant` patches it in. Cases that cannot meet it are not played.
+
+    `needs`: a case has one of these actions. `code`: its program has this text.
+    """
+
+    name: str
+    plant: Callable[[ExitStack], None]
+    needs: tuple[str, ...] = ()
+    code: str = ""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def replaced(where: Any, name: str, make: Callable[[Any], Any]) -> Callable[[ExitStack], None]:
+    """Return how to replace an attribute by what `make` makes of it."""
+
+    def plant(stack: ExitStack) -> None:
+        real = where.__dict__[name]
+        stack.enter_context(patch.object(where, name, make(real)))
+
+    return plant
+
+
+def publish_before_commit(real: Any) -> Any:
+    """Hand an epoch's rows out, then commit it."""
+
+    def commit(self: Any, *arguments: Any, **options: Any) -> Any:
+        write = self.storage.write_commit
+
+        def first_publish(made: Any, *rest: Any) -> None:
+            self.publisher.publish(made)
+            write(made, *rest)
+
+        with patch.object(self.storage, "write_commit", first_publish):
+            return real(self, *arguments, **options)
+
+    return commit
+
+
+def believe_any_cache(real: Any) -> Any:
+    """Use what a cache has, whatever state file it is at."""
+
+    def restore(self: Any, folder: Any) -> None:
+        if self.duck.stamp(self.step) is None:
+            real(self, folder)
+
+    return restore
+
+
+def judge_by_own_rows(real: Any) -> Any:
+    """Judge an epoch's rows by the watermark that they move."""
+
+    def grouped(self: Any, duck: Any, rows: str, watermark: int | None) -> Any:
+        if watermark is not None:
+            newest = duck.rows(f"SELECT max(_time) FROM {rows}")[0][0]
+            watermark = max(watermark, (newest or 0) - DELAY * SECOND)
+        return real(self, duck, rows, watermark)
+
+    return grouped
+
+
+def old_watermarks(real: Any) -> Any:
+    """Work with the watermarks of the epoch before the last, so that rows are late an epoch too late."""
+
+    def begin(self: Any, **options: Any) -> Any:
+        planned = real(self, **options)
+        return replace(planned, before=replace(planned.before, watermarks=planned.before.previous))
+
+    return begin
+
+
+def without_syncs(real: Any) -> Any:
+    """Write files without syncing them."""
+    return SimpleNamespace(**{**vars(real), "fsync": lambda _: None})
+
+
+def stale_offsets(real: Any) -> Any:
+    """Store offsets that are one behind."""
+
+    def to_json(self: Any) -> str:
+        kept = [dict(progress.offsets) for progress in self.sources.values()]
+        for progress in self.sources.values():
+            progress.offsets = {number: max(end - 1, 0) for number, end in progress.offsets.items()}
+        try:
+            return str(real(self))
+        finally:
+            for progress, offsets in zip(self.sources.values(), kept, strict=True):
+                progress.offsets = offsets
+
+    return to_json
+
+
+def forgotten_watermarks(real: Any) -> Any:
+    """Start again without the watermarks of the last commit."""
+
+    def from_json(*arguments: Any) -> Any:
+        commit = real.__func__(*arguments)
+        commit.watermarks = dict.fromkeys(commit.watermarks)
+        commit.previous = dict.fromkeys(commit.previous)
+        return commit
+
+    return staticmethod(from_json)
+
+
+def append_again(real: Any) -> Any:
+    """Forget which appends a producer has made, so that a repeated one is appended again."""
+    del real
+    return lambda _self, group, _state: list(group)
+
+
+def other_shards(real: Any) -> Any:
+    """Choose shards by another hash after each restart."""
+    starts = [0]
+
+    class Counted(engine.Engine):
+        def __init__(self, *arguments: Any) -> None:
+            starts[0] += 1
+            super().__init__(*arguments)
+
+    def hashed(columns: Any, length: int) -> Any:
+        return real(columns, length) + np.uint64(starts[0])
+
+    hashed.engine = Counted  # type: ignore[attr-defined]
+    return hashed
+
+
+def plant_other_shards(stack: ExitStack) -> None:
+    """Choose shards by another hash after each restart."""
+    from headrace.testing.simulation import machine
+
+    hashed = other_shards(exchange.hash_columns)
+    stack.enter_context(patch.object(exchange, "hash_columns", hashed))
+    stack.enter_context(patch.object(machine, "Engine", hashed.engine))
+
+
+def ignored(answer: Any) -> Callable[[Any], Any]:
+    """Return how to make a function that does nothing."""
+    return lambda _: lambda *_arguments, **_options: answer
+
+
+BUGS = (
+    Bug("publish before commit", replaced(engine.Engine, "commit", publish_before_commit), ("crash", "fault")),
+    Bug("cache stamp ignored", replaced(scanned.ScannedState, "restore", believe_any_cache), ("twice",)),
+    Bug("watermark of the same epoch", replaced(partial.Partial, "grouped", judge_by_own_rows), code=LATE),
+    Bug("watermark of an older epoch", replaced(engine.Engine, "begin", old_watermarks), code=LATE),
+    Bug("watermarks not stored", replaced(storage.Commit, "from_json", forgotten_watermarks), ("restart", "crash"),
+        code=LATE),
+    Bug("fsync of staged rows and state left out", replaced(files, "os", without_syncs), ("power",)),
+    Bug("fsync of appends left out", replaced(writer, "_sync", ignored(None)), ("power",)),
+    Bug("name of a new folder not synced", replaced(storage, "make_folder",
+        lambda real: lambda folder, **_: real(folder, sync=False)), ("power",)),
+    Bug("offsets one behind", replaced(storage.Commit, "to_json", stale_offsets), ("restart", "crash")),
+    Bug("repeated append not dropped", replaced(writer.Writer, "_not_yet_appended", append_again),
+        ("crash", "fault")),
+    Bug("withdrawn row stays in a view", replaced(table.ViewTable, "_delete", ignored(0))),
+    Bug("withdrawn row stays in a bag", replaced(table.ViewTable, "_withdraw", ignored(0))),
+    Bug("view applied twice", replaced(sqlite, "_applied", ignored(-1)), ("crash", "fault")),
+    Bug("tombstone lost", replaced(staging, "_changelog",
+        lambda real: lambda op, source: f"SELECT * FROM ({real(op, source)}) WHERE NOT _deleted")),
+    Bug("row that moves between shards deleted", replaced(publish, "one_change_a_key",
+        lambda _: lambda tables, _key: tables)),
+    Bug("shards chosen by another hash after a restart", plant_other_shards, ("restart", "crash")),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Catch:
+    """A bug that was noticed: by which seed, after how many cases, and how; None: it was not."""
+
+    bug: str
+    seed: int | None
+    schedules: int
+    failure: str
+
+
+@contextmanager
+def planted(bug: Bug) -> Iterator[None]:
+    """Have a bug."""
+    with ExitStack() as stack:
+        bug.plant(stack)
+        yield
+
+
+def hunt(bug: Bug, first: int, most: int) -> Catch:
+    """Play cases until one notices a bug, at most so many."""
+    seed, played = first, 0
+    while played < most:
+        case = draw(seed)
+        acts = not bug.needs or any(action[0] in bug.needs for action in case.actions)
+        if acts and bug.code in case.program():
+            played += 1
+            with planted(bug):
+                failure = check(case)
+            if failure is not None and check(case) is None:
+                return Catch(bug.name, seed, played, failure.kind)
+        seed += 1
+    return Catch(bug.name, None, played, "")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Hunt the bugs that the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=[bug.name for bug in BUGS])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--most", type=int, default=400)
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args(arguments)
+    began, missed = time.monotonic(), 0
+    chosen = [bug for bug in BUGS if asked.only is None or bug.name in asked.only]
+    for bug in chosen:
+        catch = hunt(bug, asked.seed, asked.most)
+        missed += catch.seed is None
+        if asked.json:
+            print(json.dumps(vars(catch)), flush=True)
+        else:
+            how = f"seed {catch.seed}, {catch.failure}" if catch.seed is not None else "NOT CAUGHT"
+            print(f"{bug.name}: {how}, {catch.schedules} schedules", flush=True)
+    if not asked.json:
+        caught = len(chosen) - missed
+        print(f"{caught} of {len(chosen)} planted bugs caught, {time.monotonic() - began:.0f} s")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
