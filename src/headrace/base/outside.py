@@ -290,3 +290,9 @@ class AppDamaged(OutsideError):
 
 
 _SHOWN = 3
+
+
+class BackupRefused(OutsideError):
+    """A backup cannot be made or restored as it was asked; nothing was changed."""
+
+    condition = "BACKUP_REFUSED"

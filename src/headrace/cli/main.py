@@ -13,6 +13,7 @@ import click
 import headrace
 from headrace.base.errors import HeadraceError, InternalError, OutsideError
 from headrace.base.trace import traced
+from headrace.cli.backup import backup, restore
 from headrace.cli.connect import connect
 from headrace.cli.demo import demo
 from headrace.cli.diff import diff
@@ -68,7 +69,7 @@ def root() -> None:
     """
 
 
-for command in (run, explain, diff, status, reset, demo, connect, topics, views, verify):
+for command in (run, explain, diff, status, reset, demo, connect, topics, views, verify, backup, restore):
     root.add_command(command)
 
 

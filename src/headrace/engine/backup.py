@@ -1,0 +1,332 @@
+"""A backup of an app, its storage and its log, made while it runs; and restoring it.
+
+The storage is copied first, as of a commit, then the views, then the log and the journal as of one moment. So the log
+of a backup is as new as its commit or newer, and the journal has what the log has: a restored app runs the epochs
+between again, over the same input, as after any loss of commits (`lost_epochs`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
+
+from headrace.base import checked
+from headrace.base.disk import sync_folder
+from headrace.base.errors import DamagedFile, InvalidPlan
+from headrace.base.outside import BackupRefused
+from headrace.connect.embedded import log_path
+from headrace.connect.embedded.boundaries import TOPIC as BOUNDARIES
+from headrace.connect.embedded.landing import FOLDER as LANDINGS
+from headrace.engine.journal import FOLDER as JOURNALS
+from headrace.engine.journal import Journal
+from headrace.engine.storage import Storage, read_json
+from headrace.kernels.files import read_metadata
+from headrace.log import Log
+from headrace.log.copying import copied
+from headrace.views.sqlite import SqliteViews
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from headrace.dsl.app import App
+    from headrace.engine.storage import Commit
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+_ATTEMPTS = 100
+_DESCRIPTIONS = ("app.json", "plan.json", "sources.json", "private.json")
+_UNFINISHED = ("reset.json", "adopt.json")
+_BLOCK = 1 << 20
+
+
+class Backup(NamedTuple):
+    """A backup: the app, its last commit (-1: none) and how many files and bytes it has."""
+
+    app: str
+    epoch: int
+    files: int
+    bytes: int
+
+
+def backup(
+    app: App,
+    target: Path,
+    *,
+    progress: Callable[[str], None] = lambda part: None,  # noqa: ARG005 -- nobody asks
+) -> Backup:
+    """Write a consistent copy of an app's storage and log to a new folder, while the app runs or not.
+
+    It is complete when its manifest is there. Archived segments and Spark's checkpoint are not in it.
+
+    Raises:
+        BackupRefused: the folder exists and is not empty, there is nothing to copy, or a reset is unfinished.
+        InvalidPlan: a source of the app is read by Spark: its offsets are in Spark's checkpoint.
+
+    """
+    if any(node.read_by_spark for node in app.plan().sources()):
+        raise InvalidPlan("an app that reads with Spark's own sources cannot be backed up: their offsets are Spark's")
+    if target.exists() and any(target.iterdir()):
+        raise BackupRefused(f"the folder {target} is not empty", hint="Name a folder that does not exist.")
+    storage, log_folder = Storage(app.storage, app.name), log_path(app.storage, app.topics)
+    if not storage.about():
+        raise BackupRefused(f"the app {app.name} has never run in {app.storage}", hint="Run it first.")
+    files: dict[str, tuple[int, int]] = {}
+    progress("storage")
+    commit = _copy_storage(storage, target / "storage", files)
+    progress("views")
+    if (app.storage / "views.db").exists():
+        SqliteViews(app.storage / "views.db").copy_to(target / "storage" / "views.db")
+        files["storage/views.db"] = _summed(target / "storage" / "views.db")
+    progress("log")
+    about = storage.about()
+    _copy_log(log_folder, target / "log", files, f"{JOURNALS}/{app.name}/{about['id']}")
+    manifest = {
+        "format": FORMAT,
+        "app": app.name,
+        "id": about["id"],
+        "epoch": -1 if commit is None else commit.epoch,
+        "storage": str(app.storage.absolute()),
+        "log": str(log_folder.absolute()),
+        "files": files,
+    }
+    _write(target / MANIFEST, checked.to_text(manifest, indent=1).encode())
+    return Backup(app.name, int(manifest["epoch"]), len(files), sum(size for size, _ in files.values()))
+
+
+# ---- copying ---------------------------------------------------------------------------------------------
+
+
+def _copy_storage(storage: Storage, target: Path, files: dict[str, tuple[int, int]]) -> Commit | None:
+    """Copy the newest commit with its state and staged rows; again where the running app removes files meanwhile."""
+    failed: int | None = None
+    for _ in range(_ATTEMPTS):
+        before, epoch = _described(storage), storage.last_epoch()
+        shutil.rmtree(target, ignore_errors=True)
+        files.clear()
+        target.mkdir(parents=True)
+        try:
+            commit = None if epoch is None else _copy_commit(storage, epoch, target, files)
+        except (FileNotFoundError, DamagedFile) as error:
+            if failed == epoch == storage.last_epoch():  # nobody has removed it since: it is not there
+                raise (
+                    error if isinstance(error, DamagedFile) else DamagedFile(str(error.filename), str(error))
+                ) from error
+            failed = epoch
+            continue
+        if _described(storage) == before:
+            for name, content in before.items():
+                files[f"storage/{name}"] = _write(target / name, content)
+            return commit
+    raise BackupRefused("the app commits faster than its state can be copied", hint="Stop it for the backup.")
+
+
+def _described(storage: Storage) -> dict[str, bytes]:
+    """Return the descriptions.
+
+    Raises:
+        BackupRefused: a reset or a change of program was cut short.
+
+    """
+    if any((storage.path / name).exists() for name in _UNFINISHED):
+        raise BackupRefused(f"a reset or a change of {storage.path} is not finished", hint="Start the app first.")
+    found = {}
+    for name in _DESCRIPTIONS:
+        with suppress(FileNotFoundError):
+            found[name] = (storage.path / name).read_bytes()
+    return found
+
+
+def _copy_commit(storage: Storage, epoch: int, target: Path, files: dict[str, tuple[int, int]]) -> Commit:
+    commit = storage.read_commit(epoch)
+    staging = storage.staging(epoch)
+    with suppress(FileNotFoundError):  # it is being published: then the views and topics that follow have it
+        for staged in commit.staged:
+            name = f"epochs/{staging.name}/{staged.file}"
+            files[f"storage/{name}"] = _copy(staging / staged.file, target / name)
+    if not staging.is_dir():
+        shutil.rmtree(target / "epochs", ignore_errors=True)
+        for name in [name for name in files if name.startswith("storage/epochs/")]:
+            del files[name]
+    for name in _state_files(storage, commit):
+        files[f"storage/{name}"] = _copy(storage.path / name, target / name)
+    path = storage.commit_path(epoch)
+    files[f"storage/epochs/{path.name}"] = _copy(path, target / "epochs" / path.name)
+    return commit
+
+
+def _state_files(storage: Storage, commit: Commit) -> Iterator[str]:
+    for step, by_shard in commit.heads.items():
+        for shard, head in by_shard.items():
+            file: str | None = head.file
+            while file is not None:
+                name = f"state/{step}/{shard}/{file}"
+                yield name
+                file = read_metadata(storage.path / name)["previous"]
+
+
+def _copy_log(folder: Path, target: Path, files: dict[str, tuple[int, int]], journal: str) -> None:
+    """Copy the topics as of one moment, in which no epoch was committed and no feed stored a position.
+
+    So the topics have the input of every epoch in the journal, and rows of no epoch that is not in it.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    with Log(folder) as log:
+        names = [*([BOUNDARIES] if log.has_topic(BOUNDARIES) else ()), *log.topics()]
+        for _ in range(_ATTEMPTS):
+            landings, sizes = _landings(folder), _sizes(folder / journal)
+            with copied(log, names) as copy:
+                if (_landings(folder), _sizes(folder / journal)) != (landings, sizes):
+                    continue
+                copy.prefixes.update({f"{journal}/{path.name}": (path, size) for path, size in sizes.items()})
+                for name, content in {**landings, **copy.contents}.items():
+                    files[f"log/{name}"] = _write(target / name, content)
+                for name, (path, size) in copy.prefixes.items():
+                    files[f"log/{name}"] = _copy(path, target / name, size)
+                return
+    raise BackupRefused("the app commits faster than its log can be looked at", hint="Stop it for the backup.")
+
+
+def _sizes(journal: Path) -> dict[Path, int]:
+    return {path: path.stat().st_size for path in sorted(journal.glob("*"))}
+
+
+def _landings(folder: Path) -> dict[str, bytes]:
+    """Return the positions of feeds: each has the rows of one append that the topic has, or is about to have."""
+    found = {}
+    for path in sorted((folder / LANDINGS).glob("[!.]*")):
+        with suppress(FileNotFoundError):
+            found[f"{LANDINGS}/{path.name}"] = path.read_bytes()
+    return found
+
+
+def _copy(source: Path, target: Path, size: int | None = None) -> tuple[int, int]:
+    """Copy a file, or its first bytes, durably; return its size and checksum."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    left, checksum, done = size, 0, 0
+    with source.open("rb") as file, target.open("wb") as out:
+        while block := file.read(_BLOCK if left is None else min(_BLOCK, left)):
+            out.write(block)
+            checksum, done = crc32(block, checksum), done + len(block)
+            left = None if left is None else left - len(block)
+        out.flush()
+        os.fsync(out.fileno())
+    if left:
+        raise DamagedFile(str(source), f"it has {done} bytes, not {size}")
+    return done, checksum
+
+
+def _write(path: Path, content: bytes) -> tuple[int, int]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(path.parent)
+    return len(content), crc32(content)
+
+
+def _summed(path: Path) -> tuple[int, int]:
+    size, checksum = 0, 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            size, checksum = size + len(block), crc32(block, checksum)
+    return size, checksum
+
+
+# ---- restoring -------------------------------------------------------------------------------------------
+
+
+def restore(source: Path, *, storage: Path | None = None, log: Path | None = None, keep_log: bool = False) -> Backup:
+    """Restore a backup to where it was made from, or to other folders, which must not exist.
+
+    Args:
+        source: the folder of the backup.
+        storage: the folder of the storage instead.
+        log: the folder of the log instead; where the log was inside the storage, it is inside the new one.
+        keep_log: restore the storage alone, beside the log that is there: lost epochs run again at the start.
+
+    Raises:
+        BackupRefused: it is not complete, a folder exists, or the log that is there does not fit.
+        DamagedFile: a file of it is not as it was written.
+
+    """
+    manifest = _checked(source)
+    to_storage = storage or type(source)(manifest["storage"])
+    inside = manifest["log"] == str(type(source)(manifest["storage"]) / "log")
+    to_log = log or (to_storage / "log" if inside else type(source)(manifest["log"]))
+    if keep_log:
+        _check_fits(source, manifest, to_log)
+    elif to_log.exists():
+        raise BackupRefused(f"the log {to_log} exists", hint="Move it away, or keep it and go on with it: --keep-log.")
+    kept = {to_log.name} if keep_log and to_log.parent == to_storage else set()
+    if to_storage.exists() and {path.name for path in to_storage.iterdir()} - kept:
+        raise BackupRefused(f"the storage {to_storage} exists", hint="Move it away first.")
+    parts = {"storage": to_storage} if keep_log else {"log": to_log, "storage": to_storage}
+    for part, folder in parts.items():
+        _place(source / part, folder)
+    sizes = [size for size, _ in manifest["files"].values()]
+    return Backup(manifest["app"], manifest["epoch"], len(sizes), sum(sizes))
+
+
+def _checked(source: Path) -> dict[str, Any]:
+    """Return the manifest, if every file is as it says."""
+    manifest = read_json(source / MANIFEST, hint="Use another backup.")
+    if manifest is None or manifest["format"] != FORMAT:
+        what = "has no manifest: it is not complete" if manifest is None else f"has format {manifest['format']}"
+        raise BackupRefused(f"the backup {source} {what}", hint="Use another backup.")
+    for name, (size, checksum) in manifest["files"].items():
+        path = source / name
+        try:
+            whole = _summed(path) == (size, checksum)
+        except OSError as error:
+            raise DamagedFile(str(path), str(error), hint="Use another backup.") from error
+        if not whole:
+            raise DamagedFile(str(path), "it is not the file that was backed up", hint="Use another backup.")
+    return manifest
+
+
+def _check_fits(source: Path, manifest: dict[str, Any], folder: Path) -> None:
+    """Refuse a log that does not continue the one of the backup."""
+    known = Journal(folder, manifest["app"], manifest["id"]).last_epoch()
+    if manifest["epoch"] < 0:
+        return
+    if known is None or known < manifest["epoch"]:
+        what = "does not know this app" if known is None else f"ends at epoch {known}"
+        raise BackupRefused(
+            f"the log {folder} {what}, and the backup has epoch {manifest['epoch']}",
+            hint="Restore the log of the backup, too: move that one away, and leave --keep-log out.",
+        )
+    commit = Storage(source / "storage", manifest["app"]).read_commit(manifest["epoch"])
+    with Log(folder) as log:
+        ends = {log.topic(name).id: log.topic(name).end_offsets() for name in log.topics()}
+    for step, progress in commit.sources.items():
+        there = ends.get(progress.instance or "")
+        if progress.instance and (
+            there is None or any(there.get(int(p), 0) < at for p, at in progress.offsets.items())
+        ):
+            raise BackupRefused(
+                f'the log {folder} does not have what the step "{step}" has read',
+                hint="Restore the log of the backup, too: move that one away, and leave --keep-log out.",
+            )
+
+
+def _place(source: Path, target: Path) -> None:
+    """Copy a folder beside its place, then move it there: entry by entry where the place has a log that stays."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.parent / f".{target.name}.restoring-{uuid.uuid4().hex[:8]}"
+    aside.mkdir()
+    for path in sorted(source.rglob("*")):
+        if path.is_file():
+            _copy(path, aside / path.relative_to(source))
+    if target.exists():
+        for path in sorted(aside.iterdir()):
+            path.rename(target / path.name)
+        aside.rmdir()
+    else:
+        aside.rename(target)
+    sync_folder(target.parent)

@@ -1,0 +1,188 @@
+"""A backup that is made while the app runs is consistent: a restored app goes on to the right result."""
+
+import json
+import shutil
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_storage import expected, goes_on, outputs, row, two_lines
+
+import headrace as hr
+from headrace.base.errors import DamagedFile
+from headrace.base.outside import BackupRefused
+from headrace.engine.backup import backup, restore
+from headrace.engine.storage import Storage
+from headrace.engine.verify import verify
+from headrace.log import copying
+from headrace.testing import POINTS, Driver
+
+PARTS = ("storage", "views", "log")
+
+
+def restored_and_gone_on(saved, place):
+    """Restore a backup to another place, send what the input still lacks, and compare with what must be there."""
+    restore(saved, storage=place)
+    assert [*verify(place, place / "log")] in ([], [_behind(place)])
+    with Driver(two_lines(place), storage=place) as driver:
+        already = driver.log.topic("in").end_offsets()[0]
+        driver.send("in", row(already), row(already + 1))
+        driver.run()
+        assert outputs(driver) == expected(already + 2)
+
+
+def _behind(place):
+    """What `verify` says of a backup whose log is newer than its commit, which the start mends."""
+    return next(iter([each for each in verify(place, place / "log") if each.mend.startswith("Start the app")]), None)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_backup_at_any_point_of_an_epoch_is_consistent(tmp_path, point):
+    storage, saved = tmp_path / "s", tmp_path / "saved"
+    app = two_lines(storage)
+    with Driver(app, storage=storage) as driver:
+        driver.send("in", row(0), row(1))
+        driver.step()
+
+        def fault(reached):
+            if reached == point and not saved.exists():
+                backup(app, saved)
+
+        object.__setattr__(driver._engine.settings, "fault", fault)  # noqa: SLF001 -- where the epoch is
+        driver._engine.publisher.fault = fault  # noqa: SLF001
+        for group in driver._engine.publisher.groups:  # noqa: SLF001
+            group.writer.fault = fault
+        driver.send("in", row(2), row(3))
+        driver.step()
+        driver.send("in", row(4))
+        driver.step()
+    if not saved.exists():
+        pytest.skip("an epoch of this app does not come by")
+    restored_and_gone_on(saved, tmp_path / "other")
+
+
+def test_epochs_that_run_while_the_log_is_looked_at_do_no_harm(tmp_path, monkeypatch):
+    """Then it is looked at again: the journal would have an epoch whose input the topics lack, or the reverse."""
+    storage, number = tmp_path / "s", iter(range(1000))
+    with Driver(two_lines(storage), storage=storage) as driver:
+
+        def step():
+            driver.send("in", row(next(number)), row(next(number)))
+            driver.step()
+
+        step()
+        looked, real = [], copying._add  # noqa: SLF001 -- between two partitions
+
+        def look(*arguments):
+            looked.append(real(*arguments))
+            if len(looked) in (1, 2, 5):
+                step()
+
+        monkeypatch.setattr(copying, "_add", look)
+        backup(two_lines(storage), tmp_path / "saved")
+        assert len(looked) > 5
+        step()
+    restored_and_gone_on(tmp_path / "saved", tmp_path / "other")
+
+
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(0, 3), min_size=len(PARTS), max_size=len(PARTS)), st.integers(0, 3), st.booleans())
+def test_epochs_that_run_between_the_parts_of_a_backup_do_no_harm(tmp_path_factory, steps, before, unread):
+    tmp_path = tmp_path_factory.mktemp("backup")
+    storage, number = tmp_path / "s", iter(range(1000))
+    app = two_lines(storage)
+    with Driver(app, storage=storage) as driver:
+
+        def step():
+            driver.send("in", row(next(number)), row(next(number)))
+            driver.step()
+
+        driver.step()
+        for _ in range(before):
+            step()
+
+        def progress(part):
+            for _ in range(steps[PARTS.index(part)]):
+                step()
+            if unread:
+                driver.send("in", row(next(number)))
+
+        done = backup(app, tmp_path / "saved", progress=progress)
+        assert done.epoch >= 0
+        step()
+    restored_and_gone_on(tmp_path / "saved", tmp_path / "other")
+    shutil.rmtree(tmp_path)
+
+
+@pytest.fixture
+def ran(tmp_path):
+    with Driver(two_lines(tmp_path / "s"), storage=tmp_path / "s") as driver:
+        for epoch in range(3):
+            driver.send("in", row(2 * epoch), row(2 * epoch + 1))
+            driver.step()
+    return tmp_path / "s"
+
+
+def test_a_backup_goes_back_to_where_it_was_made(ran, tmp_path):
+    done = backup(two_lines(ran), tmp_path / "saved")
+    assert (done.app, done.epoch) == ("shop", 2)
+    assert goes_on(ran) == expected(8)
+    with pytest.raises(BackupRefused, match="exists"):
+        restore(tmp_path / "saved")
+    shutil.rmtree(ran)
+    restore(tmp_path / "saved")
+    assert [*verify(ran, ran / "log")] == []
+    assert goes_on(ran) == expected(8)
+
+
+def test_the_storage_alone_is_restored_beside_a_log_that_went_on(ran, tmp_path):
+    backup(two_lines(ran), tmp_path / "saved")
+    assert goes_on(ran) == expected(8)
+    for entry in ran.iterdir():
+        if entry.name != "log":
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    restore(tmp_path / "saved", keep_log=True)
+    assert goes_on(ran, already=8) == expected(10)
+
+
+def test_a_log_that_does_not_fit_is_refused(ran, tmp_path):
+    backup(two_lines(ran), tmp_path / "saved")
+    for other in ("empty", "another"):
+        log = hr.Log(tmp_path / other / "log")
+        log.create_topic("in", "id int")
+        log.close()
+        with pytest.raises(BackupRefused, match="does not know this app"):
+            restore(tmp_path / "saved", storage=tmp_path / other, keep_log=True)
+    shutil.copytree(ran / "log", tmp_path / "third" / "log")
+    hr.Log(tmp_path / "third" / "log").delete_topic("in")
+    with pytest.raises(BackupRefused, match='what the step "in" has read'):
+        restore(tmp_path / "saved", storage=tmp_path / "third", keep_log=True)
+    assert sorted(path.name for path in (tmp_path / "third").iterdir()) == ["log"]
+
+
+@pytest.mark.parametrize("harm", ["flipped", "missing", "no manifest"])
+def test_a_damaged_backup_is_refused_and_nothing_is_written(ran, tmp_path, harm):
+    saved = tmp_path / "saved"
+    backup(two_lines(ran), saved)
+    path = saved / "manifest.json" if harm == "no manifest" else max(saved.glob("log/topics/in/0/*.segment"))
+    if harm == "flipped":
+        raw = bytearray(path.read_bytes())
+        raw[len(raw) // 2] ^= 1
+        path.write_bytes(raw)
+    else:
+        path.unlink()
+    with pytest.raises((DamagedFile, BackupRefused), match=r"cannot be used|not complete"):
+        restore(saved, storage=tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_backup_needs_an_app_that_ran_and_a_new_folder(ran, tmp_path):
+    with pytest.raises(BackupRefused, match="has never run"):
+        backup(two_lines(tmp_path / "nothing"), tmp_path / "saved")
+    with pytest.raises(BackupRefused, match="is not empty"):
+        backup(two_lines(ran), ran)
+    assert Storage(ran, "shop").last_epoch() == 2
+    backup(two_lines(ran), tmp_path / "saved")
+    manifest = json.loads((tmp_path / "saved" / "manifest.json").read_text())
+    there = {str(path.relative_to(tmp_path / "saved")) for path in (tmp_path / "saved").rglob("*") if path.is_file()}
+    assert set(manifest["files"]) | {"manifest.json"} == there
