@@ -76,10 +76,10 @@ def open_log(folder: Path | None, app: str | None, *, creates: bool = False) -> 
 def _check_log(folder: Path) -> None:
     if (folder / "topics").is_dir():
         return
-    inside = [folder / near for near in ("log", ".headrace/log") if (folder / near / "topics").is_dir()]
-    beside = [path.name for path in _folders(folder.absolute().parent) if (path / "topics").is_dir()]
-    near = nearest(folder.name, beside)
-    meant = inside[0] if inside else folder.parent / near if near else None
+    inside = [folder / name for name in ("log", ".headrace/log") if (folder / name / "topics").is_dir()]
+    others = [path.name for path in _folders(folder.absolute().parent) if (path / "topics").is_dir()]
+    similar = nearest(folder.name, others)
+    meant = inside[0] if inside else folder.parent / similar if similar else None
     raise NoLog(
         f"there is no log {folder}",
         detail="The folder holds no topics." if folder.is_dir() else "There is no such folder.",
@@ -95,13 +95,12 @@ def _folders(parent: Path) -> list[Path]:
 
 def find(log: Log, name: str) -> Topic:
     """Return a topic, or raise an error that suggests a similar name and how to create it."""
-    if not log.has_topic(name):
-        topics = log.topics()
-        error = UnknownTopic(name, log=str(log.path), topics=topics)
+    try:
+        return log.topic(name)
+    except UnknownTopic as error:
         create = f'Create it: headrace topics create {name} --schema "id bigint, at timestamp" --log {log.path}'
-        error.hint = f"{did_you_mean(name, topics)} {create}".strip()
-        raise error
-    return log.topic(name)
+        error.hint = f"{did_you_mean(name, log.topics())} {create}".strip()
+        raise
 
 
 def open_views(storage: Path | None, app: str | None) -> SqliteViews:
@@ -114,9 +113,9 @@ def open_views(storage: Path | None, app: str | None) -> SqliteViews:
     _refuse_both(storage, app, "--storage")
     path = load_app(app).storage if app is not None else storage if storage is not None else STORAGE
     if not _is_storage(path):
-        beside = [each.name for each in _folders(path.absolute().parent) if _is_storage(each)]
-        near = STORAGE if _is_storage(path / STORAGE) else nearest(path.name, beside)
-        meant = (path if near is STORAGE else path.parent) / near if near is not None else None
+        similar = nearest(path.name, [each.name for each in _folders(path.absolute().parent) if _is_storage(each)])
+        inside = path / STORAGE
+        meant = inside if _is_storage(inside) else path.parent / similar if similar else None
         raise NoStorage(
             f"there is no storage {path}",
             detail="It is created when an app runs for the first time.",
