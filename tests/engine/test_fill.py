@@ -315,3 +315,15 @@ def test_a_new_lookup_finds_the_rows_that_a_table_has(tmp_path):
         driver.send("visits", {"id": 4, "city": "c1", "n": 2, "at": 101_000})
         driver.run()
         assert [(row["n"], row["score"]) for row in driver.view("new")] == [(1, 9.5), (2, None)]
+
+
+@pytest.mark.parametrize("shape", ["a join of groups", "a table"])
+def test_an_app_goes_on_from_a_fill_on_both_carriers(tmp_path, drive, shape):
+    build = STEPS[shape]
+    first = drive(program(build, known=False, new=False), storage=tmp_path)
+    first_part(first)
+    first.close()
+    second = drive(program(build, known=False), storage=tmp_path)
+    assert second.view("new") == from_the_start(build, first_part)
+    second_part(second)
+    assert second.view("new") == from_the_start(build, first_part, second_part)
