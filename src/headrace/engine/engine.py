@@ -136,6 +136,7 @@ class Engine:
         self.topics, self.views = self.outside.topics, self.outside.views
         agree_on_sources(self.storage, self.outside.inputs, last)
         self.outside.replays = s.upto is not None
+        views = self.views.names()
         self.outside.prepare()
         if self.outside.origins:
             private.remember(self.plan, self.storage, self.outside)
@@ -147,7 +148,7 @@ class Engine:
         self.publisher = Publisher(self.storage, groups, s.clock, s.fault)
         self._published = (0, 0.0)  # the rows of the last epoch, and the seconds that publishing it took
         self._recover(last)
-        self.fill = None if last is None else fill_of(self.plan, self.last, self.views.names(), self.last.refill)
+        self.fill = None if last is None else fill_of(self.plan, self.last, views, self.last.refill)
 
     def _known(self, last: Commit | None) -> int:
         """Return the last epoch that is known to have happened.

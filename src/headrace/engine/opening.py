@@ -62,10 +62,11 @@ def _run_here(engine: Engine) -> None:
 
 def _refuse_rows_of_spark(engine: Engine) -> None:
     """Refuse an epoch between those of Spark, where only Spark knows how far it has read a source."""
+    if engine.fill is None:
+        return
     for bound in engine.outside.inputs.values():
         if bound.source is None:
-            fill = engine.fill
-            names = ", ".join(sorted(engine.last.refill if fill is None else fill.steps | fill.sinks))
+            names = ", ".join(sorted(engine.fill.steps | engine.fill.sinks))
             raise PlanChanged(
                 f"what is new cannot be filled in an app that reads from Spark: {names}",
                 detail=f'The source "{bound.shape.topic}" is read by app.read: Spark alone knows how far.',

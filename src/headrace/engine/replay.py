@@ -67,7 +67,7 @@ def replay_of(engine: Engine) -> Replay | None:
     inside |= {id(up) for sink in sinks for up in sink.up.walk()}
     part = replace(plan, nodes=tuple(node for node in plan.nodes if id(node) in inside), sinks=sinks)
     sources = [part.name(node) for node in part.sources()]
-    if any(engine.outside.inputs[name].source is None for name in sources):
+    if any(bound.source is None for bound in engine.outside.inputs.values()):
         return None
     upto = {name: dict(last.sources[name].offsets) for name in sources if name in last.sources}
     begins = {}

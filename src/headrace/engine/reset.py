@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.errors import HeadraceError, PlanError, did_you_mean
 from headrace.engine.adopting import NOTE as ADOPTING
 from headrace.engine.adopting import finish_adopting
+from headrace.engine.fill import history
 from headrace.engine.identity import forget
 from headrace.engine.storage import Commit, Storage
 from headrace.engine.watermarks import SourceWatermark, advance
@@ -63,6 +64,7 @@ def reset_impact(plan: Plan, path: Path, step: str | None = None) -> ResetImpact
         topics = [sink.topic for sink in plan.sinks if sink.topic is not None]
     else:
         steps = _below(plan, step, kept_steps)
+        _refuse_below_spark(plan, step, steps, commit)
         views = _views_of(plan, path, steps)
         topics = [sink.topic for sink in plan.sinks if sink.topic is not None and _fed_by(plan, sink.up, steps)]
     return ResetImpact(
@@ -221,6 +223,22 @@ def _below(plan: Plan, step: str, kept_steps: set[str]) -> list[str]:
             hint=did_you_mean(step, keeping_state),
         )
     return sorted(name for name, node in stateful.items() if name == step or _fed_by(plan, node, [step]))
+
+
+def _refuse_below_spark(plan: Plan, step: str, steps: list[str], commit: Commit) -> None:
+    """Refuse to reset a step below a table in an app that reads with `app.read`: it cannot be filled again."""
+    if not any(node.read_by_spark for node in plan.sources()):
+        return
+    for node in plan.stateful():
+        ups = node.ups if plan.name(node) in steps else ()
+        above = {name: keeps for up in ups for name, keeps in history(plan, up, steps).items()}
+        table = next((name for name, keeps in above.items() if keeps != "nothing" and commit.heads.get(name)), None)
+        if table is not None:
+            raise PlanError(
+                f'the step "{step}" cannot be reset alone: the table of step "{table}" has rows that it would miss',
+                detail="The app reads with app.read, so Spark alone knows how far it is read: nothing can fill it.",
+                hint=f"Reset both: headrace reset FILE --step {table}; or the whole app: headrace reset FILE",
+            )
 
 
 def _fed_by(plan: Plan, node: Node, steps: list[str]) -> bool:
