@@ -281,3 +281,28 @@ def test_without_a_journal_and_views_the_output_topics_know_a_lost_epoch(storage
         path.unlink()
     with pytest.raises(EpochsLost, match="epochs up to 2 were published"):
         Driver(two_lines(storage), storage=storage)
+
+
+# ---- power cuts ------------------------------------------------------------------------------------------
+
+
+def test_staged_rows_are_removed_only_after_their_renaming_is_durable(tmp_path):
+    """A power cut may undo the renaming and keep the removal: the epoch would pass for one without its rows."""
+    with Driver(two_lines(tmp_path / "s"), storage=tmp_path / "s") as driver:
+        renamed = []
+        for epoch in range(3):
+            driver.send("in", row(epoch))
+            driver.step()
+            (folder,) = [path for path in (tmp_path / "s" / "epochs").iterdir() if path.is_dir()]
+            assert folder.name.startswith(f".{epoch:012d}.")
+            assert list(folder.iterdir())
+            renamed.append(folder)
+        assert not any(folder.exists() for folder in renamed[:-1])
+    with Driver(two_lines(tmp_path / "s"), storage=tmp_path / "s") as driver:
+        assert not [path for path in (tmp_path / "s" / "epochs").iterdir() if path.is_dir()]
+        assert outputs(driver) == expected_of(3)
+
+
+def expected_of(count):
+    topic, view = expected(count)
+    return topic, [each for each in view if each["n"]]

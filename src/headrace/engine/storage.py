@@ -163,6 +163,7 @@ class Storage:
         self.took_over = False
         """Whether the last owner may still live: then an epoch is committed before anything is removed."""
         self._lock: IO[str] | None = None
+        self._published: Path | None = None  # staged rows under another name, to be removed
 
     # ---- who may write ----
 
@@ -357,11 +358,17 @@ class Storage:
     # ---- tidying ----
 
     def forget_staged(self, epoch: int) -> None:
-        """Remove the staged rows of a published epoch (renamed first, atomically), and the oldest commit."""
+        """Rename the staged rows of a published epoch; remove those renamed before it, and the oldest commit.
+
+        The commit since then has synced the folder. Removed at once, the files could be gone after a power cut, and
+        their folder be there under its first name: it would pass for an epoch that is not published.
+        """
+        if self._published is not None:
+            shutil.rmtree(self._published, ignore_errors=True)
+            self._published = None
         staged = self.staging(epoch)
         if staged.is_dir():
-            gone = staged.rename(staged.with_name(f".{staged.name}.{uuid.uuid4().hex}"))
-            shutil.rmtree(gone, ignore_errors=True)
+            self._published = staged.rename(staged.with_name(f".{staged.name}.{uuid.uuid4().hex}"))
         self.commit_path(epoch - COMMITS_TO_KEEP).unlink(missing_ok=True)
 
     def forget_uncommitted(self, last: int | None) -> None:
@@ -372,6 +379,8 @@ class Storage:
         """
         files: list[Path] = []
         folders: list[Path] = []
+        if self.sync and (self.path / "epochs").is_dir():
+            sync_folder(self.path / "epochs")  # see forget_staged
         for entry in self._entries("epochs"):
             number = entry.name.removesuffix(".json")
             if entry.name.startswith(".") or (number.isdigit() and int(number) > (-1 if last is None else last)):
