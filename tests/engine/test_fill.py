@@ -317,6 +317,7 @@ def test_a_new_lookup_finds_the_rows_that_a_table_has(tmp_path):
         assert [(row["n"], row["score"]) for row in driver.view("new")] == [(1, 9.5), (2, None)]
 
 
+@pytest.mark.on_spark("groups")
 @pytest.mark.parametrize("shape", ["a join of groups", "a table"])
 def test_an_app_goes_on_from_a_fill_on_both_carriers(tmp_path, drive, shape):
     build = STEPS[shape]
