@@ -373,6 +373,20 @@ class DataLoss(OutsideError):
     condition = "DATA_LOSS"
 
 
+class OutputMixed(OutsideError):
+    """Spark lost outputs of tasks again and again while others read them, and functions may answer differently."""
+
+    condition = "OUTPUT_MIXED"
+    may_pass = True
+
+    def __init__(self, epoch: int, *, attempts: int) -> None:
+        super().__init__(
+            f"Spark lost outputs of tasks of epoch {epoch} in each of {attempts} attempts, and computed them again",
+            detail="A function of yours may give another answer the second time, so none of it was committed.",
+            hint="Look for executors that are lost (memory, disks), then start again.",
+        )
+
+
 # ---- spark ---------------------------------------------------------------------------------------------
 
 

@@ -55,7 +55,7 @@ class Report:
     """What a task did: goes into the manifest.
 
     `times`: by source and partition, the greatest event time in what it read, in microseconds. `causes`: by step, how
-    many dead letters there are for each cause.
+    many dead letters there are for each cause. `attempts`: by task, its own attempt and those whose output it read.
     """
 
     shard: int | None = None
@@ -64,6 +64,7 @@ class Report:
     heads: dict[str, StateHead] = field(default_factory=dict)
     counts: dict[str, Counts] = field(default_factory=dict)
     causes: dict[str, dict[str, int]] = field(default_factory=dict)
+    attempts: dict[str, str] = field(default_factory=dict)
 
     def count_dead(self, step: str, letters: pa.Table) -> None:
         """Count the dead letters of a step, with their causes."""
@@ -87,6 +88,7 @@ class Report:
             heads={step: StateHead(**head) for step, head in data["heads"].items()},
             counts={step: Counts(**counts) for step, counts in data["counts"].items()},
             causes=data["causes"],
+            attempts=data["attempts"],
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,8 +20,19 @@ if TYPE_CHECKING:
 
 SCHEMA = pa.schema([("shard", pa.int32()), ("edge", pa.int32()), ("rows", pa.binary())])
 DDL = "shard int, edge int, rows binary"
+MARK = -1
+"""The edge of marks: the next level takes them."""
 MANIFEST = 0
 """The edge of reports on their way to the driver; exchanges count from 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Which attempt of which task its output is of, told to each of the shards that read it."""
+
+    task: str
+    attempt: str
+    shards: int
 
 
 def row(shard: int, edge: int, data: pa.Buffer) -> pa.RecordBatch:
@@ -30,8 +42,13 @@ def row(shard: int, edge: int, data: pa.Buffer) -> pa.RecordBatch:
     return pa.record_batch([pa.array([shard], pa.int32()), pa.array([edge], pa.int32()), blob], schema=SCHEMA)
 
 
-def outgoing(outcome: Outcome) -> Iterator[pa.RecordBatch]:
-    """Yield the output of a level: blobs by edge and shard, and its report."""
+def outgoing(outcome: Outcome, mark: Mark | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the output of a level: blobs by edge and shard, its mark for each shard if it has one, and its report."""
+    if mark is not None:
+        outcome.report.attempts[mark.task] = mark.attempt
+        text = json.dumps([mark.task, mark.attempt]).encode()
+        for shard in range(mark.shards):
+            yield row(shard, MARK, pa.py_buffer(text))
     for edge, _, shard, table in outcome.sent:
         for blob in in_blobs(table):
             yield row(shard, edge, encode(blob))
@@ -49,13 +66,20 @@ def reports_of(rows: bytes) -> list[Report]:
 
 
 def sort_out(
-    batches: Iterator[pa.RecordBatch], edges: frozenset[int], inbox: dict[int, list[pa.Table]]
+    batches: Iterator[pa.RecordBatch],
+    edges: frozenset[int],
+    inbox: dict[int, list[pa.Table]],
+    attempts: dict[str, str],
 ) -> Iterator[pa.RecordBatch]:
-    """Put blobs for this level into `inbox` by edge, and yield the others unchanged."""
+    """Put blobs for this level into `inbox` by edge and marks into `attempts`, and yield the others unchanged."""
     for batch in batches:
-        mine = [edge in edges for edge in batch.column(1).to_pylist()]
+        found = batch.column(1).to_pylist()
+        mine = [edge in edges or edge == MARK for edge in found]
         for at, here in enumerate(mine):
-            if here:
+            if found[at] == MARK:
+                task, attempt = json.loads(batch.column(2)[at].as_py())
+                attempts[task] = attempt
+            elif here:
                 inbox.setdefault(batch.column(1)[at].as_py(), []).append(decode(batch.column(2)[at].as_buffer()))
         if not all(mine):
             yield batch.filter(pa.array([not here for here in mine]))

@@ -15,7 +15,10 @@ import threading
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.errors import HeadraceError, InvalidPlan, NotRunning
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from headrace.base.errors import HeadraceError, InvalidPlan, NotRunning, OutputMixed
 from headrace.base.outside import SparkLost
 from headrace.base.time import SystemClock
 from headrace.connect.embedded.topics import log_path
@@ -32,17 +35,22 @@ from headrace.engine.spark.session import forget_lost, query_session, session, s
 from headrace.engine.spark.source import EpochControl, data_source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
     from headrace.engine.engine import Engine
     from headrace.engine.storage import Commit
+    from headrace.kernels.task import Report
 
 CARRIER = "spark"
 OFFSETS_FORMAT = 2
 """The version of our offsets in a checkpoint; a checkpoint of another version is replaced by a new one."""
+MOST_ATTEMPTS = 3
+"""An epoch whose tasks were computed again in its middle is computed so often as a whole."""
+INDETERMINATE = "indeterminate output"
+"""What Spark says where it cannot compute a lost output again, since others have read it already."""
 _SYSTEM = SystemClock()
 
 
@@ -157,8 +165,7 @@ class SparkCarrier:
         if epoch <= last.epoch:
             return  # committed before a crash and published at the start
         offset = self.planned_offset(batch_id, epoch)
-        manifest = batch if offset.get("single_task") else self._levels(batch)
-        reports = [report for row in manifest.collect() for report in blobs.reports_of(bytes(row["rows"]))]
+        reports = self._reports(batch, epoch, single_task=bool(offset.get("single_task")))
         planned = PlannedEpoch(
             epoch=epoch,
             ranges=tuple(from_json(offset.get("ranges", []))),
@@ -168,6 +175,30 @@ class SparkCarrier:
         )
         commit = self.engine.commit(planned, reports, carrier=self.carrier, ended=self.ended)
         self.engine.publish(commit)
+
+    def _reports(self, batch: DataFrame, epoch: int, *, single_task: bool) -> list[Report]:
+        """Compute an epoch and return its reports, all about the same attempts of its tasks.
+
+        Spark computes a task again when its output is lost, though other tasks have read that output already. Where a
+        function of the user's gives another answer the second time, the epoch would mix both: it is computed again as a
+        whole. Spark fails its job where the last level has begun; the marks of blobs find it in any other case.
+
+        Raises:
+            OutputMixed: it came to that `MOST_ATTEMPTS` times.
+
+        """
+        for _ in range(MOST_ATTEMPTS):
+            manifest = batch if single_task else self._levels(batch)
+            try:
+                rows = manifest.collect()
+            except (Py4JError, PySparkException) as failed:
+                if INDETERMINATE not in str(failed):
+                    raise
+                continue
+            reports = [report for row in rows for report in blobs.reports_of(bytes(row["rows"]))]
+            if not mixed(reports):
+                return reports
+        raise OutputMixed(epoch, attempts=MOST_ATTEMPTS)
 
     def planned_offset(self, batch_id: int, epoch: int) -> dict[str, Any]:
         """Return our part of a batch's offsets; empty where only Spark's own sources have rows."""
@@ -238,6 +269,15 @@ class SparkCarrier:
     def close(self) -> None:
         """Stop."""
         self.stop()
+
+
+def mixed(reports: Sequence[Report]) -> list[str]:
+    """Return the tasks of which several attempts were read or reported."""
+    seen: dict[str, set[str]] = {}
+    for report in reports:
+        for task, attempt in report.attempts.items():
+            seen.setdefault(task, set()).add(attempt)
+    return sorted(task for task, attempts in seen.items() if len(attempts) > 1)
 
 
 def _bounds(offset: dict[str, Any]) -> dict[str, Bounds]:

@@ -64,7 +64,7 @@ def _level_zero(
                 stage_dead_letters(outcome.report, here, [(name, name, dead)])
             if rows.num_rows:
                 outcome.report.times = {name: {"spark": pc.max(rows.column("_time")).as_py()}}
-            yield from blobs.outgoing(outcome)
+            yield from blobs.outgoing(outcome, tasks.mark(job, 0, here))
         finally:
             duck.close()
 

@@ -100,7 +100,7 @@ def read_ranges(job: Job, epoch: int, number: int, ranges: Sequence[OffsetRange]
     """Run level 0 on ranges of sources: one task of the source."""
     here = job.task(epoch, number)
     with cache(job, 0, here) as duck:
-        yield from blobs.outgoing(run_ranges(duck, job.program, here, inputs_of(job), ranges))
+        yield from blobs.outgoing(run_ranges(duck, job.program, here, inputs_of(job), ranges), mark(job, 0, here))
 
 
 _INPUTS: OrderedDict[str, Inputs] = OrderedDict()
@@ -126,12 +126,27 @@ def level(job: Job, number: int) -> Callable[[Iterator[pa.RecordBatch]], Iterato
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         epoch, shard = current_epoch(job), partition_number()
         inbox: dict[int, list[pa.Table]] = {}
-        yield from blobs.sort_out(batches, edges, inbox)
+        attempts: dict[str, str] = {}
+        yield from blobs.sort_out(batches, edges, inbox, attempts)
         spec = job.program.levels[number]
         deltas = {delta: inbox.get(edge, []) for edge, delta in spec.receives}
-        yield from blobs.outgoing(run_level(job, spec, job.task(epoch, shard), deltas))
+        here = job.task(epoch, shard)
+        outcome = run_level(job, spec, here, deltas)
+        outcome.report.attempts |= attempts
+        yield from blobs.outgoing(outcome, mark(job, number, here))
 
     return run
+
+
+def mark(job: Job, number: int, here: Task) -> blobs.Mark | None:
+    """Return the mark of a task's output, where another attempt of the task may give another output.
+
+    Functions of the user's may, though they should say so (`deterministic=False`); and what is below them.
+    """
+    levels = job.program.levels
+    if number + 1 == len(levels) or not any(level.calls_users for level in levels[: number + 1]):
+        return None
+    return blobs.Mark(task=f"{number}.{here.shard}", attempt=here.attempt, shards=job.program.shards)
 
 
 def run_level(job: Job, spec: Level, here: Task, deltas: Mapping[int, list[pa.Table]]) -> Outcome:
