@@ -80,7 +80,7 @@ def test_a_failing_case_is_made_small(monkeypatch):
 def test_a_power_cut_in_the_first_epoch_loses_nothing_acknowledged():
     """The folder of the app was new: its name is synced before anything in it is acknowledged."""
     case = counted("SELECT k, count(*) AS n FROM {0} GROUP BY k")
-    for call in range(0, 60, 4):
+    for call in range(0, 60, 10):
         cut = replace(case, actions=(("send", "s", ROWS), ("power", call, call)))
         failure = check(cut)
         assert failure is None, f"{cut.text()}\n{failure}"
