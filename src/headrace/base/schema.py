@@ -274,3 +274,11 @@ class _Reader:
         self.take(">")
         self.depth -= 1
         return kind
+
+
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+
+
+def wider_integer(before: str, after: str) -> bool:
+    """Whether two names of types are integers, and the second has room for more: `int` and then `bigint`."""
+    return before in _INTEGERS and after in _INTEGERS and _INTEGERS.index(before) < _INTEGERS.index(after)

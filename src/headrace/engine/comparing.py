@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from headrace.base.schema import wider_integer
 from headrace.base.time import duration
 from headrace.engine.adopting import NOTE, PLAN, moved
 from headrace.engine.changes import Change, ProgramChanges
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from headrace.plan.plan import Plan
 
 _GRACE = re.compile(r", grace ([^,]+)")
+_WORDS = re.compile(r"\w+|\W")
+_HELD = frozenset(("count", "sum", "avg", "min", "max"))
+"""The aggregates whose state does not depend on how wide an integer is."""
 
 
 def changes(plan: Plan, stored: Mapping[str, Any] | None, last: Commit | None, *, shards: int) -> ProgramChanges:
@@ -175,6 +180,16 @@ class _Comparison:
         was, now = self.stored["steps"][step], self.now["steps"][step]
         if was == now:
             return
+        if _wider(was, now):
+            yield Change(
+                part="step",
+                name=name,
+                kind="changed",
+                outcome="passes",
+                what=f'the step "{name}" has wider integers',
+                detail=f"{_difference(was, now)} Its state is kept.",
+            )
+            return
         later = _longer_grace(was, now)
         if later is not None:
             self.later[name] = later
@@ -278,7 +293,11 @@ class _Comparison:
             up = next(sink.up for sink in self.plan.sinks if sink.name == full)
             yield self._returned(part, name, left, up, stays=Chain.from_json(was["input"]).stays)
         before, after = ({"key": each["key"], **(each["columns"] or {})} for each in (was, now))
-        if before != after or was["form"] != now["form"]:
+        wider = set(before) == set(after) and all(
+            before[column] == after[column] or wider_integer(str(before[column]), str(after[column]))
+            for column in before
+        )
+        if not wider or was["form"] != now["form"]:
             yield Change(
                 part=part,
                 name=name,
@@ -467,6 +486,14 @@ def _shown_offsets(since: Mapping[str, Mapping[str, int]]) -> str:
             listed = ", ".join(f"{partition}: {offset}" for partition, offset in sorted(offsets.items()))
             shown.append(f'the offsets of "{source}" ({listed})')
     return " and ".join(shown) or "the next epoch"
+
+
+def _wider(was: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether nothing is different but integers that have become wider, in state that holds them as they are."""
+    texts = [_WORDS.findall(json.dumps(each, sort_keys=True)) for each in (was, now)]
+    if len(texts[0]) != len(texts[1]) or not {call.partition("(")[0] for call in was.get("aggregates", ())} <= _HELD:
+        return False
+    return all(before == after or wider_integer(before, after) for before, after in zip(*texts, strict=True))
 
 
 def _longer_grace(was: Mapping[str, Any], now: Mapping[str, Any]) -> int | None:

@@ -123,7 +123,7 @@ class Engine:
         s = self.settings
         self.journal = Journal(log_path(s.storage, s.topics).absolute(), self.plan.app, self._app["id"])
         last, self.lost = recovered(self.storage, self.journal)
-        last = self._agree_on_program(last)
+        self._check_program(last)
         self.outside = Outside(
             self.plan,
             s.storage,
@@ -136,8 +136,10 @@ class Engine:
         self.topics, self.views = self.outside.topics, self.outside.views
         agree_on_sources(self.storage, self.outside.inputs, last)
         self.outside.replays = s.upto is not None
+        self.outside.prepare_sources()
+        last = self._adopt_program(last)
         views = self.views.names()
-        self.outside.prepare()
+        self.outside.prepare_sinks()
         if self.outside.origins:
             private.remember(self.plan, self.storage, self.outside)
         self.inputs = Inputs(self.outside.inputs, clock=s.clock, upto=s.upto)
@@ -169,8 +171,8 @@ class Engine:
             return self.settings.shards
         return int(about["shards"])
 
-    def _agree_on_program(self, last: Commit | None) -> Commit | None:
-        """Refuse a program that would mix results, and make the storage that of this one; return the last commit.
+    def _check_program(self, last: Commit | None) -> None:
+        """Refuse a program that would mix results.
 
         Raises:
             PlanChanged: what changed, what it would mix, and what is safe to do.
@@ -182,6 +184,9 @@ class Engine:
         stored = self.storage.read_json(PLAN)
         self.changes = changes(self.plan, stored, last, shards=self.settings.shards)
         self.changes.refuse()
+
+    def _adopt_program(self, last: Commit | None) -> Commit | None:
+        """Make the storage that of this program; return the last commit, which may have been replaced."""
         adopt(self.plan, self.storage, self.changes, last, self.settings.fault)
         return None if last is None else self.storage.read_commit(last.epoch)
 

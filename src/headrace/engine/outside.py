@@ -156,8 +156,8 @@ class Outside:
         self.origins: list[Origin] = []
         """The topics that have the keys of the app's private columns."""
 
-    def prepare(self) -> None:
-        """Create the topics and views that are missing, and check those that exist.
+    def prepare_sources(self) -> None:
+        """Create the topics that are missing, and check those that exist.
 
         Raises:
             HeadraceError: one is not as the plan declares it.
@@ -167,6 +167,14 @@ class Outside:
             if bound.source is not None:
                 bound.source.prepare(clock=self.clock)
                 self.origins += bound.source.key_origins()
+
+    def prepare_sinks(self) -> None:
+        """Create the output topics and views that are missing, and check those that exist.
+
+        Raises:
+            HeadraceError: one is not as the plan declares it.
+
+        """
         for sink in self.sinks().values():
             sink.prepare(clock=self.clock)
 

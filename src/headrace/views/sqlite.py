@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headrace.base.errors import UnknownView, ViewChanged, ViewOutOfStep, ViewsFailed
 from headrace.base.names import check_identifier
-from headrace.base.schema import parse_type, type_name
+from headrace.base.schema import parse_type, type_name, wider_integer
 from headrace.views.digest import EMPTY, added
 from headrace.views.store import NO_EPOCH, ViewDescription
 from headrace.views.table import RESERVED_PREFIXES, ViewTable, distinct_names
@@ -299,7 +299,10 @@ def _serialized(schema: pa.Schema) -> bytes:
 
 
 def _check_same(table: ViewTable, schema: pa.Schema, key: Key) -> None:
-    """Raise `ViewChanged` if columns, types or key have changed; their order and `not null` may change."""
+    """Raise `ViewChanged` if columns, types or key have changed.
+
+    Their order and `not null` may change, and an integer may become a wider one: SQLite stores both alike.
+    """
     before, after = ({field.name: type_name(field.type) for field in fields} for fields in (table.schema, schema))
     differences = [
         *(f'the column "{name}" is new' for name in after if name not in before),
@@ -307,7 +310,7 @@ def _check_same(table: ViewTable, schema: pa.Schema, key: Key) -> None:
         *(
             f'the column "{name}" was {before[name]} and is now {after[name]}'
             for name in after
-            if name in before and before[name] != after[name]
+            if name in before and before[name] != after[name] and not wider_integer(before[name], after[name])
         ),
     ]
     if key != table.key:

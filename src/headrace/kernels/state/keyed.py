@@ -137,6 +137,7 @@ class KeyedState(State):
         self.oldest: int | None = None
         self._folder = folder
         self._chain = _opened(folder, head, self.tables)
+        _widen(duck, self._chain, tables)
         self._first = self._chain.links[-1].number + 1 if self._chain.links else 0
         self._number = self._first
         self._gone: dict[str, list[Positions]] = {}
@@ -389,6 +390,13 @@ def _run(number: int, rows: pa.Table, index: pa.Table | None, spec: TableSpec) -
 def _indexed(run: Run) -> pa.Table:
     columns = [column for index in run.indexes for column in (index.hashes, index.positions)]
     return pa.table(columns, names=[f"{'hp'[at % 2]}{at // 2}" for at in range(len(columns))])
+
+
+def _widen(duck: Duck, chain: Chain, tables: Sequence[TableSpec]) -> None:
+    """Bring rows that were written when the program had narrower types to those of now; their hashes are the same."""
+    for spec in tables:
+        for run in chain.runs.get(spec.name, ()):
+            run.rows = _typed(duck, run.rows, spec)
 
 
 def _typed(duck: Duck, rows: pa.Table, spec: TableSpec) -> pa.Table:

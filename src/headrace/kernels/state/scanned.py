@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import pyarrow as pa
 
@@ -36,6 +37,9 @@ class ScannedState(State):
         self.step = step
         self.tables: Mapping[str, TableSpec] = {table.name: table for table in tables}
         self.head = head
+        kinds = repr([(table.name, table.kinds) for table in tables])
+        self._kinds = f" {crc32(kinds.encode()):08x}"
+        """Ends the cache's stamp, so that tables that were made with other types are not taken for these."""
         self._changes: dict[str, list[pa.Table]] = {}
         self._evicted: dict[str, list[str]] = {}
         self._count = head.rows if head else 0
@@ -146,7 +150,7 @@ class ScannedState(State):
                 rows=self._count,
                 oldest=self.oldest,
             )
-        self.duck.set_stamp(self.step, self.head.file)
+        self.duck.set_stamp(self.step, self.head.file + self._kinds)
         return self.head
 
     def restore(self, folder: Path) -> None:
@@ -156,7 +160,8 @@ class ScannedState(State):
             DamagedFile: a file of the chain is missing or damaged.
 
         """
-        at, wanted = self.duck.stamp(self.step), self.head.file if self.head else None
+        stamp, wanted = self.duck.stamp(self.step) or "", self.head.file if self.head else None
+        at = stamp.removesuffix(self._kinds) if stamp.endswith(self._kinds) else None
         if at == wanted and at is not None:
             return
         chain = _chain(folder, wanted, at)
@@ -168,7 +173,7 @@ class ScannedState(State):
             self._apply(folder / file)
         self._count = self.head.rows if self.head else 0
         if wanted is not None:
-            self.duck.set_stamp(self.step, wanted)
+            self.duck.set_stamp(self.step, wanted + self._kinds)
 
     def _apply(self, path: Path) -> None:
         tables, metadata = read_tables(path)
