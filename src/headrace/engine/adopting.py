@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.disk import sync_folder
 from headrace.base.time import END_OF_TIME
 from headrace.engine.identity import identity, kept_over
+from headrace.views.sqlite import SqliteViews
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from headrace.engine.changes import ProgramChanges
     from headrace.engine.storage import Commit, Storage
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 NOTE = "adopt.json"
 PLAN = "plan.json"
+VIEWS = "views.db"
 
 
 def adopt(
@@ -32,7 +34,7 @@ def adopt(
     shards = int(storage.about()["shards"])
     left = _seen_by_all(storage, last)
     now = kept_over(_moved_plan(stored, changes.moves), identity(plan, shards), last=left)
-    if not changes.moves and not changes.later:
+    if not changes.moves and not changes.later and not changes.rebuilt_steps and not changes.rebuilt_sinks:
         if stored != now:
             storage.write_json(PLAN, now)
         return
@@ -45,6 +47,9 @@ def adopt(
             "moves": dict(changes.moves),
             "watermarks": _watermarks(changes, last, "watermarks"),
             "previous": _watermarks(changes, last, "previous"),
+            "rebuilt": {"steps": sorted(changes.rebuilt_steps), "sinks": sorted(changes.rebuilt_sinks)},
+            "sinks": [name for name, sink in (stored or {}).get("sinks", {}).items() if "left after" not in sink],
+            "views": _views_of_other_columns(stored, now, changes),
             "plan": now,
         },
     )
@@ -81,6 +86,7 @@ def finish(storage: Storage, fault: Callable[[str], None]) -> None:
     fault("after_moving")
     storage.replace_commit(moved(storage.read_commit(note["epoch"]), note))
     fault("after_renaming")
+    _drop_views(storage, note["views"])
     storage.write_json(PLAN, note["plan"])
     fault("before_adopted")
     (storage.path / NOTE).unlink(missing_ok=True)
@@ -118,7 +124,40 @@ def moved(commit: Commit, note: Mapping[str, Any]) -> Commit:
         setattr(commit, field, {names.get(step, step): value for step, value in getattr(commit, field).items()})
     commit.watermarks |= note["watermarks"]
     commit.previous |= note["previous"]
+    _forget(commit, note["rebuilt"]["steps"], note["rebuilt"]["sinks"], note["sinks"])
     return commit
+
+
+def _forget(commit: Commit, steps: Collection[str], sinks: Collection[str], of_the_app: Collection[str]) -> None:
+    """Take steps and sinks out of a commit: what the last commit does not know is filled (`engine/fill`)."""
+    if not steps and not sinks:
+        return
+    for field in ("watermarks", "previous", "heads"):
+        setattr(commit, field, {step: value for step, value in getattr(commit, field).items() if step not in steps})
+    commit.totals = {name: counts for name, counts in commit.totals.items() if name not in {*steps, *sinks}}
+    commit.staged = [staged for staged in commit.staged if staged.sink not in sinks]
+    known = of_the_app if commit.sinks is None else commit.sinks
+    commit.sinks = [sink for sink in known if sink not in sinks]
+
+
+def _views_of_other_columns(
+    stored: Mapping[str, Any] | None, now: Mapping[str, Any], changes: ProgramChanges
+) -> list[str]:
+    """Return the views that are computed anew and have other columns, or another key, than they had."""
+    was = {} if stored is None else stored.get("sinks", {})
+    return [
+        name.partition(":")[2]
+        for name in sorted(changes.rebuilt_sinks)
+        if name in was and any(was[name][field] != now["sinks"][name][field] for field in ("columns", "key"))
+    ]
+
+
+def _drop_views(storage: Storage, names: Collection[str]) -> None:
+    """Drop views that the program declares with other columns; the start creates them again."""
+    if names and (storage.path / VIEWS).exists():
+        with SqliteViews(storage.path / VIEWS) as views:
+            for name in {*names} & {*views.names()}:
+                views.drop(name)
 
 
 def _moved_plan(stored: Mapping[str, Any] | None, moves: Mapping[str, str]) -> Mapping[str, Any] | None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Kind = Literal["unchanged", "new", "changed", "moved", "returned", "gone"]
-Outcome = Literal["kept", "passes", "refused"]
+Outcome = Literal["kept", "passes", "rebuilt", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +22,9 @@ class Change:
     """What has happened to a step, a sink or a source of a program.
 
     `outcome`: "kept", nothing is different for its rows; "passes", it goes on, and `detail` says which rows are
-    computed in which way; "refused", the program does not start. `since`: the offsets from which on the new meaning
-    holds, by source and partition. `hint`: what can be done safely about a refusal.
+    computed in which way; "rebuilt", it is computed anew from what the steps above keep, before the first epoch;
+    "refused", the program does not start. `since`: the offsets from which on the new meaning holds, by source and
+    partition. `hint`: what can be done safely about a refusal.
     """
 
     part: str
@@ -60,6 +61,7 @@ class ProgramChanges:
 
     `since`: the last epoch of the storage, None before the first: then there is nothing to compare. `moves`: the old
     name by the new one of each step whose state moves. `later`: by step, how much later its windows close.
+    `rebuilt_steps` and `rebuilt_sinks`: what is computed anew.
     """
 
     app: str
@@ -67,6 +69,8 @@ class ProgramChanges:
     entries: tuple[Change, ...] = ()
     moves: Mapping[str, str] = field(default_factory=dict)
     later: Mapping[str, int] = field(default_factory=dict)
+    rebuilt_steps: frozenset[str] = frozenset()
+    rebuilt_sinks: frozenset[str] = frozenset()
 
     @property
     def changed(self) -> tuple[Change, ...]:

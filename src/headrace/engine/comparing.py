@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import re
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.schema import wider_integer
-from headrace.base.time import duration
 from headrace.engine.adopting import NOTE, PLAN, moved
 from headrace.engine.changes import Change, ProgramChanges
+from headrace.engine.differences import difference, longer_grace, place, shown_offsets, wider
 from headrace.engine.fill import history, new_steps
 from headrace.engine.identity import FORMAT, identity
+from headrace.engine.rebuilding import with_rebuilds
 from headrace.engine.storage import Storage
 from headrace.plan.chains import Chain
 
@@ -22,11 +21,6 @@ if TYPE_CHECKING:
     from headrace.engine.storage import Commit
     from headrace.plan.nodes import Node, Stateful
     from headrace.plan.plan import Plan
-
-_GRACE = re.compile(r", grace ([^,]+)")
-_WORDS = re.compile(r"\w+|\W")
-_HELD = frozenset(("count", "sum", "avg", "min", "max"))
-"""The aggregates whose state does not depend on how wide an integer is."""
 
 
 def changes(plan: Plan, stored: Mapping[str, Any] | None, last: Commit | None, *, shards: int) -> ProgramChanges:
@@ -47,7 +41,16 @@ def changes(plan: Plan, stored: Mapping[str, Any] | None, last: Commit | None, *
     moves, refused = _moves(plan, stored, last)
     comparison = _Comparison(plan, stored, last, moves)
     entries = (*refused, *comparison.steps(), *comparison.sinks(), *comparison.sources(), *comparison.gone())
-    return ProgramChanges(app=plan.app, since=last.epoch, entries=entries, moves=moves, later=comparison.later)
+    entries, rebuilt = with_rebuilds(plan, entries, new_steps(plan, last) - set(moves))
+    return ProgramChanges(
+        app=plan.app,
+        since=last.epoch,
+        entries=entries,
+        moves=moves,
+        later=comparison.later,
+        rebuilt_steps=rebuilt.steps,
+        rebuilt_sinks=rebuilt.sinks,
+    )
 
 
 def compared(plan: Plan, path: Path, shards: int | None = None) -> ProgramChanges:
@@ -180,17 +183,17 @@ class _Comparison:
         was, now = self.stored["steps"][step], self.now["steps"][step]
         if was == now:
             return
-        if _wider(was, now):
+        if wider(was, now):
             yield Change(
                 part="step",
                 name=name,
                 kind="changed",
                 outcome="passes",
                 what=f'the step "{name}" has wider integers',
-                detail=f"{_difference(was, now)} Its state is kept.",
+                detail=f"{difference(was, now)} Its state is kept.",
             )
             return
-        later = _longer_grace(was, now)
+        later = longer_grace(was, now)
         if later is not None:
             self.later[name] = later
             yield Change(
@@ -199,7 +202,7 @@ class _Comparison:
                 kind="changed",
                 outcome="passes",
                 what=f'the step "{name}" waits longer for late rows',
-                detail=f"{_difference(was, now)} What was closed under the old grace stays closed.",
+                detail=f"{difference(was, now)} What was closed under the old grace stays closed.",
             )
             return
         yield Change(
@@ -208,7 +211,7 @@ class _Comparison:
             kind="changed",
             outcome="refused",
             what=f'the stateful step "{step}" is not the one whose state is kept',
-            detail=_difference(was, now) + " Going on would mix old and new results.",
+            detail=difference(was, now) + " Going on would mix old and new results.",
             hint="Undo the change; or give the step another name with .named(…), and other names to the views and "
             f"topics that it feeds; or drop its state and its views: headrace reset FILE --step {step}",
         )
@@ -244,7 +247,7 @@ class _Comparison:
             if names:
                 parts.append(text.format(", ".join(f'"{name}"' for name in names)))
         if since and "nothing" in gives.values():
-            parts.append(f"It begins with the rows from {_shown_offsets(since)} on.")
+            parts.append(f"It begins with the rows from {shown_offsets(since)} on.")
         return " ".join(parts)
 
     def _has_rows(self, step: str) -> bool:
@@ -267,7 +270,7 @@ class _Comparison:
         for sink in self.plan.sinks:
             if sink.is_probe:
                 continue
-            part, name = _place(sink.name)
+            part, name = place(sink.name)
             was, now = self.stored["sinks"].get(sink.name), self.now["sinks"][sink.name]
             found = [self._new_sink(part, name, sink.up)] if was is None else list(self._sink(sink.name, was, now))
             yield from found or [Change(part=part, name=name)]
@@ -287,24 +290,24 @@ class _Comparison:
         )
 
     def _sink(self, full: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Change]:
-        part, name = _place(full)
+        part, name = place(full)
         left = was.get("left after")
         if left is not None and left < self.last.epoch:
             up = next(sink.up for sink in self.plan.sinks if sink.name == full)
             yield self._returned(part, name, left, up, stays=Chain.from_json(was["input"]).stays)
         before, after = ({"key": each["key"], **(each["columns"] or {})} for each in (was, now))
-        wider = set(before) == set(after) and all(
+        alike = set(before) == set(after) and all(
             before[column] == after[column] or wider_integer(str(before[column]), str(after[column]))
             for column in before
         )
-        if not wider or was["form"] != now["form"]:
+        if not alike or was["form"] != now["form"]:
             yield Change(
                 part=part,
                 name=name,
                 kind="changed",
                 outcome="refused",
                 what=f'the {part} "{name}" has other columns, another key or another form than the one that is kept',
-                detail=_difference({**before, "form": was["form"]}, {**after, "form": now["form"]}),
+                detail=difference({**before, "form": was["form"]}, {**after, "form": now["form"]}),
                 hint=f"Undo the change, or give the {part} another name.",
             )
         node = next(sink.up for sink in self.plan.sinks if sink.name == full)
@@ -343,7 +346,7 @@ class _Comparison:
             fresh = sorted(step for step in after.steps - before.steps if step not in self.stored["steps"])
             lost = sorted(before.steps - after.steps)
             again = self._read_again(before, after)
-            difference = f'It was "{before}", and is "{after}".'
+            was_is = f'It was "{before}", and is "{after}".'
             if fresh and lost:
                 yield self._renamed(part, name, lost[0], fresh[0])
             elif again is not None:
@@ -356,14 +359,14 @@ class _Comparison:
                     kind="changed",
                     outcome="passes",
                     what=f'what the {part} "{name}" is fed with has changed',
-                    detail=f"{difference} The rows from {_shown_offsets(since)} on are computed in the new way, "
+                    detail=f"{was_is} The rows from {shown_offsets(since)} on are computed in the new way, "
                     "earlier ones stay as they are.",
                     since=since,
                 )
             else:
-                yield self._mixed(part, name, difference)
+                yield self._mixed(part, name, was_is)
 
-    def _mixed(self, part: str, name: str, difference: str) -> Change:
+    def _mixed(self, part: str, name: str, was_is: str) -> Change:
         reset = f", or compute the step again: headrace reset FILE --step {name}" if part == "step" else ""
         rename = "" if part == "step" else f", or give the {part} another name"
         return Change(
@@ -372,7 +375,7 @@ class _Comparison:
             kind="changed",
             outcome="refused",
             what=f'the {part} "{name}" has rows of another input than it would be fed with',
-            detail=f"{difference} Its rows may be withdrawn, and would be withdrawn in the new way where they were "
+            detail=f"{was_is} Its rows may be withdrawn, and would be withdrawn in the new way where they were "
             "inserted in the old one.",
             hint=f"Undo the change{rename}{reset}.",
         )
@@ -439,14 +442,14 @@ class _Comparison:
         since = self._since(node for node in self.plan.sources() if self.plan.name(node) == name)
         elsewhere = bool(since) and any(was[field] != now[field] for field in ("topic", "connector"))
         refused = "Its offsets are those of the source that it was." if elsewhere else ""
-        passes = f"The rows from {_shown_offsets(since)} on are read in the new way." if since else ""
+        passes = f"The rows from {shown_offsets(since)} on are read in the new way." if since else ""
         return Change(
             part="source",
             name=name,
             kind="changed",
             outcome="refused" if elsewhere else "passes",
             what=f'the source "{name}" is declared in another way',
-            detail=f"{_difference(was, now)} {refused or passes}".strip(),
+            detail=f"{difference(was, now)} {refused or passes}".strip(),
             hint="Undo the change, or give the source another name with .named(…)." if elsewhere else "",
             since=since,
         )
@@ -459,7 +462,7 @@ class _Comparison:
                 yield Change(part="step", name=step, kind="gone", outcome="passes", what=what, detail=_STATE_STAYS)
         for full, sink in self.stored.get("sinks", {}).items():
             if full not in self.now["sinks"] and "left after" not in sink:
-                part, name = _place(full)
+                part, name = place(full)
                 what, detail = f'the {part} "{name}" is gone', "Its rows stay as they are."
                 yield Change(part=part, name=name, kind="gone", outcome="passes", what=what, detail=detail)
 
@@ -470,46 +473,3 @@ _FILLED = {
 }
 _REFILLED = "It was reset, and is computed again from what its inputs still have."
 _STATE_STAYS = "Its state stays in the storage, and is not used."
-
-
-def _place(full: str) -> tuple[str, str]:
-    kind, _, name = full.partition(":")
-    return {"call": "sink"}.get(kind, kind), name
-
-
-def _shown_offsets(since: Mapping[str, Mapping[str, int]]) -> str:
-    shown = []
-    for source, offsets in since.items():
-        if len(offsets) == 1:
-            shown.append(f'offset {next(iter(offsets.values()))} of "{source}"')
-        else:
-            listed = ", ".join(f"{partition}: {offset}" for partition, offset in sorted(offsets.items()))
-            shown.append(f'the offsets of "{source}" ({listed})')
-    return " and ".join(shown) or "the next epoch"
-
-
-def _wider(was: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Whether nothing is different but integers that have become wider, in state that holds them as they are."""
-    texts = [_WORDS.findall(json.dumps(each, sort_keys=True)) for each in (was, now)]
-    if len(texts[0]) != len(texts[1]) or not {call.partition("(")[0] for call in was.get("aggregates", ())} <= _HELD:
-        return False
-    return all(before == after or wider_integer(before, after) for before, after in zip(*texts, strict=True))
-
-
-def _longer_grace(was: Mapping[str, Any], now: Mapping[str, Any]) -> int | None:
-    """Return by how many microseconds the grace is longer, if nothing else is different."""
-    plain = [dict(each) for each in (was, now)]
-    texts = []
-    for each in plain:
-        window = str(each.get("window") or "")
-        texts.append(str(each.pop("grace", "")) or "".join(_GRACE.findall(window)))
-        each["window"] = _GRACE.sub("", window)
-    if plain[0] != plain[1] or "" in texts:
-        return None
-    before, after = (duration(text, what="grace") for text in texts)
-    return after - before if after > before else None
-
-
-def _difference(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    names = dict.fromkeys([*was, *now])
-    return " ".join(f"{n}: was {was.get(n)}, is {now.get(n)}." for n in names if was.get(n) != now.get(n))
