@@ -128,9 +128,9 @@ def test_records_that_retention_took_after_their_epoch_was_planned(tmp_path, on_
         work = replace(work, ranges=tuple(replace(each, end=3) for each in work.ranges))
         if on_error == "fail":
             with pytest.raises(RecordsGone, match="the records 0 to 1"):
-                carrier._levels(work)
+                carrier._levels(work, engine.program)
             return
-        commit = engine.commit(work, carrier._levels(work), carrier="test")
+        commit = engine.commit(work, carrier._levels(work, engine.program), carrier="test")
         engine.publish(commit)
         assert commit.totals["t"]["lost"] == 2
         assert [row["k"] for row in driver.view("counts")] == ["c"]
