@@ -48,5 +48,6 @@ def _own(parent: str) -> Path:
 def spill_folder() -> Path:
     """Return the folder for rows that do not fit in memory; created if necessary."""
     folder = cache_root() / "spill"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder

@@ -13,7 +13,7 @@ import pyarrow as pa
 from headrace.base.memory import task_memory
 from headrace.base.names import literal
 from headrace.base.schema import TIMESTAMP_NTZ
-from headrace.base.temporary import spill_folder
+from headrace.base.temporary import cache_root, spill_folder
 from headrace.kernels.spool import spooled
 
 if TYPE_CHECKING:
@@ -188,9 +188,14 @@ class Duck:
 
 
 def _database() -> duckdb.DuckDBPyConnection:
-    """Open a database in memory, which spills to the disk what is more than a task's share."""
+    """Open a database in memory, which spills to the disk what is more than a task's share.
+
+    It can open files in the folder of caches only: no SQL reads another file, whoever wrote it.
+    """
     memory = {"memory_limit": f"{task_memory()}B", "temp_directory": str(spill_folder())}
-    return duckdb.connect(config=SETTINGS | memory)
+    connection = duckdb.connect(config=SETTINGS | memory)
+    connection.execute(f"SET allowed_directories = [{literal(str(cache_root()))}]; SET enable_external_access = false")
+    return connection
 
 
 def without_zones(table: pa.Table) -> pa.Table:
