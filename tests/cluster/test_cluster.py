@@ -33,11 +33,11 @@ class Scenario:
         self.cluster = cluster
         self.folder = folder
         self.rows = rows
-        self.conf = conf or {}
+        self.conf = {"spark.executorEnv.SLOWLY": "0.05"} | (conf or {})
         self.storage = folder / "app"
         self.sent = 0
         self.driver: subprocess.Popen | None = None
-        cluster.environment |= {"CLUSTERED": str(self.storage), "SLOWLY": "0.05"}
+        cluster.environment["CLUSTERED"] = str(self.storage)
         with hr.Log(self.storage / "log") as log:
             log.create_topic("users", clustered.USERS, key="user", cleanup="compact", partitions=clustered.PARTITIONS)
             log.topic("users").append(clustered.USER_ROWS)
@@ -172,15 +172,13 @@ def test_a_task_that_hangs_is_overtaken_by_its_speculative_copy(cluster, tmp_pat
         "spark.speculation.minTaskRuntime": "2s",
         "spark.speculation.task.duration.threshold": "3s",
     }
-    cluster.environment["HANG_ONCE"] = str(tmp_path / "hung")
-    try:
-        scenario = Scenario(cluster, tmp_path, rows=SPREAD, conf=conf)
-        scenario.start()
-        scenario.await_epoch(0)
-        assert (tmp_path / "hung").exists()
-        scenario.finish()
-    finally:
-        del cluster.environment["HANG_ONCE"]
+    scenario = Scenario(
+        cluster, tmp_path, rows=SPREAD, conf=conf | {"spark.executorEnv.HANG_ONCE": str(tmp_path / "hung")}
+    )
+    scenario.start()
+    scenario.await_epoch(0)
+    assert (tmp_path / "hung").exists()
+    scenario.finish()
     scenario.compare()
 
 
@@ -201,4 +199,5 @@ def test_executors_without_the_packages_are_refused_by_name(cluster, tmp_path):
     assert "No module named 'numpy'" in scenario.said()
     assert "docs/cluster.md" in scenario.said()
     assert "Traceback" not in scenario.said()
+    assert "Stage" not in scenario.said(), "no progress bar of Spark's"
     shutil.rmtree(tmp_path / "app")

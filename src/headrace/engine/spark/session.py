@@ -145,15 +145,18 @@ def query_session(spark: SparkSession) -> SparkSession:
 
 
 def _local(memory: str) -> dict[str, str]:
-    settings = {
+    return {
         "spark.driver.memory": memory,
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / f"headrace-warehouse-{uuid.uuid4().hex}"),
     }
+
+
+def _quiet() -> dict[str, str]:
+    settings = {"spark.ui.showConsoleProgress": "false"}
     if "SPARK_CONF_DIR" not in os.environ:  # such a folder has its own logging configuration
         level = "error" if traced() else "fatal"
         options = f'-Dlog4j2.configurationFile="{_LOGGING.as_uri()}" -Dheadrace.log={level}'
