@@ -53,15 +53,19 @@ class Cluster:
 
     def start_worker(self, name: str) -> None:
         """Start a worker, or start it again."""
-        work = str(self.folder / name)
-        options = ("--cores", "1", "--memory", "1g", "--port", "0", "--webui-port", "0", "--host", LOOPBACK)
-        self._start(name, "worker.Worker", *options, "--work-dir", work, self.master)
+        work, host = str(self.folder / name), f"127.0.0.{name[-1]}"  # a speculative copy runs on another host only
+        options = ("--cores", "1", "--memory", "1g", "--port", "0", "--webui-port", "0", "--host", host)
+        self._start(name, "worker.Worker", *options, "--work-dir", work, self.master, host=host)
 
-    def _start(self, name: str, kind: str, *arguments: str) -> None:
+    def _start(self, name: str, kind: str, *arguments: str, host: str = LOOPBACK) -> None:
         command = [self._spark_class, f"org.apache.spark.deploy.{kind}", *arguments]
         with (self.folder / f"{name}.log").open("ab") as log:
             self.started[name] = subprocess.Popen(
-                command, env=self.environment, stdout=log, stderr=log, start_new_session=True
+                command,
+                env=self.environment | {"SPARK_LOCAL_IP": host},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def _await(self, name: str, pattern: str) -> str:

@@ -87,7 +87,7 @@ def session(
     where = master or settings.pop("spark.master", "local[*]")
     local = where.startswith("local")
     builder = SparkSession.builder.master(where).appName("headrace")
-    for name, value in (_local(memory) | settings if local else settings).items():
+    for name, value in (_quiet() | (_local(memory) if local else {}) | settings).items():
         builder = builder.config(name, value)
     with environment(_python(local=local)):
         try:
