@@ -132,6 +132,20 @@ def test_no_name_leaves_its_folder(name, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} <= {"log"}
 
 
+@pytest.mark.parametrize("value", [3, 2.5, object()], ids=["int", "float", "object"])
+def test_what_is_no_column_and_no_folder_is_refused_by_name(value):
+    app = hr.App("values")
+    for call in (
+        lambda: hr.App("a", storage=value),
+        lambda: app.stream("s", "k int", key=value),
+        lambda: app.stream("s", "k string", private=value),
+        lambda: app.table("u", "k int", key=value),
+        lambda: app.stream("s", "k int").to_topic("out", key=value),
+    ):
+        with pytest.raises(HeadraceError):
+            call()
+
+
 SEEDS = range(0, 300, 20)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import InvalidPlan
@@ -53,6 +53,8 @@ class App:
         on_error: OnError | None = None,
     ) -> None:
         self.name = check_identifier(name, what="app")
+        if not isinstance(storage, str | PurePath):
+            raise InvalidPlan(f"storage={storage!r} is no folder", hint='Give its path: storage="orders".')
         self.storage = Path(storage)
         self.topics = check_location(topics)
         if shards is not None and (not isinstance(shards, int) or isinstance(shards, bool) or shards < 1):

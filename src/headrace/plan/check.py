@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from headrace.plan.corrected import uncorrected
 from headrace.plan.windows import AlignedWindow, SessionWindow
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     from headrace.expressions import Aggregates, Scalar
     from headrace.plan.nodes import Node
@@ -70,6 +70,10 @@ def columns(names: str | Sequence[str] | None, schema: pa.Schema, *, step: str) 
     """Return names as a tuple, each known to the schema; None is no name."""
     if names is None:
         return ()
+    if not isinstance(names, str | Iterable):
+        raise InvalidPlan(
+            f'step "{step}": {names!r} names no columns', hint='Give a name, or several: "id", or ["id", "day"].'
+        )
     listed = (names,) if isinstance(names, str) else tuple(names)
     for name in listed:
         has_column(name, schema, step=step)
