@@ -251,6 +251,19 @@ def test_a_file_that_cannot_be_written_ends_the_app_with_one_error_and_no_damage
     assert supervising.outputs(storage) == expected(tmp_path, 300)
 
 
+def test_ctrl_c_while_spark_starts_is_a_stop(tmp_path, monkeypatch):
+    """Spark's own handler of SIGINT raises KeyboardInterrupt until the app's handler is back."""
+    watched = Watched(supervising.make(tmp_path / "storage"))
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(watched.running, "_start", interrupted)
+    with watched.running as running:
+        running.wait(threading.Event())
+    assert watched.app.status()["state"] == "stopped"
+
+
 # ---- Spark ----
 
 WORKER = """\

@@ -191,6 +191,8 @@ class Supervised:
                 self._begun = True
                 self._epoch = self._running.epoch
                 self._state.set("running")
+            except KeyboardInterrupt:  # Spark handles SIGINT itself while it starts
+                self._stop.set()
             except Exception as error:  # noqa: BLE001 -- `_failed` raises it, or the app is started again
                 self._failed(error)
             finally:
