@@ -34,10 +34,10 @@ def check_executors(spark: SparkSession, storage: Path, log: Path) -> None:
     token = storage / f".seen-{uuid.uuid4().hex}"  # a folder of this name may be on each machine, and not be shared
     storage.mkdir(parents=True, exist_ok=True)
     token.touch()
-    asked = [NEEDED, {"the app's storage": str(token.absolute()), "the log": str(log.absolute())}]
+    wanted = [NEEDED, {"the app's storage": str(token.absolute()), "the log": str(log.absolute())}]
     try:
         tasks = max(2, context.defaultParallelism)
-        answers = context.parallelize([asked] * tasks, tasks).map(_look).collect()
+        answers = context.parallelize([wanted] * tasks, tasks).map(_look).collect()
     except Exception as error:
         raise ExecutorsDiffer(context.pythonExec, _why(error)) from error
     finally:
@@ -59,14 +59,14 @@ def _compare(answers: Iterable[Mapping[str, Any]]) -> None:
             )
 
 
-def _look(asked: Any) -> dict[str, Any]:
+def _look(wanted: Any) -> dict[str, Any]:
     """Look around in a worker. It is pickled by value, for the worker may lack this package."""
     import importlib
     import socket
     import sys
     from pathlib import Path
 
-    needed, files = asked
+    needed, files = wanted
     missing = []
     for name in needed:
         try:
