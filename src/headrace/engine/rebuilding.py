@@ -39,7 +39,7 @@ def with_rebuilds(plan: Plan, entries: Iterable[Change], new: Collection[str]) -
     """
     steps = {plan.name(node): node for node in plan.stateful()}
     views = {sink.view: sink for sink in plan.sinks if sink.view is not None}
-    settled, whole = [], Rebuild()
+    decided, whole = [], Rebuild()
     for entry in entries:
         part = None
         if entry.outcome == "refused" and entry.kind == "changed":
@@ -48,13 +48,13 @@ def with_rebuilds(plan: Plan, entries: Iterable[Change], new: Collection[str]) -
             elif entry.part == "view":
                 part = rebuild(plan, views[entry.name].up, views[entry.name].name, new)
         if part is None:
-            settled.append(entry)
+            decided.append(entry)
         elif part.why_not:
-            settled.append(replace(entry, detail=f"{entry.detail} It cannot be computed anew: {part.why_not}."))
+            decided.append(replace(entry, detail=f"{entry.detail} It cannot be computed anew: {part.why_not}."))
         else:
             whole = Rebuild(steps=whole.steps | part.steps, sinks=whole.sinks | part.sinks)
-            settled.append(_rebuilt(entry, part))
-    return tuple(settled), whole
+            decided.append(_rebuilt(entry, part))
+    return tuple(decided), whole
 
 
 def _rebuilt(entry: Change, part: Rebuild) -> Change:

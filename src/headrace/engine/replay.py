@@ -134,7 +134,7 @@ def _planned(engine: Engine, what: Replay) -> PlannedEpoch:
 
 def _graft(engine: Engine, second: Engine, what: Replay, planned: PlannedEpoch) -> Commit:
     """Move the files of the state, stage the rows of the views, and return the commit that has both."""
-    made = second.last
+    replayed = second.last
     for step in what.steps:
         _take_over(second.settings.storage / "state" / step, engine.settings.storage / "state" / step)
     if engine.settings.sync and (engine.settings.storage / "state").is_dir():
@@ -150,9 +150,9 @@ def _graft(engine: Engine, second: Engine, what: Replay, planned: PlannedEpoch) 
             report.staged.append(stage(here, 0, sink.name, rows))
     before = replace(
         planned.before,
-        heads=planned.before.heads | {step: made.heads[step] for step in what.steps if step in made.heads},
-        previous=planned.before.previous | {step: made.previous.get(step) for step in what.steps},
-        totals=planned.before.totals | {name: made.totals[name] for name in what.steps if name in made.totals},
+        heads=planned.before.heads | {step: replayed.heads[step] for step in what.steps if step in replayed.heads},
+        previous=planned.before.previous | {step: replayed.previous.get(step) for step in what.steps},
+        totals=planned.before.totals | {name: replayed.totals[name] for name in what.steps if name in replayed.totals},
     )
     commit = filled(engine.plan, _fill(what), before, [report])
     return replace(
@@ -160,8 +160,8 @@ def _graft(engine: Engine, second: Engine, what: Replay, planned: PlannedEpoch) 
     )
 
 
-def _take_over(made: Path, there: Path) -> None:
+def _take_over(replayed: Path, there: Path) -> None:
     shutil.rmtree(there, ignore_errors=True)
-    if made.is_dir():
+    if replayed.is_dir():
         there.parent.mkdir(parents=True, exist_ok=True)
-        made.rename(there)
+        replayed.rename(there)
