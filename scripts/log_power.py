@@ -28,13 +28,11 @@ import pyarrow.compute as pc
 from headrace.base.schema import to_ddl
 from headrace.log import Log
 from headrace.log.appending import writer
-from headrace.log.segments import head
+from headrace.testing.power import of_an_earlier_boot, torn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-BLOCK = 512
-EARLIER_BOOT = 12_345
 CUTS_OF_A_RUN = 40
 
 
@@ -90,24 +88,8 @@ class Disk:
     def _content(self, number: int, name: str, dice: Random) -> bytes:
         now, durable = self.latest.get(number, b""), self.contents.get(number, b"")
         if name == "head":
-            return _of_an_earlier_boot(dice.choice([*self.heads.get(number, [b""]), durable]))
-        if now == durable:
-            return now
-        length = dice.choice([len(durable), len(now), dice.randint(*sorted((len(durable), len(now))))])
-        content = bytearray(length)
-        keep = dice.choice([0.0, 0.5, 0.9, 1.0])  # the share of unsynced bytes that reached the disk
-        for at in range(0, length, BLOCK):
-            source = now if dice.random() < keep else durable
-            block = source[at : min(at + BLOCK, length)]
-            content[at : at + len(block)] = block
-        return bytes(content)
-
-
-def _of_an_earlier_boot(raw: bytes) -> bytes:
-    """Return a head as it was written before the machine was restarted."""
-    slots = [head.unpack(raw[at : at + head.SLOT_SIZE]) for at in (0, head.SLOT_SIZE) if len(raw) >= head.BUSY_AT]
-    packed = [head.pack(slot._replace(boot=EARLIER_BOOT)) if slot else b"\0" * head.SLOT_SIZE for slot in slots]
-    return b"".join(packed) + raw[head.BUSY_AT :] if packed else raw
+            return of_an_earlier_boot(dice.choice([*self.heads.get(number, [b""]), durable]))
+        return torn(now, durable, dice)
 
 
 @contextmanager

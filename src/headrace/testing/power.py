@@ -127,20 +127,25 @@ class PowerCuts:
     def _content(self, number: int, name: str, dice: Random) -> bytes:
         now, durable = self._latest.get(number, b""), self._synced.get(number, b"")
         if name == HEAD:
-            return _of_an_earlier_boot(dice.choice([*self._heads.get(number, [b""]), durable]))
-        if now == durable:
-            return now
-        length = dice.choice([len(durable), len(now), dice.randint(*sorted((len(durable), len(now))))])
-        content = bytearray(length)
-        keep = dice.choice([0.0, 0.5, 0.9, 1.0])  # the share of unsynced bytes that reached the disk
-        for at in range(0, length, BLOCK):
-            source = now if dice.random() < keep else durable
-            block = source[at : min(at + BLOCK, length)]
-            content[at : at + len(block)] = block
-        return bytes(content)
+            return of_an_earlier_boot(dice.choice([*self._heads.get(number, [b""]), durable]))
+        return torn(now, durable, dice)
 
 
-def _of_an_earlier_boot(raw: bytes) -> bytes:
+def torn(now: bytes, durable: bytes, dice: Random) -> bytes:
+    """Return what may be left of a file: any length, and of each block what was written or what was synced."""
+    if now == durable:
+        return now
+    length = dice.choice([len(durable), len(now), dice.randint(*sorted((len(durable), len(now))))])
+    content = bytearray(length)
+    keep = dice.choice([0.0, 0.5, 0.9, 1.0])  # the share of unsynced bytes that reached the disk
+    for at in range(0, length, BLOCK):
+        source = now if dice.random() < keep else durable
+        block = source[at : min(at + BLOCK, length)]
+        content[at : at + len(block)] = block
+    return bytes(content)
+
+
+def of_an_earlier_boot(raw: bytes) -> bytes:
     """Return a head as it was written before the machine was restarted."""
     slots = [head.unpack(raw[at : at + head.SLOT_SIZE]) for at in (0, head.SLOT_SIZE) if len(raw) >= head.BUSY_AT]
     packed = [head.pack(slot._replace(boot=EARLIER_BOOT)) if slot else b"\0" * head.SLOT_SIZE for slot in slots]
