@@ -13,14 +13,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def nearest(name: str, among: Iterable[str]) -> str | None:
-    """Return the known name that looks most like `name`, or None."""
+def nearest(name: object, among: Iterable[str]) -> str | None:
+    """Return the known name that looks most like `name`, or None; what is no text looks like none."""
+    if not isinstance(name, str):
+        return None
     by_lower = {candidate.lower(): candidate for candidate in among}
     matches = get_close_matches(name.lower(), list(by_lower), n=1)
     return by_lower[matches[0]] if matches else None
 
 
-def did_you_mean(name: str, among: Iterable[str]) -> str:
+def did_you_mean(name: object, among: Iterable[str]) -> str:
     """Return a hint with the nearest known name, or an empty text."""
     suggestion = nearest(name, among)
     return f'Did you mean "{suggestion}"?' if suggestion else ""

@@ -42,6 +42,12 @@ if TYPE_CHECKING:
 # ---- base: names, schemas, times -----------------------------------------------------------------------
 
 
+class InvalidArgument(PlanError):
+    """An argument of a call is of the wrong type, or not one of the values that it may have."""
+
+    condition = "INVALID_ARGUMENT"
+
+
 class InvalidName(PlanError):
     """A name does not follow the one grammar of names."""
 

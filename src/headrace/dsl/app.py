@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
+from headrace.base.arguments import a_path
 from headrace.base.errors import InvalidPlan
 from headrace.base.names import check_identifier
 from headrace.dsl import functions, sql
@@ -17,6 +17,7 @@ from headrace.plan.plan import Plan, make_plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     import pyarrow as pa
 
@@ -53,9 +54,7 @@ class App:
         on_error: OnError | None = None,
     ) -> None:
         self.name = check_identifier(name, what="app")
-        if not isinstance(storage, str | PurePath):
-            raise InvalidPlan(f"storage={storage!r} is no folder", hint='Give its path: storage="orders".')
-        self.storage = Path(storage)
+        self.storage = a_path(storage, "storage")
         self.topics = check_location(topics)
         if shards is not None and (not isinstance(shards, int) or isinstance(shards, bool) or shards < 1):
             raise InvalidPlan(f"shards={shards!r} is not possible", hint="Give a number above zero.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headrace.base import arguments
 from headrace.base.errors import InvalidPlan, WrongColumnType
 from headrace.base.schema import as_schema, type_name
 from headrace.plan import check
@@ -96,7 +97,8 @@ def explode_node(verb: Verb, text: str, names: str | Sequence[str]) -> Explode:
 
     """
     column = verb.scalar(text)
-    into = (names,) if isinstance(names, str) else tuple(names)
+    into = arguments.name_list(names, "as_")
+    check.no_repeats(into, step=verb.step)
     types = _exploded_types(column, verb.step, text)
     if len(into) != len(types):
         raise InvalidPlan(
@@ -104,7 +106,6 @@ def explode_node(verb: Verb, text: str, names: str | Sequence[str]) -> Explode:
             hint='For a map give two names: as_=("key", "value").',
         )
     fields = {field.name: field.type for field in verb.schema} | dict(zip(into, types, strict=True))
-    check.no_repeats([*into], step=verb.step)
     return Explode(up=verb.node, schema=pa.schema(list(fields.items())), column=column, into=into)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from headrace.base.schema import as_schema, parse_type, type_name
 from headrace.expressions import UserFunction, refused_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection
 
 METHODS = {"init": 1, "merge": 2, "result": 1}
 """The methods of an aggregate besides `add`, with how many arguments they get."""
@@ -158,6 +159,10 @@ def _types(name: str, takes: Any) -> tuple[pa.DataType, ...] | None:
     """Return the types of `"string, decimal(10, 2)"`, or of a sequence of them."""
     if takes is None:
         return None
+    if not isinstance(takes, str | Sequence) or isinstance(takes, bytes):
+        raise InvalidFunction(
+            f'"{name}": takes={takes!r} is no list of types', hint='For example takes="string, double".'
+        )
     if not isinstance(takes, str):
         return tuple(_type(name, each) for each in takes)
     parts, depth = [""], 0

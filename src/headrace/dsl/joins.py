@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 
+from headrace.base import arguments
 from headrace.base.errors import InvalidPlan, WrongColumnType
 from headrace.base.schema import type_name
 from headrace.base.time import duration
@@ -104,7 +105,9 @@ def _join_of(left: Node, right: Node, options: JoinOptions) -> Join:
     _check_append_only(right)
     _refuse_options(options, ("as_of",), "as_of looks a table up; make the right side one: stream.latest(key).")
     low, high = _interval(options.within)
-    return StreamJoin(**common, low=low, high=high, grace=_grace(options.grace or "0 seconds"))
+    return StreamJoin(
+        **common, low=low, high=high, grace=_grace("0 seconds" if options.grace is None else options.grace)
+    )
 
 
 def _as_of_join(common: dict[str, Any], table: Node, *, at: str, grace: int) -> AsOfJoin:
@@ -271,6 +274,7 @@ def _key_type(left: str, right: str, node: Join, step: str) -> pa.DataType:
 
 def _columns(node: Join, suffix: str, step: str) -> tuple[JoinColumn, ...]:
     """Return the columns of both sides: left ones, then right ones; equal names become one column, or get a suffix."""
+    arguments.a_text(suffix, "suffix")
     shared = {name for name, other in node.on if name == other}
     taken = set(node.left.schema.names)
     columns = [

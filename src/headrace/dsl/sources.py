@@ -105,7 +105,7 @@ def _topic_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *,
     columns, step = as_schema(schema), check_topic(topic)
     check.no_repeats(columns.names, step=step)
     partitions = options.partitions
-    if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
+    if partitions is not None and (not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1):
         raise InvalidPlan(f"partitions={partitions!r} is not possible", hint="Give a number above zero.")
     timing = _timing(options.event_time, columns, step=step)
     node = TopicSource(

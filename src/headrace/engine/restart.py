@@ -39,7 +39,8 @@ class Restart:
         if not isinstance(self.tries, int) or isinstance(self.tries, bool) or self.tries < 0:
             raise InvalidPlan(f"tries={self.tries!r} is not possible", hint="Give a number; 0 never restarts.")
         for name in ("within", "first", "most"):
-            duration(getattr(self, name), what=f"duration ({name}=)")
+            if duration(getattr(self, name), what=f"duration ({name}=)") < 0:
+                raise InvalidPlan(f"{name}={getattr(self, name)!r} is below zero", hint='For example "1 minute".')
 
     def __str__(self) -> str:
         return f"{self.tries} within {show_duration(duration(self.within))}" if self.tries else NEVER

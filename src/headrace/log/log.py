@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from headrace.base.arguments import a_path, name_list
 from headrace.base.disk import sync_folder
 from headrace.base.errors import ChangeFailed, CorruptBatch, HeadraceError, TopicDeleted, TopicExists, UnknownTopic
 from headrace.base.names import check_topic
@@ -58,7 +59,7 @@ class Log:
         segment_bytes: int = writer.SEGMENT_BYTES,
     ) -> None:
         self._folder = LogFolder(
-            path=Path(path), clock=clock or SystemClock(), fsync=fsync, segment_bytes=segment_bytes
+            path=a_path(path, "path"), clock=clock or SystemClock(), fsync=fsync, segment_bytes=segment_bytes
         )
         self._topics: dict[str, Topic] = {}
 
@@ -158,7 +159,7 @@ class Log:
             id=uuid.uuid4().hex,
             name=name,
             partitions=partitions,
-            key=(key,) if isinstance(key, str) else tuple(key or ()),
+            key=name_list(key or (), "key"),
             event_time=event_time,
             retention=SETTINGS["retention"](retention),
             cleanup=SETTINGS["cleanup"](cleanup),

@@ -78,7 +78,7 @@ class OpenTopic:
 
         """
         meta = self.meta()
-        opened = self._partitions.get(number)
+        opened = self._partitions.get(number) if isinstance(number, int) else None
         if opened is not None:
             return opened
         check_partition(meta, number)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headrace.base.arguments import a_whole_number, name_list
 from headrace.log.projection import Projection, result_schema
 from headrace.log.segments import payload as payloads
 
@@ -20,6 +21,7 @@ _READ = ("_offset", "_time", "_deleted")
 
 def read(topic: OpenTopic, partition: int, offset: int, max_rows: int, *, sealed: bool) -> pa.Table:
     """Return up to `max_rows` records from an offset on; see `Topic.read`."""
+    a_whole_number(max_rows, "max_rows")
     end = topic.partition(partition).check(offset, offset).end
     columns = [*topic.meta().schema.names, *_READ]
     found: list[pa.RecordBatch] = []
@@ -40,7 +42,7 @@ def batches(
     """Return the records with offsets in [start, end) as batches; see `Topic.batches`."""
     state = topic.partition(partition).check(start, end)  # before the schema: no frame is newer than that
     meta = topic.meta()
-    schema = result_schema(meta, meta.schema.names if columns is None else columns)
+    schema = result_schema(meta, meta.schema.names if columns is None else name_list(columns, "columns"))
     found = _projected(topic, topic.partition(partition).between(start, end, state), end, schema)
     return found if sealed else topic.privacy.unseal(found, topic.meta(), schema.names)
 

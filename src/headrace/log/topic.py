@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace.base.arguments import a_mapping
 from headrace.base.errors import InvalidTopic
 from headrace.base.time import instant
 from headrace.log import changes, reading
@@ -140,7 +141,7 @@ class Topic:
             ChangeFailed: the disk refused; nothing was changed.
 
         """
-        return changes.evolve(self.opened, schema, defaults or {})
+        return changes.evolve(self.opened, schema, a_mapping({} if defaults is None else defaults, "defaults"))
 
     @disk
     def add_partitions(self, total: int) -> None:

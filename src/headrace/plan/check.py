@@ -16,7 +16,7 @@ from headrace.base.errors import (
     UnknownColumn,
     WrongColumnType,
 )
-from headrace.base.names import IDENTIFIER
+from headrace.base.names import IDENTIFIER, is_unicode
 from headrace.base.schema import TIMESTAMP, is_reserved, type_name
 from headrace.expressions.sketches import Sketch
 from headrace.plan.corrected import uncorrected
@@ -70,7 +70,7 @@ def columns(names: str | Sequence[str] | None, schema: pa.Schema, *, step: str) 
     """Return names as a tuple, each known to the schema; None is no name."""
     if names is None:
         return ()
-    if not isinstance(names, str | Iterable):
+    if not isinstance(names, str | Iterable) or isinstance(names, Mapping | bytes):
         raise InvalidPlan(
             f'step "{step}": {names!r} names no columns', hint='Give a name, or several: "id", or ["id", "day"].'
         )
@@ -196,6 +196,10 @@ def no_repeats(names: Sequence[str], *, step: str) -> None:
     """Refuse a step that makes two columns of one name, or one of Headrace's own names."""
     lower = [name.lower() for name in names]
     for name in names:
+        if not name or "\0" in name or not is_unicode(name):
+            raise InvalidPlan(
+                f'step "{step}" makes a column {name!r}, which is no name', hint="Give it a name with letters."
+            )
         if names.count(name) == 1 and lower.count(name.lower()) > 1:
             raise InvalidPlan(
                 f'step "{step}" makes columns that differ in case alone: '

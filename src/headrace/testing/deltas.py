@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.errors import WrongDelta
+from headrace.base.errors import InvalidArgument, WrongDelta
+from headrace.dsl.handle import Handle
+from headrace.plan import check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
 
-    from headrace.dsl.handle import Handle
 
 Row = dict[str, Any]
 
@@ -34,8 +35,12 @@ def check_deltas(step: Handle, *, key: Sequence[str] | None = None, net: bool = 
             whose deltas have each record's own change, and for `select` and `where` of a table.
 
     """
+    if not isinstance(step, Handle):
+        raise InvalidArgument(f"step={step!r} is no stream and no table", hint="Give the handle of a step.")
     table = step.node.is_table
-    identity = tuple(key) if key is not None else step.node.key if table else None
+    identity = (
+        check.columns(key, step.node.schema, step=step.name) if key is not None else step.node.key if table else None
+    )
     deltas = Deltas(step.name, identity, table=table and not step.node.append_only, net=net)
     step.to(deltas)
     return deltas

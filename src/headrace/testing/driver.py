@@ -6,8 +6,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from headrace.base.errors import NotRunning, PlanError
+from headrace.base import arguments
+from headrace.base.errors import InvalidArgument, NotRunning, PlanError
 from headrace.base.time import ManualClock, as_datetime
+from headrace.dsl.app import App
 from headrace.engine.engine import Engine, Settings, no_fault
 from headrace.engine.inprocess import InProcess
 from headrace.engine.opening import open_engine
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.dsl.app import App
     from headrace.engine.changes import ProgramChanges
     from headrace.log import Log
     from headrace.plan.nodes import Stateful
@@ -67,6 +68,13 @@ class Driver:
         shards: int | None = None,
         clock: ManualClock | None = None,
     ) -> None:
+        if not isinstance(app, App):
+            raise InvalidArgument(f"app={app!r} is no app", hint="Give the hr.App that is to be tested.")
+        arguments.one_of(carrier, "carrier", ("in process", "spark"))
+        if storage is not None:
+            storage = arguments.a_path(storage, "storage")
+        if shards is not None:
+            arguments.a_whole_number(shards, "shards", least=1)
         self._folder = None if storage is not None else tempfile.TemporaryDirectory(prefix="headrace-")
         self.storage = Path(storage if storage is not None else self._folder.name)  # type: ignore[union-attr]
         self.clock = clock or ManualClock()
@@ -144,7 +152,7 @@ class Driver:
             InvalidRows: a row does not fit the topic's schema; nothing is appended.
 
         """
-        self._running.topics.log.topic(topic).append([dict(row) for row in rows], partition=partition)
+        self._running.topics.log.topic(topic).append(list(rows), partition=partition)
 
     def delete(self, topic: str, **key: Any) -> None:
         """Append a tombstone: the key's columns, and the event-time column if it is given."""
@@ -152,7 +160,7 @@ class Driver:
 
     def advance(self, seconds: float) -> None:
         """Move the clock."""
-        self.clock.advance(seconds)
+        self.clock.advance(arguments.a_number(seconds, "seconds"))
 
     @property
     def log(self) -> Log:

@@ -283,8 +283,8 @@ def _tables(db: sqlite3.Connection) -> dict[str, ViewTable]:
 
 
 def _find(tables: Mapping[str, ViewTable], name: str) -> ViewTable:
-    if name not in tables:
-        raise UnknownView(name, names=sorted(tables))
+    if not isinstance(name, str) or name not in tables:
+        raise UnknownView(str(name), names=sorted(tables))
     return tables[name]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import InvalidRows, InvalidTopic
+from headrace.base.names import is_unicode
 from headrace.log.appending.producers import is_sequence
 from headrace.log.appending.writer import Request
 from headrace.log.segments import payload as payloads
@@ -37,5 +38,5 @@ def check_arguments(meta: Meta, partition: int | None, producer: str | None, seq
         check_partition(meta, partition)
     if (producer is None) != (sequence is None):
         raise InvalidRows("producer and sequence belong together", hint="Give both or neither.")
-    if producer is not None and not (isinstance(producer, str) and is_sequence(sequence)):
+    if producer is not None and not (isinstance(producer, str) and is_unicode(producer) and is_sequence(sequence)):
         raise InvalidRows(f"producer must be text and sequence a number, not {producer!r} and {sequence!r}")

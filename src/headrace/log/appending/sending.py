@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.base.errors import DiskFailed, InvalidRows, ProducerClosed
+from headrace.base.names import is_unicode
 from headrace.base.time import MICROS, SystemClock, duration, show_duration
 from headrace.log.appending.delivery import Numbering, PendingRows, deliver
 from headrace.log.appending.producers import is_sequence
@@ -122,7 +123,7 @@ class Producer:
             if self._closed:
                 raise self._refusal("is closed", "Send before it is closed.")
             batch = self._batch
-            pending = batch.topics.get(topic)
+            pending = batch.topics.get(topic) if isinstance(topic, str) else None
             if pending is None:
                 pending = batch.topics[topic] = PendingRows(self._topic(topic))
             if sequence is not None or self._name is not None:
@@ -275,7 +276,7 @@ class Producer:
 
 
 def _checked_name(producer: str | None) -> str | None:
-    if producer is None or (isinstance(producer, str) and producer):
+    if producer is None or (isinstance(producer, str) and producer and is_unicode(producer)):
         return producer
     raise InvalidRows(f"producer must be text, not {producer!r}")
 

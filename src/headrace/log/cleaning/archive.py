@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.base.arguments import a_path
 from headrace.base.disk import sync_folder
 from headrace.base.errors import ArchiveMissing, InvalidTopic
 from headrace.log.segments.layout import DRAFT
@@ -29,7 +30,7 @@ def check(folder: str | os.PathLike[str]) -> str:
         InvalidTopic: it does not exist. It is not created: its disk may not be mounted.
 
     """
-    path = Path(os.path.abspath(folder))  # noqa: PTH100 - no links are followed: the name is what may be mounted anew
+    path = Path(os.path.abspath(a_path(folder, "archive")))  # noqa: PTH100 - no links are followed: the name is what may be mounted anew
     if not path.is_dir():
         raise InvalidTopic(
             f'the archive "{folder}" is not a folder',

@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from headrace.base.errors import ArchiveMissing, CorruptBatch, OffsetOutOfRange, RecordsLost, TopicDeleted
+from headrace.base.errors import (
+    ArchiveMissing,
+    CorruptBatch,
+    InvalidArgument,
+    OffsetOutOfRange,
+    RecordsLost,
+    TopicDeleted,
+)
 from headrace.log.segments import layout as layouts
 from headrace.log.segments import recovery
 from headrace.log.segments.head import NO_SEGMENT, HeadSnapshot, PartitionHead, PartitionState
@@ -147,6 +155,8 @@ class Partition:
             OffsetOutOfRange: they were deleted, or do not exist yet.
 
         """
+        if not (isinstance(start, Integral) and isinstance(end, Integral)):
+            raise InvalidArgument(f"offsets {start!r} to {end!r} are not possible", hint="Give whole numbers.")
         state = self.state()
         if state.start <= start <= end <= state.end:
             return state
