@@ -60,7 +60,8 @@ class App(AppDescription):
             carrier: "spark", or "in-process": without Spark and Java, in this process, on its cores. Both go on from
                 the same storage.
             restart: `hr.Restart(...)`, `"5 within 10 minutes"` or `"never"`; by default `hr.Restart()`.
-            verify: whether everything that the app owns is verified before the start, as `headrace verify` does.
+            verify: whether everything that the app owns is verified before the start, as `headrace verify --repair`
+                does: damaged views are built anew.
 
         Raises:
             PlanError: the plan is not possible, or does not fit the state in the storage.

@@ -73,12 +73,25 @@ def test_a_flipped_bit_in_a_view_is_found_and_what_mends_it_is_named(headrace, r
     result = headrace("verify", file)
     assert result.code == 1
     assert 'view "orders_of"' in result.out
-    assert "headrace reset FILE --step orders_of" in result.out
-    with pytest.raises(AppDamaged, match="damaged in"):
+    assert "headrace verify FILE --repair" in result.out
+    with pytest.raises(AppDamaged, match="damaged in") as error:
         check(load_app(file))
+    assert "headrace reset FILE --step orders_of; headrace reset FILE --step spent" in error.value.hint
     assert headrace("reset", file, "--yes").code == 0
     ran()
     assert headrace("verify", file).code == 0
+
+
+def test_a_damaged_view_of_a_group_is_repaired(headrace, ran):
+    file = ran()
+    with sqlite3.connect("shop/views.db") as db:
+        db.execute("UPDATE orders_of SET n = n + 1")
+    assert headrace("verify", "--repair").code == 2
+    assert headrace("verify", file).code == 1
+    result = headrace("verify", file, "--repair", "--json")
+    assert (result.code, json.loads(result.out)["repaired"]) == (0, ["orders_of"])
+    assert load_app(file).view("orders_of").to_pylist() == [{"user": "ann", "n": 2}, {"user": "bob", "n": 1}]
+    assert headrace("verify", file, "--repair").out == "shop and the log shop/log: whole\n"
 
 
 def test_lost_commits_are_found_and_left_to_the_start(headrace, ran):

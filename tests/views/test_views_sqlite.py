@@ -272,7 +272,7 @@ def test_a_file_that_is_none_of_ours_is_an_error_of_the_outside(tmp_path):
     with pytest.raises(ViewsFailed) as failed:
         SqliteViews(path).declare("v", COUNTS, None)
     assert str(failed.value).splitlines()[0] == (
-        f"[VIEWS_FAILED] the views in {path} cannot be used: file is not a database"
+        f"[VIEWS_DAMAGED] the views in {path} cannot be used: file is not a database"
     )
     with pytest.raises(ViewsFailed):
         SqliteViews(path).names()

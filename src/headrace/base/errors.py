@@ -364,6 +364,18 @@ class ViewsFailed(OutsideError):
         )
 
 
+class ViewsDamaged(ViewsFailed):
+    """The file of the views is not as it was written."""
+
+    condition = "VIEWS_DAMAGED"
+    may_pass = False
+
+    def __init__(self, where: str, *, why: str) -> None:
+        super().__init__(where, why=why)
+        self.detail = "What is in it may be wrong, so nothing is read from it or written to it."
+        self.hint = "Stop the app and build the views anew from the state of their steps: headrace verify FILE --repair"
+
+
 # ---- spark: the format "headrace" ----------------------------------------------------------------------
 
 

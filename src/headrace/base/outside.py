@@ -270,8 +270,8 @@ class SinkBehind(OutsideError):
         super().__init__(
             f"the sink {sink} has {has_text}, and epoch {given} was published to it",
             detail="It was restored from an older copy, or removed. Going on would leave rows out.",
-            hint="Restore storage and log from one backup: headrace restore DIR. Or compute everything again from the "
-            "topics: headrace reset FILE",
+            hint="Views: headrace verify FILE --repair builds them anew. Else restore storage and log from one backup: "
+            "headrace restore DIR. Or compute everything again from the topics: headrace reset FILE",
         )
 
 

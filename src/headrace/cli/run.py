@@ -58,7 +58,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
     show_default=True,
     help='How often to start again after a failure that may pass: "N within TIME", or "never".',
 )
-@click.option("--verify", is_flag=True, help="Check everything that the app owns first, as headrace verify does.")
+@click.option("--verify", is_flag=True, help="Check all that the app owns first, as headrace verify --repair does.")
 @json_option
 def run(
     file: str,

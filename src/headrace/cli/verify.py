@@ -12,12 +12,14 @@ from headrace.cli.output import example, json_option, note, say, say_json
 from headrace.cli.places import STORAGE, NoStorage
 from headrace.cli.programs import load_app
 from headrace.connect.embedded import log_path
+from headrace.engine.verify import repair_views
 from headrace.engine.verify import verify as verify_all
 
 
 @click.command(
     epilog=example(
         "headrace verify app.py",
+        "headrace verify app.py --repair",
         "headrace verify --storage .headrace --json",
         "headrace verify --storage /backup/storage --log /backup/log",
     )
@@ -25,14 +27,21 @@ from headrace.engine.verify import verify as verify_all
 @click.argument("file", required=False)
 @click.option("--storage", type=click.Path(path_type=Path, file_okay=False), help="The app's storage [.headrace].")
 @click.option("--log", "log_folder", type=click.Path(path_type=Path, file_okay=False), help="The log's folder.")
+@click.option("--repair", is_flag=True, help="Build damaged views anew; the app must not be running.")
 @json_option
-def verify(file: str | None, *, storage: Path | None, log_folder: Path | None, as_json: bool) -> None:
+def verify(file: str | None, *, storage: Path | None, log_folder: Path | None, repair: bool, as_json: bool) -> None:
     """Check everything that the app in FILE, or the storage, owns; exit 1 says what is damaged and what mends it.
 
     It reads every file (descriptions, commits, state, staged rows, views, the journal, every topic of the log) and
     compares checksums, the digest of each view, and what was published with what the commits say. It changes nothing,
     and may be used while the app runs.
+
+    With --repair, and FILE, it first builds damaged views anew from the state of the steps above them. A view of
+    closed windows, or of rows that no step keeps, cannot be built from state: then nothing is changed, and the error
+    names what mends it.
     """
+    if repair and (file is None or log_folder is not None):
+        raise click.UsageError("--repair starts the program's app: give FILE, and not --log")
     app = None if file is None else load_app(file, storage=storage)
     folder = app.storage if app is not None else storage or STORAGE
     if not folder.is_dir():
@@ -40,10 +49,13 @@ def verify(file: str | None, *, storage: Path | None, log_folder: Path | None, a
             f"there is no storage {folder}", hint="Give another one with --storage PATH, or the program as FILE."
         )
     path = log_folder or log_path(folder, None if app is None else app.topics)
-    plan = None if app is None else app.plan()
-    found = [*verify_all(folder, path, plan, progress=_silent if as_json else _say_part)]
+    repaired = repair_views(app) if app is not None and repair else []
+    found = [*verify_all(folder, path, progress=_silent if as_json else _say_part)]
     if as_json:
-        say_json({"storage": str(folder), "log": str(path), "whole": not found, "findings": list(map(asdict, found))})
+        answer = {"storage": str(folder), "log": str(path), "whole": not found, "findings": list(map(asdict, found))}
+        say_json(answer | ({"repaired": repaired} if repair else {}))
+    elif repaired:
+        say(f"built anew: {', '.join(repaired)}")
     for damage in found if not as_json else ():
         say(f"{damage.part}: {damage.what}\n  file: {damage.file}\n  mend: {damage.mend}")
     if found:

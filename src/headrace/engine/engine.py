@@ -35,6 +35,7 @@ from headrace.engine.publish import Publisher, check_published, with_rows
 from headrace.engine.reset import resume
 from headrace.engine.same_sources import agree_on_sources, check_instances, check_offsets
 from headrace.engine.storage import Commit, SourceProgress, Storage
+from headrace.engine.view_damage import check_views
 from headrace.engine.watermarks import UNPARTITIONED, advance, empty_epoch_due
 from headrace.kernels.state.state import DELTA
 from headrace.kernels.task import Report, Task
@@ -147,6 +148,7 @@ class Engine:
         self.most_rows = most_rows(bound.shape.schema for bound in self.outside.inputs.values())
         groups = self.outside.open_sink_groups(f"{self.plan.app}/{self.storage.about()['id']}")
         check_published(groups, self.storage, last, self._known(last))
+        check_views(self.storage, self.plan, last, views)
         self.publisher = Publisher(self.storage, groups, s.clock, s.fault)
         self._published = (0, 0.0)  # the rows of the last epoch, and the seconds that publishing it took
         self._recover(last)

@@ -11,6 +11,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from headrace.base.disk import sync_folder
 from headrace.base.errors import HeadraceError, PlanError, did_you_mean
 from headrace.engine.adopting import NOTE as ADOPTING
 from headrace.engine.adopting import finish_adopting
@@ -114,6 +115,10 @@ def resume(storage: Storage) -> None:
         _forget_all(storage, note)
     else:
         _forget_steps(storage, note)
+    _note_done(storage)
+
+
+def _note_done(storage: Storage) -> None:
     (storage.path / NOTE).unlink(missing_ok=True)
 
 
@@ -139,7 +144,7 @@ def _forget_all(storage: Storage, note: Mapping[str, Any]) -> None:
     storage.write_json("app.json", {"app": storage.app, "id": note["id"], "shards": None})
     for folder in ("epochs", "state", "spark"):
         _remove(storage.path, folder)
-    for entry in storage.path.glob(f"{VIEWS}*"):
+    for entry in storage.path.glob(f"{VIEWS}*"):  # also a new file that a repair did not finish
         entry.unlink(missing_ok=True)
     for file in ("plan.json", "sources.json", ADOPTING):
         (storage.path / file).unlink(missing_ok=True)
@@ -165,14 +170,30 @@ def _forget_steps(storage: Storage, note: Mapping[str, Any]) -> None:
     if note["epoch"] is not None:
         _rewrite(storage, storage.read_commit(note["epoch"]), note)
     identity = storage.read_json("plan.json")
-    if identity is not None:
+    if identity is not None and steps:
         storage.write_json("plan.json", forget(identity, steps, note["sinks"]))
-    if (storage.path / VIEWS).exists():
+    _drop_views(storage, note)
+    for step in steps:
+        shutil.rmtree(storage.path / "state" / step, ignore_errors=True)
+
+
+def _drop_views(storage: Storage, note: Mapping[str, Any]) -> None:
+    if note.get("new file"):
+        _replace_views(storage, storage.path / note["new file"])
+    elif (storage.path / VIEWS).exists():
         with SqliteViews(storage.path / VIEWS) as views:
             for view in set(note["views"]) & set(views.names()):
                 views.drop(view)
-    for step in steps:
-        shutil.rmtree(storage.path / "state" / step, ignore_errors=True)
+
+
+def _replace_views(storage: Storage, new: Path) -> None:
+    """Put a new file of views in the place of the damaged one, unless that is done."""
+    if new.exists():
+        for of_the_old in storage.path.glob(f"{VIEWS}-*"):  # SQLite would apply them to the new one
+            of_the_old.unlink()
+        new.replace(storage.path / VIEWS)
+    if storage.sync:
+        sync_folder(storage.path)
 
 
 def _rewrite(storage: Storage, commit: Commit, note: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ It reads every byte and changes nothing, also while the app runs.
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,22 +16,23 @@ from headrace.connect.embedded import log_path
 from headrace.connect.embedded.boundaries import TOPIC as BOUNDARIES
 from headrace.engine.journal import Journal
 from headrace.engine.publish import with_rows
+from headrace.engine.repair import drop_damaged_views, repair
 from headrace.engine.storage import Storage
+from headrace.engine.view_damage import VIEWS, newest_commit, views_damage
 from headrace.kernels.files import read_tables
 from headrace.log import Log
-from headrace.views.sqlite import SqliteViews
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from headrace.dsl.app import App
-    from headrace.engine.storage import Commit
-    from headrace.plan.nodes import Node
-    from headrace.plan.plan import Plan
 
+logger = logging.getLogger("headrace.engine")
 _RESTORE = "Restore storage and log from a backup: headrace restore DIR."
+_REPAIR = "Stop the app, then: headrace verify FILE --repair"
 _START = "Start the app"
+_NOTHING = "Nothing"
 _ATTEMPTS = 5  # at a commit whose files the running app removes meanwhile
 
 
@@ -50,7 +52,6 @@ class Damage:
 def verify(
     folder: Path,
     log_folder: Path,
-    plan: Plan | None = None,
     *,
     progress: Callable[[str], None] = lambda part: None,  # noqa: ARG005 -- nobody asks
 ) -> Iterator[Damage]:
@@ -59,11 +60,10 @@ def verify(
     Args:
         folder: its storage.
         log_folder: its log.
-        plan: its plan, so that what mends a view is named.
         progress: called with each part before it is read.
 
     """
-    storage, about = Storage(folder, "" if plan is None else plan.app), {}
+    storage, about = Storage(folder, ""), {}
     with suppress(DamagedFile):  # which is a finding
         about = storage.about()
     storage.app = about.get("app", storage.app)
@@ -73,7 +73,7 @@ def verify(
     progress("state")
     yield from _state(storage)
     progress("views")
-    yield from _views(storage, {} if plan is None else _feeding_steps(plan))
+    yield from _views(storage)
     if not about.get("id"):
         return
     progress("the journal")
@@ -87,29 +87,38 @@ def verify(
 
 
 def check(app: App) -> None:
-    """Verify an app before it is started; what the start mends itself is left to it.
+    """Verify an app before it is started; what the start mends itself is left to it, damaged views too.
 
     Raises:
         AppDamaged: what is damaged, and what mends it.
 
     """
+    if _views_to_repair(app):
+        views = drop_damaged_views(app)
+        logger.warning("damaged views are built anew from the state of the steps above: %s", ", ".join(views))
+
+
+def repair_views(app: App) -> list[str]:
+    """Verify an app, build its damaged views anew, and return their names.
+
+    Raises:
+        StorageBusy: the app runs.
+        AppDamaged: something else is damaged too, or a view cannot be built anew; nothing was changed.
+        PlanChanged: the program is not the one that ran last.
+        HeadraceError: the app cannot be started; the next start builds the views.
+
+    """
+    return repair(app) if _views_to_repair(app) else []
+
+
+def _views_to_repair(app: App) -> bool:
     if not app.storage.is_dir():
-        return
-    every = verify(app.storage, log_path(app.storage, app.topics), app.plan())
-    found = [damage for damage in every if not damage.mend.startswith(_START)]
+        return False
+    every = [*verify(app.storage, log_path(app.storage, app.topics))]
+    found = [damage for damage in every if not damage.mend.startswith((_START, _REPAIR, _NOTHING))]
     if found:
         raise AppDamaged(str(app.storage), [f"{each.part}: {each.what}" for each in found], mend=found[0].mend)
-
-
-def _feeding_steps(plan: Plan) -> Mapping[str, str | None]:
-    """Return by view the nearest step with state that feeds it, None for none."""
-
-    def nearest(node: Node) -> str | None:
-        if node.stateful:
-            return plan.name(node)
-        return next((name for up in node.ups if (name := nearest(up)) is not None), None)
-
-    return {sink.view: nearest(sink.up) for sink in plan.sinks if sink.view is not None}
+    return any(damage.mend == _REPAIR for damage in every)
 
 
 def _damage(part: str, error: HeadraceError, file: Path | str = "") -> Damage:
@@ -139,15 +148,6 @@ def _commits(storage: Storage) -> Iterator[Damage]:
                 yield Damage(part="commit", file=str(path), what=error.what, mend=mend)
 
 
-def _newest(storage: Storage) -> Commit | None:
-    for epoch in reversed(storage.commits()):
-        try:
-            return storage.read_commit(epoch)
-        except DamagedFile:
-            continue
-    return None
-
-
 def _state(storage: Storage) -> Iterator[Damage]:
     """Yield damage of state and staged rows, of the newest commit while nothing newer is committed."""
     found: list[Damage] = []
@@ -160,7 +160,7 @@ def _state(storage: Storage) -> Iterator[Damage]:
 
 
 def _state_once(storage: Storage) -> Iterator[Damage]:
-    commit = _newest(storage)
+    commit = newest_commit(storage)
     if commit is None:
         return
     for step, by_shard in commit.heads.items():
@@ -185,13 +185,10 @@ def _state_once(storage: Storage) -> Iterator[Damage]:
                 yield Damage(part=f"staged rows of {staged.sink}", file=str(path), what=error.what, mend=mend)
 
 
-def _views(storage: Storage, steps: Mapping[str, str | None]) -> Iterator[Damage]:
-    path = storage.path / "views.db"
-    for view, what in SqliteViews(path).damage().items():
-        step = steps.get(view)
-        mend = f"headrace reset FILE --step {step}" if step else "headrace reset FILE"
+def _views(storage: Storage) -> Iterator[Damage]:
+    for view, what in views_damage(storage).items():
         part = f'view "{view}"' if view else "views"
-        yield Damage(part=part, file=str(path), what=what, mend=f"Compute it again: {mend}. Or: {_RESTORE}")
+        yield Damage(part=part, file=str(storage.path / VIEWS), what=what, mend=_REPAIR)
 
 
 def _journal(storage: Storage, journal: Journal) -> Iterator[Damage]:
@@ -216,7 +213,7 @@ def _topic(log: Log, name: str) -> Iterator[Damage]:
 
 def _published(storage: Storage, log: Log, identity: str) -> Iterator[Damage]:
     """Yield the sinks that have less than was published to them."""
-    commit = _newest(storage)
+    commit = newest_commit(storage)
     if commit is None:
         return
     unfinished = storage.staging(commit.epoch).is_dir()

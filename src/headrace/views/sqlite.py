@@ -8,17 +8,18 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+from zlib import crc32
 
 import pyarrow as pa
 
-from headrace.base.errors import UnknownView, ViewChanged, ViewOutOfStep, ViewsFailed
+from headrace.base.errors import UnknownView, ViewChanged, ViewOutOfStep, ViewsDamaged, ViewsFailed
 from headrace.base.names import check_identifier
 from headrace.base.schema import parse_type, type_name, wider_integer
 from headrace.views.digest import EMPTY, added
-from headrace.views.store import NO_EPOCH, ViewDescription
+from headrace.views.store import NO_EPOCH, WEIGHT, ViewDescription
 from headrace.views.table import RESERVED_PREFIXES, ViewTable, distinct_names
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _WAIT_SECONDS = 60.0  # for another process that writes
 _LOG_BYTES = 64 * 1024 * 1024  # what one large epoch leaves of the write-ahead log
+_EPOCH = ""  # no view has this name: the digest of the applied epoch
 _CREATE = (
     "CREATE TABLE IF NOT EXISTS headrace_views (name TEXT PRIMARY KEY, stored TEXT, schema BLOB, key TEXT)",
     "CREATE TABLE IF NOT EXISTS headrace_digests (name TEXT PRIMARY KEY, digest TEXT)",
@@ -101,6 +103,7 @@ class SqliteViews:
                 if before is not None:
                     _write_digest(db, name, added(before, change))
             db.execute("INSERT OR REPLACE INTO headrace_epoch VALUES (1, ?)", [epoch])
+            _write_digest(db, _EPOCH, _epoch_digest(epoch))
 
     def drop(self, name: str) -> None:
         """Delete a view and its rows; see `Views.drop`."""
@@ -161,6 +164,26 @@ class SqliteViews:
         except ViewsFailed as error:
             return {"": error.what}
 
+    def rescue_to(self, path: Path) -> tuple[int, set[str]]:
+        """Copy the views that are whole from a damaged file to a new one.
+
+        Returns:
+            The epoch of the copies, and their names; -1 and none where the file cannot be read.
+
+        """
+        epoch, copies = NO_EPOCH, {}
+        with SqliteViews(path, durable=self.durable) as new, suppress(ViewsFailed):
+            with self.snapshot() as snapshot:
+                epoch, names = snapshot.applied(), snapshot.names()
+            for name in names:
+                with suppress(ViewsFailed), self.snapshot() as snapshot:
+                    if snapshot.wrong(name) is None:
+                        about, rows = snapshot.describe(name), snapshot.read(name)
+                        new.declare(name, about.schema, about.key)
+                        copies[name] = rows.append_column(WEIGHT, pa.repeat(pa.scalar(1, pa.int32()), len(rows)))
+            new.apply(epoch, copies)
+        return epoch, set(copies)
+
     def copy_to(self, path: Path) -> int:
         """Write a copy of the file as of one epoch, while others write; return the epoch, -1 before the first."""
         with self._as_views_failed(), closing(self._open_to_read()) as db, closing(sqlite3.connect(path)) as copy:
@@ -210,7 +233,10 @@ class SqliteViews:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            raise ViewsFailed(str(self.path), why=str(error)) from error
+            damaged = (
+                type(error) is sqlite3.DatabaseError
+            )  # malformed, or no database; others, as locked, are subclasses
+            raise (ViewsDamaged if damaged else ViewsFailed)(str(self.path), why=str(error)) from error
 
 
 class SqliteSnapshot:
@@ -238,22 +264,41 @@ class SqliteSnapshot:
 
     def read(self, name: str) -> pa.Table:
         """Return a view's rows with the declared types, sorted by key; see `Views.read`."""
-        return _find(self._tables, name).read(self._db)
+        with _readable(name):
+            return _find(self._tables, name).read(self._db)
 
     def damage(self) -> dict[str, str]:
         """Return what is damaged, by view; see `SqliteViews.damage`."""
         wrong = [text for (text,) in self._db.execute("PRAGMA integrity_check(3)") if text != "ok"]
         found = {"": "; ".join(wrong)} if wrong else {}
-        for name, table in self._tables.items():
-            stored = _digest(self._db, name)
-            try:
-                whole = stored is None or stored == table.digest(self._db)
-            except (ValueError, TypeError, ArithmeticError, RecursionError) as error:  # a value of another type
-                found[name] = f"a value cannot be read: {error}"
-                continue
-            if not whole:
-                found[name] = f"its rows are not those of epoch {self._applied}"
+        for name in self._tables:
+            what = self.wrong(name)
+            if what is not None:
+                found[name] = what
         return found
+
+    def wrong(self, name: str) -> str | None:
+        """Return how a view's rows differ from those that its epochs made, None if they do not."""
+        try:
+            with _readable(name):
+                stored = _digest(self._db, name)
+                whole = stored is None or stored == _find(self._tables, name).digest(self._db)
+        except sqlite3.DatabaseError as error:
+            return str(error)
+        return None if whole else f"its rows are not those of epoch {self._applied}"
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Turn the error of a stored value of another type, or form, into one of the database."""
+    try:
+        yield
+    except (ValueError, TypeError, ArithmeticError, RecursionError, pa.ArrowException) as error:
+        raise sqlite3.DatabaseError(f'a value of "{name}" cannot be read: {error}') from error
+
+
+def _epoch_digest(epoch: int) -> int:
+    return crc32(str(epoch).encode())
 
 
 def _digest(db: sqlite3.Connection, name: str) -> int | None:
@@ -261,7 +306,8 @@ def _digest(db: sqlite3.Connection, name: str) -> int | None:
         row = db.execute("SELECT digest FROM headrace_digests WHERE name = ?", [name]).fetchone()
     except sqlite3.OperationalError:  # an older version wrote the file
         return None
-    return None if row is None else int(row[0], 16)
+    with _readable("headrace_digests"):
+        return None if row is None else int(row[0], 16)
 
 
 def _write_digest(db: sqlite3.Connection, name: str, value: int) -> None:
@@ -270,15 +316,20 @@ def _write_digest(db: sqlite3.Connection, name: str, value: int) -> None:
 
 def _applied(db: sqlite3.Connection) -> int:
     row = db.execute("SELECT applied FROM headrace_epoch").fetchone()
-    return int(row[0]) if row else NO_EPOCH
+    with _readable("headrace_epoch"):
+        applied = int(row[0]) if row else NO_EPOCH
+        if _digest(db, _EPOCH) not in (None, _epoch_digest(applied)):
+            raise ValueError(f"{applied} does not match its digest")
+    return applied
 
 
 def _tables(db: sqlite3.Connection) -> dict[str, ViewTable]:
     tables = {}
     for name, stored, schema, key in db.execute("SELECT name, stored, schema, key FROM headrace_views"):
-        columns = json.loads(key)
-        arrow_schema = pa.ipc.read_schema(pa.py_buffer(schema))
-        tables[name] = ViewTable(name, stored, arrow_schema, None if columns is None else tuple(columns))
+        with _readable("headrace_views"):
+            columns = json.loads(key)
+            arrow_schema = pa.ipc.read_schema(pa.py_buffer(schema))
+            tables[name] = ViewTable(name, stored, arrow_schema, None if columns is None else tuple(columns))
     return tables
 
 

@@ -1,0 +1,150 @@
+"""Views that are damaged are built anew from the state of the steps above them.
+
+What is damaged is written to `reset.json`, and dropped; the next start fills it (`fill`) like what a reset emptied. A
+file that SQLite cannot use is replaced as a whole; views in it that are whole nevertheless move to the new file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.base.outside import AppDamaged
+from headrace.base.time import SystemClock
+from headrace.connect.embedded import log_path
+from headrace.engine.adopting import finish
+from headrace.engine.comparing import compared
+from headrace.engine.engine import Settings
+from headrace.engine.journal import Journal
+from headrace.engine.lost_epochs import recovered
+from headrace.engine.opening import open_engine
+from headrace.engine.rebuilding import rebuild
+from headrace.engine.reset import NOTE, resume
+from headrace.engine.storage import Storage
+from headrace.engine.view_damage import VIEW_SINK, VIEWS, epoch_given, views_damage
+from headrace.views.sqlite import SqliteViews
+
+if TYPE_CHECKING:
+    from headrace.dsl.app import App
+    from headrace.engine.storage import Commit
+    from headrace.plan.plan import Plan
+
+NEW_FILE = "views.db.new"
+
+
+def repair(app: App) -> list[str]:
+    """Build the damaged views of an app anew, and return their names; nothing changes if none is damaged.
+
+    Raises:
+        StorageBusy: the app runs.
+        AppDamaged: a view cannot be built anew, and what else mends it; nothing was changed.
+        PlanChanged: the program is not the one that ran last.
+        HeadraceError: the app cannot be started; the next start builds the views.
+
+    """
+    views = drop_damaged_views(app)
+    if views:
+        shards = int(Storage(app.storage, app.name).about()["shards"])
+        settings = Settings(storage=app.storage, topics=app.topics, shards=shards, clock=SystemClock())
+        open_engine(app.plan(), settings).close()
+    return views
+
+
+def drop_damaged_views(app: App) -> list[str]:
+    """Drop damaged views, so that the next start builds them anew, and return their names; errors as of `repair`."""
+    plan, storage = app.plan(), Storage(app.storage, app.name)
+    storage.acquire()
+    try:
+        finish(storage, lambda point: None)  # noqa: ARG005 -- nothing happens there
+        resume(storage)
+        found = views_damage(storage)
+        if not found:
+            return []
+        log = log_path(app.storage, app.topics).absolute()
+        last, lost = recovered(storage, Journal(log, plan.app, storage.about()["id"]))
+        if last is None or lost:
+            mend = "Start the app without --verify: lost epochs run again. Then repeat the repair."
+            raise AppDamaged(str(storage.path), list(found.values()), mend=mend)
+        compared(plan, app.storage, app.shards).refuse()
+        return _drop(plan, storage, found, last)
+    finally:
+        storage.release()
+
+
+def _drop(plan: Plan, storage: Storage, found: dict[str, str], last: Commit) -> list[str]:
+    (storage.path / NEW_FILE).unlink(missing_ok=True)
+    views = _new_file(plan, storage, last) if "" in found else {*found}
+    _refuse(plan, storage, found, sorted(views))
+    storage.write_json(
+        NOTE,
+        {
+            "whole": False,
+            "epoch": last.epoch,
+            "steps": [],
+            "views": sorted(views),
+            "sinks": [f"{VIEW_SINK}{view}" for view in sorted(views)],
+            "watermarks": {},
+            "new file": NEW_FILE if "" in found else None,
+        },
+    )
+    resume(storage)
+    return sorted(views)
+
+
+def _new_file(plan: Plan, storage: Storage, last: Commit) -> set[str]:
+    """Write the file that replaces that of the views; return the views that it lacks."""
+    path = storage.path / NEW_FILE
+    epoch, copied = SqliteViews(storage.path / VIEWS, durable=storage.sync).rescue_to(path)
+    if epoch < epoch_given(storage, last) or epoch > last.epoch:
+        path.unlink(missing_ok=True)
+        epoch, copied = last.epoch, set()
+    with SqliteViews(path, durable=storage.sync) as views:
+        views.apply(epoch, {})
+    return {sink.view for sink in plan.sinks if sink.view is not None} - copied
+
+
+def _refuse(plan: Plan, storage: Storage, found: dict[str, str], views: list[str]) -> None:
+    """Refuse where a view cannot be built anew.
+
+    Raises:
+        AppDamaged: why it cannot, and what mends it.
+
+    """
+    sinks = {sink.view: sink for sink in plan.sinks if sink.view is not None}
+    by_spark = any(node.read_by_spark for node in plan.sources())
+    reasons = []
+    for view in views:
+        if view not in sinks:
+            reasons.append(f'the view "{view}" is not in the program')
+        elif by_spark:
+            reasons.append(f'the view "{view}" cannot be built anew in an app that reads with app.read')
+        else:
+            why = rebuild(plan, sinks[view].up, sinks[view].name, ()).why_not
+            if why:
+                reasons.append(f'the view "{view}" cannot be built anew: {why}')
+    if reasons:
+        (storage.path / NEW_FILE).unlink(missing_ok=True)
+        raise AppDamaged(str(storage.path), [*reasons, *found.values()], mend=mend_of(plan, views, found))
+
+
+def mend_of(plan: Plan | None, views: list[str], found: dict[str, str]) -> str:
+    """Return what mends views that cannot be built from state: a replay of their steps, or a backup."""
+    steps = sorted({step for view, step in feeding_steps(plan).items() if view in views and step}) if plan else []
+    if "" in found or not steps:
+        return (
+            "Restore storage and log from a backup: headrace restore DIR. Or compute everything again: "
+            "headrace reset FILE"
+        )
+    resets = "; ".join(f"headrace reset FILE --step {step}" for step in steps)
+    return (
+        f"Compute their steps again from the topics: {resets}. Or restore storage and log from a backup: "
+        "headrace restore DIR"
+    )
+
+
+def feeding_steps(plan: Plan) -> dict[str, str | None]:
+    """Return by view the nearest step with state that feeds it, None for none."""
+    found: dict[str, str | None] = {}
+    for sink in plan.sinks:
+        if sink.view is not None:
+            found[sink.view] = next((plan.name(up) for up in reversed([*sink.up.walk()]) if up.stateful), None)
+    return found

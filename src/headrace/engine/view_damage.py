@@ -1,0 +1,71 @@
+"""What is wrong with the views of a storage: their rows, their file, or which epochs they have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import DamagedFile, ViewsDamaged, ViewsFailed
+from headrace.engine.publish import with_rows
+from headrace.views.sqlite import SqliteViews
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from headrace.engine.storage import Commit, Storage
+    from headrace.plan.plan import Plan
+
+VIEWS = "views.db"
+VIEW_SINK = "view:"
+
+
+def newest_commit(storage: Storage) -> Commit | None:
+    """Return the newest commit that can be read, None if there is none."""
+    for epoch in reversed(storage.commits()):
+        try:
+            return storage.read_commit(epoch)
+        except DamagedFile:
+            continue
+    return None
+
+
+def views_damage(storage: Storage) -> dict[str, str]:
+    """Return what is wrong, by view; "" is the whole file. The app may be running."""
+    commit = newest_commit(storage)
+    given = -1 if commit is None else epoch_given(storage, commit)  # before the views are read: they only advance
+    views = SqliteViews(storage.path / VIEWS)
+    found = views.damage()
+    if commit is None or "" in found:
+        return found
+    try:
+        applied, names = views.applied(), views.names()
+    except ViewsFailed as error:
+        return found | {"": error.what}
+    if applied < given:
+        return found | {"": f"it has epochs up to {applied}, and epoch {given} was published to it"}
+    return found | dict.fromkeys(missing_views(commit, names), "it is gone")
+
+
+def epoch_given(storage: Storage, commit: Commit) -> int:
+    """Return the last epoch that was published to the views, -1 for none."""
+    unfinished = storage.staging(commit.epoch).is_dir()
+    given = commit.published if unfinished else with_rows(commit)
+    return max((epoch for sink, epoch in given.items() if sink.startswith(VIEW_SINK)), default=-1)
+
+
+def missing_views(commit: Commit, there: Collection[str]) -> list[str]:
+    """Return the views that the last epoch had, and that are not there; not those that the next start fills."""
+    had = [sink.removeprefix(VIEW_SINK) for sink in commit.sinks or () if sink.startswith(VIEW_SINK)]
+    return [view for view in had if view not in there and f"{VIEW_SINK}{view}" not in commit.refill]
+
+
+def check_views(storage: Storage, plan: Plan, last: Commit | None, there: Collection[str]) -> None:
+    """Refuse to go on where a view of the app is gone: it would begin anew, without its rows.
+
+    Raises:
+        ViewsDamaged: it is.
+
+    """
+    declared = {sink.view for sink in plan.sinks}
+    gone = [] if last is None else [view for view in missing_views(last, there) if view in declared]
+    if gone:
+        raise ViewsDamaged(str(storage.path / VIEWS), why=f"the views {', '.join(gone)} are gone")
