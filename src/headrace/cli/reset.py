@@ -45,7 +45,7 @@ def reset(file: str, *, storage: Path | None, step: str | None, yes: bool, as_js
     check_owner(app)
     storage_files, plan = Storage(app.storage, app.name), app.plan()
     if storage_files.busy():
-        holder = (app.storage / "lock").read_text().strip()
+        holder = (app.storage / "lock").read_text(errors="replace").strip()
         raise StorageBusy(str(app.storage), holder)
     impact = engine.reset_impact(plan, app.storage, step)
     if not impact.nothing:

@@ -155,7 +155,7 @@ class Lease:
         if locked and self._owner(newest).get("kernel") == _kernel():
             return False
         _, _, at = self._seen(newest).partition(" ")
-        return at.isdigit() and CLOCK.now() - int(at) < 2 * LEASE_SECONDS * MICROS
+        return at.isdecimal() and CLOCK.now() - int(at) < 2 * LEASE_SECONDS * MICROS
 
     def _may_live(self, generation: int, *, locked: bool) -> bool:
         if self._path(generation, "released").exists():
@@ -164,7 +164,7 @@ class Lease:
         if owner.get("kernel") == me["kernel"]:
             if locked:
                 return False
-            if owner.get("namespace") == me["namespace"] and not _runs(int(owner.get("process", 0))):
+            if owner.get("namespace") == me["namespace"] and not _runs(owner.get("process")):
                 return False
         self._watch(generation, owner)
         return not self._path(generation, "released").exists()
@@ -184,16 +184,16 @@ class Lease:
 
     def _seen(self, generation: int) -> str:
         try:
-            return self._path(generation, "beat").read_text()
+            return self._path(generation, "beat").read_text(errors="replace")
         except OSError:
             return ""
 
     def _owner(self, generation: int) -> dict[str, Any]:
         try:
-            owner: dict[str, Any] = json.loads(self._path(generation, "json").read_text())
-        except (OSError, ValueError):
+            owner = json.loads(self._path(generation, "json").read_text())
+        except (OSError, ValueError, RecursionError):
             return {}
-        return owner
+        return owner if isinstance(owner, dict) else {}
 
     def _newest(self) -> int | None:
         return max((int(entry.stem) for entry in self._files() if entry.suffix == ".json"), default=None)
@@ -226,12 +226,15 @@ def _namespace() -> str:
     return socket.gethostname()
 
 
-def _runs(process: int) -> bool:
+def _runs(process: object) -> bool:
+    """Whether a process of this number runs; what is no number is one that is not known to have ended."""
+    if not isinstance(process, int):
+        return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:
+    except (OSError, OverflowError):
         return True
     return process > 0
 

@@ -176,7 +176,7 @@ class Storage:
 
         """
         make_folder(self.path, sync=self.sync)
-        lock = (self.path / "lock").open("a+")
+        lock = (self.path / "lock").open("a+", errors="replace")
         locked = lock_file(lock)
         if locked is False:
             lock.seek(0)
