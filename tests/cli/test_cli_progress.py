@@ -119,7 +119,7 @@ def test_status_says_that_an_app_is_starting(headrace, program):
 
 
 def test_status_says_why_an_app_starts_again(capsys):
-    now = {**at(1, 10), "app": "shop", "running": True, "at": None, "sinks": {}, "sources": {}, "steps": {}}
+    now = {**at(1, 10), "app": "shop", "running": True, "at": None, "sinks": {}, "sources": {}, "steps": {}, "dead": {}}
     say_status(now | {"state": "retrying", "restarts": 2, "last_error": "[DISK_FULL] a disk is full", "next_try": None})
     out = capsys.readouterr().out
     assert "app shop failed, and starts again at" in out

@@ -20,7 +20,6 @@ from headrace.base.errors import (
     InvalidName,
     InvalidPlan,
     PlanChanged,
-    PlanError,
     UnknownColumn,
     WrongType,
 )
@@ -396,17 +395,20 @@ def test_a_crash_leaves_no_trace(point, undisturbed):
     assert outputs(disturbed.crashing(point, (0, 2))) == undisturbed
 
 
-def test_a_ranking_of_a_table_is_not_reset_alone(tmp_path):
-    """The rows that do not change would be missing from it."""
+def test_a_ranking_of_a_table_that_was_reset_is_filled_from_the_table(tmp_path):
+    """The rows that do not change are in it."""
     made = ranking(table=True, n=3)[0]
     with Driver(made, storage=tmp_path) as driver:
         driver.send("t", row("a", 5), row("b", 3), row("c", 4))
         driver.step()
-    with pytest.raises(PlanError, match='"best" cannot be reset alone'):
-        reset(made.plan(), tmp_path, "best")
+    reset(made.plan(), tmp_path, "best")
+    with Driver(made, storage=tmp_path) as driver:
+        driver.send("t", row("d", 6))
+        driver.step()
+        assert [place[2] for place in places(driver)] == ["d", "a", "c"]
 
 
-def test_a_ranking_of_a_stream_that_was_reset_goes_on_with_what_comes_from_then_on(tmp_path):
+def test_a_ranking_of_a_stream_that_was_reset_is_replayed_from_the_topic(tmp_path):
     made = ranking(n=2)[0]
     with Driver(made, storage=tmp_path) as driver:
         driver.send("t", row("a", 5), row("b", 3))
@@ -415,7 +417,7 @@ def test_a_ranking_of_a_stream_that_was_reset_goes_on_with_what_comes_from_then_
     with Driver(made, storage=tmp_path) as driver:
         driver.send("t", row("c", 1))
         driver.step()
-        assert [place[2] for place in places(driver)] == ["c"]
+        assert [place[2] for place in places(driver)] == ["a", "b"]
 
 
 # ---- bad input ----

@@ -26,6 +26,7 @@ PLACES = {
     "dsl/rows.py": "what the verb checks",
     "dsl/stream_table.py": "the verb",
     "kernels/dedupe.py": "the kernel",
+    "testing/simulation/vocabulary.py": "the words of random programs",
 }
 """The files of the source that name `dedupe`; its tests are the fourth place."""
 

@@ -72,7 +72,7 @@ CONSUMERS = {
     ),
     "best": (
         lambda rows, name: (
-            rows.group_by("user").top(1, by="amount desc, id").named(*name).select("user", "id", a="-amount")
+            rows.group_by("user").top(1, by="amount desc, id asc").named(*name).select("user", "id", a="-amount")
         ),
         _best,
         ("user", "id", "a"),
