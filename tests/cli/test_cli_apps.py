@@ -101,3 +101,13 @@ def test_a_changed_step_is_refused_and_after_its_reset_the_app_goes_on(headrace,
     assert shown["rows"] == [{"user": "ann", "n": 3, "most": 9}, {"user": "bob", "n": 1, "most": 4}], "replayed"
     spent = json.loads(headrace("views", "show", "spent", "--app", file, "--json").out)["rows"]
     assert [row["spent"] for row in spent] == [17, 4]
+
+
+@pytest.mark.parametrize("command", [["status"], ["diff"], ["reset", "--yes"]], ids=lambda words: words[0])
+def test_a_mistyped_storage_is_an_error_and_not_an_app_that_never_ran(headrace, ran, command):
+    file = ran()
+    assert headrace(command[0], file, *command[1:], "--storage", "shop").code == 0
+    result = headrace(command[0], file, *command[1:], "--storage", "shpo")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith("[NO_STORAGE] there is no storage shpo")
+    assert "Did you mean --storage shop?" in result.err

@@ -252,3 +252,15 @@ def test_rejected_lines_of_csv_go_to_a_file(headrace, orders, folder):
     assert [(row["line"], row["record"]) for row in rejects] == [
         (2, "ann,3,1e400,1"), (3, "bob,4,0.5,"), (4, ",4,0.5,1"), (5, "bob,4")
     ]  # fmt: skip
+
+
+def test_a_dead_letter_is_shown_with_its_reason_and_where_its_record_is(headrace, ran):
+    """What a user who sees "dead letters" in the status types next."""
+    row = {"user": "ann", "price": 1, "at": None}
+    file = ran([{**row, "at": "2026-01-31 10:00"}, row])
+    result = headrace("topics", "consume", "orders.dead", "--app", file)
+    assert result.code == 0
+    (letter,) = [json.loads(line) for line in result.out.splitlines()]
+    assert (letter["topic"], letter["partition"], letter["offset"]) == ("orders", letter["partition"], 1)
+    assert letter["reason"] == 'the event time "at" is null'
+    assert json.loads(letter["record"]) == row

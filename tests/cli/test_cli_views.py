@@ -47,3 +47,15 @@ def test_what_is_missing_is_named(headrace, ran):
 def test_a_view_without_rows_says_so(headrace, ran):
     result = headrace("views", "show", "spent", "--app", ran([]))
     assert (result.code, result.out.splitlines()[-1]) == (0, "(no rows yet)")
+
+
+def test_a_view_of_an_app_that_never_ran_is_empty(headrace, program):
+    file = program()
+    result = headrace("views", "show", "spent", "--app", file)
+    assert (result.code, result.out.splitlines()[-1]) == (0, "(no rows yet)")
+    assert "before the first epoch" in result.err
+    shown = json.loads(headrace("views", "show", "orders_of", "--app", file, "--json").out)
+    assert (shown["key"], shown["count"], shown["rows"]) == (["user"], 0, [])
+    assert headrace("views", "show", "orders_of", "--app", file, "--csv").out == "user,n\n"
+    assert headrace("views", "list", "--app", file).code == 0
+    assert headrace("views", "show", "nothing", "--app", file).code == 1

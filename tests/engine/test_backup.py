@@ -179,10 +179,19 @@ def test_a_damaged_backup_is_refused_and_nothing_is_written(ran, tmp_path, harm)
 def test_a_backup_needs_an_app_that_ran_and_a_new_folder(ran, tmp_path):
     with pytest.raises(BackupRefused, match="has never run"):
         backup(two_lines(tmp_path / "nothing"), tmp_path / "saved")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
     with pytest.raises(BackupRefused, match="is not empty"):
-        backup(two_lines(ran), ran)
+        backup(two_lines(ran), tmp_path / "full")
     assert Storage(ran, "shop").last_epoch() == 2
     backup(two_lines(ran), tmp_path / "saved")
     manifest = json.loads((tmp_path / "saved" / "manifest.json").read_text())
     there = {str(path.relative_to(tmp_path / "saved")) for path in (tmp_path / "saved").rglob("*") if path.is_file()}
     assert set(manifest["files"]) | {"manifest.json"} == there
+
+
+@pytest.mark.parametrize("place", ["s/saved", "s/log/saved", "s"])
+def test_a_backup_inside_what_it_copies_is_refused(ran, tmp_path, place):
+    with pytest.raises(BackupRefused, match="is inside"):
+        backup(two_lines(ran), tmp_path / place)
+    assert not (tmp_path / "s" / "saved").exists()

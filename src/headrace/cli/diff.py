@@ -30,7 +30,7 @@ def diff(file: str, *, storage: Path | None, as_json: bool) -> None:
     start would be refused, and the output says why and what is safe to do.
     """
     app = load_app(file, storage=storage)
-    check_owner(app)
+    check_owner(app, storage)
     changes = compared(app.plan(), app.storage, app.shards)
     if as_json:
         say_json(changes.to_json())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.log import Topic
+    from headrace.plan.nodes import Node
 
 STORAGE = Path(".headrace")
 VIEWS = "views.db"
@@ -103,7 +104,14 @@ def find(log: Log, name: str) -> Topic:
         raise
 
 
-def open_views(storage: Path | None, app: str | None) -> SqliteViews:
+class Served(NamedTuple):
+    """The views of a storage, and those that the program declares, if one was given: before its first epoch too."""
+
+    views: SqliteViews
+    declared: dict[str, Node]
+
+
+def open_views(storage: Path | None, app: str | None) -> Served:
     """Return the views that the options name.
 
     Raises:
@@ -111,7 +119,22 @@ def open_views(storage: Path | None, app: str | None) -> SqliteViews:
 
     """
     _refuse_both(storage, app, "--storage")
-    path = load_app(app).storage if app is not None else storage if storage is not None else STORAGE
+    if app is not None:
+        program_app = load_app(app)
+        declared = {sink.view: sink.up for sink in program_app.plan().sinks if sink.view is not None}
+        return Served(SqliteViews(program_app.storage / VIEWS), declared)
+    path = storage if storage is not None else STORAGE
+    check_storage(path)
+    return Served(SqliteViews(path / VIEWS), {})
+
+
+def check_storage(path: Path) -> None:
+    """Refuse a folder that is no storage: its name was mistyped.
+
+    Raises:
+        NoStorage: there is no such storage.
+
+    """
     if not _is_storage(path):
         similar = nearest(path.name, [each.name for each in _folders(path.absolute().parent) if _is_storage(each)])
         inside = path / STORAGE
@@ -121,13 +144,12 @@ def open_views(storage: Path | None, app: str | None) -> SqliteViews:
             detail="It is created when an app runs for the first time.",
             hint=f"Did you mean --storage {meant}?"
             if meant is not None
-            else "Give another one with --storage PATH, or the program with --app FILE.",
+            else "Give another one with --storage PATH, or the program that names it.",
         )
-    return SqliteViews(path / VIEWS)
 
 
 def _is_storage(path: Path) -> bool:
-    return (path / "app.json").exists() or (path / VIEWS).exists()
+    return any((path / name).exists() for name in ("app.json", VIEWS, "epochs", "log/topics"))
 
 
 def _refuse_both(path: object, app: object, option: str) -> None:

@@ -42,7 +42,7 @@ def reset(file: str, *, storage: Path | None, step: str | None, yes: bool, as_js
     what the steps above keep, or from the topics as far back as they go.
     """
     app = load_app(file, storage=storage)
-    check_owner(app)
+    check_owner(app, storage)
     storage_files, plan = Storage(app.storage, app.name), app.plan()
     if storage_files.busy():
         holder = (app.storage / "lock").read_text(errors="replace").strip()

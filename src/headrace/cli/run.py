@@ -81,7 +81,7 @@ def run(
     that is down) is reported in one line, and the app starts again after a pause. Any other ends it with one error.
     """
     app = load_app(file, storage=storage)
-    check_owner(app)
+    check_owner(app, None)
     if verify:
         check(app)
     _say_changes(compared(app.plan(), app.storage, app.shards), as_json=as_json)

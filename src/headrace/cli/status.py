@@ -9,6 +9,7 @@ import click
 from headrace.base.errors import StorageOfAnother
 from headrace.base.text import counted
 from headrace.cli.output import example, json_option, say, say_json, say_rows
+from headrace.cli.places import check_storage
 from headrace.cli.programs import load_app, program_argument
 from headrace.cli.values import shown
 from headrace.engine.storage import Storage
@@ -38,7 +39,7 @@ def status(file: str, *, storage: Path | None, as_json: bool) -> None:
     carrier       what runs the app: spark, or in-process (headrace run --local)
     """  # noqa: D301 -- click's mark for lines that it leaves as they are
     app = load_app(file, storage=storage)
-    check_owner(app)
+    check_owner(app, storage)
     now = app.status()
     if as_json:
         say_json(now)
@@ -46,13 +47,16 @@ def status(file: str, *, storage: Path | None, as_json: bool) -> None:
     say_status(now)
 
 
-def check_owner(app: App) -> None:
-    """Refuse a storage that belongs to another app.
+def check_owner(app: App, given: Path | None) -> None:
+    """Refuse a storage that belongs to another app, or that was `given` by a name that is mistyped.
 
     Raises:
         StorageOfAnother: it belongs to another app.
+        NoStorage: it was given, and there is none.
 
     """
+    if given is not None:
+        check_storage(given)
     owner = Storage(app.storage, app.name).about().get("app", app.name)
     if owner != app.name:
         raise StorageOfAnother(str(app.storage), owner=owner, app=app.name)

@@ -9,7 +9,7 @@ import click
 
 from headrace.base.outside import AppDamaged
 from headrace.cli.output import example, json_option, note, say, say_json
-from headrace.cli.places import STORAGE, NoStorage
+from headrace.cli.places import STORAGE, check_storage
 from headrace.cli.programs import load_app
 from headrace.connect.embedded import log_path
 from headrace.engine.verify import repair_views
@@ -45,9 +45,7 @@ def verify(file: str | None, *, storage: Path | None, log_folder: Path | None, r
     app = None if file is None else load_app(file, storage=storage)
     folder = app.storage if app is not None else storage or STORAGE
     if not folder.is_dir():
-        raise NoStorage(
-            f"there is no storage {folder}", hint="Give another one with --storage PATH, or the program as FILE."
-        )
+        check_storage(folder)
     path = log_folder or log_path(folder, None if app is None else app.topics)
     repaired = repair_views(app) if app is not None and repair else []
     found = [*verify_all(folder, path, progress=_silent if as_json else _say_part)]

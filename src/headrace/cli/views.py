@@ -11,15 +11,16 @@ import click
 from headrace.base.schema import to_ddl
 from headrace.base.text import counted
 from headrace.cli.output import Commands, example, json_option, note, on_terminal, say, say_json, say_rows
-from headrace.cli.places import open_views, storage_options
+from headrace.cli.places import Served, open_views, storage_options
 from headrace.cli.run import Stop
 from headrace.cli.values import as_text
 from headrace.engine.private import open_view
+from headrace.views.store import ViewDescription
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.views.sqlite import SqliteSnapshot, SqliteViews
+    from headrace.views.sqlite import SqliteSnapshot
 
 LOOK_SECONDS = 0.5
 
@@ -34,7 +35,7 @@ def views() -> None:
 @json_option
 def list_(*, storage: Path | None, app: str | None, as_json: bool) -> None:
     """List the views: their keys, rows and columns."""
-    with open_views(storage, app).snapshot() as now:
+    with open_views(storage, app).views.snapshot() as now:
         described = {name: now.describe(name) for name in now.names()}
     rows = [
         {"view": name, "rows": view.rows, "key": _key(view.key), "columns": to_ddl(view.schema)}
@@ -69,31 +70,37 @@ def show(
     """Show the rows of the view NAME, sorted by its key."""
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other")
-    source = open_views(storage, app)
+    served = open_views(storage, app)
+    source = served.views
     style = "csv" if as_csv else "json" if as_json else "table"
     if not watch:
         with source.snapshot() as now:
-            _show(now, source.path.parent, name, limit=limit, style=style)
+            _show(now, served, name, limit=limit, style=style)
         return
-    _watch(source, name, limit, style)
+    _watch(served, name, limit, style)
 
 
-def _watch(source: SqliteViews, name: str, limit: int | None, style: str) -> None:
+def _watch(served: Served, name: str, limit: int | None, style: str) -> None:
     stop, seen = Stop(quiet=True), None
     with stop.listening():
         while not stop.requested:
-            with source.snapshot() as now:
+            with served.views.snapshot() as now:
                 if now.applied() != seen:
                     if on_terminal() and style == "table":
                         click.clear()
-                    _show(now, source.path.parent, name, limit=limit, style=style)
+                    _show(now, served, name, limit=limit, style=style)
                     sys.stdout.flush()
                     seen = now.applied()
             stop.wait(LOOK_SECONDS)
 
 
-def _show(now: SqliteSnapshot, storage: Path, name: str, *, limit: int | None, style: str) -> None:
-    what, table = now.describe(name), open_view(storage, name, now.read(name))
+def _show(now: SqliteSnapshot, served: Served, name: str, *, limit: int | None, style: str) -> None:
+    if name in served.declared and name not in now.names():  # the app has not run yet
+        node = served.declared[name]
+        what = ViewDescription(schema=node.schema, key=node.key, rows=0)
+        table = node.schema.empty_table()
+    else:
+        what, table = now.describe(name), open_view(served.views.path.parent, name, now.read(name))
     rows: list[dict[str, Any]] = table.slice(0, limit).to_pylist(maps_as_pydicts="strict")
     if style == "json":
         say_json({"view": name, "epoch": now.applied(), "key": what.key, "count": what.rows, "rows": rows})
@@ -104,6 +111,8 @@ def _show(now: SqliteSnapshot, storage: Path, name: str, *, limit: int | None, s
     else:
         say_rows(rows, table.column_names)
         more = f", the first {len(rows)} shown" if len(rows) < what.rows else ""
-        note(f"view {name}: {counted(what.rows, 'row')}{more}, as of epoch {now.applied()}")
+        epoch = now.applied()
+        when = f"as of epoch {epoch}" if epoch >= 0 else "before the first epoch"
+        note(f"view {name}: {counted(what.rows, 'row')}{more}, {when}")
         if not rows and what.rows == 0:
             say("(no rows yet)")

@@ -70,6 +70,13 @@ def backup(
     """
     if any(node.read_by_spark for node in app.plan().sources()):
         raise InvalidPlan("an app that reads with Spark's own sources cannot be backed up: their offsets are Spark's")
+    for owned in (app.storage, log_path(app.storage, app.topics)):
+        if target.resolve().is_relative_to(owned.resolve()):
+            raise BackupRefused(
+                f"the folder {target} is inside {owned}, which it would be a copy of",
+                detail="Whatever removes or damages the one would take the other with it.",
+                hint="Name a folder elsewhere, best on another disk.",
+            )
     if target.exists() and any(target.iterdir()):
         raise BackupRefused(f"the folder {target} is not empty", hint="Name a folder that does not exist.")
     storage, log_folder = Storage(app.storage, app.name), log_path(app.storage, app.topics)

@@ -25,6 +25,7 @@ _WORKER = re.compile(
 )
 _JAVA = re.compile(r"^.*\w(?:Exception|Error): ")
 _GONE = (Py4JError, ConnectionError, EOFError)
+_PY4J = ("py4j.clientserver", "py4j.java_gateway", "py4j.finalizer")
 SPARK_ERRORS = (PySparkException, Py4JError, OSError, EOFError)
 """What calls of Spark raise."""
 
@@ -39,6 +40,8 @@ def quiet(accumulators: Any) -> None:
     if not traced():
         accumulators.handle_error = lambda *_: None
         logging.getLogger().addFilter(_not_from_py4j)
+        for name in _PY4J:  # what their own loggers pass on comes by no filter of the root
+            logging.getLogger(name).addFilter(_not_from_py4j)
 
 
 def _not_from_py4j(record: logging.LogRecord) -> bool:
