@@ -68,16 +68,37 @@ def test_a_reset_shows_what_is_lost_and_does_nothing_unless_told(headrace, ran):
 def test_a_reset_app_starts_anew_and_keeps_its_topics(headrace, ran):
     file = ran()
     first = json.loads(headrace("topics", "list", "--app", file, "--json").out)
-    result = headrace("reset", file, "--yes", "--json")
+    result = headrace("reset", file, "--outputs", "again", "--yes", "--json")
     assert result.code == 0
     assert json.loads(result.out)["lost"]["views"] == {"orders_of": 2, "spent": 2}
     assert "it has not run an epoch yet" in headrace("status", file).out
     assert json.loads(headrace("topics", "list", "--app", file, "--json").out) == first
-    again = headrace("reset", file)
+    again = headrace("reset", file, "--outputs", "again")
     assert (again.code, again.out) == (0, "app shop has computed nothing yet: there is nothing to forget\n")
     ran([], file=file)
     rows = json.loads(headrace("views", "show", "orders_of", "--app", file, "--json").out)["rows"]
     assert rows == [{"user": "ann", "n": 2}, {"user": "bob", "n": 1}]
+
+
+def test_a_reset_app_appends_nothing_again_to_its_topics(headrace, ran):
+    file = ran()
+    first = json.loads(headrace("topics", "list", "--app", file, "--json").out)
+    asked = headrace("reset", file)
+    assert '"orders" is replayed up to where it was read: 3 offsets' in asked.err
+    result = headrace("reset", file, "--yes", "--json")
+    lost = json.loads(result.out)["lost"]
+    assert lost["outputs"] == "keep"
+    assert [reach["first"] for reach in lost["replayed"]["orders"].values()] == [0]
+    ran([], file=file)
+    assert json.loads(headrace("topics", "list", "--app", file, "--json").out) == first
+    rows = json.loads(headrace("views", "show", "orders_of", "--app", file, "--json").out)["rows"]
+    assert rows == [{"user": "ann", "n": 2}, {"user": "bob", "n": 1}]
+
+
+def test_outputs_are_of_a_whole_reset_only(headrace, ran):
+    result = headrace("reset", ran(), "--step", "orders_of", "--outputs", "again", "--yes")
+    assert result.code == 2
+    assert "--outputs is for a whole reset" in result.err
 
 
 @pytest.mark.parametrize(("step", "hint"), [("spnt", 'Did you mean "spent"?'), ("orders", "keeps no state")])

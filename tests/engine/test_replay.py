@@ -9,6 +9,7 @@ from test_fill import armed_at
 
 import headrace as hr
 from headrace.engine.reset import reset
+from headrace.log import Log
 from headrace.testing import POINTS, Driver
 from headrace.testing.faults import Crash
 
@@ -80,6 +81,19 @@ def test_a_step_that_was_reset_is_what_a_run_from_the_start_gives(tmp_path, buil
         second_part(driver)
         assert driver.view("mine") == from_the_start(build, second_part)
     assert not (tmp_path / "replay").exists()
+
+
+def test_rows_that_arrive_between_a_reset_and_the_start_are_counted_once(tmp_path):
+    build = STEPS["a group"]
+    with Driver(app_of(build), storage=tmp_path) as driver:
+        first_part(driver)
+    reset(app_of(build).plan(), tmp_path, "mine", sync=False)
+    with Log(tmp_path / "log", fsync=False) as log:
+        log.topic("rows").append([{"id": 50, "user": "u5", "n": 1, "at": 140_000}])
+    with Driver(app_of(build), storage=tmp_path) as driver:
+        driver.run()
+        assert [row["n"] for row in driver.view("mine") if row["user"] == "u5"] == [1]
+        assert driver.view("beside") == [{"n": 12}]
 
 
 @pytest.mark.parametrize("point", POINTS)

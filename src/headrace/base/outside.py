@@ -102,7 +102,7 @@ class SourceChanged(PlanError):
         super().__init__(
             f'the source "{step}" is {now}, and was {was}',
             detail="The offsets that the app has read so far are those of the old one.",
-            hint="Read the new one under another name, or compute all again: headrace reset FILE.",
+            hint="Read the new one under another name, or compute all again: headrace reset FILE --outputs again.",
         )
 
 
@@ -116,7 +116,8 @@ class SourceReplaced(OutsideError):
         super().__init__(
             f"{what} is gone" if gone else f"{what} was deleted and created again",
             detail=f"The app has read the old one{upto}: these offsets mean other records now, and would be skipped.",
-            hint="Restore the old one; or compute everything again from what is there now: headrace reset FILE.",
+            hint="Restore the old one; or compute everything again from what is there now: "
+            "headrace reset FILE --outputs again.",
         )
 
 
@@ -131,7 +132,7 @@ class OffsetsBeyondEnd(OutsideError):
             detail="It was restored from an older copy, or lost records. New records would get offsets that the app "
             "has read, and be skipped.",
             hint="Restore the newer copy, or an app's storage that is as old as this one; or compute everything again "
-            "from what is there now: headrace reset FILE.",
+            "from what is there now: headrace reset FILE --outputs again.",
         )
 
 
@@ -144,8 +145,8 @@ class OutputLost(OutsideError):
         super().__init__(
             what,
             detail="It was deleted, or restored from an older copy: the app would go on after a gap.",
-            hint="Restore the newer copy; or compute everything again from the input: headrace reset FILE; or publish "
-            "to a topic of another name, and the gap is in none.",
+            hint="Restore the newer copy; or compute everything again from the input: "
+            "headrace reset FILE --outputs again; or publish to a topic of another name, and the gap is in none.",
         )
 
 
@@ -256,7 +257,22 @@ class EpochsLost(OutsideError):
             detail=f"Its newest commits are lost, or it was restored from an older copy; the lost epochs cannot run "
             f"again: {why}. Going on would leave rows out, or publish them twice.",
             hint="Restore storage and log from one backup: headrace restore DIR. Or compute everything again from the "
-            "topics: headrace reset FILE",
+            "topics: headrace reset FILE --outputs again",
+        )
+
+
+class OutputsNotKept(OutsideError):
+    """A whole reset cannot keep what output topics have: it is not known, or not there, what the app has read."""
+
+    condition = "OUTPUTS_NOT_KEPT"
+
+    def __init__(self, app: str, *, why: str, first: str = "") -> None:
+        super().__init__(
+            f'app "{app}" cannot be reset and its output topics be kept: {why}',
+            detail="To keep them, everything is computed again up to the offsets that the app has read, and only what "
+            "comes after them is appended. Nothing was reset.",
+            hint=f"{first}Or read from the start and append again to the output topics: "
+            "headrace reset FILE --outputs again",
         )
 
 
@@ -271,7 +287,8 @@ class SinkBehind(OutsideError):
             f"the sink {sink} has {has_text}, and epoch {given} was published to it",
             detail="It was restored from an older copy, or removed. Going on would leave rows out.",
             hint="Views: headrace verify FILE --repair builds them anew. Else restore storage and log from one backup: "
-            "headrace restore DIR. Or compute everything again from the topics: headrace reset FILE",
+            "headrace restore DIR. Or compute everything again from the topics: headrace reset FILE "
+            "--outputs again",
         )
 
 

@@ -85,7 +85,7 @@ def _of_the_app(app: str, stored: Mapping[str, Any], shards: int) -> Iterator[Ch
             what=f'the state of app "{app}" was written in format {stored["format"]}, this version writes {FORMAT}',
             hint="Run it with the version that wrote it, or reset the app.",
         )
-    elif stored["shards"] != shards:
+    elif stored["shards"] not in {None, shards}:
         yield Change(
             part="app",
             name=app,
@@ -223,7 +223,7 @@ class _Comparison:
         """
         step, last = self.plan.name(node), self.last
         source = next((name for name in self._versions(node) if self._has_read(name)), None)
-        if source is not None and step not in last.refill:
+        if source is not None and step not in last.refill and not last.replay:
             return Change(
                 part="step",
                 name=step,
@@ -234,7 +234,7 @@ class _Comparison:
                 hint="Compute everything again from the topics: headrace reset FILE; or read them in another app.",
             )
         what, since = f'the step "{step}" is new', self._since([node])
-        detail = _REFILLED if step in last.refill else self._begins(node.ups, since)
+        detail = _REFILLED if step in last.refill or last.replay else self._begins(node.ups, since)
         return Change(part="step", name=step, kind="new", outcome="passes", what=what, detail=detail, since=since)
 
     def _begins(self, ups: Iterable[Node], since: Mapping[str, Mapping[str, int]]) -> str:
@@ -277,7 +277,10 @@ class _Comparison:
 
     def _new_sink(self, part: str, name: str, up: Node) -> Change:
         since = self._since([up])
-        again = part == "view" and f"view:{name}" in self.last.refill
+        if self.last.replay and part != "view" and f"{part}:{name}" in (self.last.sinks or ()):
+            level = "what differs is appended" if up.is_table else "rows that were read before are not appended again"
+            return Change(part=part, name=name, detail=f"The app was reset: it stays as it is, and {level}.")
+        again = part == "view" and (f"view:{name}" in self.last.refill or self.last.replay)
         detail = _REFILLED if again else self._begins([up], since)
         return Change(
             part=part,

@@ -233,6 +233,7 @@ def filled(plan: Plan, fill: Fill, before: Commit, reports: Sequence[Report]) ->
         rows=0,
         sinks=[sink.name for sink in plan.sinks],
         refill=[],
+        replay=False,
         partial=sorted(_still_partial(plan, fill.steps, before)),
         filled=sorted(fill.steps | fill.sinks),
         replaced=sorted(fill.replaced),

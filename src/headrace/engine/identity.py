@@ -99,6 +99,12 @@ def forget(stored: Mapping[str, Any], steps: Collection[str], sinks: Collection[
     }
 
 
+def emptied(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `plan.json` after a reset of all but the offsets: only the sources are as they were."""
+    sources = {"sources": stored["sources"]} if "sources" in stored else {}
+    return {"format": FORMAT, "shards": None, "steps": {}, "inputs": {}, "sinks": {}, **sources}
+
+
 def kept_over(stored: Mapping[str, Any] | None, now: dict[str, Any], *, last: int | None) -> dict[str, Any]:
     """Return what `plan.json` has from now on: also the steps and sinks that are gone, which may return.
 

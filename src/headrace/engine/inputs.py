@@ -92,6 +92,9 @@ class Inputs:
         if cached is not None and not again and 0 <= now - cached[0] < reader.poll_seconds:
             return cached[1]
         bounds = reader.settled_bounds() if self._is_looked_up(step) else reader.bounds()
+        if self.upto is not None:
+            ends = self.upto.get(step, {})
+            bounds = Bounds(bounds.earliest, {p: min(end, ends.get(p, 0)) for p, end in bounds.end.items()})
         self._cached_bounds[step] = now, bounds
         return bounds
 

@@ -65,7 +65,7 @@ def _newest_readable(storage: Storage) -> tuple[Commit | None, list[DamagedFile]
             return storage.read_commit(epoch), damaged
         except DamagedFile as error:
             error.hint = "Restore storage and log from a backup: headrace restore DIR. Or compute everything again: "
-            error.hint += "headrace reset FILE"
+            error.hint += "headrace reset FILE --outputs again"
             damaged.append(error)
     return None, damaged
 
@@ -100,7 +100,9 @@ def _follows(entry: Commit, before: Commit) -> bool:
         for step, progress in before.sources.items()
         for partition, offset in progress.offsets.items()
     }
-    same_watermarks = all(mark == before.watermarks.get(step) for step, mark in entry.previous.items())
+    same_watermarks = all(
+        mark == before.watermarks.get(step) for step, mark in entry.previous.items() if step not in entry.filled
+    )
     return same_watermarks and all(start >= read.get(partition, 0) for partition, start in starts.items())
 
 

@@ -35,7 +35,7 @@ def open_engine(plan: Plan, settings: Settings, held: Storage | None = None) -> 
             first, last = engine.lost[0].epoch, engine.lost[-1].epoch
             logger.warning("epochs %d to %d were lost: they run again over the same input", first, last)
             _run_here(engine)
-        elif engine.fill is not None or engine.last.refill:
+        elif engine.fill is not None or engine.last.refill or engine.last.replay:
             _refuse_rows_of_spark(engine)
             _run_here(engine)
     except BaseException:
@@ -49,7 +49,7 @@ def _run_here(engine: Engine) -> None:
     carrier = InProcess(engine)
     try:
         first = not engine.lost or bool(engine.lost[0].filled)
-        again = replay_of(engine) if first and engine.last.refill else None
+        again = replay_of(engine) if first and (engine.last.refill or engine.last.replay) else None
         if again is not None:
             engine.publish(replay(engine, again))
         elif engine.fill is not None and first:

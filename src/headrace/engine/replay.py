@@ -21,14 +21,16 @@ from headrace.connect.embedded import log_path
 from headrace.engine.engine import Engine, task
 from headrace.engine.fill import Fill, filled, nearest_gives
 from headrace.engine.inprocess import CARRIER, InProcess
+from headrace.engine.levelling import difference, shadows_of
 from headrace.kernels.task import Report, stage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from headrace.engine.engine import PlannedEpoch
     from headrace.engine.storage import Commit
+    from headrace.plan.nodes import Node
     from headrace.plan.plan import Plan
     from headrace.plan.sinks import Sink
 
@@ -40,12 +42,14 @@ logger = logging.getLogger("headrace.engine")
 class Replay:
     """What is computed again: `steps` and their views' `sinks`, by `plan`, from records up to offsets `upto`.
 
-    `begins`: the first offsets that are still there, where that is not the start.
+    `shadows`: views of what topics with changelogs should have, by the names of their sinks. `begins`: the first
+    offsets that are still there, where that is not the start.
     """
 
     steps: frozenset[str]
     sinks: tuple[Sink, ...]
     plan: Plan
+    shadows: Mapping[str, Sink]
     upto: Mapping[str, Mapping[str, int]]
     begins: Mapping[str, Mapping[str, int]]
 
@@ -53,19 +57,21 @@ class Replay:
 def replay_of(engine: Engine) -> Replay | None:
     """Return what an app replays before its next epoch: what was reset, unless the state of the steps above has it.
 
-    None also where the topics cannot say what the steps above have: the beginning of a topic is gone, or one of these
-    steps began later; or Spark reads a source.
+    After a whole reset that is everything. None also where the topics cannot say what the steps above have: the
+    beginning of a topic is gone, or one of these steps began later; or Spark reads a source.
     """
     plan, last = engine.plan, engine.last
-    steps = frozenset(plan.name(node) for node in plan.stateful()) & {*last.refill}
+    stateful = [plan.name(node) for node in plan.stateful()]
+    steps = frozenset(stateful if last.replay else {*stateful} & {*last.refill})
     ends = [node for node in plan.stateful() if plan.name(node) in steps]
     gives = {keeps for node in ends for keeps in nearest_gives(plan, node, steps)}
-    if gives <= {"all"}:
+    if gives <= {"all"} and not last.replay:
         return None
-    inside = {id(up) for node in ends for up in node.walk()}
-    sinks = tuple(sink for sink in plan.sinks if sink.name in last.refill and sink.view is not None)
-    inside |= {id(up) for sink in sinks for up in sink.up.walk()}
-    part = replace(plan, nodes=tuple(node for node in plan.nodes if id(node) in inside), sinks=sinks)
+    sinks = tuple(sink for sink in plan.sinks if sink.view is not None and (last.replay or sink.name in last.refill))
+    shadows = shadows_of(plan) if last.replay else {}
+    part = _above(plan, ends, (*sinks, *shadows.values()))
+    if not part.nodes:
+        return None
     sources = [part.name(node) for node in part.sources()]
     if any(bound.source is None for bound in engine.outside.inputs.values()):
         return None
@@ -75,10 +81,16 @@ def replay_of(engine: Engine) -> Replay | None:
         earliest = {p: offset for p, offset in engine.inputs.bounds_of(name).earliest.items() if offset > 0}
         if earliest:
             begins[name] = earliest
-    shadows = {part.name(node) for node in part.stateful()} - steps
-    if shadows and (begins or shadows.intersection(last.partial)):
+    above = {part.name(node) for node in part.stateful()} - steps
+    if above and (begins or above.intersection(last.partial)):
         return None
-    return Replay(steps=steps, sinks=sinks, plan=part, upto=upto, begins=begins)
+    return Replay(steps=steps, sinks=sinks, plan=part, shadows=shadows, upto=upto, begins=begins)
+
+
+def _above(plan: Plan, ends: Sequence[Node], sinks: tuple[Sink, ...]) -> Plan:
+    """Return the part of a plan from the sources to some steps and sinks."""
+    inside = {id(up) for node in (*ends, *(sink.up for sink in sinks)) for up in node.walk()}
+    return replace(plan, nodes=tuple(node for node in plan.nodes if id(node) in inside), sinks=sinks)
 
 
 def replay(engine: Engine, what: Replay) -> Commit:
@@ -148,6 +160,12 @@ def _graft(engine: Engine, second: Engine, what: Replay, planned: PlannedEpoch) 
             rows = rows.append_column("_weight", pa.repeat(pa.scalar(1, pa.int32()), rows.num_rows))
             rows = rows.append_column("_time", pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows))
             report.staged.append(stage(here, 0, sink.name, rows))
+    for name, shadow in what.shadows.items():
+        assert shadow.view is not None  # noqa: S101 -- it is a view
+        sink = next(each for each in engine.plan.sinks if each.name == name)
+        rows = difference(engine.topics.log, engine.plan.app, sink, second.views.read(shadow.view))
+        if rows.num_rows:
+            report.staged.append(stage(here, 0, name, rows))
     before = replace(
         planned.before,
         heads=planned.before.heads | {step: replayed.heads[step] for step in what.steps if step in replayed.heads},

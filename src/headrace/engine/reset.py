@@ -1,5 +1,8 @@
 """Reset: an app forgets everything, or one step with the steps and views below it. Topics are never touched.
 
+A whole reset either forgets how far the app has read as well, so that it appends its output again; or it keeps the
+offsets, and the next start replays everything up to them (`replay`) and appends only what differs (`levelling`).
+
 A reset is first written to `reset.json`, then done, then that file is removed. Every part of it can be repeated, so
 whoever finds the file (the next start, the next reset) finishes what a crash cut short.
 """
@@ -9,14 +12,16 @@ from __future__ import annotations
 import shutil
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.base.disk import sync_folder
-from headrace.base.errors import HeadraceError, PlanError, did_you_mean
+from headrace.base.errors import DamagedFile, HeadraceError, PlanError, did_you_mean
+from headrace.base.outside import OutputsNotKept
 from headrace.engine.adopting import NOTE as ADOPTING
 from headrace.engine.adopting import finish_adopting
 from headrace.engine.fill import history
-from headrace.engine.identity import forget
+from headrace.engine.identity import emptied, forget
+from headrace.engine.kept_outputs import has_outputs, reach_of
 from headrace.engine.storage import Commit, Storage
 from headrace.engine.watermarks import SourceWatermark, advance
 from headrace.views.sqlite import SqliteViews
@@ -25,22 +30,31 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from headrace.engine.kept_outputs import Reach
     from headrace.plan.nodes import Node
     from headrace.plan.plan import Plan
 
 NOTE = "reset.json"
 VIEWS = "views.db"
+Outputs = Literal["keep", "again"]
+"""What a whole reset does with what output topics have: keep it, or append all of it again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResetImpact:
-    """What a reset takes away, and what it leaves: `steps` and `views` with their rows, `topics` that stay."""
+    """What a reset takes away, and what it leaves: `steps` and `views` with their rows, `topics` that stay.
+
+    `outputs`: of a whole reset, whether the app goes on from its offsets and appends nothing again. `replayed`: then,
+    how far back the topics go that are replayed.
+    """
 
     epoch: int | None
     steps: dict[str, int] = field(default_factory=dict)
     views: dict[str, int] = field(default_factory=dict)
     rows_read: int = 0
     topics: tuple[str, ...] = ()
+    outputs: Outputs = "again"
+    replayed: Reach = field(default_factory=dict)
 
     @property
     def nothing(self) -> bool:
@@ -48,18 +62,23 @@ class ResetImpact:
         return self.epoch is None and not self.steps and not self.views
 
 
-def reset_impact(plan: Plan, path: Path, step: str | None = None) -> ResetImpact:
+def reset_impact(
+    plan: Plan, path: Path, step: str | None = None, *, outputs: Outputs = "again", location: str | None = None
+) -> ResetImpact:
     """Return what `reset` would take away; changes nothing.
 
     Raises:
         PlanError: there is no stateful step of that name.
+        OutputsNotKept: `outputs` is "keep", and that is not possible.
 
     """
     storage = Storage(path, plan.app)
     last = storage.last_epoch()
-    commit = Commit(epoch=-1) if last is None else storage.read_commit(last)
+    keeps = step is None and outputs == "keep" and last is not None and has_outputs(plan, storage, location)
+    commit = _last_commit(storage, last, step is None, keeps)
+    replayed = reach_of(plan, storage, commit, location) if keeps else {}
     rows = {name: counts.get("state_rows", 0) for name, counts in commit.totals.items()}
-    kept_steps = set(commit.heads) | set((storage.read_json("plan.json") or {"steps": {}})["steps"])
+    kept_steps = set(commit.heads) | _stored_steps(storage, whole=step is None and not keeps)
     if step is None:
         steps, views = sorted(kept_steps), _all_views(path)
         topics = [sink.topic for sink in plan.sinks if sink.topic is not None]
@@ -74,32 +93,72 @@ def reset_impact(plan: Plan, path: Path, step: str | None = None) -> ResetImpact
         views=views,
         rows_read=sum(commit.totals.get(plan.name(node), {}).get("rows_out", 0) for node in plan.sources()),
         topics=tuple(topics),
+        outputs="keep" if keeps else "again",
+        replayed=replayed,
     )
 
 
-def reset(plan: Plan, path: Path, step: str | None = None, *, sync: bool = True) -> ResetImpact:
+def _last_commit(storage: Storage, last: int | None, whole: bool, keeps: bool) -> Commit:  # noqa: FBT001 -- two cases
+    """Return the last commit; a whole reset that begins anew does not need it, and is the way out of damage."""
+    if last is None:
+        return Commit(epoch=-1)
+    try:
+        return storage.read_commit(last)
+    except DamagedFile as error:
+        if keeps:
+            raise OutputsNotKept(storage.app, why=error.what) from error
+        if whole:
+            return Commit(epoch=last)
+        raise
+
+
+def _stored_steps(storage: Storage, *, whole: bool) -> set[str]:
+    try:
+        return set((storage.read_json("plan.json") or {"steps": {}})["steps"])
+    except DamagedFile:
+        if whole:
+            return set()
+        raise
+
+
+def reset(
+    plan: Plan,
+    path: Path,
+    step: str | None = None,
+    *,
+    outputs: Outputs = "again",
+    location: str | None = None,
+    sync: bool = True,
+) -> ResetImpact:
     """Forget everything but the topics, or a step with what is below it; return what was lost.
 
-    After a whole reset the app reads its topics from their start and appends to its output topics again. After a
-    step's reset it goes on from the offsets it had, and the next start computes the step again: from the state of the
-    steps above where that is all of it, else from the topics (`replay`).
+    After a whole reset with `outputs="again"` the app reads its topics from their start and appends to its output
+    topics again. With `"keep"` it keeps its offsets: the next start computes everything again up to them, and appends
+    only what differs to topics with a table's changelog. Where nothing but views was written both are the same, and
+    the app reads from the start. `location` is the value of `App(topics=)`.
+
+    After a step's reset it goes on from the offsets it had, and the next start computes the step again: from the
+    state of the steps above where that is all of it, else from the topics (`replay`).
 
     Raises:
         StorageBusy: the app runs.
         StorageOfAnother: the storage is another app's.
         PlanError: there is no stateful step of that name.
+        OutputsNotKept: `outputs` is "keep", and that is not possible; nothing was reset.
 
     """
     storage = Storage(path, plan.app, sync=sync)
-    if step is not None and (path / ADOPTING).exists():
+    if (step is not None or outputs == "keep") and (path / ADOPTING).exists():
         finish_adopting(storage)
-    impact = reset_impact(plan, path, step)
+    impact = reset_impact(plan, path, step, outputs=outputs, location=location)
     if impact.nothing:
         return impact
     storage.acquire()
     try:
         resume(storage)
-        storage.write_json(NOTE, _note(plan, storage, None if step is None else impact))
+        storage.write_json(
+            NOTE, _note(plan, storage, None if step is None and impact.outputs == "again" else impact, step)
+        )
         resume(storage)
     finally:
         storage.release()
@@ -122,13 +181,16 @@ def _note_done(storage: Storage) -> None:
     (storage.path / NOTE).unlink(missing_ok=True)
 
 
-def _note(plan: Plan, storage: Storage, impact: ResetImpact | None) -> dict[str, Any]:
+def _note(plan: Plan, storage: Storage, impact: ResetImpact | None, step: str | None) -> dict[str, Any]:
     if impact is None:
         return {"whole": True, "id": uuid.uuid4().hex}
-    steps = sorted(impact.steps)
-    sinks = [sink.name for sink in plan.sinks if sink.view is not None and _fed_by(plan, sink.up, steps)]
+    keeps = step is None
+    steps = sorted({*impact.steps, *(plan.name(node) for node in plan.stateful())} if keeps else impact.steps)
+    views = [sink for sink in plan.sinks if sink.view is not None and (keeps or _fed_by(plan, sink.up, steps))]
+    sinks = sorted({*(sink.name for sink in views), *(f"view:{name}" for name in (impact.views if keeps else ()))})
     return {
         "whole": False,
+        "replay": keeps,
         "epoch": impact.epoch,
         "steps": steps,
         "views": sorted(impact.views),
@@ -169,6 +231,9 @@ def _forget_steps(storage: Storage, note: Mapping[str, Any]) -> None:
     steps = note["steps"]
     if note["epoch"] is not None:
         _rewrite(storage, storage.read_commit(note["epoch"]), note)
+    if note.get("replay"):
+        _forget_all_but_offsets(storage)
+        return
     identity = storage.read_json("plan.json")
     if identity is not None and steps:
         storage.write_json("plan.json", forget(identity, steps, note["sinks"]))
@@ -196,6 +261,18 @@ def _replace_views(storage: Storage, new: Path) -> None:
         sync_folder(storage.path)
 
 
+def _forget_all_but_offsets(storage: Storage) -> None:
+    """Forget what the commit, written anew, does not name; the number of shards may change as after any whole reset."""
+    storage.write_json("app.json", {**storage.about(), "shards": None})
+    identity = storage.read_json("plan.json")
+    if identity is not None:
+        storage.write_json("plan.json", emptied(identity))
+    for folder in ("state", "spark"):
+        _remove(storage.path, folder)
+    for entry in storage.path.glob(f"{VIEWS}*"):
+        entry.unlink(missing_ok=True)
+
+
 def _rewrite(storage: Storage, commit: Commit, note: Mapping[str, Any]) -> None:
     """Replace the last commit by one without the steps and their views."""
     steps, watermarks = note["steps"], note["watermarks"]
@@ -205,6 +282,10 @@ def _rewrite(storage: Storage, commit: Commit, note: Mapping[str, Any]) -> None:
     commit.totals = {name: counts for name, counts in commit.totals.items() if name not in {*steps, *note["sinks"]}}
     commit.refill = sorted({*commit.refill, *steps, *note["sinks"]})
     commit.staged = [staged for staged in commit.staged if staged.sink not in note["sinks"]]
+    if note.get("replay"):
+        commit.replay = True
+        commit.app |= {"shards": None}
+        commit.published = {sink: epoch for sink, epoch in commit.published.items() if sink not in note["sinks"]}
     storage.replace_commit(commit)
 
 

@@ -89,6 +89,7 @@ class Commit:
     published: dict[str, int] = field(default_factory=dict)  # by sink, the last epoch before this one with rows for it
     sinks: list[str] | None = None  # the sinks of the program; None in commits of older versions
     refill: list[str] = field(default_factory=list)  # steps and views that a reset emptied: the next start fills them
+    replay: bool = False  # all was reset but the outputs: the next start replays everything, and appends what differs
     partial: list[str] = field(default_factory=list)  # the steps that began without the rows before them
     filled: list[str] = field(default_factory=list)  # the steps and sinks that began with it: it is a fill epoch
     replaced: list[str] = field(default_factory=list)  # of these, the sinks whose views lose what they had
@@ -248,7 +249,8 @@ class Storage:
             if commit.app.get("id"):
                 return {"app": self.app, "id": None, "shards": None} | commit.app
         if found:
-            hint = "Restore it from a backup: headrace restore DIR. Or compute everything again: headrace reset FILE"
+            hint = "Restore it from a backup: headrace restore DIR. Or compute everything again: "
+            hint += "headrace reset FILE --outputs again"
             raise DamagedFile(str(self.path / APP), "it is gone, and no commit says the id of the app", hint=hint)
         return {}
 

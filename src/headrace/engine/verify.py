@@ -181,7 +181,7 @@ def _state_once(storage: Storage) -> Iterator[Damage]:
             read_tables(path)
         except DamagedFile as error:
             if staging.is_dir():  # else it was published meanwhile
-                mend = f"{_RESTORE} Or compute everything again: headrace reset FILE"
+                mend = f"{_RESTORE} Or compute everything again: headrace reset FILE --outputs again"
                 yield Damage(part=f"staged rows of {staged.sink}", file=str(path), what=error.what, mend=mend)
 
 
