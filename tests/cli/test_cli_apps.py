@@ -56,7 +56,7 @@ def test_a_reset_shows_what_is_lost_and_does_nothing_unless_told(headrace, ran):
     file = ran()
     result = headrace("reset", file)
     assert result.code == 1
-    assert "how far it has read: 3 rows" in result.err
+    assert '"orders" is replayed up to where it was read: 3 offsets' in result.err
     assert 'the state of step "orders_of": 2 rows' in result.err
     assert 'the view "spent": 2 rows' in result.err
     assert "Topics stay" in result.err
