@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import headrace as hr
-from headrace.base.errors import InvalidPlan, PlanChanged
+from headrace.base.errors import DamagedFile, InvalidPlan, PlanChanged
+from headrace.base.outside import EpochsLost
 from headrace.base.time import ManualClock
 from headrace.engine.engine import Engine, Settings
 from headrace.testing import Driver
@@ -121,3 +122,24 @@ def test_a_crash_in_the_move_before_the_old_program_starts_again_is_told(tmp_pat
     with pytest.raises(PlanChanged, match=r'renamed_from="new"'):
         Driver(app_of("old"), storage=tmp_path)
     assert play(app_of("old", "new"), tmp_path, SECOND)[0] == {"k": "a", "n": 3, "s": 7}
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+@pytest.mark.parametrize("harm", ["lost", "emptied"])
+def test_a_commit_that_is_lost_right_after_the_move_is_refused_by_name(tmp_path, lost, harm):
+    """Older commits and the journal have the old name, and the state is under the new one."""
+    play(app_of("old"), tmp_path, FIRST)
+    play(app_of("old"), tmp_path, [{"k": "c", "v": 1, "at": 4000}])
+    settings = Settings(storage=tmp_path, topics=None, shards=1, clock=ManualClock(), sync=False)
+    Engine(app_of("new", "old").plan(), settings).close()
+    newest = sorted(tmp_path.glob("epochs/*.json"))[-lost:]
+    kept = {path: path.read_bytes() for path in newest}
+    for path in newest:
+        path.unlink() if harm == "lost" else path.write_bytes(b"")
+    for program in (app_of("new", "old"), app_of("new"), app_of("old")):
+        with pytest.raises((EpochsLost, PlanChanged, DamagedFile)) as error:
+            Driver(program, storage=tmp_path)
+        assert error.value.hint
+    for path, content in kept.items():
+        path.write_bytes(content)
+    assert play(app_of("new"), tmp_path, SECOND)[0]["n"] == 3

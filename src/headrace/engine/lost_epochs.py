@@ -38,7 +38,7 @@ def recovered(storage: Storage, journal: Journal) -> tuple[Commit | None, list[C
 
     Raises:
         DamagedFile: the newest commit is damaged, and the journal does not have it.
-        EpochsLost: the journal has epochs that do not follow the newest commit.
+        EpochsLost: the journal has epochs that do not follow the newest commit, or its state is gone.
 
     """
     last, damaged = _newest_readable(storage)
@@ -51,6 +51,9 @@ def recovered(storage: Storage, journal: Journal) -> tuple[Commit | None, list[C
             raise error
     whole = next((commit for commit in reversed(chain) if _state_is_whole(storage, commit)), None)
     if whole is None:
+        if chain and last is not None and not _state_is_whole(storage, last):  # moved to new names, or removed since
+            why = "the state that they began with is gone"
+            raise EpochsLost(str(storage.path), last=last.epoch, known=chain[-1].epoch, why=why)
         return last, [entries[commit.epoch] for commit in chain]
     storage.restore_commit(whole)
     logger.warning("the commit of epoch %d was lost, and is recovered from the journal", whole.epoch)

@@ -33,6 +33,13 @@ _RESTORE = "Restore storage and log from a backup: headrace restore DIR."
 _REPAIR = "Stop the app, then: headrace verify FILE --repair"
 _START = "Start the app"
 _NOTHING = "Nothing"
+_SAME_PROGRAM = "Restore it from a backup: headrace restore DIR. Or, if the program is the one that ran last, start it \
+without --verify: the file is written again."
+_NEEDED = {
+    "app.json": f"{_START}: it is written again from the newest commit.",
+    "plan.json": _SAME_PROGRAM,
+    "sources.json": _SAME_PROGRAM,
+}
 _ATTEMPTS = 5  # at a commit whose files the running app removes meanwhile
 
 
@@ -133,6 +140,9 @@ def _descriptions(storage: Storage) -> Iterator[Damage]:
             storage.read_json(name)
         except DamagedFile as error:
             yield _damage("description", error, storage.path / name)
+    for name, mend in _NEEDED.items() if storage.commits() else ():
+        if not (storage.path / name).exists():
+            yield Damage(part="description", file=str(storage.path / name), what="it is gone", mend=mend)
 
 
 def _commits(storage: Storage) -> Iterator[Damage]:
