@@ -21,11 +21,13 @@ from unittest.mock import patch
 
 import numpy as np
 
-from headrace.engine import engine, publish, storage
+from headrace.base import checked
+from headrace.engine import engine, opening, publish, storage
 from headrace.kernels import exchange, files, staging
 from headrace.kernels.groups import partial
 from headrace.kernels.state import scanned
 from headrace.log.appending import writer
+from headrace.log.segments import frame, payload
 from headrace.testing.simulation import check, draw
 from headrace.testing.simulation.vocabulary import DELAY, SECOND
 from headrace.views import sqlite, table
@@ -33,6 +35,7 @@ from headrace.views import sqlite, table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from headrace.testing.simulation import Case
 
 LATE = 'grace="5 seconds"'
 """A program with a window whose rows may be late."""
@@ -42,16 +45,26 @@ LATE = 'grace="5 seconds"'
 class Bug:
     """A bug: `plant` patches it in. Cases that cannot meet it are not played.
 
-    `needs`: a case has one of these actions. `code`: its program has this text.
+    `needs`: a case has one of these actions. `points`: it crashes at one of these. `code`: its program has this text.
+    `shards`: it has several. `accidents`: cases are drawn with accidents, after which an error of ours is right.
     """
 
     name: str
     plant: Callable[[ExitStack], None]
     needs: tuple[str, ...] = ()
+    points: tuple[str, ...] = ()
     code: str = ""
+    shards: bool = False
+    accidents: bool = False
 
     def __str__(self) -> str:
         return self.name
+
+    def may_show(self, case: Case) -> bool:
+        """Whether a case can meet it."""
+        does = not self.needs or any(action[0] in self.needs for action in case.actions)
+        dies = not self.points or any(action[0] == "crash" and action[1] in self.points for action in case.actions)
+        return does and dies and self.code in case.program() and (case.shards > 1 or not self.shards)
 
 
 def replaced(where: Any, name: str, make: Callable[[Any], Any]) -> Callable[[ExitStack], None]:
@@ -169,11 +182,45 @@ def other_shards(real: Any) -> Any:
 
 def plant_other_shards(stack: ExitStack) -> None:
     """Choose shards by another hash after each restart."""
-    from headrace.testing.simulation import machine
-
     hashed = other_shards(exchange.hash_columns)
     stack.enter_context(patch.object(exchange, "hash_columns", hashed))
-    stack.enter_context(patch.object(machine, "Engine", hashed.engine))
+    stack.enter_context(patch.object(opening, "Engine", hashed.engine))
+
+
+def no_checksums(*modules: Any) -> Callable[[ExitStack], None]:
+    """Return how to write 0 for each checksum, which then always matches."""
+
+    def plant(stack: ExitStack) -> None:
+        for module in modules:
+            if hasattr(module, "crc32"):
+                stack.enter_context(patch.object(module, "crc32", lambda *_: 0))
+            else:
+                stack.enter_context(patch.object(module, "zlib", SimpleNamespace(crc32=lambda *_: 0)))
+
+    return plant
+
+
+def passed_changes(real: Any) -> Any:
+    """Let every changed program go on with the state that is there."""
+
+    def changes(*arguments: Any, **options: Any) -> Any:
+        found = real(*arguments, **options)
+        passed = {"refused", "rebuilt"}
+        entries = tuple(replace(each, outcome="passes") if each.outcome in passed else each for each in found.entries)
+        return replace(found, entries=entries, rebuilt_steps=frozenset(), rebuilt_sinks=frozenset())
+
+    return changes
+
+
+def forgotten_journal(real: Any) -> Any:
+    """Go on after the newest commit, whatever the journal knows of later ones."""
+    del real
+
+    def recovered(kept: Any, _journal: Any) -> Any:
+        newest = kept.last_epoch()
+        return (None if newest is None else kept.read_commit(newest)), []
+
+    return recovered
 
 
 def ignored(answer: Any) -> Callable[[Any], Any]:
@@ -194,15 +241,21 @@ BUGS = (
         lambda real: lambda folder, **_: real(folder, sync=False)), ("power",)),
     Bug("offsets one behind", replaced(storage.Commit, "to_json", stale_offsets), ("restart", "crash")),
     Bug("repeated append not dropped", replaced(writer.Writer, "_not_yet_appended", append_again),
-        ("crash", "fault")),
+        points=("between_topics", "before_mark", "before_views", "after_sink"), code=".to_topic("),
     Bug("withdrawn row stays in a view", replaced(table.ViewTable, "_delete", ignored(0))),
     Bug("withdrawn row stays in a bag", replaced(table.ViewTable, "_withdraw", ignored(0))),
     Bug("view applied twice", replaced(sqlite, "_applied", ignored(-1)), ("crash", "fault")),
     Bug("tombstone lost", replaced(staging, "_changelog",
         lambda real: lambda op, source: f"SELECT * FROM ({real(op, source)}) WHERE NOT _deleted")),
     Bug("row that moves between shards deleted", replaced(publish, "one_change_a_key",
-        lambda _: lambda tables, _key: tables)),
-    Bug("shards chosen by another hash after a restart", plant_other_shards, ("restart", "crash")),
+        lambda _: lambda tables, _key: tables), code=".to_topic(", shards=True),
+    Bug("shards chosen by another hash after a restart", plant_other_shards, ("restart", "crash"), shards=True),
+    Bug("checksum of state and staged rows not checked", no_checksums(files), ("flip",), accidents=True),
+    Bug("checksum of commits and descriptions not checked", no_checksums(checked), ("flip",), accidents=True),
+    Bug("checksum of records not checked", no_checksums(frame, payload), ("flip",), accidents=True),
+    Bug("changed program passed", replaced(engine, "changes", passed_changes), ("program",), accidents=True),
+    Bug("lost epochs not noticed", replaced(engine, "recovered", forgotten_journal), ("lose", "restore"),
+        accidents=True),
 )  # fmt: skip
 
 
@@ -228,9 +281,8 @@ def hunt(bug: Bug, first: int, most: int) -> Catch:
     """Play cases until one notices a bug, at most so many."""
     seed, played = first, 0
     while played < most:
-        case = draw(seed)
-        acts = not bug.needs or any(action[0] in bug.needs for action in case.actions)
-        if acts and bug.code in case.program():
+        case = draw(seed, accidents=bug.accidents)
+        if bug.may_show(case):
             played += 1
             with planted(bug):
                 failure = check(case)

@@ -1,16 +1,19 @@
 """Play simulated cases from seeds, and print those that fail, made small, as tests to paste.
 
-    python scripts/simulate.py [--seeds 0..1000] [--spark] [--spark-oracle] [--minutes 60] [--json]
+    python scripts/simulate.py [--seeds 0..1000] [--accidents] [--spark] [--minutes 60] [--json]
 
 A seed gives an app of random steps, its input, and what happens to it (`headrace.testing.simulate`). Every output must
 be what the batch query over the same input gives. DuckDB answers it; with `--spark-oracle` batch Spark SQL does, from
-the same text. `--spark` also runs the app on Spark. Ends with 1 if a case failed. `--minutes` ends the run early.
+the same text. `--spark` also runs the app on Spark. With `--accidents` older copies are put back, commits are lost,
+bits are flipped, steps are reset and programs change; how that ended is counted. Ends with 1 if a case failed.
+`--minutes` ends the run early.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 import time
 from collections import Counter
@@ -53,11 +56,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--spark", action="store_true", help="run the app on Spark")
     parser.add_argument("--spark-oracle", action="store_true", help="let Spark answer the batch query")
+    parser.add_argument("--accidents", action="store_true", help="older copies, lost commits, flipped bits, changes")
     parser.add_argument("--json", action="store_true", help="print one object a failure, and one in the end")
     asked = parser.parse_args(arguments)
     chosen = asked.seeds if asked.seeds is not None else range(asked.seed, asked.seed + asked.count)
     oracle = SparkOracle(session(master="local[2]")) if asked.spark_oracle or asked.spark else None
+    tally = Counter[str]()
     options: dict[str, Any] = {"oracle": oracle, "carrier": "spark" if asked.spark else "in process"}
+    if asked.accidents:
+        options |= {"accidents": True, "tally": tally}
+        logging.getLogger("headrace").setLevel(logging.ERROR)  # each recovery is a warning
     if asked.spark:
         options["most_plays"] = 30
     began, played, failed = time.monotonic(), 0, Counter[str]()
@@ -72,10 +80,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
                      "test": finding.case.text()}  # fmt: skip
             print(json.dumps(shown) if asked.json else finding.text(), flush=True)
     seconds = round(time.monotonic() - began, 1)
-    total = {"first": chosen.start, "schedules": played, "failed": dict(failed), "seconds": seconds}
+    total = {
+        "first": chosen.start,
+        "schedules": played,
+        "failed": dict(failed),
+        "seconds": seconds,
+        "ended": dict(tally),
+    }
     by_kind = f": {', '.join(f'{count} {kind}' for kind, count in failed.items())}" if failed else ""
     print(json.dumps(total) if asked.json else f"{played} schedules from seed {chosen.start} on, {seconds:.0f} s: "
           f"{sum(failed.values())} failed{by_kind}")  # fmt: skip
+    if not asked.json:
+        print("".join(f"{count:6} {ending}\n" for ending, count in sorted(tally.items())), end="")
     return 1 if failed else 0
 
 

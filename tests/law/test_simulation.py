@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 from scripts.simulate import SparkOracle
 
 from headrace.testing import simulate
-from headrace.testing.simulation import Case, Output, Step, check, draw
+from headrace.testing.simulation import Case, Outcome, Output, Step, check, draw, outcome_of
 
+ACCIDENTS = 12
 SEEDS = 25
 """How many seeds a case of the test has; those of the first case are played in each run of the tests."""
 SOURCE = Step(
@@ -84,6 +86,50 @@ def test_a_power_cut_in_the_first_epoch_loses_nothing_acknowledged():
         cut = replace(case, actions=(("send", "s", ROWS), ("power", call, call)))
         failure = check(cut)
         assert failure is None, f"{cut.text()}\n{failure}"
+
+
+@pytest.mark.parametrize("first", [0, pytest.param(5000, marks=pytest.mark.prove)])
+def test_after_an_accident_every_output_is_right_or_the_app_says_why_not(first):
+    tally = Counter()
+    for seed in range(first, first + (ACCIDENTS if first == 0 else 100)):
+        finding = simulate(seed, accidents=True, tally=tally)
+        assert finding is None, finding.text()
+    assert tally.total() >= ACCIDENTS
+
+
+def test_an_app_restored_alone_goes_on_with_the_epochs_that_its_log_knows():
+    case = counted("SELECT k, count(*) AS n FROM {0} GROUP BY k")
+    actions = (("send", "s", ROWS[:1]), ("step",), ("keep",), ("send", "s", ROWS[1:]), ("step",), ("restore", "app"))
+    outcome = outcome_of(replace(case, actions=actions))
+    assert outcome == Outcome(accidents=("restored app",))
+
+
+def test_a_log_restored_alone_is_refused_by_name():
+    case = counted("SELECT k, count(*) AS n FROM {0} GROUP BY k")
+    actions = (("send", "s", ROWS[:1]), ("step",), ("keep",), ("send", "s", ROWS[1:]), ("step",), ("restore", "log"))
+    outcome = outcome_of(replace(case, actions=actions))
+    assert outcome.failure is None
+    assert outcome.ended == "OFFSETS_BEYOND_END"
+
+
+def test_an_output_without_the_rows_before_it_is_not_compared_where_the_app_says_so():
+    """A new view of a stream begins with the rows from now on; one of a group has all of them."""
+    case = counted("SELECT k, count(*) AS n FROM {0} GROUP BY k")
+    raw = Output("raw", "s", "view")
+    for outputs, fewer, ended in (
+        ((*case.outputs, raw), ("raw",), "right, in part"),
+        ((*case.outputs, raw), ("v",), "right"),
+    ):
+        actions = (("send", "s", ROWS), ("step",), ("program", "fewer", fewer, None))
+        outcome = outcome_of(replace(case, outputs=outputs, actions=actions))
+        assert outcome == Outcome(accidents=("program: fewer",), ended=ended)
+
+
+def test_a_wrong_output_after_an_accident_is_a_failure():
+    wrong = counted("SELECT k, count(*) + 1 AS n FROM {0} GROUP BY k")
+    failure = check(replace(wrong, actions=(("send", "s", ROWS), ("step",), ("lose",))))
+    assert failure is not None
+    assert failure.kind == "wrong view"
 
 
 @pytest.mark.spark

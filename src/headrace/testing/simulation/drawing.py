@@ -9,6 +9,7 @@ from typing import Any
 from headrace.base.errors import HeadraceError
 from headrace.testing.faults import POINTS
 from headrace.testing.files import FAULTS
+from headrace.testing.simulation.accidents import drawn
 from headrace.testing.simulation.case import EVER, FIRST, Action, Case, Output, Step
 from headrace.testing.simulation.vocabulary import DELAY, WORDS, Shape, late_rows
 
@@ -25,14 +26,16 @@ SOURCES = {
 """Two streams, of which one has late rows, and two tables; the first partitions differ from case to case."""
 
 
-def draw(seed: int) -> Case:
-    """Return the case of a seed."""
+def draw(seed: int, *, accidents: bool = False) -> Case:
+    """Return the case of a seed; with `accidents`, the same one with one or two of them more."""
     dice = Random(seed)  # noqa: S311 -- replayed from its seed
     steps, shapes = _program(dice)
     outputs = _outputs(dice, steps, shapes)
     case = Case(tuple(steps), tuple(outputs), (), shards=dice.choice((1, 1, 2, 3)), seed=seed)
     case = needed(case)
-    return replace(case, actions=tuple(_actions(dice, [step.name for step in case.steps if step.name in SOURCES])))
+    sources = [step.name for step in case.steps if step.name in SOURCES]
+    case = replace(case, actions=tuple(_actions(dice, sources)))
+    return replace(case, actions=drawn(case)) if accidents else case
 
 
 def needed(case: Case) -> Case:

@@ -153,11 +153,11 @@ class Machine:
             self.step()
         raise AssertionError(f"the app did not come to rest within {MOST_EPOCHS} epochs")
 
-    def crash(self, point: str) -> bool:
-        """Run an epoch that dies at a point; return whether it came by it. Then it must be started again."""
+    def crash(self, point: str, do: Callable[[], None] | None = None) -> bool:
+        """Do something, or run an epoch, that dies at a point; return whether it came by it. Then start it again."""
         self.faults.arm(point)
         try:
-            return self._dies(self.step)
+            return self._dies(do or self.step)
         finally:
             self.faults.disarm()
 
@@ -173,6 +173,7 @@ class Machine:
             return self._dies(do, kind)
         finally:
             self.files.disarm()
+            self.files.hit = None  # what fails later fails for another reason
 
     def cut(self, call: int, seed: int) -> bool:
         """Run an epoch in which the power is cut before a call; return whether it was. Only what was synced is sure."""

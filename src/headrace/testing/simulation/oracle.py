@@ -54,6 +54,11 @@ class Sent:
             if times:
                 self.watermarks[source] = max([*times, self.watermarks.get(source, times[0])])
 
+    def lose_unread(self, since: int) -> None:
+        """Forget the records sent since then that no epoch has read: the log has lost them, and nobody can know."""
+        for source, records in self.records.items():
+            self.records[source] = [each for each in records if each["_read"] or each["_seq"] < since]
+
     def table(self, source: str) -> pa.Table:
         """Return a source's records; those without an event time are dead letters."""
         there = [record for record in self.records.get(source, ()) if record["ts"] is not None]

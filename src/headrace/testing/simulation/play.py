@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import tempfile
 import traceback
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, InternalError, PlanChanged, PlanError, ViewOutOfStep
+from headrace.engine.reset import reset
+from headrace.engine.verify import verify
+from headrace.testing.simulation import accidents, programs
 from headrace.testing.simulation.case import COLUMNS, Case, Output
 from headrace.testing.simulation.machine import Machine
 from headrace.testing.simulation.oracle import DuckOracle, Oracle, Rows, Sent, as_rows, queries
@@ -19,9 +24,11 @@ if TYPE_CHECKING:
 
     from headrace.dsl.handle import Handle
     from headrace.testing.files import FaultKind
+    from headrace.testing.simulation.accidents import Part
 
 _DUCK = DuckOracle()
 DELAYS = {"l": DELAY * SECOND}
+RIGHT, RIGHT_IN_PART, FOUND = "right", "right, in part", "found by verify"
 
 
 @dataclass(frozen=True)
@@ -43,50 +50,93 @@ class Wrong(Exception):
         self.failure = failure
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """How a case ended.
+
+    `failure`: what was wrong, None if nothing was. `accidents`: what happened to the files. `ended`: "right"; "right,
+    in part": the app itself says that an output lacks rows, which was not compared; "found by verify"; or the
+    conditions of the errors with which the app refused to go on.
+    """
+
+    failure: Failure | None = None
+    accidents: tuple[str, ...] = ()
+    ended: str = RIGHT
+
+
 def check(case: Case, *, carrier: Literal["in process", "spark"] = "in process", oracle: Oracle | None = None
           ) -> Failure | None:  # fmt: skip
     """Play a case; return how it failed, or None.
 
-    Any error that the app raises is a failure, and so is an output with other rows than the batch query gives.
+    An output with other rows than the batch query gives is a failure. So is any error that the app raises, unless there
+    was an accident: then an error of ours, which is not a bug of ours, is a right answer.
     """
+    return outcome_of(case, carrier=carrier, oracle=oracle).failure
+
+
+def outcome_of(case: Case, *, carrier: Literal["in process", "spark"] = "in process", oracle: Oracle | None = None
+               ) -> Outcome:  # fmt: skip
+    """Play a case; return how it ended."""
     with tempfile.TemporaryDirectory(prefix="headrace-simulated-") as folder:
         play = Play(case, Path(folder), carrier, oracle or _DUCK)
+        failure = None
         try:
             with play.machine.files.watched():
                 play.run()
         except Wrong as wrong:
-            return wrong.failure
+            failure = None if play.damage_is_found() else wrong.failure
         except Exception as error:  # noqa: BLE001 -- whatever it is, it is a finding
             where = traceback.extract_tb(error.__traceback__)[-1]
             condition = getattr(error, "condition", type(error).__name__)
             detail = "".join(traceback.format_exception(error)) if not isinstance(error, HeadraceError) else str(error)
-            return Failure(f"{condition} in {Path(where.filename).name}", detail)
+            failure = Failure(f"{condition} in {Path(where.filename).name}", detail + play.damage())
         finally:
             play.machine.stop()
-    return None
+        ended = ", ".join(play.refusals) or (RIGHT_IN_PART if play.incomplete else RIGHT)
+        return Outcome(failure, tuple(play.accidents), ended)
 
 
 class Play:
     """A case that runs."""
 
     def __init__(self, case: Case, folder: Path, carrier: Literal["in process", "spark"], oracle: Oracle) -> None:
-        self.case, self.oracle = case, oracle
+        self.case = self.last_case = case
+        self.oracle = oracle
         durable = any(action[0] == "power" for action in case.actions)
         self.machine = Machine(folder / "disk", carrier=carrier, shards=case.shards, durable=durable)
         self.sent = Sent()
-        self.sources = [step.name for step in case.steps if not step.inputs]
         self.handles: dict[str, Handle] = {}
+        self.copy = folder / "copy"
+        self.kept: Sent | None = None
+        self.accidents: list[str] = []
+        self.flipped: list[Path] = []
+        self.refusals: list[str] = []
+        self.incomplete: set[str] = set()
+
+    @property
+    def sources(self) -> list[str]:
+        """The sources of the program that runs."""
+        return [step.name for step in self.case.steps if not step.inputs]
 
     def run(self) -> None:
-        """Do all that happens, then end the input and compare."""
-        self.handles = self.case.handles()[1]
-        self.do_restart()
-        for action in self.case.actions:
-            getattr(self, f"do_{action[0]}")(*action[1:])
-        self.do_check()
-        self.machine.step(ended=True)
-        self.machine.run()
-        self.compare(self.case.outputs, "at the end of the input")
+        """Do all that happens, then end the input and compare; or until the app refuses to go on after an accident."""
+        changed = next((action for action in self.case.actions if action[0] == "program"), None)
+        if changed is not None:
+            self.last_case = programs.after(self.case, *changed[1:3])
+            self.case = programs.before(self.case, *changed[1:3])
+        try:
+            self.do_restart()
+            for action in self.last_case.actions:
+                getattr(self, f"do_{action[0]}")(*action[1:])
+            self.do_check()
+            self.machine.step(ended=True)
+            self.machine.run()
+            self.compare(self.case.outputs, "at the end of the input")
+        except HeadraceError as error:
+            expected = not isinstance(error, InternalError) or (self.flipped and isinstance(error, ViewOutOfStep))
+            if not self.accidents or not expected:
+                raise
+            self.refusals.append(error.condition)
 
     # ---- what happens ----
 
@@ -136,13 +186,104 @@ class Play:
 
     def do_restart(self) -> None:
         """Start again."""
-        self.machine.start(self.case.app())
+        app, self.handles = self.case.handles()
+        self.machine.start(app)
 
     def do_check(self) -> None:
         """Run until nothing moves, and compare what is complete by then."""
         self.do_step()
         self.machine.run()
         self.compare([output for output in self.case.outputs if not output.waits], "with all read")
+
+    # ---- accidents ----
+
+    def do_lose(self) -> None:
+        """Start again without the newest commit."""
+        self.accidents.append("lost commit")
+        self.machine.stop()
+        accidents.lose_newest_commit(self.machine.storage)
+        self.do_restart()
+
+    def do_keep(self) -> None:
+        """Copy the app and its log, as they are between two epochs."""
+        accidents.keep(self.machine.storage, self.copy)
+        self.kept = deepcopy(self.sent)
+
+    def do_restore(self, part: Part) -> None:
+        """Put the copy back, or a part of it, and start again."""
+        if self.kept is None:
+            return
+        self.accidents.append(f"restored {part}")
+        self.machine.stop()
+        accidents.put_back(self.machine.storage, self.copy, part)
+        if part == "both":
+            self.sent = deepcopy(self.kept)
+        elif part == "log":
+            self.sent.lose_unread(self.kept.count)
+        self.do_restart()
+
+    def do_flip(self, seed: int) -> None:
+        """Flip a bit of a file, and start again."""
+        self.accidents.append("flipped bit")
+        self.machine.stop()
+        flipped = accidents.flip_a_bit(self.machine.storage, seed)
+        self.flipped += [flipped] if flipped is not None else []
+        self.do_restart()
+
+    def do_reset(self, step: str | None) -> None:
+        """Reset the app or a step, and start again. What is late then, and what is appended again, is not compared."""
+        self.accidents.append("reset of all" if step is None else "reset of a step")
+        plan = self.machine.running.plan
+        self.machine.stop()
+        with suppress(PlanError):  # a step that another program had
+            reset(plan, self.machine.storage, step, sync=False)
+        self.do_restart()
+        self.incomplete |= programs.below(self.case, "l")
+        self.incomplete |= {*programs.partial(plan, plan.sinks, self.machine.running.last)}
+        if step is None:
+            self.incomplete |= {
+                output.name
+                for output in self.case.outputs
+                if output.kind == "topic" and not self.handles[output.step].node.is_table
+            }
+
+    def do_program(self, kind: str, what: Any, point: str | None) -> None:
+        """Start the changed program; it may die on its way. Where it is refused, the old one goes on."""
+        self.accidents.append(f"program: {kind}")
+        old, last = self.case, self.machine.running.last
+        self.case = self.last_case
+        try:
+            if point is None or self.machine.crash(point, self.do_restart):
+                self.do_restart()
+        except PlanChanged as error:
+            self.refusals.append(error.condition)
+            self.case = old
+            self.do_restart()
+            return
+        running = self.machine.running
+        self.incomplete |= programs.incomplete(running.plan, last, running.last)
+        if kind == "condition" and what[0] in self.handles and not self.handles[what[0]].node.is_table:
+            self.incomplete |= programs.below(self.case, what[0])
+
+    def damage(self) -> str:
+        """Return which files have a flipped bit, for a message."""
+        return "".join(f"\n  a bit of {path.relative_to(self.machine.storage)} was flipped" for path in self.flipped)
+
+    def damage_is_found(self) -> bool:
+        """Whether `headrace verify` names a file with a flipped bit."""
+        if not self.flipped:
+            return False
+        plan, storage = self.machine.running.plan, self.machine.storage
+        self.machine.stop()
+        try:
+            files = {Path(damage.file).name for damage in verify(storage, storage / "log", plan)}
+        except HeadraceError as error:
+            self.refusals.append(error.condition)
+            return True
+        if not any(path.name.startswith(name) for path in self.flipped for name in files if name):
+            return False
+        self.refusals.append(FOUND)
+        return True
 
     # ---- what is compared ----
 
@@ -153,6 +294,7 @@ class Play:
             Wrong: one of them has other rows.
 
         """
+        outputs = [output for output in outputs if output.name not in self.incomplete]
         found, columns = {}, {}
         for output in outputs:
             rows, columns[output.name] = self.rows(output)
@@ -162,7 +304,11 @@ class Play:
         for output, answer in zip(outputs, answers, strict=True):
             expected = as_rows(self._there(output, answer.to_pylist()), columns[output.name])
             if found[output.name] != expected:
-                raise Wrong(Failure(f"wrong {output.kind}", _difference(output, expected, found[output.name], when)))
+                raise Wrong(
+                    Failure(
+                        f"wrong {output.kind}", _difference(output, expected, found[output.name], when) + self.damage()
+                    )
+                )
 
     def rows(self, output: Output) -> tuple[list[dict[str, Any]], list[str]]:
         """Return the rows of an output, and its columns."""

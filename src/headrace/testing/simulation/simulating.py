@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from headrace.testing.simulation.drawing import draw
-from headrace.testing.simulation.play import Failure, check
+from headrace.testing.simulation.play import Failure, check, outcome_of
 from headrace.testing.simulation.shrinking import MOST_PLAYS, shrink
 
 if TYPE_CHECKING:
+    from collections import Counter
+
     from headrace.testing.simulation.case import Case
     from headrace.testing.simulation.oracle import Oracle
 
@@ -33,6 +35,8 @@ def simulate(
     carrier: Literal["in process", "spark"] = "in process",
     oracle: Oracle | None = None,
     most_plays: int = MOST_PLAYS,
+    accidents: bool = False,
+    tally: Counter[str] | None = None,
 ) -> Finding | None:
     """Play the case of a seed; return None if every output was what the batch query gives.
 
@@ -44,10 +48,16 @@ def simulate(
         carrier: what runs the epochs. Spark is slow: a case takes tens of seconds.
         oracle: what answers the batch query; by default DuckDB.
         most_plays: how many smaller cases are tried to make a failure small; 0 leaves it as it is.
+        accidents: also older copies that are put back, lost commits, flipped bits, resets and changed programs. Then an
+            error of ours is a right answer, too; a wrong output is not.
+        tally: counts how the cases ended, by accident.
 
     """
-    case = draw(seed)
-    failure = check(case, carrier=carrier, oracle=oracle)
+    case = draw(seed, accidents=accidents)
+    outcome = outcome_of(case, carrier=carrier, oracle=oracle)
+    failure = outcome.failure
+    if tally is not None:
+        tally[f"{' + '.join(outcome.accidents) or 'none'}: {outcome.ended if failure is None else failure.kind}"] += 1
     if failure is None:
         return None
     latest = failure

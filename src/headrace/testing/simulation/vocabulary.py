@@ -85,18 +85,32 @@ def _same(shapes: tuple[Shape, ...]) -> Shape:
     return replace(shapes[0], records=False)
 
 
-def _where(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
-    condition = dice.choice(CONDITIONS)
-    return f'{{0}}.where("{condition}")', f"SELECT * FROM {{0}} WHERE {condition}", _same(shapes)
+def _where_of(condition: str) -> tuple[str, str]:
+    return f'{{0}}.where("{condition}")', f"SELECT * FROM {{0}} WHERE {condition}"
 
 
-def _values(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
-    value = dice.choice(VALUES)
+def _values_of(value: str) -> tuple[str, str]:
     return (
         f'{{0}}.with_columns(v="CAST({value} AS bigint)")',
         f"SELECT id, k, g, CAST({value} AS BIGINT) AS v, ts, _seq, _w FROM {{0}}",
-        _same(shapes),
     )
+
+
+def _where(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
+    return *_where_of(dice.choice(CONDITIONS)), _same(shapes)
+
+
+def _values(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
+    return *_values_of(dice.choice(VALUES)), _same(shapes)
+
+
+def other_step(dice: Random, code: str) -> tuple[str, str] | None:
+    """Return a step's code and query with another condition or another value; None where it has neither."""
+    if code.startswith("{0}.where("):
+        return _where_of(dice.choice([each for each in CONDITIONS if each not in code]))
+    if code.startswith("{0}.with_columns("):
+        return _values_of(dice.choice([each for each in VALUES if each not in code]))
+    return None
 
 
 def _branch(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
