@@ -70,7 +70,7 @@ def test_a_failing_case_is_made_small(monkeypatch):
     case = counted("SELECT k, 5 AS n FROM {0} GROUP BY k")
     useless = Step("y", ("s",), '{0}.where("v > 0")', "SELECT * FROM {0} WHERE v > 0")
     large = replace(case, steps=(*case.steps, useless), outputs=(*case.outputs, Output("w", "y", "view")))
-    monkeypatch.setattr(simulating, "draw", lambda _: large)
+    monkeypatch.setattr(simulating, "draw", lambda _, **__: large)
     finding = simulate(1)
     assert finding is not None
     assert [output.name for output in finding.case.outputs] == ["v"]
