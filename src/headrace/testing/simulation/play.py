@@ -273,10 +273,10 @@ class Play:
         """Whether `headrace verify` names a file with a flipped bit."""
         if not self.flipped:
             return False
-        plan, storage = self.machine.running.plan, self.machine.storage
+        storage = self.machine.storage
         self.machine.stop()
         try:
-            files = {Path(damage.file).name for damage in verify(storage, storage / "log", plan)}
+            files = {Path(damage.file).name for damage in verify(storage, storage / "log")}
         except HeadraceError as error:
             self.refusals.append(error.condition)
             return True
