@@ -240,12 +240,8 @@ class Play:
         self.do_restart()
         self.incomplete |= programs.below(self.case, "l")
         self.incomplete |= {*programs.partial(plan, plan.sinks, self.machine.running.last)}
-        if step is None:
-            self.incomplete |= {
-                output.name
-                for output in self.case.outputs
-                if output.kind == "topic" and not self.handles[output.step].node.is_table
-            }
+        if step is None:  # its topics keep what was there, and get their rows again
+            self.incomplete |= {output.name for output in self.case.outputs if output.kind == "topic"}
 
     def do_program(self, kind: str, what: Any, point: str | None) -> None:
         """Start the changed program; it may die on its way. Where it is refused, the old one goes on."""
