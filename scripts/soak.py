@@ -99,10 +99,11 @@ class Soak:
         self.app.wait(120)
 
     def kill(self) -> None:
-        """End the app and its processes by kill -9."""
+        """End the app and its processes by kill -9, if it runs."""
         assert self.app is not None
-        os.killpg(self.app.pid, signal.SIGKILL)
-        self.app.wait()
+        if self.app.poll() is None:
+            os.killpg(self.app.pid, signal.SIGKILL)
+            self.app.wait()
 
     def send(self, rows: int) -> None:
         """Append events; one in a hundred comes twice."""
@@ -119,16 +120,15 @@ class Soak:
     def sample(self, at: float, mark: str = "") -> None:
         """Note what the app is now."""
         sizes, files, state = 0, 0, 0
-        for path in self.storage.rglob("*"):
-            parts = path.relative_to(self.storage).parts
-            if set(parts) & UNBOUNDED:
-                continue
-            try:
-                size = path.stat().st_size if path.is_file() else 0
-            except OSError:
-                continue
-            sizes, files = sizes + size, files + 1
-            state += size if parts[0] == "state" else 0
+        for inside, folders, names in os.walk(self.storage):  # what is removed meanwhile is left out
+            folders[:] = [folder for folder in folders if folder not in UNBOUNDED]
+            for name in names:
+                try:
+                    size = Path(inside, name).stat().st_size
+                except OSError:
+                    continue
+                sizes, files = sizes + size, files + 1
+                state += size if Path(inside).is_relative_to(self.storage / "state") else 0
         pids = processes_of(self.app.pid) if self.app is not None else []
         memory = sum(resident(pid) for pid in pids)
         self.samples.append(Sample(at, memory / 1e6, state / 1e6, files, sizes / 1e6, mark))
@@ -268,8 +268,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="headrace-soak-") as folder:
         soak = Soak(Path(folder), asked.rate, asked.local)
         chance = Random(asked.seed)  # noqa: S311 -- moments, not secrets
-        run(soak, minutes=asked.minutes, restarts=asked.restarts, kills=asked.kills, chance=chance)
-        wrong = soak.check()
+        try:
+            run(soak, minutes=asked.minutes, restarts=asked.restarts, kills=asked.kills, chance=chance)
+            wrong = soak.check()
+        finally:
+            soak.kill()
     asked.plot.write_text(plot(soak.samples), encoding="utf-8")
     for name, ratio in grown(soak.samples).items():
         print(f"{name:<10}{ratio:6.2f} x in the last third of what it was in the first")
