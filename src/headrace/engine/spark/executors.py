@@ -6,11 +6,13 @@ other machines or have another Python.
 
 from __future__ import annotations
 
+import re
 import sys
 import uuid
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.outside import ExecutorsDiffer
+from headrace.engine.spark.failures import SPARK_ERRORS, explained
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+_DIFFERS = re.compile(r".*PYTHON_VERSION_MISMATCH.*|Cannot run program.*No such file.*")
 NEEDED = ("numpy", "pyarrow", "duckdb", "headrace")
 
 
@@ -26,6 +29,7 @@ def check_executors(spark: SparkSession, storage: Path, log: Path) -> None:
 
     Raises:
         ExecutorsDiffer: says on which machine what is missing.
+        HeadraceError: a worker did not start; it may the next time.
 
     """
     context = spark.sparkContext
@@ -38,8 +42,9 @@ def check_executors(spark: SparkSession, storage: Path, log: Path) -> None:
     try:
         tasks = max(2, context.defaultParallelism)
         answers = context.parallelize([wanted] * tasks, tasks).map(_look).collect()
-    except Exception as error:
-        raise ExecutorsDiffer(context.pythonExec, _why(error)) from error
+    except SPARK_ERRORS as error:
+        why = _DIFFERS.search(str(error))
+        raise explained(error) if why is None else ExecutorsDiffer(context.pythonExec, why[0].strip()) from None
     finally:
         token.unlink(missing_ok=True)
     _compare(answers)
@@ -84,11 +89,3 @@ def _look(wanted: Any) -> dict[str, Any]:
 
 
 _look.__module__ = "__main__"  # what cloudpickle pickles by value
-
-
-def _why(error: Exception) -> str:
-    text = str(error)
-    for line in text.splitlines():
-        if "PYTHON_VERSION_MISMATCH" in line or "Cannot run program" in line:
-            return line.strip()
-    return (text.strip().splitlines() or [type(error).__name__])[0]
