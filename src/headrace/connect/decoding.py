@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 
 VALUE = "value"
 """The column with the record where a source has a format."""
+
+FIRST_TIME, LAST_TIME = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000 for year in (2, 9_990))
+"""The bounds of windows around an event time must be times as well, of the years 1 to 9999: microseconds."""
+_FAR = "is not in the years 2 to 9989"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,10 +197,13 @@ def _facts(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table:
         sent, received = _micros(table.column(shape.sent_time)), _micros(table.column("_appended"))
         times = corrected(times, sent=sent, received=received)
     rows = _selected(table, shape).append_column("_time", times)
-    if not times.null_count:
-        return rows
-    letters.add(times.is_null(), f'the event time "{time}" is null')
-    return rows.filter(times.is_valid())
+    reasons = {f'the event time "{time}" is null': times.is_null() if times.null_count else None}
+    reasons[f'the event time "{time}" {_FAR}'] = _far(times)
+    for reason, bad in reasons.items():
+        if bad is not None:
+            letters.add(bad, reason)
+    good = [pc.invert(bad) for bad in reasons.values() if bad is not None]
+    return rows.filter(reduce(pc.and_, good)) if good else rows
 
 
 def _selected(table: pa.Table, shape: RecordShape) -> pa.Table:
@@ -217,10 +226,22 @@ def _changes(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table
         f"no key: rows of the table are identified by {', '.join(shape.key)}, and {subject} null": keyless,
         f'the event time "{shape.event_time or "_time"}" is null': timeless,
     }
+    far = _far(times)
+    if far is not None:
+        here = pc.and_not(pc.and_not(far, deleted), keyless)
+        reasons[f'the event time "{shape.event_time or "_time"}" {_FAR}'] = here
     bad = {reason: chosen for reason, chosen in reasons.items() if pc.any(chosen).as_py()}
     for reason, chosen in bad.items():
         letters.add(chosen, reason)
-    return rows.filter(pc.invert(pc.or_(keyless, timeless))) if bad else rows
+    return rows.filter(pc.invert(reduce(pc.or_, bad.values()))) if bad else rows
+
+
+def _far(times: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Return for each row whether its event time is too far away for the windows around it; None where none is."""
+    span = pc.min_max(times).as_py()
+    if span["min"] is None or (span["min"] >= FIRST_TIME and span["max"] <= LAST_TIME):
+        return None
+    return pc.fill_null(pc.or_(pc.less(times, FIRST_TIME), pc.greater(times, LAST_TIME)), fill_value=False)
 
 
 def any_null(table: pa.Table, columns: Sequence[str]) -> pa.ChunkedArray:

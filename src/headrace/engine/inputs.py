@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from headrace.base.errors import RecordsGone, UnreadableRecord
 from headrace.base.outside import OffsetsLost
-from headrace.connect.decoding import Decoded, decode, empty, letters_of
+from headrace.connect.decoding import LAST_TIME, Decoded, decode, empty, letters_of
 from headrace.connect.source import Bounds, OffsetRange
 from headrace.engine.arrival import ArrivalOrder
 from headrace.engine.event_times import EventTimes
@@ -229,7 +229,9 @@ class Inputs:
             decoded, time = self._timed(ReadRange(offsets, decoded, None, lost), bound.timing), None
         if decoded.dead is not None and bound.on_error == "fail":
             raise _unreadable(bound.shape.topic, decoded)
-        return ReadRange(offsets, decoded, _greatest(decoded) if time is None else time, lost)
+        if time is None or time > LAST_TIME:  # what is known of the range may be of a dead letter
+            time = _greatest(decoded)
+        return ReadRange(offsets, decoded, time, lost)
 
     def _timed(self, read: ReadRange, timing: Scalar) -> Decoded:
         """Return rows with computed event times; records without one are dead letters, except tombstones."""
