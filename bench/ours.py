@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bench.setting import Setting
     from bench.sums import Sums
     from headrace.dsl import Stream, Table
-    from headrace.engine.running import Running
+    from headrace.engine.operation.running import Running
     from headrace.plan.nodes import Emit
 
 AGGREGATES = {"n": "count(*)", "total": "sum(v)"}

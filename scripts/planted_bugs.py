@@ -22,7 +22,8 @@ from unittest.mock import patch
 import numpy as np
 
 from headrace.base import checked
-from headrace.engine import engine, opening, publish, storage
+from headrace.engine import engine, publish, storage
+from headrace.engine.recovery import opening
 from headrace.kernels import exchange, files, staging
 from headrace.kernels.groups import partial
 from headrace.kernels.state import scanned

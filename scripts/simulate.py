@@ -61,10 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     chosen = asked.seeds if asked.seeds is not None else range(asked.seed, asked.seed + asked.count)
     oracle = SparkOracle(session(master="local[2]")) if asked.spark_oracle or asked.spark else None
-    tally = Counter[str]()
+    endings = Counter[str]()
     options: dict[str, Any] = {"oracle": oracle, "carrier": "spark" if asked.spark else "in process"}
     if asked.accidents:
-        options |= {"accidents": True, "tally": tally}
+        options |= {"accidents": True, "endings": endings}
         logging.getLogger("headrace").setLevel(logging.ERROR)  # each recovery is a warning
     if asked.spark:
         options["most_plays"] = 30
@@ -85,13 +85,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "schedules": played,
         "failed": dict(failed),
         "seconds": seconds,
-        "ended": dict(tally),
+        "ended": dict(endings),
     }
     by_kind = f": {', '.join(f'{count} {kind}' for kind, count in failed.items())}" if failed else ""
     print(json.dumps(total) if asked.json else f"{played} schedules from seed {chosen.start} on, {seconds:.0f} s: "
           f"{sum(failed.values())} failed{by_kind}")  # fmt: skip
     if not asked.json:
-        print("".join(f"{count:6} {ending}\n" for ending, count in sorted(tally.items())), end="")
+        print("".join(f"{count:6} {ending}\n" for ending, count in sorted(endings.items())), end="")
     return 1 if failed else 0
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.app import App
     from headrace.base.errors import HeadraceError
     from headrace.dsl import Stream, Table
-    from headrace.engine.restart import Restart
+    from headrace.engine.operation.restart import Restart
     from headrace.log import Log, Topic
     from headrace.plan.windows import Window, cumulating, hopping, session, sliding, tumbling
 
@@ -42,7 +42,7 @@ _HOMES = {
     "App": "headrace.app",
     "HeadraceError": "headrace.base.errors",
     "Log": "headrace.log",
-    "Restart": "headrace.engine.restart",
+    "Restart": "headrace.engine.operation.restart",
     "Stream": "headrace.dsl",
     "Table": "headrace.dsl",
     "Topic": "headrace.log",

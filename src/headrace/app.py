@@ -9,8 +9,8 @@ from headrace.dsl import App as AppDescription
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.engine.restart import Restart
-    from headrace.engine.running import Running
+    from headrace.engine.operation.restart import Restart
+    from headrace.engine.operation.running import Running
 
 
 class App(AppDescription):
@@ -40,7 +40,7 @@ class App(AppDescription):
             StorageBusy: another process runs the app.
 
         """
-        from headrace.engine.running import start
+        from headrace.engine.operation.running import start
 
         return start(self, spark, carrier=carrier)
 
@@ -71,8 +71,8 @@ class App(AppDescription):
             HeadraceError: it failed, and trying again does not help or was tried often enough.
 
         """
-        from headrace.engine.running import run
-        from headrace.engine.verify import check
+        from headrace.engine.operation.running import run
+        from headrace.engine.recovery.verify import check
 
         if verify:
             check(self)
@@ -87,12 +87,12 @@ class App(AppDescription):
             HeadraceError: there is no such view, and the app declares none.
 
         """
-        from headrace.engine.running import read_view
+        from headrace.engine.operation.running import read_view
 
         return read_view(self, name)
 
     def status(self) -> dict[str, Any]:
         """Return the status as of the last epoch: see `Running.status`; works while the app runs, from any process."""
-        from headrace.engine.status import status
+        from headrace.engine.operation.status import status
 
         return status(self)

@@ -9,7 +9,7 @@ from headrace.base.errors import UnknownView
 from headrace.base.time import ManualClock
 from headrace.cli.progress import LeftOut, Rate
 from headrace.cli.status import say_status
-from headrace.engine.running import hold
+from headrace.engine.operation.running import hold
 
 
 def at(epoch, rows, *, lag=0, seconds=2.0, dead=0, late=0):

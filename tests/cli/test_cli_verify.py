@@ -10,7 +10,7 @@ import pytest
 import headrace as hr
 from headrace.base.outside import AppDamaged
 from headrace.cli.programs import load_app
-from headrace.engine.verify import check, verify
+from headrace.engine.recovery.verify import check, verify
 from headrace.views.digest import digest
 from headrace.views.sqlite import SqliteViews
 

@@ -7,8 +7,8 @@ import pytest
 
 import headrace as hr
 from headrace.base.errors import PlanChanged, PlanError, StorageBusy
-from headrace.engine import reset as resets
-from headrace.engine.reset import reset, reset_impact
+from headrace.engine.program import reset as resets
+from headrace.engine.program.reset import reset, reset_impact
 from headrace.engine.storage import Storage
 from headrace.testing import Driver
 

@@ -10,7 +10,7 @@ import headrace as hr
 from headrace.base.errors import HeadraceError, PlanError
 from headrace.base.outside import OffsetsBeyondEnd, OutputLost, SourceReplaced
 from headrace.connect.embedded.marks import AppMarks, marks_of
-from headrace.engine.reset import reset
+from headrace.engine.program.reset import reset
 from headrace.engine.storage import Storage
 from headrace.log import Log
 from headrace.plan.plan import make_plan

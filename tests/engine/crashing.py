@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import headrace as hr
-from headrace.engine import running
+from headrace.engine.operation import running
 from headrace.testing.faults import Kill
 
 ROWS = "id int, k string, v int, at timestamp"

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import supervising
 
-from headrace.engine import lease, running, storage
+from headrace.engine import lease, storage
+from headrace.engine.operation import running
 
 
 @dataclass(frozen=True)

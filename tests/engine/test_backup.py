@@ -11,9 +11,9 @@ from test_storage import expected, goes_on, outputs, row, two_lines
 import headrace as hr
 from headrace.base.errors import DamagedFile
 from headrace.base.outside import BackupRefused
-from headrace.engine.backup import backup, restore
+from headrace.engine.recovery.backup import backup, restore
+from headrace.engine.recovery.verify import verify
 from headrace.engine.storage import Storage
-from headrace.engine.verify import verify
 from headrace.log import copying
 from headrace.testing import POINTS, Driver
 

@@ -8,8 +8,8 @@ import headrace as hr
 from headrace.base.errors import PlanChanged
 from headrace.base.time import ManualClock
 from headrace.engine.engine import Settings
-from headrace.engine.opening import open_engine
-from headrace.engine.reset import reset
+from headrace.engine.program.reset import reset
+from headrace.engine.recovery.opening import open_engine
 from headrace.testing import Driver
 from headrace.testing.faults import START_POINTS, Crash, Faults
 

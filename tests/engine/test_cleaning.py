@@ -7,7 +7,7 @@ import pytest
 
 import headrace as hr
 from headrace.connect.embedded import EmbeddedTopics
-from headrace.engine.cleaning import Cleaning
+from headrace.engine.operation.cleaning import Cleaning
 
 
 @pytest.fixture

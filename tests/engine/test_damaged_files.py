@@ -9,9 +9,9 @@ import pytest
 from test_storage import expected, outputs, row, two_lines
 
 from headrace.base.errors import HeadraceError
-from headrace.engine.status import status
+from headrace.engine.operation.status import status
+from headrace.engine.recovery.verify import check, verify
 from headrace.engine.storage import Storage
-from headrace.engine.verify import check, verify
 from headrace.testing import Driver
 
 SENT = 8

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 import headrace as hr
-from headrace.engine.fill import history
+from headrace.engine.program.fill import history
 from headrace.testing import POINTS, Driver
 from headrace.testing.faults import Crash, Faults
 

@@ -9,7 +9,7 @@ from test_fill import armed_at
 
 import headrace as hr
 from headrace.base.outside import OutputsNotKept
-from headrace.engine.reset import reset, reset_impact
+from headrace.engine.program.reset import reset, reset_impact
 from headrace.log import Log
 from headrace.testing import POINTS, Driver
 from headrace.testing.faults import Crash

@@ -8,7 +8,7 @@ import pytest
 
 import headrace as hr
 from headrace.base.outside import EpochsLost
-from headrace.engine.reset import reset
+from headrace.engine.program.reset import reset
 from headrace.testing import Driver
 
 

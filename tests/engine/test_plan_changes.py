@@ -6,7 +6,7 @@ import pytest
 
 import headrace as hr
 from headrace.base.errors import PlanChanged
-from headrace.engine.reset import reset
+from headrace.engine.program.reset import reset
 from headrace.testing import Driver
 
 ROWS = "k string, g string, v int, at timestamp"

@@ -10,8 +10,8 @@ import headrace as hr
 from headrace.base.errors import StorageBusy, ViewsDamaged
 from headrace.base.outside import AppDamaged, SinkBehind
 from headrace.engine import repair as engine
-from headrace.engine import reset
-from headrace.engine.verify import check, repair_views, verify
+from headrace.engine.program import reset
+from headrace.engine.recovery.verify import check, repair_views, verify
 from headrace.testing import Driver
 
 PEOPLE = "id int, city string, score double, at timestamp"

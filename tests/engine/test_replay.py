@@ -8,7 +8,7 @@ import pytest
 from test_fill import armed_at
 
 import headrace as hr
-from headrace.engine.reset import reset
+from headrace.engine.program.reset import reset
 from headrace.log import Log
 from headrace.testing import POINTS, Driver
 from headrace.testing.faults import Crash

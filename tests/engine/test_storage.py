@@ -11,8 +11,8 @@ import headrace as hr
 from headrace.base import checked
 from headrace.base.errors import DamagedFile, HeadraceError
 from headrace.base.outside import EpochsLost, SinkBehind
-from headrace.engine import running
-from headrace.engine.opening import open_engine
+from headrace.engine.operation import running
+from headrace.engine.recovery.opening import open_engine
 from headrace.engine.storage import Storage
 from headrace.testing import POINTS, Crash, Driver
 

@@ -21,9 +21,9 @@ import headrace as hr
 from headrace.base.errors import InvalidPlan, InvalidTime, StepFailed
 from headrace.base.outside import DiskFull, OutsideBusy, SinkFailed, Unavailable
 from headrace.engine import publish
-from headrace.engine.failures import as_ours
-from headrace.engine.restart import Budget, Restart, restart_of
-from headrace.engine.running import supervised
+from headrace.engine.operation.failures import as_ours
+from headrace.engine.operation.restart import Budget, Restart, restart_of
+from headrace.engine.operation.running import supervised
 
 QUICK = hr.Restart(tries=5, within="1 minute", first="10 milliseconds", most="50 milliseconds")
 

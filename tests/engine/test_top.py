@@ -23,7 +23,7 @@ from headrace.base.errors import (
     UnknownColumn,
     WrongType,
 )
-from headrace.engine.reset import reset
+from headrace.engine.program.reset import reset
 from headrace.testing import Driver
 
 SCHEMA = "k string, g int, v int, x double, at timestamp"

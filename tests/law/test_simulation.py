@@ -90,11 +90,11 @@ def test_a_power_cut_in_the_first_epoch_loses_nothing_acknowledged():
 
 @pytest.mark.parametrize("first", [0, pytest.param(5000, marks=pytest.mark.prove)])
 def test_after_an_accident_every_output_is_right_or_the_app_says_why_not(first):
-    tally = Counter()
+    endings = Counter()
     for seed in range(first, first + (ACCIDENTS if first == 0 else 100)):
-        finding = simulate(seed, accidents=True, tally=tally)
+        finding = simulate(seed, accidents=True, endings=endings)
         assert finding is None, finding.text()
-    assert tally.total() >= ACCIDENTS
+    assert endings.total() >= ACCIDENTS
 
 
 def test_an_app_restored_alone_goes_on_with_the_epochs_that_its_log_knows():

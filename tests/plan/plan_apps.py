@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 import headrace as hr
-from headrace.engine.identity import identity
+from headrace.engine.program.identity import identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

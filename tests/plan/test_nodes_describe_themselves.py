@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from test_node_contract import KINDS
 
-from headrace.engine import identity
+from headrace.engine.program import identity
 from headrace.plan import explain
 
 OF_THEIR_OWN = {"Select", "Where", "Union"}  # words of SQL too: a mention need not be the node

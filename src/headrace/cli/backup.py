@@ -10,7 +10,7 @@ from headrace.base.text import counted
 from headrace.cli.output import example, json_option, note, say, say_json
 from headrace.cli.programs import load_app
 from headrace.cli.values import sized
-from headrace.engine import backup as engine
+from headrace.engine.recovery import backup as engine
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 

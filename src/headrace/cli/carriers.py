@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.engine.running import IN_PROCESS, SPARK
+from headrace.engine.operation.running import IN_PROCESS, SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from headrace.engine.running import CarrierName
+    from headrace.engine.operation.running import CarrierName
 
 
 @dataclass(frozen=True, kw_only=True)

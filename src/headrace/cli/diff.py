@@ -9,12 +9,12 @@ import click
 from headrace.cli.output import example, json_option, say, say_json
 from headrace.cli.programs import load_app, program_argument
 from headrace.cli.status import check_owner
-from headrace.engine.comparing import compared
+from headrace.engine.program.comparing import compared
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.engine.changes import ProgramChanges
+    from headrace.engine.program.changes import ProgramChanges
 
 REFUSED = 3
 """The exit code where the program would not start."""

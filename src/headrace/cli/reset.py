@@ -14,13 +14,13 @@ from headrace.base.text import counted
 from headrace.cli.output import example, json_option, note, say, say_json
 from headrace.cli.programs import load_app, program_argument
 from headrace.cli.status import check_owner
-from headrace.engine import reset as engine
+from headrace.engine.program import reset as engine
 from headrace.engine.storage import Storage
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.engine.reset import Outputs, ResetImpact
+    from headrace.engine.program.reset import Outputs, ResetImpact
 
 
 class NotConfirmed(PlanError):

@@ -20,10 +20,10 @@ from headrace.cli.programs import load_app, program_argument
 from headrace.cli.progress import LeftOut, Rate
 from headrace.cli.status import check_owner
 from headrace.cli.values import shown
-from headrace.engine.comparing import compared
-from headrace.engine.restart import Restart
-from headrace.engine.running import supervised
-from headrace.engine.verify import check
+from headrace.engine.operation.restart import Restart
+from headrace.engine.operation.running import supervised
+from headrace.engine.program.comparing import compared
+from headrace.engine.recovery.verify import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from headrace.cli.carriers import ChosenCarrier
-    from headrace.engine.changes import ProgramChanges
-    from headrace.engine.supervision import Supervised
+    from headrace.engine.operation.supervision import Supervised
+    from headrace.engine.program.changes import ProgramChanges
 
 LOOK_SECONDS = 0.25
 SAY_SECONDS = 2.0

@@ -12,8 +12,8 @@ from headrace.cli.output import example, json_option, note, say, say_json
 from headrace.cli.places import STORAGE, check_storage
 from headrace.cli.programs import load_app
 from headrace.connect.embedded import log_path
-from headrace.engine.verify import repair_views
-from headrace.engine.verify import verify as verify_all
+from headrace.engine.recovery.verify import repair_views
+from headrace.engine.recovery.verify import verify as verify_all
 
 
 @click.command(

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from headrace.base.errors import PlanError
 from headrace.connect.embedded import log_path
 from headrace.engine.inprocess import InProcess
-from headrace.engine.opening import open_engine
-from headrace.engine.reset import reset
-from headrace.engine.running import settings
-from headrace.engine.status import describe
+from headrace.engine.operation.running import settings
+from headrace.engine.operation.status import describe
+from headrace.engine.program.reset import reset
+from headrace.engine.recovery.opening import open_engine
 from headrace.engine.storage import Storage
 from headrace.log import Log
 

@@ -19,23 +19,23 @@ from headrace.base.errors import InternalError, PlanError
 from headrace.connect.embedded import log_path
 from headrace.connect.source import from_json, to_json, total_rows
 from headrace.engine import private
-from headrace.engine.adopting import PLAN, adopt, finish
-from headrace.engine.comparing import changes
-from headrace.engine.fencing import check_fence, fence_after
-from headrace.engine.fill import fill_of, filled, partial_steps
-from headrace.engine.identity import fingerprint, identity
 from headrace.engine.inputs import Inputs
-from headrace.engine.journal import Journal
-from headrace.engine.lost_epochs import as_decided, check_marks, check_program, check_repeatable, recovered
 from headrace.engine.lowering import lower
 from headrace.engine.outcomes import counts_of, heads_after, least_waiting_times, steps_with_rows
 from headrace.engine.outside import Outside
 from headrace.engine.pace import SMALL_ROWS, add_counts, most_rows, next_limit, with_publishing
+from headrace.engine.program.adopting import PLAN, adopt, finish
+from headrace.engine.program.comparing import changes
+from headrace.engine.program.fill import fill_of, filled, partial_steps
+from headrace.engine.program.identity import fingerprint, identity
+from headrace.engine.program.reset import resume
 from headrace.engine.publish import Publisher, check_published, with_rows
-from headrace.engine.reset import resume
-from headrace.engine.same_sources import agree_on_sources, check_instances, check_offsets
+from headrace.engine.recovery.fencing import check_fence, fence_after
+from headrace.engine.recovery.journal import Journal
+from headrace.engine.recovery.lost_epochs import as_decided, check_marks, check_program, check_repeatable, recovered
+from headrace.engine.recovery.same_sources import agree_on_sources, check_instances, check_offsets
+from headrace.engine.recovery.view_damage import check_views
 from headrace.engine.storage import Commit, SourceProgress, Storage
-from headrace.engine.view_damage import check_views
 from headrace.engine.watermarks import UNPARTITIONED, advance, empty_epoch_due
 from headrace.kernels.state.state import DELTA
 from headrace.kernels.task import Report, Task

@@ -12,9 +12,9 @@ from headrace.base.time import ManualClock, as_datetime
 from headrace.dsl.app import App
 from headrace.engine.engine import Engine, Settings, no_fault
 from headrace.engine.inprocess import InProcess
-from headrace.engine.opening import open_engine
+from headrace.engine.operation.status import describe
 from headrace.engine.private import open_view
-from headrace.engine.status import describe
+from headrace.engine.recovery.opening import open_engine
 from headrace.plan.nodes import Late
 from headrace.plan.plan import make_plan
 from headrace.plan.sinks import Sink
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.engine.changes import ProgramChanges
+    from headrace.engine.program.changes import ProgramChanges
     from headrace.log import Log
     from headrace.plan.nodes import Stateful
 

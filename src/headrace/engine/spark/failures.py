@@ -14,7 +14,7 @@ from headrace.base import errors
 from headrace.base.errors import HeadraceError, OutsideError
 from headrace.base.outside import SparkLost, Unavailable, WorkerLost
 from headrace.base.trace import traced
-from headrace.engine.failures import as_ours, says_full
+from headrace.engine.operation.failures import as_ours, says_full
 
 _OURS = re.compile(r"((?:\w+\.)+)(\w+): \[([A-Z_]+)\] (.*)")
 _WORKER = re.compile(

@@ -14,7 +14,7 @@ from headrace.engine.engine import Engine, Settings, no_fault, task
 from headrace.engine.inprocess import CARRIER, InProcess
 from headrace.engine.level_zero import run_ranges
 from headrace.engine.levels import run_levels
-from headrace.engine.opening import open_engine
+from headrace.engine.recovery.opening import open_engine
 from headrace.kernels.duck import Duck
 from headrace.kernels.level import LevelRun
 from headrace.plan.plan import make_plan

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.base.errors import HeadraceError, InternalError, PlanChanged, PlanError, ViewOutOfStep
-from headrace.engine.reset import reset
-from headrace.engine.verify import verify
+from headrace.engine.program.reset import reset
+from headrace.engine.recovery.verify import verify
 from headrace.testing.simulation import accidents, programs
 from headrace.testing.simulation.case import COLUMNS, Case, Output
 from headrace.testing.simulation.machine import Machine

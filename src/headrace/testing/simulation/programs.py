@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.engine.fill import history, new_steps
+from headrace.engine.program.fill import history, new_steps
 from headrace.testing.simulation.accidents import NAMED
 from headrace.testing.simulation.drawing import needed
 

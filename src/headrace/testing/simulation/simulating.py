@@ -36,7 +36,7 @@ def simulate(
     oracle: Oracle | None = None,
     most_plays: int = MOST_PLAYS,
     accidents: bool = False,
-    tally: Counter[str] | None = None,
+    endings: Counter[str] | None = None,
 ) -> Finding | None:
     """Play the case of a seed; return None if every output was what the batch query gives.
 
@@ -50,14 +50,14 @@ def simulate(
         most_plays: how many smaller cases are tried to make a failure small; 0 leaves it as it is.
         accidents: also older copies that are put back, lost commits, flipped bits, resets and changed programs. Then an
             error of ours is a right answer, too; a wrong output is not.
-        tally: counts how the cases ended, by accident.
+        endings: counts how the cases ended, by accident.
 
     """
     case = draw(seed, accidents=accidents)
     outcome = outcome_of(case, carrier=carrier, oracle=oracle)
     failure = outcome.failure
-    if tally is not None:
-        tally[f"{' + '.join(outcome.accidents) or 'none'}: {outcome.ended if failure is None else failure.kind}"] += 1
+    if endings is not None:
+        endings[f"{' + '.join(outcome.accidents) or 'none'}: {outcome.ended if failure is None else failure.kind}"] += 1
     if failure is None:
         return None
     latest = failure

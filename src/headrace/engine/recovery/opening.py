@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.base.errors import PlanChanged
 from headrace.engine.engine import Engine
 from headrace.engine.inprocess import InProcess
-from headrace.engine.replay import replay, replay_of
+from headrace.engine.program.replay import replay, replay_of
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Settings

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headrace.engine.fill import history
+from headrace.engine.program.fill import history
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from headrace.engine.changes import Change
+    from headrace.engine.program.changes import Change
     from headrace.plan.nodes import Node
     from headrace.plan.plan import Plan
 

@@ -17,14 +17,14 @@ from headrace.base.outside import EpochsLost
 from headrace.connect.embedded.marks import marks_of
 from headrace.connect.source import from_json
 from headrace.engine.pace import add_counts
-from headrace.engine.same_sources import check_instances
+from headrace.engine.recovery.same_sources import check_instances
 from headrace.kernels.files import read_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from headrace.engine.inputs import Inputs
-    from headrace.engine.journal import Journal
+    from headrace.engine.recovery.journal import Journal
     from headrace.engine.storage import Commit, Storage
     from headrace.log import Log
 

@@ -21,8 +21,8 @@ from headrace.base.outside import BackupRefused
 from headrace.connect.embedded import log_path
 from headrace.connect.embedded.boundaries import TOPIC as BOUNDARIES
 from headrace.connect.embedded.landing import FOLDER as LANDINGS
-from headrace.engine.journal import FOLDER as JOURNALS
-from headrace.engine.journal import Journal
+from headrace.engine.recovery.journal import FOLDER as JOURNALS
+from headrace.engine.recovery.journal import Journal
 from headrace.engine.storage import Storage, read_json
 from headrace.kernels.files import read_metadata
 from headrace.log import Log

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.base.disk import sync_folder
 from headrace.base.time import END_OF_TIME
-from headrace.engine.identity import identity, kept_over
+from headrace.engine.program.identity import identity, kept_over
 from headrace.views.sqlite import SqliteViews
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from headrace.engine.changes import ProgramChanges
+    from headrace.engine.program.changes import ProgramChanges
     from headrace.engine.storage import Commit, Storage
     from headrace.plan.plan import Plan
 

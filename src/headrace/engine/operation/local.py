@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import NotRunning
-from headrace.engine.failures import as_ours
 from headrace.engine.inprocess import InProcess
+from headrace.engine.operation.failures import as_ours
 
 if TYPE_CHECKING:
     from headrace.base.errors import HeadraceError

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from headrace.base.outside import AppDamaged
 from headrace.base.time import SystemClock
 from headrace.connect.embedded import log_path
-from headrace.engine.adopting import finish
-from headrace.engine.comparing import compared
 from headrace.engine.engine import Settings
-from headrace.engine.journal import Journal
-from headrace.engine.lost_epochs import recovered
-from headrace.engine.opening import open_engine
-from headrace.engine.rebuilding import rebuild
-from headrace.engine.reset import NOTE, resume
+from headrace.engine.program.adopting import finish
+from headrace.engine.program.comparing import compared
+from headrace.engine.program.rebuilding import rebuild
+from headrace.engine.program.reset import NOTE, resume
+from headrace.engine.recovery.journal import Journal
+from headrace.engine.recovery.lost_epochs import recovered
+from headrace.engine.recovery.opening import open_engine
+from headrace.engine.recovery.view_damage import VIEW_SINK, VIEWS, epoch_given, views_damage
 from headrace.engine.storage import Storage
-from headrace.engine.view_damage import VIEW_SINK, VIEWS, epoch_given, views_damage
 from headrace.views.sqlite import SqliteViews
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from headrace.base.blame import HeadraceError
 from headrace.base.dead_letters import CAUSES
 from headrace.base.time import SystemClock, as_datetime
 from headrace.engine.inputs import Inputs
+from headrace.engine.operation.run_state import stored
 from headrace.engine.outside import Outside
-from headrace.engine.run_state import stored
 from headrace.engine.storage import Commit, Storage
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from headrace.base.errors import DamagedFile, HeadraceError
 from headrace.base.outside import AppDamaged
 from headrace.connect.embedded import log_path
 from headrace.connect.embedded.boundaries import TOPIC as BOUNDARIES
-from headrace.engine.journal import Journal
 from headrace.engine.publish import with_rows
-from headrace.engine.repair import drop_damaged_views, repair
+from headrace.engine.recovery.journal import Journal
+from headrace.engine.recovery.repair import drop_damaged_views, repair
+from headrace.engine.recovery.view_damage import VIEWS, newest_commit, views_damage
 from headrace.engine.storage import Storage
-from headrace.engine.view_damage import VIEWS, newest_commit, views_damage
 from headrace.kernels.files import read_tables
 from headrace.log import Log
 

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from headrace.base.disk import sync_folder
 from headrace.base.errors import DamagedFile, HeadraceError, PlanError, did_you_mean
 from headrace.base.outside import OutputsNotKept
-from headrace.engine.adopting import NOTE as ADOPTING
-from headrace.engine.adopting import finish_adopting
-from headrace.engine.fill import history
-from headrace.engine.identity import emptied, forget
-from headrace.engine.kept_outputs import has_outputs, reach_of
+from headrace.engine.program.adopting import NOTE as ADOPTING
+from headrace.engine.program.adopting import finish_adopting
+from headrace.engine.program.fill import history
+from headrace.engine.program.identity import emptied, forget
+from headrace.engine.program.kept_outputs import has_outputs, reach_of
 from headrace.engine.storage import Commit, Storage
 from headrace.engine.watermarks import SourceWatermark, advance
 from headrace.views.sqlite import SqliteViews
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from headrace.engine.kept_outputs import Reach
+    from headrace.engine.program.kept_outputs import Reach
     from headrace.plan.nodes import Node
     from headrace.plan.plan import Plan
 

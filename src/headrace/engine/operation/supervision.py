@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from headrace.base.outside import SparkNotStarted
 from headrace.base.time import MICROS, SystemClock, show_duration
-from headrace.engine.failures import as_ours
-from headrace.engine.restart import Budget
-from headrace.engine.status import status
+from headrace.engine.operation.failures import as_ours
+from headrace.engine.operation.restart import Budget
+from headrace.engine.operation.status import status
 
 if TYPE_CHECKING:
     import threading
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from headrace.base.errors import HeadraceError
     from headrace.dsl.app import App
-    from headrace.engine.restart import Restart
-    from headrace.engine.run_state import RunState
+    from headrace.engine.operation.restart import Restart
+    from headrace.engine.operation.run_state import RunState
 
 CLOCK = SystemClock()
 
 
 class Started(Protocol):
-    """An app that was started once: `engine.running.Running`."""
+    """An app that was started once: `engine.operation.running.Running`."""
 
     @property
     def epoch(self) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.schema import wider_integer
-from headrace.engine.adopting import NOTE, PLAN, moved
-from headrace.engine.changes import Change, ProgramChanges
-from headrace.engine.differences import difference, longer_grace, place, shown_offsets, wider
-from headrace.engine.fill import history, new_steps
-from headrace.engine.identity import FORMAT, identity
-from headrace.engine.rebuilding import with_rebuilds
+from headrace.engine.program.adopting import NOTE, PLAN, moved
+from headrace.engine.program.changes import Change, ProgramChanges
+from headrace.engine.program.differences import difference, longer_grace, place, shown_offsets, wider
+from headrace.engine.program.fill import history, new_steps
+from headrace.engine.program.identity import FORMAT, identity
+from headrace.engine.program.rebuilding import with_rebuilds
 from headrace.engine.storage import Storage
 from headrace.plan.chains import Chain
 

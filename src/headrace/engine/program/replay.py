@@ -19,9 +19,9 @@ from headrace.base.disk import sync_folder
 from headrace.base.errors import InternalError
 from headrace.connect.embedded import log_path
 from headrace.engine.engine import Engine, task
-from headrace.engine.fill import Fill, filled, nearest_gives
 from headrace.engine.inprocess import CARRIER, InProcess
-from headrace.engine.levelling import difference, shadows_of
+from headrace.engine.program.fill import Fill, filled, nearest_gives
+from headrace.engine.program.levelling import difference, shadows_of
 from headrace.kernels.task import Report, stage
 
 if TYPE_CHECKING:

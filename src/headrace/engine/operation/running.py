@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from headrace.base.errors import HeadraceError, InvalidPlan, UnknownView, did_you_mean
 from headrace.base.time import SystemClock
-from headrace.engine.cleaning import Cleaning
 from headrace.engine.engine import Settings
-from headrace.engine.failures import as_ours
 from headrace.engine.feeds import Feeds
-from headrace.engine.local import LocalCarrier, cores
-from headrace.engine.opening import open_engine
+from headrace.engine.operation.cleaning import Cleaning
+from headrace.engine.operation.failures import as_ours
+from headrace.engine.operation.local import LocalCarrier, cores
+from headrace.engine.operation.restart import restart_of
+from headrace.engine.operation.run_state import RunState
+from headrace.engine.operation.status import describe
+from headrace.engine.operation.supervision import Supervised
 from headrace.engine.outside import names_of_topics
 from headrace.engine.private import open_view
-from headrace.engine.restart import restart_of
-from headrace.engine.run_state import RunState
-from headrace.engine.status import describe
+from headrace.engine.recovery.opening import open_engine
 from headrace.engine.storage import Storage
-from headrace.engine.supervision import Supervised
 from headrace.views.sqlite import SqliteViews
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from headrace.dsl.app import App
     from headrace.engine.engine import Engine
-    from headrace.engine.restart import Restart
-    from headrace.engine.supervision import Retry
+    from headrace.engine.operation.restart import Restart
+    from headrace.engine.operation.supervision import Retry
     from headrace.plan.plan import Plan
 
 logger = logging.getLogger("headrace")

@@ -1,0 +1,1 @@
+"""An app in operation: started, watched, started again, its status."""

@@ -1,0 +1,1 @@
+"""What an app does after damage and loss: lost epochs, another owner, replaced topics, backups, checks."""
