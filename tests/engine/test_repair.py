@@ -9,8 +9,8 @@ import pytest
 import headrace as hr
 from headrace.base.errors import StorageBusy, ViewsDamaged
 from headrace.base.outside import AppDamaged, SinkBehind
-from headrace.engine import repair as engine
 from headrace.engine.program import reset
+from headrace.engine.recovery import repair as engine
 from headrace.engine.recovery.verify import check, repair_views, verify
 from headrace.testing import Driver
 
