@@ -38,6 +38,17 @@ def put(storage, *ids, name="in"):
         log.topic(name).append([{"id": n} for n in ids])
 
 
+def restored_from_an_older_copy(storage, folder):
+    """Run the app over three ids, copy a folder, run it over two more, and put the copy in the folder's place."""
+    filled(storage, 3)
+    shutil.copytree(storage / folder, storage / "old")
+    put(storage, 3, 4)
+    with Driver(two_lines(), storage=storage) as driver:
+        driver.run()
+    shutil.rmtree(storage / folder)
+    (storage / "old").rename(storage / folder)
+
+
 def refused(storage):
     with pytest.raises(HeadraceError) as error, Driver(two_lines(), storage=storage) as driver:
         driver.run()
@@ -68,13 +79,7 @@ def test_an_input_topic_that_was_deleted_is_refused_and_not_created_empty(tmp_pa
 
 
 def test_a_log_restored_from_an_older_copy_is_refused(tmp_path):
-    filled(tmp_path, 3)
-    shutil.copytree(tmp_path / "log", tmp_path / "old")
-    put(tmp_path, 3, 4)
-    with Driver(two_lines(), storage=tmp_path) as driver:
-        driver.run()
-    shutil.rmtree(tmp_path / "log")
-    (tmp_path / "old").rename(tmp_path / "log")
+    restored_from_an_older_copy(tmp_path, "log")
     put(tmp_path, 5)
     error = refused(tmp_path)
     assert isinstance(error, OffsetsBeyondEnd)
@@ -177,13 +182,7 @@ def test_an_output_topic_that_was_created_again_and_filled_by_others_is_refused(
 
 
 def test_an_output_topic_restored_from_an_older_copy_is_refused(tmp_path):
-    filled(tmp_path, 3)
-    shutil.copytree(tmp_path / "log/topics/out", tmp_path / "old")
-    put(tmp_path, 3, 4)
-    with Driver(two_lines(), storage=tmp_path) as driver:
-        driver.run()
-    shutil.rmtree(tmp_path / "log/topics/out")
-    (tmp_path / "old").rename(tmp_path / "log/topics/out")
+    restored_from_an_older_copy(tmp_path, "log/topics/out")
     put(tmp_path, 5)
     error = refused(tmp_path)
     assert isinstance(error, OutputLost)

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_storage import expected, goes_on, outputs, row, two_lines
+from test_storage import expected, goes_on, outputs, row, three_epochs, two_lines
 
 import headrace as hr
 from headrace.base.errors import DamagedFile
@@ -116,11 +116,7 @@ def test_epochs_that_run_between_the_parts_of_a_backup_do_no_harm(tmp_path_facto
 
 @pytest.fixture
 def ran(tmp_path):
-    with Driver(two_lines(tmp_path / "s"), storage=tmp_path / "s") as driver:
-        for epoch in range(3):
-            driver.send("in", row(2 * epoch), row(2 * epoch + 1))
-            driver.step()
-    return tmp_path / "s"
+    return three_epochs(tmp_path / "s")
 
 
 def test_a_backup_goes_back_to_where_it_was_made(ran, tmp_path):

@@ -54,6 +54,12 @@ def finished(storage):
     return supervising.outputs(storage)
 
 
+def takes(process, storage, first, last):
+    """Append rows, and wait until the process has published all up to the last."""
+    supervising.append(storage, supervising.rows_of(first, last))
+    wait_for(lambda: supervising.total(storage) == last, process)
+
+
 def ended(process):
     """Wait for a process that was asked to stop, or fails; return what it printed."""
     _, err = process.communicate(timeout=PATIENCE)
@@ -73,8 +79,7 @@ def test_a_second_app_beside_a_live_one_is_refused_and_removes_nothing(tmp_path)
         assert second.returncode == 1
         assert f"[STORAGE_BUSY] another process runs an app on the storage {storage} (process {first.pid} on" in err
         assert (stray / "of-the-first.rows").exists()
-        supervising.append(storage, supervising.rows_of(0, 300))
-        wait_for(lambda: supervising.total(storage) == 300, first)
+        takes(first, storage, 0, 300)
         first.send_signal(signal.SIGINT)
         ended(first)
     assert first.returncode == 0
@@ -93,8 +98,7 @@ def test_a_process_that_was_paused_and_replaced_does_no_harm(tmp_path, point):
     storage, marker = tmp_path / "storage", tmp_path / "pause"
     with program(storage, point, marker) as first:
         wait_for(lambda: runs(storage), first)
-        supervising.append(storage, supervising.rows_of(0, 300))
-        wait_for(lambda: supervising.total(storage) == 300, first)
+        takes(first, storage, 0, 300)
         marker.touch()
         supervising.append(storage, supervising.rows_of(300, 600))
         if point != "during_snapshot":
@@ -104,14 +108,12 @@ def test_a_process_that_was_paused_and_replaced_does_no_harm(tmp_path, point):
             first.send_signal(signal.SIGSTOP)
         with program(storage) as second:
             wait_for(lambda: supervising.total(storage) == 600, second)
-            supervising.append(storage, supervising.rows_of(600, 900))
-            wait_for(lambda: supervising.total(storage) == 900, second)
+            takes(second, storage, 600, 900)
             first.send_signal(signal.SIGCONT)
             err = ended(first)
             assert first.returncode == 1
             assert f"[FENCED] the app on the storage {storage} is run by another process now ({second.pid} on" in err
-            supervising.append(storage, supervising.rows_of(900, 1200))
-            wait_for(lambda: supervising.total(storage) == 1200, second)
+            takes(second, storage, 900, 1200)
             second.send_signal(signal.SIGINT)
             ended(second)
     assert second.returncode == 0

@@ -45,14 +45,19 @@ def expected(count):
     return list(range(count)), [{"user": u, "n": len(v), "total": sum(v)} for u, v in amounts.items()]
 
 
-@pytest.fixture
-def storage(tmp_path):
-    """A storage that has run three epochs of two rows."""
-    with Driver(two_lines(tmp_path / "s"), storage=tmp_path / "s") as driver:
+def three_epochs(storage):
+    """Run the app for three epochs of two rows; return its storage."""
+    with Driver(two_lines(storage), storage=storage) as driver:
         for epoch in range(3):
             driver.send("in", row(2 * epoch), row(2 * epoch + 1))
             driver.step()
-    return tmp_path / "s"
+    return storage
+
+
+@pytest.fixture
+def storage(tmp_path):
+    """A storage that has run three epochs of two rows."""
+    return three_epochs(tmp_path / "s")
 
 
 def goes_on(storage, *, already=6):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import resource
 from contextlib import suppress
@@ -21,11 +22,17 @@ def memory_limit() -> int:
     """Return how many bytes may be used here: the least of the machine's, the container's and the process's limit.
 
     Spark sets the last one in Python workers that have `spark.executor.pyspark.memory`. `$HEADRACE_MEMORY` (MB) is
-    taken instead of all of them.
+    taken instead of all of them. What the machine says is asked once a process.
     """
     chosen = os.environ.get(VARIABLE, "")
     if chosen.isdecimal() and int(chosen):
         return int(chosen) << 20
+    return machine_limit()
+
+
+@functools.cache
+def machine_limit() -> int:
+    """Return the least of the machine's, the container's and the process's limit in bytes, as they were first asked."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for file in LIMITS:
         with suppress(OSError, ValueError):  # no such file, or "max"

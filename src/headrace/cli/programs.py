@@ -60,11 +60,6 @@ def load_app(where: str, *, storage: Path | None = None) -> App:
     return app
 
 
-def program_path(where: str) -> Path:
-    """Return the file of `FILE` or `FILE:name`."""
-    return _split(where)[0]
-
-
 def program_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the argument FILE (as `file`) and the option `--storage`."""
     storage = click.option(

@@ -199,11 +199,14 @@ def _facts(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table:
     rows = _selected(table, shape).append_column("_time", times)
     reasons = {f'the event time "{time}" is null': times.is_null() if times.null_count else None}
     reasons[f'the event time "{time}" {_FAR}'] = _far(times)
+    return _kept(rows, {reason: bad for reason, bad in reasons.items() if bad is not None}, letters)
+
+
+def _kept(rows: pa.Table, reasons: Mapping[str, pa.ChunkedArray], letters: _Letters) -> pa.Table:
+    """Return the rows that are bad for none of the reasons; the others become dead letters, one for each reason."""
     for reason, bad in reasons.items():
-        if bad is not None:
-            letters.add(bad, reason)
-    good = [pc.invert(bad) for bad in reasons.values() if bad is not None]
-    return rows.filter(reduce(pc.and_, good)) if good else rows
+        letters.add(bad, reason)
+    return rows.filter(pc.invert(reduce(pc.or_, reasons.values()))) if reasons else rows
 
 
 def _selected(table: pa.Table, shape: RecordShape) -> pa.Table:
@@ -230,10 +233,7 @@ def _changes(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table
     if far is not None:
         here = pc.and_not(pc.and_not(far, deleted), keyless)
         reasons[f'the event time "{shape.event_time or "_time"}" {_FAR}'] = here
-    bad = {reason: chosen for reason, chosen in reasons.items() if pc.any(chosen).as_py()}
-    for reason, chosen in bad.items():
-        letters.add(chosen, reason)
-    return rows.filter(pc.invert(reduce(pc.or_, bad.values()))) if bad else rows
+    return _kept(rows, {reason: bad for reason, bad in reasons.items() if pc.any(bad).as_py()}, letters)
 
 
 def _far(times: pa.ChunkedArray) -> pa.ChunkedArray | None:

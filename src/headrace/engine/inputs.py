@@ -288,12 +288,6 @@ def _lowered(bounds: Mapping[str, Bounds], ranges: Sequence[OffsetRange], ends: 
     return {step: Bounds(each.earliest, lowered[step]) for step, each in bounds.items()}
 
 
-def _capped(bounds: Bounds, ends: Mapping[str, int]) -> Bounds:
-    """Return bounds that end where a replay ends."""
-    capped = {partition: min(end, ends.get(partition, 0)) for partition, end in bounds.end.items()}
-    return Bounds({p: min(offset, capped.get(p, offset)) for p, offset in bounds.earliest.items()}, capped)
-
-
 def _greatest(decoded: Decoded) -> int | None:
     greatest: int | None = pc.max(decoded.rows.column("_time")).as_py()
     return greatest

@@ -65,15 +65,6 @@ def _constant(value: Value, to: pa.DataType) -> object:
     return value.constant if widened or value.constant is None else NOT_CONSTANT
 
 
-def can_cast(kind: pa.DataType, to: pa.DataType) -> bool:
-    """Whether there is such a cast."""
-    try:
-        _cast("x", kind, to, lenient=False)
-    except Mismatch:
-        return False
-    return True
-
-
 def raising(condition: str, message: str, shown: str = "", *, lenient: bool = False) -> str:
     """Return SQL that raises for the row: `[CONDITION] message`, and the value of the SQL `shown`, quoted."""
     if lenient:

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from headrace.log import Log, Topic
     from headrace.log.privacy.subjects import Origin
 
-DEAD_LETTERS = "dead:"
-"""The prefix of the names of dead-letter sinks."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedSink(SharedSink):

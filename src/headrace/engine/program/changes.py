@@ -5,7 +5,7 @@ A pure value: `headrace diff` prints it, and a start refuses what would mix resu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.base.errors import PlanChanged
@@ -35,6 +35,16 @@ class Change:
     detail: str = ""
     hint: str = ""
     since: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def passes(
+        self, kind: Kind, what: str, detail: str = "", *, since: Mapping[str, Mapping[str, int]] | None = None
+    ) -> Change:
+        """Return the change of the same part with which it goes on."""
+        return replace(self, kind=kind, outcome="passes", what=what, detail=detail, since=since or {})
+
+    def refused(self, kind: Kind, what: str, detail: str = "", *, hint: str) -> Change:
+        """Return the change of the same part with which the program does not start."""
+        return replace(self, kind=kind, outcome="refused", what=what, detail=detail, hint=hint)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""

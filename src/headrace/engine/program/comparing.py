@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.schema import wider_integer
@@ -41,7 +42,7 @@ def changes(plan: Plan, stored: Mapping[str, Any] | None, last: Commit | None, *
     moves, refused = _moves(plan, stored, last)
     comparison = _Comparison(plan, stored, last, moves)
     entries = (*refused, *comparison.steps(), *comparison.sinks(), *comparison.sources(), *comparison.gone())
-    entries, rebuilt = with_rebuilds(plan, entries, new_steps(plan, last) - set(moves))
+    entries, rebuilt = with_rebuilds(plan, entries, comparison.new)
     return ProgramChanges(
         app=plan.app,
         since=last.epoch,
@@ -76,25 +77,15 @@ def compared(plan: Plan, path: Path, shards: int | None = None) -> ProgramChange
 
 
 def _of_the_app(app: str, stored: Mapping[str, Any], shards: int) -> Iterator[Change]:
+    this = Change(part="app", name=app)
     if stored["format"] != FORMAT:
-        yield Change(
-            part="app",
-            name=app,
-            kind="changed",
-            outcome="refused",
-            what=f'the state of app "{app}" was written in format {stored["format"]}, this version writes {FORMAT}',
-            hint="Run it with the version that wrote it, or reset the app.",
-        )
+        what = f'the state of app "{app}" was written in format {stored["format"]}, this version writes {FORMAT}'
+        yield this.refused("changed", what, hint="Run it with the version that wrote it, or reset the app.")
     elif stored["shards"] not in {None, shards}:
-        yield Change(
-            part="app",
-            name=app,
-            kind="changed",
-            outcome="refused",
-            what=f'the state of app "{app}" is cut into {stored["shards"]} shards, not {shards}',
-            detail="A row's shard follows from their number, so state would be looked for in the wrong place.",
-            hint=f"Say hr.App(…, shards={stored['shards']}) or leave shards out; or reset the app.",
-        )
+        what = f'the state of app "{app}" is cut into {stored["shards"]} shards, not {shards}'
+        detail = "A row's shard follows from their number, so state would be looked for in the wrong place."
+        hint = f"Say hr.App(…, shards={stored['shards']}) or leave shards out; or reset the app."
+        yield this.refused("changed", what, detail, hint=hint)
 
 
 # ---- state that moves to another name ----
@@ -121,9 +112,7 @@ def _moves(plan: Plan, stored: Mapping[str, Any], last: Commit) -> tuple[dict[st
         else:
             what = f'the state of step "{old}" cannot move to step "{new}"'
             hint = f'Leave renamed_from="{old}" out; or undo what changed the names.'
-            refused.append(
-                Change(part="step", name=new, kind="moved", outcome="refused", what=what, detail=why, hint=hint)
-            )
+            refused.append(Change(part="step", name=new).refused("moved", what, why, hint=hint))
     return moves, refused
 
 
@@ -139,6 +128,7 @@ class _Comparison:
         self.last = last
         self.moves = moves
         self.now = identity(plan, stored["shards"], self._old_name)
+        self.new = new_steps(plan, last) - set(moves)
         self.later: dict[str, int] = {}
 
     def _old_name(self, node: Node) -> str:
@@ -150,97 +140,70 @@ class _Comparison:
     def steps(self) -> Iterator[Change]:
         """Yield the changes of the steps with state, at least one for each."""
         for node in self.plan.stateful():
-            found = list(self._step(node))
-            yield from found or [Change(part="step", name=self.plan.name(node))]
+            this = Change(part="step", name=self.plan.name(node))
+            yield from list(self._step(this, node)) or [this]
 
-    def _step(self, node: Stateful) -> Iterator[Change]:
-        name, old = self.plan.name(node), self._old_name(node)
+    def _step(self, this: Change, node: Stateful) -> Iterator[Change]:
+        old = self._old_name(node)
         if old not in self.stored["steps"]:
-            yield self._new_step(node)
+            yield self._new_step(this, node)
             return
-        if name != old:
-            what = f'the state of step "{old}" moves to step "{name}"'
-            yield Change(part="step", name=name, kind="moved", outcome="passes", what=what)
+        if this.name != old:
+            yield this.passes("moved", f'the state of step "{old}" moves to step "{this.name}"')
         if self.last.heads.get(old) and old not in self.last.watermarks:
-            yield Change(
-                part="step",
-                name=name,
-                kind="returned",
-                outcome="refused",
-                what=f'the stateful step "{old}" was not in the app when epoch {self.last.epoch} ran',
-                detail="Its kept state misses the rows since it was left out.",
-                hint=f"Start it again: headrace reset FILE --step {old}",
-            )
-        yield from self._identity_of_step(node)
-        yield from self._inputs("step", name, self._stored_inputs(old), self.now["inputs"][old], node)
+            what = f'the stateful step "{old}" was not in the app when epoch {self.last.epoch} ran'
+            detail = "Its kept state misses the rows since it was left out."
+            yield this.refused("returned", what, detail, hint=f"Start it again: headrace reset FILE --step {old}")
+        yield from self._identity_of_step(this, old)
+        yield from self._inputs(this, self._stored_inputs(old), self.now["inputs"][old], node)
 
     def _stored_inputs(self, step: str) -> list[dict[str, Any]]:
         chains: list[dict[str, Any]] = self.stored.get("inputs", {}).get(step, [])
         return chains
 
-    def _identity_of_step(self, node: Stateful) -> Iterator[Change]:
-        name, step = self.plan.name(node), self._old_name(node)
-        was, now = self.stored["steps"][step], self.now["steps"][step]
+    def _identity_of_step(self, this: Change, old: str) -> Iterator[Change]:
+        was, now = self.stored["steps"][old], self.now["steps"][old]
         if was == now:
             return
+        differs = difference(was, now)
         if wider(was, now):
-            yield Change(
-                part="step",
-                name=name,
-                kind="changed",
-                outcome="passes",
-                what=f'the step "{name}" has wider integers',
-                detail=f"{difference(was, now)} Its state is kept.",
-            )
+            yield this.passes("changed", f'the step "{this.name}" has wider integers', f"{differs} Its state is kept.")
             return
         later = longer_grace(was, now)
         if later is not None:
-            self.later[name] = later
-            yield Change(
-                part="step",
-                name=name,
-                kind="changed",
-                outcome="passes",
-                what=f'the step "{name}" waits longer for late rows',
-                detail=f"{difference(was, now)} What was closed under the old grace stays closed.",
-            )
+            self.later[this.name] = later
+            detail = f"{differs} What was closed under the old grace stays closed."
+            yield this.passes("changed", f'the step "{this.name}" waits longer for late rows', detail)
             return
-        yield Change(
-            part="step",
-            name=name,
-            kind="changed",
-            outcome="refused",
-            what=f'the stateful step "{step}" is not the one whose state is kept',
-            detail=difference(was, now) + " Going on would mix old and new results.",
+        yield this.refused(
+            "changed",
+            f'the stateful step "{old}" is not the one whose state is kept',
+            f"{differs} Going on would mix old and new results.",
             hint="Undo the change; or give the step another name with .named(…), and other names to the views and "
-            f"topics that it feeds; or drop its state and its views: headrace reset FILE --step {step}",
+            f"topics that it feeds; or drop its state and its views: headrace reset FILE --step {old}",
         )
 
-    def _new_step(self, node: Stateful) -> Change:
+    def _new_step(self, this: Change, node: Stateful) -> Change:
         """Return that a step is new, and what it is filled with.
 
         Refused is a new as-of join with a table whose records have been read: it would begin without these versions.
         """
-        step, last = self.plan.name(node), self.last
+        step, last = this.name, self.last
         source = next((name for name in self._versions(node) if self._has_read(name)), None)
         if source is not None and step not in last.refill and not last.replay:
-            return Change(
-                part="step",
-                name=step,
-                kind="new",
-                outcome="refused",
-                what=f'the new step "{step}" would begin without the versions that were read from "{source}"',
-                detail=f"They were read up to epoch {last.epoch}; rows would find no version.",
+            return this.refused(
+                "new",
+                f'the new step "{step}" would begin without the versions that were read from "{source}"',
+                f"They were read up to epoch {last.epoch}; rows would find no version.",
                 hint="Compute everything again from the topics: headrace reset FILE; or read them in another app.",
             )
-        what, since = f'the step "{step}" is new', self._since([node])
+        since = self._since([node])
         detail = _REFILLED if step in last.refill or last.replay else self._begins(node.ups, since)
-        return Change(part="step", name=step, kind="new", outcome="passes", what=what, detail=detail, since=since)
+        return this.passes("new", f'the step "{step}" is new', detail, since=since)
 
     def _begins(self, ups: Iterable[Node], since: Mapping[str, Mapping[str, int]]) -> str:
         """Return what something new over these steps begins with."""
-        new = new_steps(self.plan, self.last) - set(self.moves)
-        gives = {name: keeps for up in ups for name, keeps in history(self.plan, up, new).items()}
+        gives = {name: keeps for up in ups for name, keeps in history(self.plan, up, self.new).items()}
         parts = []
         for keeps, text in _FILLED.items():
             names = sorted(name for name, kept in gives.items() if kept == keeps and self._has_rows(name))
@@ -271,76 +234,57 @@ class _Comparison:
             if sink.is_probe:
                 continue
             part, name = place(sink.name)
+            this = Change(part=part, name=name)
             was, now = self.stored["sinks"].get(sink.name), self.now["sinks"][sink.name]
-            found = [self._new_sink(part, name, sink.up)] if was is None else list(self._sink(sink.name, was, now))
-            yield from found or [Change(part=part, name=name)]
+            found = [self._new_sink(this, sink.up)] if was is None else list(self._sink(this, was, now, sink.up))
+            yield from found or [this]
 
-    def _new_sink(self, part: str, name: str, up: Node) -> Change:
-        since = self._since([up])
-        if self.last.replay and part != "view" and f"{part}:{name}" in (self.last.sinks or ()):
+    def _new_sink(self, this: Change, up: Node) -> Change:
+        since, full = self._since([up]), f"{this.part}:{this.name}"
+        if self.last.replay and this.part != "view" and full in (self.last.sinks or ()):
             level = "what differs is appended" if up.is_table else "rows that were read before are not appended again"
-            return Change(part=part, name=name, detail=f"The app was reset: it stays as it is, and {level}.")
-        again = part == "view" and (f"view:{name}" in self.last.refill or self.last.replay)
+            return replace(this, detail=f"The app was reset: it stays as it is, and {level}.")
+        again = this.part == "view" and (full in self.last.refill or self.last.replay)
         detail = _REFILLED if again else self._begins([up], since)
-        return Change(
-            part=part,
-            name=name,
-            kind="new",
-            outcome="passes",
-            what=f'the {part} "{name}" is new',
-            detail=detail,
-            since=since,
-        )
+        return this.passes("new", f'the {this.part} "{this.name}" is new', detail, since=since)
 
-    def _sink(self, full: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Change]:
-        part, name = place(full)
+    def _sink(self, this: Change, was: Mapping[str, Any], now: Mapping[str, Any], up: Node) -> Iterator[Change]:
         left = was.get("left after")
         if left is not None and left < self.last.epoch:
-            up = next(sink.up for sink in self.plan.sinks if sink.name == full)
-            yield self._returned(part, name, left, up, stays=Chain.from_json(was["input"]).stays)
+            yield self._returned(this, left, up, stays=Chain.from_json(was["input"]).stays)
         before, after = ({"key": each["key"], **(each["columns"] or {})} for each in (was, now))
         alike = set(before) == set(after) and all(
             before[column] == after[column] or wider_integer(str(before[column]), str(after[column]))
             for column in before
         )
         if not alike or was["form"] != now["form"]:
-            yield Change(
-                part=part,
-                name=name,
-                kind="changed",
-                outcome="refused",
-                what=f'the {part} "{name}" has other columns, another key or another form than the one that is kept',
-                detail=difference({**before, "form": was["form"]}, {**after, "form": now["form"]}),
-                hint=f"Undo the change, or give the {part} another name.",
+            yield this.refused(
+                "changed",
+                f'the {this.part} "{this.name}" has other columns, another key or another form than the one that is '
+                "kept",
+                difference({**before, "form": was["form"]}, {**after, "form": now["form"]}),
+                hint=f"Undo the change, or give the {this.part} another name.",
             )
-        node = next(sink.up for sink in self.plan.sinks if sink.name == full)
-        yield from self._inputs(part, name, [was["input"]], [now["input"]], node)
+        yield from self._inputs(this, [was["input"]], [now["input"]], up)
 
-    def _returned(self, part: str, name: str, left: int, up: Node, *, stays: bool) -> Change:
-        new = new_steps(self.plan, self.last) - set(self.moves)
-        if part == "view" and {*history(self.plan, up, new).values()} == {"all"}:
-            detail = f"It is filled anew. {self._begins([up], {})}".strip()
-            what = f'the {part} "{name}" is in the app again'
-            return Change(part=part, name=name, kind="returned", outcome="passes", what=what, detail=detail)
+    def _returned(self, this: Change, left: int, up: Node, *, stays: bool) -> Change:
+        again = f'the {this.part} "{this.name}" is in the app again'
+        if this.part == "view" and {*history(self.plan, up, self.new).values()} == {"all"}:
+            return this.passes("returned", again, f"It is filled anew. {self._begins([up], {})}".strip())
         misses = f"the rows of the epochs {left + 1} to {self.last.epoch}"
         if stays:
-            detail = f"It misses {misses}, and goes on with what comes now."
-            what = f'the {part} "{name}" is in the app again'
-            return Change(part=part, name=name, kind="returned", outcome="passes", what=what, detail=detail)
-        return Change(
-            part=part,
-            name=name,
-            kind="returned",
-            outcome="refused",
-            what=f'the {part} "{name}" was not in the app when epoch {self.last.epoch} ran',
-            detail=f"It misses {misses}: rows that were withdrawn meanwhile would stay in it.",
-            hint=f"Give the {part} another name.",
+            return this.passes("returned", again, f"It misses {misses}, and goes on with what comes now.")
+        return this.refused(
+            "returned",
+            f'the {this.part} "{this.name}" was not in the app when epoch {self.last.epoch} ran',
+            f"It misses {misses}: rows that were withdrawn meanwhile would stay in it.",
+            hint=f"Give the {this.part} another name.",
         )
 
     # -- what feeds a step or a sink
 
     def _inputs(
-        self, part: str, name: str, was: Iterable[dict[str, Any]], now: Iterable[dict[str, Any]], node: Node
+        self, this: Change, was: Iterable[dict[str, Any]], now: Iterable[dict[str, Any]], node: Node
     ) -> Iterator[Change]:
         """Yield what has changed between the steps that keep rows and a step or a sink below them."""
         for before, after in zip(map(Chain.from_json, was), map(Chain.from_json, now), strict=False):
@@ -351,49 +295,26 @@ class _Comparison:
             again = self._read_again(before, after)
             was_is = f'It was "{before}", and is "{after}".'
             if fresh and lost:
-                yield self._renamed(part, name, lost[0], fresh[0])
+                yield self._renamed(this, lost[0], fresh[0])
             elif again is not None:
-                yield self._rows_twice(part, name, *again)
+                yield _rows_twice(this, *again)
             elif before.stays and after.stays:
                 since = self._since([node])
-                yield Change(
-                    part=part,
-                    name=name,
-                    kind="changed",
-                    outcome="passes",
-                    what=f'what the {part} "{name}" is fed with has changed',
-                    detail=f"{was_is} The rows from {shown_offsets(since)} on are computed in the new way, "
-                    "earlier ones stay as they are.",
-                    since=since,
-                )
+                what = f'what the {this.part} "{this.name}" is fed with has changed'
+                rest = f"The rows from {shown_offsets(since)} on are computed in the new way, earlier ones stay as"
+                yield this.passes("changed", what, f"{was_is} {rest} they are.", since=since)
             else:
-                yield self._mixed(part, name, was_is)
+                yield _mixed(this, was_is)
 
-    def _mixed(self, part: str, name: str, was_is: str) -> Change:
-        reset = f", or compute the step again: headrace reset FILE --step {name}" if part == "step" else ""
-        rename = "" if part == "step" else f", or give the {part} another name"
-        return Change(
-            part=part,
-            name=name,
-            kind="changed",
-            outcome="refused",
-            what=f'the {part} "{name}" has rows of another input than it would be fed with',
-            detail=f"{was_is} Its rows may be withdrawn, and would be withdrawn in the new way where they were "
-            "inserted in the old one.",
-            hint=f"Undo the change{rename}{reset}.",
-        )
-
-    def _renamed(self, part: str, name: str, lost: str, fresh: str) -> Change:
+    def _renamed(self, this: Change, lost: str, fresh: str) -> Change:
         same = self.stored["steps"].get(lost) == self.now["steps"].get(fresh)
         move = f'Say .named("{fresh}", renamed_from="{lost}"), which moves the state' if same else "Undo the change"
-        other = "" if part == "step" else f"; or give the {part} another name"
-        return Change(
-            part=part,
-            name=name,
-            kind="changed",
-            outcome="refused",
-            what=f'the {part} "{name}" has the results of step "{lost}" and would be fed by the new step "{fresh}"',
-            detail=f'"{fresh}" begins without what "{lost}" knows: its first results would replace right ones.',
+        other = "" if this.part == "step" else f"; or give the {this.part} another name"
+        return this.refused(
+            "changed",
+            f'the {this.part} "{this.name}" has the results of step "{lost}" and would be fed by the new step '
+            f'"{fresh}"',
+            f'"{fresh}" begins without what "{lost}" knows: its first results would replace right ones.',
             hint=f"{move}{other}.",
         )
 
@@ -406,18 +327,6 @@ class _Comparison:
                 if topic is not None and topics.get(lost) == topic and not self._has_read(fresh):
                     return lost, fresh
         return None
-
-    def _rows_twice(self, part: str, name: str, lost: str, fresh: str) -> Change:
-        return Change(
-            part=part,
-            name=name,
-            kind="changed",
-            outcome="refused",
-            what=f'the {part} "{name}" has the rows of source "{lost}" and would get them again from "{fresh}"',
-            detail="Both read the same topic, and offsets are kept by the name of the source: a new name begins at "
-            "the start.",
-            hint=f'Give the source its old name: .named("{lost}").',
-        )
 
     def _since(self, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
         """Return the offsets up to which the sources of some steps have been read."""
@@ -432,42 +341,36 @@ class _Comparison:
         if "sources" not in self.stored:
             return
         for name, now in self.now["sources"].items():
-            was = self.stored["sources"].get(name)
+            was, this = self.stored["sources"].get(name), Change(part="source", name=name)
             if was == now:
-                yield Change(part="source", name=name)
+                yield this
             elif was is None:
-                what, detail = f'the source "{name}" is new', "It is read from its start."
-                yield Change(part="source", name=name, kind="new", outcome="passes", what=what, detail=detail)
+                yield this.passes("new", f'the source "{name}" is new', "It is read from its start.")
             else:
-                yield self._source(name, was, now)
+                yield self._source(this, was, now)
 
-    def _source(self, name: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> Change:
+    def _source(self, this: Change, was: Mapping[str, Any], now: Mapping[str, Any]) -> Change:
+        name = this.name
         since = self._since(node for node in self.plan.sources() if self.plan.name(node) == name)
         elsewhere = bool(since) and any(was[field] != now[field] for field in ("topic", "connector"))
-        refused = "Its offsets are those of the source that it was." if elsewhere else ""
+        what, differs = f'the source "{name}" is declared in another way', difference(was, now)
+        if elsewhere:
+            detail = f"{differs} Its offsets are those of the source that it was."
+            hint = "Undo the change, or give the source another name with .named(…)."
+            return replace(this.refused("changed", what, detail, hint=hint), since=since)
         passes = f"The rows from {shown_offsets(since)} on are read in the new way." if since else ""
-        return Change(
-            part="source",
-            name=name,
-            kind="changed",
-            outcome="refused" if elsewhere else "passes",
-            what=f'the source "{name}" is declared in another way',
-            detail=f"{difference(was, now)} {refused or passes}".strip(),
-            hint="Undo the change, or give the source another name with .named(…)." if elsewhere else "",
-            since=since,
-        )
+        return this.passes("changed", what, f"{differs} {passes}".strip(), since=since)
 
     def gone(self) -> Iterator[Change]:
         """Yield the steps and sinks that were in the app until now."""
         for step in self.stored["steps"]:
             if step not in self.now["steps"] and step in self.last.watermarks:
-                what = f'the step "{step}" is gone'
-                yield Change(part="step", name=step, kind="gone", outcome="passes", what=what, detail=_STATE_STAYS)
+                yield Change(part="step", name=step).passes("gone", f'the step "{step}" is gone', _STATE_STAYS)
         for full, sink in self.stored.get("sinks", {}).items():
             if full not in self.now["sinks"] and "left after" not in sink:
                 part, name = place(full)
-                what, detail = f'the {part} "{name}" is gone', "Its rows stay as they are."
-                yield Change(part=part, name=name, kind="gone", outcome="passes", what=what, detail=detail)
+                what = f'the {part} "{name}" is gone'
+                yield Change(part=part, name=name).passes("gone", what, "Its rows stay as they are.")
 
 
 _FILLED = {
@@ -476,3 +379,25 @@ _FILLED = {
 }
 _REFILLED = "It was reset, and is computed again from what its inputs still have."
 _STATE_STAYS = "Its state stays in the storage, and is not used."
+
+
+def _mixed(this: Change, was_is: str) -> Change:
+    step = this.part == "step"
+    reset = f", or compute the step again: headrace reset FILE --step {this.name}" if step else ""
+    rename = "" if step else f", or give the {this.part} another name"
+    return this.refused(
+        "changed",
+        f'the {this.part} "{this.name}" has rows of another input than it would be fed with',
+        f"{was_is} Its rows may be withdrawn, and would be withdrawn in the new way where they were inserted in the "
+        "old one.",
+        hint=f"Undo the change{rename}{reset}.",
+    )
+
+
+def _rows_twice(this: Change, lost: str, fresh: str) -> Change:
+    return this.refused(
+        "changed",
+        f'the {this.part} "{this.name}" has the rows of source "{lost}" and would get them again from "{fresh}"',
+        "Both read the same topic, and offsets are kept by the name of the source: a new name begins at the start.",
+        hint=f'Give the source its old name: .named("{lost}").',
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from headrace.expressions import kinds as k
-from headrace.expressions.casts import raising
 from headrace.expressions.functions import Function, built, entry
 from headrace.expressions.mismatch import Mismatch
 from headrace.expressions.values import Value
@@ -22,7 +21,6 @@ def _hex(values: list[Value]) -> Value:
     return Value("", f"hex({value.sql})", k.STRING, raises=value.raises)
 
 
-_BAD_HEX = raising("CONVERSION_INVALID_INPUT", "this text is not hexadecimal: ", "$1")
 _UNHEX = (
     "(CASE WHEN $1 IS NULL THEN NULL WHEN regexp_full_match($1, '[0-9a-fA-F]*')"
     " THEN unhex(CASE WHEN strlen($1) % 2 = 1 THEN '0' || $1 ELSE $1 END) ELSE NULL END)"

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.schema import TIMESTAMP
-from headrace.log.segments import frame as framing
 from headrace.log.segments import shared
 from headrace.log.segments.frame import ALIGN, DELETED, HEADERS, NO_MAX, NO_MIN, OFFSETS, TIMES
 
@@ -139,8 +138,3 @@ def cut(batch: pa.RecordBatch, frame: Frame, start: int, end: int) -> tuple[int,
     stored = batch.column("_offset").to_numpy()
     first, last = (int(at) for at in np.searchsorted(stored, [start, end]))
     return first, last - first
-
-
-def is_hole(frame: Frame) -> bool:
-    """Tell whether the frame represents damaged bytes."""
-    return bool(frame.flags & framing.HOLE)
