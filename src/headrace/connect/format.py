@@ -5,10 +5,16 @@ A format never raises for a record that it cannot read: it returns which one and
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+
+import pyarrow as pa
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from collections.abc import Sequence
+
+KEY, VALUE, HEADERS = "_key", "value", "_headers"
+"""The columns of a record that was not decoded: key and value are binary, or string where a topic has text."""
+HEADERS_TYPE = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 
 
 class Formatted(NamedTuple):
@@ -20,15 +26,30 @@ class Formatted(NamedTuple):
     """For each input record, whether it is good (bool)."""
     reasons: pa.Array
     """For each input record, why it is not good (string); null if it is."""
+    deleted: pa.Array | None = None
+    """For each row, whether it is a deletion of the row with its key (bool); None: none is."""
+    records: pa.Array | None = None
+    """For each row, the number of its input record (int64), ascending; None: each good record is one row."""
 
 
 class Format(Protocol):
-    """A way in which records are written."""
+    """A way in which records are written: frozen and picklable; it is part of the plan.
+
+    Subclass it to inherit what is optional: `identity`, `columns`, `decode_records` and `encode_records`.
+    """
+
+    columns: ClassVar[Sequence[str]] = (VALUE,)
+    """Which columns of a record it reads: of `_key`, `value` and `_headers`."""
 
     @property
     def name(self) -> str:
         """The value of `format=`."""
         ...
+
+    @property
+    def identity(self) -> str:
+        """What it means, for `headrace diff`: the name, and options that change what is read; no secrets."""
+        return self.name
 
     def decode(self, values: pa.Array, schema: pa.Schema) -> Formatted:
         """Return records as rows.
@@ -44,3 +65,11 @@ class Format(Protocol):
     def encode(self, rows: pa.RecordBatch) -> pa.Array:
         """Return each row as one record, string or binary."""
         ...
+
+    def decode_records(self, records: pa.RecordBatch, schema: pa.Schema) -> Formatted:
+        """Return records as rows, of formats that also read keys or headers: `records` has `columns`."""
+        return self.decode(records.column(VALUE), schema)
+
+    def encode_records(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return each row as one record, of formats that also write headers: `value`, perhaps `_headers`."""
+        return pa.record_batch({VALUE: self.encode(rows)})

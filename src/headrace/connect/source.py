@@ -186,6 +186,9 @@ class Source(Protocol):
 
     dates_records: bool = False
     """Whether `_appended` can be read. Else a lookup cannot tell in what order its records arrived within an epoch."""
+    undecoded: bool = False
+    """Whether its records are bytes. It then has no columns of its own, but `_key` and `value` (binary, null where
+    there is none) and `_headers` (`format.HEADERS_TYPE`), next to `_offset`, `_time`, `_appended` and `_deleted`."""
 
     @property
     def identity(self) -> str:
