@@ -47,7 +47,7 @@ def reset(
     Topics stay. After a whole reset the next start computes everything again, from the topics as far back as they go,
     up to where the app has read them. Its output topics get nothing again: to one with a table's changelog it appends
     what differs from the table. With --outputs again it forgets how far it has read too, and appends all its output
-    again. The reset of a step leaves the others as they are.
+    again; a table's changelog gets a tombstone for each key first. The reset of a step leaves the others as they are.
     """
     if step is not None and outputs is not None:
         raise click.UsageError("--outputs is for a whole reset: that of a step appends nothing to topics")
@@ -96,7 +96,10 @@ def _impact_lines(app: str, impact: ResetImpact, step: str | None) -> list[str]:
         )
         lines += _replay_lines(impact)
     elif step is None:
-        lines.append("Topics stay, with all that was written to them; the app will append to its output topics again.")
+        lines.append(
+            "Topics stay, with all that was written to them; the app will append to its output topics again, to a "
+            "table's changelog after a tombstone for each key."
+        )
     else:
         lines.append(
             "The app goes on from its offsets. Its next start computes the step again: from the state of the "

@@ -133,9 +133,10 @@ def reset(
     """Forget everything but the topics, or a step with what is below it; return what was lost.
 
     After a whole reset with `outputs="again"` the app reads its topics from their start and appends to its output
-    topics again. With `"keep"` it keeps its offsets: the next start computes everything again up to them, and appends
-    only what differs to topics with a table's changelog. Where nothing but views was written both are the same, and
-    the app reads from the start. `location` is the value of `App(topics=)`.
+    topics again; those with a table's changelog first get a tombstone for each key (`withdrawing`). With `"keep"` it
+    keeps its offsets: the next start computes everything again up to them, and appends only what differs to topics with
+    a table's changelog. Where nothing but views was written both are the same, and the app reads from the start.
+    `location` is the value of `App(topics=)`.
 
     After a step's reset it goes on from the offsets it had, and the next start computes the step again: from the
     state of the steps above where that is all of it, else from the topics (`replay`).
@@ -203,7 +204,7 @@ def _note(plan: Plan, storage: Storage, impact: ResetImpact | None, step: str | 
 
 
 def _forget_all(storage: Storage, note: Mapping[str, Any]) -> None:
-    storage.write_json("app.json", {"app": storage.app, "id": note["id"], "shards": None})
+    storage.write_json("app.json", {"app": storage.app, "id": note["id"], "shards": None, "again": True})
     for folder in ("epochs", "state", "spark"):
         _remove(storage.path, folder)
     for entry in storage.path.glob(f"{VIEWS}*"):  # also a new file that a repair did not finish

@@ -9,6 +9,7 @@ from headrace.base.errors import PlanChanged
 from headrace.engine.engine import Engine
 from headrace.engine.inprocess import InProcess
 from headrace.engine.program.replay import replay, replay_of
+from headrace.engine.program.withdrawing import withdraw
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Settings
@@ -31,6 +32,9 @@ def open_engine(plan: Plan, settings: Settings, held: Storage | None = None) -> 
     """
     engine = Engine(plan, settings, held)
     try:
+        withdrawn = withdraw(engine)
+        if withdrawn is not None:
+            engine.publish(withdrawn)
         if engine.lost:
             first, last = engine.lost[0].epoch, engine.lost[-1].epoch
             logger.warning("epochs %d to %d were lost: they run again over the same input", first, last)

@@ -103,8 +103,8 @@ def _restored(dice: Random, _: Case, actions: list[Action]) -> None:
 
 def _reset(dice: Random, case: Case, actions: list[Action]) -> None:
     steps = [step.name for step in case.steps if "{me}" in step.code]
-    step = dice.choice(steps) if steps and dice.random() < 0.8 else None
-    actions.insert(_place(dice, actions), ("reset", step))
+    step = dice.choice(steps) if steps and dice.random() < 0.6 else None
+    actions.insert(_place(dice, actions), ("reset", step, "again" if step else dice.choice(("again", "keep"))))
 
 
 def _changed(dice: Random, case: Case, actions: list[Action]) -> None:

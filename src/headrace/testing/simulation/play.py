@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tempfile
 import traceback
-from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.base.errors import HeadraceError, InternalError, PlanChanged, PlanError, ViewOutOfStep
+from headrace.base.outside import OutputsNotKept
 from headrace.engine.program.reset import reset
 from headrace.engine.recovery.verify import verify
 from headrace.testing.simulation import accidents, programs
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.dsl.handle import Handle
+    from headrace.engine.program.reset import Outputs
     from headrace.testing.files import FaultKind
     from headrace.testing.simulation.accidents import Part
 
@@ -230,18 +231,26 @@ class Play:
         self.flipped += [flipped] if flipped is not None else []
         self.do_restart()
 
-    def do_reset(self, step: str | None) -> None:
-        """Reset the app or a step, and start again. What is late then, and what is appended again, is not compared."""
-        self.accidents.append("reset of all" if step is None else "reset of a step")
+    def do_reset(self, step: str | None, outputs: Outputs = "again") -> None:
+        """Reset the app or a step, and start again. What is late then, and rows appended again, are not compared."""
+        self.accidents.append("reset of a step" if step is not None else f"reset of all, outputs {outputs}")
         plan = self.machine.running.plan
         self.machine.stop()
-        with suppress(PlanError):  # a step that another program had
-            reset(plan, self.machine.storage, step, sync=False)
+        try:
+            reset(plan, self.machine.storage, step, outputs=outputs, sync=False)
+        except OutputsNotKept as error:
+            self.refusals.append(error.condition)
+        except PlanError:  # a step that another program had
+            pass
         self.do_restart()
         self.incomplete |= programs.below(self.case, "l")
         self.incomplete |= {*programs.partial(plan, plan.sinks, self.machine.running.last)}
-        if step is None:  # its topics keep what was there, and get their rows again
-            self.incomplete |= {output.name for output in self.case.outputs if output.kind == "topic"}
+        if step is None and outputs == "again":
+            self.incomplete |= {output.name for output in self.case.outputs if self._has_rows_twice(output)}
+
+    def _has_rows_twice(self, output: Output) -> bool:
+        """Whether an output is a topic of rows, which keeps what was there and gets all of it again."""
+        return output.kind == "topic" and not self.handles[output.step].node.is_table
 
     def do_program(self, kind: str, what: Any, point: str | None) -> None:
         """Start the changed program; it may die on its way. Where it is refused, the old one goes on."""
