@@ -3,6 +3,7 @@
 import json
 import pickle
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -127,3 +128,47 @@ def test_every_command_helps_with_an_example_and_speaks_json(headrace, command):
     assert "Example:" in result.out
     assert f"headrace {command}" in result.out
     assert "--json" in result.out
+
+
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["run {} --local", "status {}", "diff {}", "verify {}", "reset {}", "backup {} copy", "views list", "verify"],
+)
+@pytest.mark.parametrize(("place", "why"), [(LONG, "300 bytes long"), ("afile/s", "afile is no folder")])
+def test_a_storage_that_cannot_be_a_folder_is_called_wrongly(headrace, program, command, place, why):
+    Path("afile").touch()
+    result = headrace(*command.format(program()).split(), "--storage", place)
+    assert result.code == 2
+    assert why in result.err
+    assert LONG not in result.err
+
+
+def test_a_log_that_cannot_be_a_folder_is_called_wrongly(headrace):
+    for command in ("topics list", "topics create t --schema id,int"):
+        result = headrace(*command.replace(",", " ").split(), "--log", LONG)
+        assert result.code == 2
+        assert "300 bytes long" in result.err
+
+
+@pytest.mark.parametrize("command", ["run {} --local", "diff {}", "backup {} copy"])
+def test_a_program_whose_storage_is_below_a_file_says_so(headrace, program, command):
+    Path("afile").touch()
+    file = Path(program())
+    file.write_text(file.read_text().replace('storage="shop"', 'storage="afile/s"'))
+    result = headrace(*command.format(file).split())
+    assert result.code == 1
+    assert "afile is no folder" in result.err
+    assert "Hint: " in result.err
+
+
+@pytest.mark.parametrize("budget", ["abc", "5 within", "-1", "5 within never", "5 within 1 parsec"])
+def test_a_budget_of_restarts_that_is_none_is_called_wrongly_and_nothing_starts(headrace, program, budget):
+    result = headrace("run", program(), "--local", "--restart", budget)
+    assert result.code == 2
+    assert "--restart" in result.err
+    assert "5 within 10 minutes" in result.err
+    assert "starting" not in result.err
+    assert not Path("shop").exists()

@@ -313,6 +313,38 @@ def test_workers_that_do_not_start_end_nothing(tmp_path, failures):
     assert supervising.outputs(storage) == right
 
 
+@pytest.mark.parametrize("kilobytes", [8, 64])
+def test_a_file_that_may_not_grow_ends_the_app_once_and_loses_nothing(tmp_path, kilobytes):
+    """`ulimit -f` is met at the first files of a state, or by the database of views."""
+    storage = tmp_path / "storage"
+    supervising.make(storage).start(carrier="in-process").stop()
+    supervising.append(storage, supervising.rows_of(0, 3000))
+    limited = ["bash", "-c", f'ulimit -f {kilobytes}; exec "$@"', "bash", sys.executable, supervising.__file__]
+    done = subprocess.run([*limited, storage, "in-process", "5"], stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert "[FILE_TOO_LARGE]" in done.stderr
+    assert f"at most {kilobytes << 10} bytes (ulimit -f)" in done.stderr
+    assert "; restart" not in done.stderr
+    with supervising.make(storage).start(carrier="in-process") as running:
+        running.await_caught_up(timeout=PATIENCE)
+    assert supervising.outputs(storage) == expected(tmp_path, 3000)
+
+
+def test_a_view_database_that_may_not_grow_says_why(tmp_path):
+    code = """if True:
+        import resource, sys
+        from pathlib import Path
+        from headrace.base.schema import as_schema
+        from headrace.views.sqlite import SqliteViews
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        SqliteViews(Path(sys.argv[1]) / "views.db").declare("v", as_schema("id int"), ("id",))
+    """
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], stderr=subprocess.PIPE, text=True, check=False)
+    assert "[FILE_TOO_LARGE] a file may not grow any more in the views" in done.stderr
+    assert "at most 4096 bytes (ulimit -f)" in done.stderr
+
+
 def children(process):
     """Return the programs that a process has started, by their ids."""
     listed = subprocess.run(

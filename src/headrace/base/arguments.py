@@ -11,18 +11,27 @@ from typing import Any
 from headrace.base.errors import InvalidArgument
 from headrace.base.names import is_unicode
 
+LONGEST_NAME, LONGEST_PATH = 255, 4_000
+"""How many bytes the name of a file or folder may have, and a whole path: what file systems and Linux take."""
+
 
 def a_path(value: Any, argument: str) -> Path:
     """Return a path: a text that is not empty, or an `os.PathLike` of text.
 
     Raises:
-        InvalidArgument: it is none.
+        InvalidArgument: it is none, or has a name that is too long for a file system.
 
     """
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
-    if isinstance(text, str) and text and "\0" not in text and is_unicode(text):
-        return Path(text)
-    raise InvalidArgument(f"{argument}={value!r} is no path", hint=f'Give a text or a Path: {argument}="folder".')
+    if not isinstance(text, str) or not text or "\0" in text or not is_unicode(text):
+        raise InvalidArgument(f"{argument}={value!r} is no path", hint=f'Give a text or a Path: {argument}="folder".')
+    path = Path(text)
+    for name, most in (*((part, LONGEST_NAME) for part in path.parts), (text, LONGEST_PATH)):
+        size = len(name.encode())
+        if size > most:
+            what = f"{argument}={name[:40] + '…'!r} is {size} bytes long"
+            raise InvalidArgument(what, hint=f"Give a shorter one: at most {most} bytes.")
+    return path
 
 
 def a_text(value: Any, argument: str) -> str:

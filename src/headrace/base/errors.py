@@ -361,6 +361,8 @@ class ViewsFailed(OutsideError):
         super().__init__(
             f"the views in {where} cannot be used: {why}",
             detail="The views are as of the last whole epoch.",
+            hint="End other processes that keep the file locked, free space on its disk, or allow the access; then "
+            "start the app again.",
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.base.blame import OutsideError, PlanError
+from headrace.base.disk import file_size_limit
 from headrace.base.text import counted
 
 if TYPE_CHECKING:
@@ -168,6 +169,21 @@ class DiskFull(OutsideError):
             f"a disk is full: {why}",
             detail="What was committed is complete, and the next start goes on from there.",
             hint="Free space on the disk of the storage, of the log and of temporary files; then start the app again.",
+        )
+
+
+class FileTooLarge(OutsideError):
+    """This process may not write files of the size that is needed. What was committed is complete."""
+
+    condition = "FILE_TOO_LARGE"
+
+    def __init__(self, place: str, why: str) -> None:
+        limit = file_size_limit()
+        of_process = f"This process may write files of at most {limit} bytes (ulimit -f). " if limit is not None else ""
+        super().__init__(
+            f"a file may not grow any more in the {place}: {why}",
+            detail=f"{of_process}What was committed or acknowledged is complete.",
+            hint="Start it again without that limit: ulimit -f unlimited, or LimitFSIZE=infinity of its service.",
         )
 
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from headrace.base.text import counted
 from headrace.cli.output import example, json_option, note, say, say_json
+from headrace.cli.parameters import FOLDER
 from headrace.cli.programs import load_app
 from headrace.cli.values import sized
 from headrace.engine.recovery import backup as engine
 
-_FOLDER = click.Path(path_type=Path, file_okay=False)
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @click.command(epilog=example("headrace backup app.py /backups/2026-01-31"))
 @click.argument("file")
-@click.argument("folder", metavar="DIR", type=_FOLDER)
-@click.option("--storage", type=_FOLDER, help="Use this storage, not the one in FILE.")
+@click.argument("folder", metavar="DIR", type=FOLDER)
+@click.option("--storage", type=FOLDER, help="Use this storage, not the one in FILE.")
 @json_option
 def backup(file: str, folder: Path, *, storage: Path | None, as_json: bool) -> None:
     """Copy the storage and the log of the app in FILE to the new folder DIR, while it runs or not.
@@ -32,9 +34,9 @@ def backup(file: str, folder: Path, *, storage: Path | None, as_json: bool) -> N
 
 
 @click.command(epilog=example("headrace restore /backups/2026-01-31", "headrace restore DIR --storage new/place"))
-@click.argument("folder", metavar="DIR", type=_FOLDER)
-@click.option("--storage", type=_FOLDER, help="Where the storage goes, if not to where it was.")
-@click.option("--log", "log_folder", type=_FOLDER, help="Where the log goes, if not to where it was.")
+@click.argument("folder", metavar="DIR", type=FOLDER)
+@click.option("--storage", type=FOLDER, help="Where the storage goes, if not to where it was.")
+@click.option("--log", "log_folder", type=FOLDER, help="Where the log goes, if not to where it was.")
 @click.option("--keep-log", is_flag=True, help="Restore the storage alone, and go on with the log that is there.")
 @json_option
 def restore(folder: Path, *, storage: Path | None, log_folder: Path | None, keep_log: bool, as_json: bool) -> None:

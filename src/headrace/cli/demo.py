@@ -13,6 +13,7 @@ import click
 
 from headrace.cli.demo_progress import progress, waiting
 from headrace.cli.output import console, example, json_option, note, on_terminal, say, say_json, say_rows
+from headrace.cli.parameters import FOLDER
 from headrace.cli.programs import load_app
 from headrace.connect.embedded import log_path
 from headrace.demo import carriers
@@ -36,7 +37,7 @@ Carrier = Literal["spark", "in-process"]
 )
 @click.option(
     "--storage",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     help="The demo's storage [.headrace/demo-NAME]; what an earlier run left there is removed.",
 )
 @click.option("--carrier", type=click.Choice(["spark", "in-process"]), default="spark", help="What runs it [spark].")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from headrace.base.errors import PlanError, UnknownTopic, did_you_mean, nearest
+from headrace.cli.parameters import FOLDER
 from headrace.cli.programs import load_app
 from headrace.connect.embedded import log_path
 from headrace.log import Log
@@ -40,7 +41,7 @@ def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
     path = click.option(
         "--log",
         "log_folder",
-        type=click.Path(path_type=Path, file_okay=False),
+        type=FOLDER,
         help="The log's folder [.headrace/log].",
     )
     return path(_app_option(command))
@@ -48,9 +49,7 @@ def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def storage_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `--storage` and `--app`: which app's views it shows."""
-    path = click.option(
-        "--storage", type=click.Path(path_type=Path, file_okay=False), help="The app's storage [.headrace]."
-    )
+    path = click.option("--storage", type=FOLDER, help="The app's storage [.headrace].")
     return path(_app_option(command))
 
 

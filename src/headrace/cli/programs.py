@@ -12,6 +12,7 @@ import click
 
 from headrace.app import App
 from headrace.base.errors import HeadraceError, PlanError, did_you_mean
+from headrace.cli.parameters import FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,9 +63,7 @@ def load_app(where: str, *, storage: Path | None = None) -> App:
 
 def program_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the argument FILE (as `file`) and the option `--storage`."""
-    storage = click.option(
-        "--storage", type=click.Path(path_type=Path, file_okay=False), help="Use this storage, not the one in FILE."
-    )
+    storage = click.option("--storage", type=FOLDER, help="Use this storage, not the one in FILE.")
     return click.argument("file")(storage(command))
 
 

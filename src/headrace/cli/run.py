@@ -16,6 +16,7 @@ from headrace.base.time import SystemClock
 from headrace.cli.carriers import carrier_options
 from headrace.cli.diff import diff_lines
 from headrace.cli.output import console, example, json_option, note, on_terminal, say, say_json
+from headrace.cli.parameters import BUDGET
 from headrace.cli.programs import load_app, program_argument
 from headrace.cli.progress import LeftOut, Rate
 from headrace.cli.status import check_owner
@@ -54,6 +55,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 @click.option(
     "--restart",
     metavar="BUDGET",
+    type=BUDGET,
     default=str(Restart()),
     show_default=True,
     help='How often to start again after a failure that may pass: "N within TIME", or "never".',
@@ -66,7 +68,7 @@ def run(
     storage: Path | None,
     until_caught_up: bool,
     carrier: ChosenCarrier,
-    restart: str,
+    restart: Restart,
     verify: bool,
     as_json: bool,
 ) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from headrace.base.outside import AppDamaged
 from headrace.cli.output import example, json_option, note, say, say_json
+from headrace.cli.parameters import FOLDER
 from headrace.cli.places import STORAGE, check_storage
 from headrace.cli.programs import load_app
 from headrace.connect.embedded import log_path
 from headrace.engine.recovery.verify import repair_views
 from headrace.engine.recovery.verify import verify as verify_all
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @click.command(
@@ -25,8 +29,8 @@ from headrace.engine.recovery.verify import verify as verify_all
     )
 )
 @click.argument("file", required=False)
-@click.option("--storage", type=click.Path(path_type=Path, file_okay=False), help="The app's storage [.headrace].")
-@click.option("--log", "log_folder", type=click.Path(path_type=Path, file_okay=False), help="The log's folder.")
+@click.option("--storage", type=FOLDER, help="The app's storage [.headrace].")
+@click.option("--log", "log_folder", type=FOLDER, help="The log's folder.")
 @click.option("--repair", is_flag=True, help="Build damaged views anew; the app must not be running.")
 @json_option
 def verify(file: str | None, *, storage: Path | None, log_folder: Path | None, repair: bool, as_json: bool) -> None:

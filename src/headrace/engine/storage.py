@@ -25,8 +25,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import IO, TYPE_CHECKING, Any
 
 from headrace.base import checked
-from headrace.base.disk import make_folder, sync_folder
-from headrace.base.errors import DamagedFile, StorageBusy, StorageOfAnother
+from headrace.base.disk import in_the_way, make_folder, sync_folder
+from headrace.base.errors import DamagedFile, InvalidArgument, StorageBusy, StorageOfAnother
 from headrace.engine.lease import Lease, lock_file
 from headrace.kernels.files import read_metadata
 from headrace.kernels.state.state import StateHead
@@ -148,6 +148,11 @@ def read_json(path: Path, *, hint: str = "") -> dict[str, Any] | None:
         raw = path.read_bytes()
     except FileNotFoundError:
         return None
+    except NotADirectoryError as error:
+        raise InvalidArgument(
+            f"there can be no file {path}: {in_the_way(path.parent)} is no folder",
+            hint='Give another storage: hr.App(…, storage="FOLDER"), or --storage FOLDER.',
+        ) from error
     except OSError as error:
         raise DamagedFile(str(path), str(error), hint=hint) from error
     return checked.from_text(raw, path, hint=hint)

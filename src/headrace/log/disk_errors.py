@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from headrace.base.errors import DiskFailed
+from headrace.base.errors import DiskFailed, OutsideError
+from headrace.base.outside import FileTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 Call = TypeVar("Call", bound="Callable[..., Any]")
 Item = TypeVar("Item")
+
+
+def disk_error(place: str, error: OSError) -> OutsideError:
+    """Return the error of ours for one of the disk."""
+    if error.errno == errno.EFBIG:
+        return FileTooLarge(place, str(error))
+    return DiskFailed(place, error)
 
 
 def disk(call: Call) -> Call:
@@ -22,7 +31,7 @@ def disk(call: Call) -> Call:
         try:
             return call(self, *args, **kwargs)
         except OSError as error:
-            raise DiskFailed(self.place, error) from error
+            raise disk_error(self.place, error) from error
 
     return cast("Call", guarded)
 
@@ -32,4 +41,4 @@ def each(place: str, items: Iterator[Item]) -> Iterator[Item]:
     try:
         yield from items
     except OSError as error:
-        raise DiskFailed(place, error) from error
+        raise disk_error(place, error) from error

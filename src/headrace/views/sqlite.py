@@ -15,8 +15,10 @@ from zlib import crc32
 
 import pyarrow as pa
 
+from headrace.base.disk import file_size_limit
 from headrace.base.errors import UnknownView, ViewChanged, ViewOutOfStep, ViewsDamaged, ViewsFailed
 from headrace.base.names import check_identifier
+from headrace.base.outside import FileTooLarge
 from headrace.base.schema import parse_type, type_name, wider_integer
 from headrace.views.digest import EMPTY, added
 from headrace.views.store import NO_EPOCH, WEIGHT, ViewDescription
@@ -233,6 +235,8 @@ class SqliteViews:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
+            if getattr(error, "sqlite_errorname", "").startswith("SQLITE_IOERR") and file_size_limit() is not None:
+                raise FileTooLarge(f"views {self.path}", str(error)) from error  # SQLite does not say which error
             damaged = (
                 type(error) is sqlite3.DatabaseError
             )  # malformed, or no database; others, as locked, are subclasses

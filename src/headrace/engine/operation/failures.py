@@ -6,7 +6,7 @@ import errno
 import os
 
 from headrace.base.errors import HeadraceError, InternalError, OutsideError
-from headrace.base.outside import DiskFull, OutsideBusy
+from headrace.base.outside import DiskFull, FileTooLarge, OutsideBusy
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _PASSING = (errno.EAGAIN, errno.EBUSY, errno.ENOMEM, errno.ENFILE, errno.EMFILE, errno.ESTALE)
@@ -26,6 +26,8 @@ def _named(error: BaseException) -> HeadraceError:
         return error
     if says_full(error):
         return DiskFull(str(error))
+    if isinstance(error, OSError) and error.errno == errno.EFBIG:
+        return FileTooLarge("storage", str(error))
     if isinstance(error, OSError):
         kind = OutsideBusy if error.errno in _PASSING else OutsideError
         return kind(f"{type(error).__name__}: {error}")

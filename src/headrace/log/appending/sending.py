@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.base.errors import DiskFailed, InvalidRows, ProducerClosed
+from headrace.base.errors import InvalidRows, ProducerClosed
 from headrace.base.names import is_unicode
 from headrace.base.time import MICROS, SystemClock, duration, show_duration
 from headrace.log.appending.delivery import Numbering, PendingRows, deliver
 from headrace.log.appending.producers import is_sequence
 from headrace.log.appending.sent import Sent, fail
+from headrace.log.disk_errors import disk_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -219,7 +220,7 @@ class Producer:
                 return pending.futures
             delivery = deliver(pending, self._numbering, now=self._clock.now())
         except BaseException as caught:  # noqa: BLE001 - the futures get it, whatever it is
-            error = DiskFailed(f'topic "{name}"', caught) if isinstance(caught, OSError) else caught
+            error = disk_error(f'topic "{name}"', caught) if isinstance(caught, OSError) else caught
             fail(pending.futures, error)
             if self._name is not None:
                 self._stopped[name] = error
