@@ -31,12 +31,20 @@ class InProcess:
     Args:
         engine: whose epochs to run.
         map_shards: `map`, or one that runs the shards of a level in parallel and keeps their order.
+        open_duck: opens a cache; by default a database of its own.
 
     """
 
-    def __init__(self, engine: Engine, *, map_shards: Callable[..., Iterable[Outcome]] = map) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        map_shards: Callable[..., Iterable[Outcome]] = map,
+        open_duck: Callable[[], Duck] = Duck,
+    ) -> None:
         self.engine = engine
         self.map_shards = map_shards
+        self.open_duck = open_duck
         self.attempt = uuid.uuid4().hex[:8]
         self.ducks: dict[tuple[int, int], Duck] = {}
         no_spark(engine.outside.inputs)
@@ -86,5 +94,5 @@ class InProcess:
 
     def _duck(self, level: int, shard: int) -> Duck:
         if (level, shard) not in self.ducks:
-            self.ducks[level, shard] = Duck()
+            self.ducks[level, shard] = self.open_duck()
         return self.ducks[level, shard]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import shutil
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.base.errors import HeadraceError, NotRunning
 from headrace.base.time import ManualClock
+from headrace.engine import lease
 from headrace.engine.engine import Engine, Settings, no_fault, task
 from headrace.engine.inprocess import CARRIER, InProcess
 from headrace.engine.level_zero import run_ranges
@@ -23,8 +26,7 @@ from headrace.testing.files import FaultKind, Files
 from headrace.testing.power import PowerCuts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from headrace.dsl.app import App
     from headrace.engine.engine import PlannedEpoch
@@ -35,6 +37,17 @@ if TYPE_CHECKING:
 
 ALL = 1 << 62
 MOST_EPOCHS = 1000
+IN_MEMORY = Path(":memory:")
+
+
+@cache
+def _host() -> Duck:
+    return Duck()
+
+
+def open_duck() -> Duck:
+    """Open a cache of its own in the database of this process: a database for each cache takes longer than an epoch."""
+    return Duck(IN_MEMORY, host=_host())
 
 
 class Machine:
@@ -66,9 +79,20 @@ class Machine:
         return self.running.topics.log
 
     @property
-    def epoch(self) -> int:
-        """The last committed epoch, -1 before the first."""
-        return self.running.last.epoch
+    def read(self) -> dict[str, dict[str, int]]:
+        """The offsets up to which the committed epochs have read, by source and partition."""
+        return {name: dict(progress.offsets) for name, progress in self.running.last.sources.items()}
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Watch its files, and let it wait for owners that may live without waiting."""
+        real: Any = lease.CLOCK
+        lease.CLOCK = ManualClock()  # type: ignore[assignment]  # a clock like any other
+        try:
+            with self.files.watched():
+                yield
+        finally:
+            lease.CLOCK = real
 
     def start(self, app: App) -> None:
         """Start an app, as a new process would."""
@@ -91,7 +115,7 @@ class Machine:
 
     def _carrier(self, engine: Engine) -> Any:
         if self.carrier_name == "in process":
-            return InProcess(engine)
+            return InProcess(engine, open_duck=open_duck)
         from headrace.engine.spark.carrier import SparkCarrier
         from headrace.engine.spark.source import EpochControl
 
@@ -134,7 +158,7 @@ class Machine:
         engine = self.running
 
         def duck(level: int, shard: int) -> Duck:
-            return ducks.setdefault((level, shard), Duck()) if (level, shard) not in ducks else ducks[level, shard]
+            return ducks.setdefault((level, shard), open_duck()) if (level, shard) not in ducks else ducks[level, shard]
 
         def part(shard: int) -> Any:
             return task(engine.settings, planned, shard=shard, shards=engine.shards, attempt=attempt)

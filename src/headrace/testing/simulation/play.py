@@ -22,6 +22,7 @@ from headrace.testing.simulation.vocabulary import DELAY, SECOND
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headrace.dsl.app import App
     from headrace.dsl.handle import Handle
     from headrace.engine.program.reset import Outputs
     from headrace.testing.files import FaultKind
@@ -82,7 +83,7 @@ def outcome_of(case: Case, *, carrier: Literal["in process", "spark"] = "in proc
         play = Play(case, Path(folder), carrier, oracle or _DUCK)
         failure = None
         try:
-            with play.machine.files.watched():
+            with play.machine.watched():
                 play.run()
         except Wrong as wrong:
             failure = None if play.damage_is_found() else wrong.failure
@@ -106,6 +107,7 @@ class Play:
         durable = any(action[0] == "power" for action in case.actions)
         self.machine = Machine(folder / "disk", carrier=carrier, shards=case.shards, durable=durable)
         self.sent = Sent()
+        self.built: tuple[Case, App, dict[str, Handle]] | None = None
         self.handles: dict[str, Handle] = {}
         self.copy = folder / "copy"
         self.kept: Sent | None = None
@@ -162,32 +164,34 @@ class Play:
 
     def do_crash(self, point: str) -> None:
         """Run an epoch that dies at a point, if it comes by it, and start again."""
-        before = self.machine.epoch
+        before = self.machine.read
         if self.machine.crash(point):
             self.do_restart()
-        if self.machine.epoch != before:
+        if self.machine.read != before:
             self.sent.committed(DELAYS)
 
     def do_fault(self, call: int, kind: FaultKind, when: str) -> None:
         """Let a call of the file system fail, in an epoch or while the app starts; then start it again."""
-        before = self.machine.epoch
+        before = self.machine.read
         do = self.machine.step if when == "epoch" else self.do_restart
         if self.machine.fault(call, kind, do):
             self.do_restart()
-        if self.machine.epoch != before:
+        if self.machine.read != before:
             self.sent.committed(DELAYS)
 
     def do_power(self, call: int, seed: int) -> None:
         """Cut the power in an epoch, and start again on what is left of the disk."""
-        before = self.machine.epoch
+        before = self.machine.read
         if self.machine.cut(call, seed):
             self.do_restart()
-        if self.machine.epoch != before:
+        if self.machine.read != before:
             self.sent.committed(DELAYS)
 
     def do_restart(self) -> None:
         """Start again."""
-        app, self.handles = self.case.handles()
+        if self.built is None or self.built[0] is not self.case:
+            self.built = self.case, *self.case.handles()
+        _, app, self.handles = self.built
         self.machine.start(app)
 
     def do_check(self) -> None:
