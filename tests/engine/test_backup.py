@@ -156,6 +156,21 @@ def test_a_log_that_does_not_fit_is_refused(ran, tmp_path):
     assert sorted(path.name for path in (tmp_path / "third").iterdir()) == ["log"]
 
 
+def test_a_log_that_grew_from_an_older_copy_is_refused(ran, tmp_path):
+    """Its topic has as many records as the backup has read, and others."""
+    shutil.copytree(ran / "log/topics/in", tmp_path / "in")
+    assert goes_on(ran) == expected(8)
+    backup(two_lines(ran), tmp_path / "saved")
+    shutil.copytree(ran / "log", tmp_path / "third/log")
+    shutil.rmtree(tmp_path / "third/log/topics/in")
+    (tmp_path / "in").rename(tmp_path / "third/log/topics/in")
+    with hr.Log(tmp_path / "third/log", fsync=False) as log:
+        for number in range(20, 26):
+            log.topic("in").append([row(number)])
+    with pytest.raises(BackupRefused, match='what the step "in" has read'):
+        restore(tmp_path / "saved", storage=tmp_path / "third", keep_log=True)
+
+
 @pytest.mark.parametrize("harm", ["flipped", "missing", "no manifest"])
 def test_a_damaged_backup_is_refused_and_nothing_is_written(ran, tmp_path, harm):
     saved = tmp_path / "saved"

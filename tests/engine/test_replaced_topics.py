@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 import headrace as hr
-from headrace.base.outside import OffsetsBeyondEnd, OutputLost, SourceReplaced
+from headrace.base.outside import OffsetsBeyondEnd, OutputLost, SourceDiverged, SourceReplaced
+from headrace.engine.storage import Storage
+from headrace.log import Log
 
 
-def two_lines():
-    app = hr.App("two", storage="unused", shards=1)
+def two_lines(**more):
+    app = hr.App("two", storage="unused", shards=1, **more)
     rows = app.stream("in", "id int")
     rows.to_topic("out")
     rows.to_view("v")
@@ -52,3 +56,69 @@ def test_an_output_that_is_gone_and_an_input_that_is_older_are_noticed_at_the_st
     driver.log.delete_topic("out")
     with pytest.raises(OutputLost, match='the topic "out" no longer has epoch'):
         driver.restart()
+
+
+@pytest.mark.on_spark
+def test_a_log_restored_from_an_older_copy_that_has_grown_past_the_apps_offset_is_noticed(drive, tmp_path):
+    app = two_lines(topics=f"log:{tmp_path}/log")
+    driver = drive(app, storage=tmp_path / "app")
+    driver.send("in", {"id": 1}, {"id": 2})
+    driver.run()
+    shutil.copytree(tmp_path / "log/topics/in", tmp_path / "older")
+    driver.send("in", {"id": 3})
+    driver.run()
+    driver.close()
+    shutil.rmtree(tmp_path / "log/topics/in")
+    (tmp_path / "older").rename(tmp_path / "log/topics/in")
+    with Log(tmp_path / "log") as log:
+        log.topic("in").append([{"id": 30}])
+        log.topic("in").append([{"id": 40}])
+    for _ in range(2):
+        with pytest.raises(
+            SourceDiverged, match='"in", partition 0: the record before offset 3 is not the one'
+        ) as error:
+            drive(app, storage=tmp_path / "app")
+    assert "headrace reset FILE" in error.value.hint
+
+
+@pytest.mark.parametrize("change", ["compact", "retention", "evolve", "partition", "archive", "forget the commit's"])
+def test_a_topic_that_was_cleaned_or_changed_is_the_same(drive, tmp_path, change):
+    app = two_lines(topics=f"log:{tmp_path}/log")
+
+    def log():
+        return Log(tmp_path / "log", segment_bytes=20_000, fsync=False)
+
+    with log() as made:
+        topic = made.create_topic("in", "id int", key="id", partitions=1)
+        for start in range(0, 6000, 500):
+            topic.append([{"id": n % 700} for n in range(start, start + 500)])
+    with drive(app, storage=tmp_path / "app") as driver:
+        driver.run()
+    storage = Storage(tmp_path / "app", "two")
+    commit = storage.read_commit(storage.last_epoch())
+    assert [*commit.sources["in"].marks] == ["0"]
+    with log() as changed:
+        topic = changed.topic("in")
+        if change == "compact":
+            topic.alter(cleanup="compact")
+            assert topic.compact().records_removed
+        elif change == "retention":
+            topic.alter(retention_bytes=1)
+            assert topic.clean()
+            assert topic.start_offsets()[0] > 0
+        elif change == "evolve":
+            topic.evolve("id int, more string")
+        elif change == "partition":
+            topic.add_partitions(2)
+        elif change == "archive":
+            (tmp_path / "archive").mkdir()
+            topic.alter(archive=tmp_path / "archive", archive_after="0 seconds")
+            assert topic.clean()
+            (tmp_path / "archive").rename(tmp_path / "elsewhere")
+        else:  # an older version wrote it
+            commit.sources["in"].marks.clear()
+            storage.replace_commit(commit)
+    driver = drive(app, storage=tmp_path / "app")
+    driver.send("in", {"id": 9000})
+    driver.run()
+    assert {"id": 9000} in driver.view("v")

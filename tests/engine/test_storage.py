@@ -256,6 +256,24 @@ def test_lost_epochs_whose_records_are_gone_are_refused(storage, tmp_path):
         Driver(two_lines(storage), storage=storage)
 
 
+def test_lost_epochs_that_read_other_records_are_refused(storage, tmp_path):
+    """The app is restored, and so is its input topic, which has grown past what the lost epochs read of it."""
+    shutil.copytree(storage, tmp_path / "copy", ignore=shutil.ignore_patterns("log"))
+    shutil.copytree(storage / "log/topics/in", tmp_path / "in")
+    with Driver(two_lines(storage), storage=storage) as driver:
+        for number in range(6, 9):
+            driver.send("in", row(number))
+            driver.step()
+    restore(tmp_path / "copy", storage)
+    shutil.rmtree(storage / "log/topics/in")
+    (tmp_path / "in").rename(storage / "log/topics/in")
+    with hr.Log(storage / "log", fsync=False) as log:
+        for number in range(16, 22):
+            log.topic("in").append([row(number)])
+    with pytest.raises(EpochsLost, match="in has other records than those that they read"):
+        Driver(two_lines(storage), storage=storage)
+
+
 @pytest.mark.parametrize("harm", ["lost", "restored from an older copy"])
 def test_views_that_lack_an_epoch_are_refused(storage, harm, tmp_path):
     copy = tmp_path / "views.db"

@@ -1,4 +1,4 @@
-"""Making file names survive a power loss."""
+"""Folders: whether there can be one, and making names survive a power loss."""
 
 from __future__ import annotations
 

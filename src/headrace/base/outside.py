@@ -137,6 +137,21 @@ class OffsetsBeyondEnd(OutsideError):
         )
 
 
+class SourceDiverged(OutsideError):
+    """A source has other records than those that were read of it: it was restored from an older copy, and has grown."""
+
+    condition = "SOURCE_DIVERGED"
+
+    def __init__(self, source: str, partition: str, *, read: int) -> None:
+        super().__init__(
+            f'"{source}", partition {partition}: the record before offset {read} is not the one that the app has read',
+            detail="It was restored from an older copy, or lost records, and has grown since: new records have offsets "
+            "that the app has read, and would be skipped.",
+            hint="Restore the newer copy, or an app's storage that is as old as this one; or compute everything again "
+            "from what is there now: headrace reset FILE --outputs again.",
+        )
+
+
 class OutputLost(OutsideError):
     """An output topic no longer has what the app has published to it."""
 

@@ -86,7 +86,7 @@ NOTHING = Bounds({}, {})
 class SourceReader(Protocol):
     """An open source. A worker keeps it across epochs; the planner and the driver have one each.
 
-    Subclass it to inherit what is optional: `settled_bounds`, `append_time`, `align`, `max_event_time`,
+    Subclass it to inherit what is optional: `settled_bounds`, `append_time`, `align`, `max_event_time`, `mark`,
     `lost`, `committed` and `close`.
     """
 
@@ -159,6 +159,16 @@ class SourceReader(Protocol):
         None: the tasks that read the range report it.
         """
         del part
+        return None
+
+    def mark(self, partition: str, offset: int) -> str | None:
+        """Return a short text that tells the record before an offset from any other; None where it cannot be told.
+
+        It is asked after a range was read, of its end, and kept in the commit; the start asks again, and refuses with
+        `SourceDiverged` where the answers differ: the source was restored from an older copy, and has grown since.
+        Whatever may be done to the record meanwhile (compaction, retention) must lead to the same text or to None.
+        """
+        del partition, offset
         return None
 
     def lost(self, partition: str, start: int, end: int) -> int:

@@ -33,7 +33,7 @@ from headrace.engine.publish import Publisher, check_published, with_rows
 from headrace.engine.recovery.fencing import check_fence, fence_after
 from headrace.engine.recovery.journal import Journal
 from headrace.engine.recovery.lost_epochs import as_decided, check_marks, check_program, check_repeatable, recovered
-from headrace.engine.recovery.same_sources import agree_on_sources, check_instances, check_offsets
+from headrace.engine.recovery.same_sources import agree_on_sources, check_instances, check_offsets, keep_marks
 from headrace.engine.recovery.view_damage import check_views
 from headrace.engine.storage import Commit, SourceProgress, Storage
 from headrace.engine.watermarks import UNPARTITIONED, advance, empty_epoch_due
@@ -380,6 +380,7 @@ class Engine:
         for offsets in planned.ranges:
             sources[offsets.source].offsets[offsets.partition] = offsets.end
             _observe(sources[offsets.source], offsets.partition, None, now)
+        keep_marks(sources, planned.ranges, reports)
         for report in reports:
             for name, times in report.times.items():
                 for partition, time in times.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -40,6 +40,7 @@ def run_ranges(duck: Duck, program: Program, here: Task, inputs: Inputs, ranges:
     reads: list[ReadRange] = []
     dead: list[tuple[str, str, pa.Table]] = []
     times: dict[str, dict[str, int]] = {}
+    marks: dict[str, dict[str, list[Any]]] = {}
     lost: dict[str, int] = {}
     for part in ranges:
         here.fault("before_read")
@@ -48,6 +49,9 @@ def run_ranges(duck: Duck, program: Program, here: Task, inputs: Inputs, ranges:
         if read.max_event_time is not None:
             seen = times.setdefault(part.source, {})
             seen[part.partition] = max(read.max_event_time, seen.get(part.partition, read.max_event_time))
+        mark, known = inputs.reader(part.source).mark(part.partition, part.end), marks.setdefault(part.source, {})
+        if mark is not None and part.end > known.get(part.partition, [-1])[0]:
+            known[part.partition] = [part.end, mark]
         if read.lost:
             lost[part.source] = lost.get(part.source, 0) + read.lost
         reads.append(read)
@@ -55,7 +59,7 @@ def run_ranges(duck: Duck, program: Program, here: Task, inputs: Inputs, ranges:
             dead.append((part.source, inputs.inputs[part.source].shape.topic, read.decoded.dead))
     outcome = LevelZero(duck, program, here, inputs).run(reads, dead)
     stage_dead_letters(outcome.report, here, dead)
-    outcome.report.times = times
+    outcome.report.times, outcome.report.marks = times, marks
     for step, count in lost.items():
         outcome.report.counts.setdefault(step, Counts()).lost += count
     return outcome

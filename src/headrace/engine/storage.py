@@ -59,7 +59,8 @@ class SourceProgress:
     """How far a source has been read, by partition. JSON has text keys, so partitions are text.
 
     `times`: the greatest event time. `active`: when rows last arrived, by the clock. Both are microseconds.
-    `instance`: whose offsets they are (`Source.instance`).
+    `instance`: whose offsets they are (`Source.instance`). `marks`: what tells the record before each offset from
+    others (`SourceReader.mark`), where that is known.
     """
 
     offsets: dict[str, int] = field(default_factory=dict)
@@ -67,6 +68,7 @@ class SourceProgress:
     active: dict[str, int] = field(default_factory=dict)
     ended: bool = False
     instance: str | None = None
+    marks: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)

@@ -54,12 +54,14 @@ class StagedFile:
 class Report:
     """What a task did: goes into the manifest.
 
-    `times`: by source and partition, the greatest event time in what it read, in microseconds. `causes`: by step, how
-    many dead letters there are for each cause. `attempts`: by task, its own attempt and those whose output it read.
+    `times`: by source and partition, the greatest event time in what it read, in microseconds. `marks`: by source and
+    partition, the end of what it read, and what tells the record before it from others. `causes`: by step, how many
+    dead letters there are for each cause. `attempts`: by task, its own attempt and those whose output it read.
     """
 
     shard: int | None = None
     times: dict[str, dict[str, int]] = field(default_factory=dict)
+    marks: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
     staged: list[StagedFile] = field(default_factory=list)
     heads: dict[str, StateHead] = field(default_factory=dict)
     counts: dict[str, Counts] = field(default_factory=dict)
@@ -84,6 +86,7 @@ class Report:
         return Report(
             shard=data["shard"],
             times=data["times"],
+            marks=data["marks"],
             staged=[StagedFile(**staged) for staged in data["staged"]],
             heads={step: StateHead(**head) for step, head in data["heads"].items()},
             counts={step: Counts(**counts) for step, counts in data["counts"].items()},

@@ -312,6 +312,14 @@ class Topic:
         """
         return times.appended(self.opened.partition(partition), (start, end))
 
+    def mark(self, partition: int, offset: int) -> str | None:
+        """Return what tells the record before an offset from any other at its place, as a short text.
+
+        It is of the batch that was appended with the record: where it begins, when it was appended, and its checksum.
+        None where that batch is no longer as it was appended (compaction, retention, damage), or not within reach.
+        """
+        return times.mark(self.opened.partition(partition), offset)
+
     def settled_offsets(self) -> dict[int, int]:
         """Return the end offsets when every append that has begun by now is finished.
 

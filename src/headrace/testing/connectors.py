@@ -75,11 +75,14 @@ def check_source(make: Callable[[], SourceOutside]) -> None:
     _check_parts(reader, first, rows, outside.columns)
     _check_times(reader, first)
     _check_arrival(outside.source, reader, first)
+    marks = {each: reader.mark(each.partition, each.end) for each in first}
     outside.add(5)
     assert _read_all(reader, first, outside.columns).equals(rows), "a range gives the same rows after more were added"
     more = _read_all(reader, _ranges(reader, after=first), outside.columns)
     assert more.num_rows == 5, f"5 more records were added, {more.num_rows} were read behind the first"
     name = outside.columns[0]
+    for each, mark in marks.items():
+        assert other.mark(each.partition, each.end) == mark, f"a record keeps its mark after more were added: {each}"
     repeated = set(rows.column(name).to_pylist()) & set(more.column(name).to_pylist())
     assert not repeated, f"records are in one range alone; in two are {repeated}"
     _check_alignment(reader)

@@ -157,6 +157,10 @@ class EmbeddedReader(SourceReader):
         """Return the greatest event time of a range, if the log's time index has it."""
         return self.topic.max_time(int(part.partition), part.start, part.end) if self.time_is_known else None
 
+    def mark(self, partition: str, offset: int) -> str | None:
+        """Return when the record before an offset was appended, and a checksum of its batch."""
+        return self.topic.mark(int(partition), offset)
+
     def lost(self, partition: str, start: int, end: int) -> int:
         """Return how many records retention removed; compaction removes only records that a later one replaced."""
         del partition

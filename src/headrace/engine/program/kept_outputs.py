@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import DamagedFile
-from headrace.base.outside import OffsetsBeyondEnd, OutputsNotKept, SourceReplaced
+from headrace.base.outside import OffsetsBeyondEnd, OutputsNotKept, SourceDiverged, SourceReplaced
 from headrace.connect.embedded import EmbeddedTopics, log_path
 from headrace.connect.embedded.marks import marks_of
 from headrace.engine.inputs import Inputs
@@ -69,7 +69,7 @@ def reach_of(plan: Plan, storage: Storage, last: Commit, topics: str | None) -> 
                 for step in bound
                 if step in last.sources and any(last.sources[step].offsets.values())
             }
-        except (SourceReplaced, OffsetsBeyondEnd) as error:
+        except (SourceReplaced, SourceDiverged, OffsetsBeyondEnd) as error:
             raise OutputsNotKept(plan.app, why=error.what) from error
         finally:
             inputs.close()

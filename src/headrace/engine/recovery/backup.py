@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.dsl.app import App
-    from headrace.engine.storage import Commit
+    from headrace.engine.storage import Commit, SourceProgress
+    from headrace.log import Topic
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -310,16 +311,23 @@ def _check_fits(source: Path, manifest: dict[str, Any], folder: Path) -> None:
         )
     commit = Storage(source / "storage", manifest["app"]).read_commit(manifest["epoch"])
     with Log(folder) as log:
-        ends = {log.topic(name).id: log.topic(name).end_offsets() for name in log.topics()}
-    for step, progress in commit.sources.items():
-        there = ends.get(progress.instance or "")
-        if progress.instance and (
-            there is None or any(there.get(int(p), 0) < at for p, at in progress.offsets.items())
-        ):
-            raise BackupRefused(
-                f'the log {folder} does not have what the step "{step}" has read',
-                hint="Restore the log of the backup, too: move that one away, and leave --keep-log out.",
-            )
+        topics = {log.topic(name).id: log.topic(name) for name in log.topics()}
+        for step, progress in commit.sources.items():
+            there = topics.get(progress.instance or "")
+            if progress.instance and (there is None or _lacks(there, progress)):
+                raise BackupRefused(
+                    f'the log {folder} does not have what the step "{step}" has read',
+                    hint="Restore the log of the backup, too: move that one away, and leave --keep-log out.",
+                )
+
+
+def _lacks(topic: Topic, progress: SourceProgress) -> bool:
+    """Whether a topic ends before what was read of it, or has other records there."""
+    ends = topic.end_offsets()
+    if any(ends.get(int(partition), 0) < read for partition, read in progress.offsets.items()):
+        return True
+    marks = {partition: topic.mark(int(partition), progress.offsets[partition]) for partition in progress.marks}
+    return any(mark not in (None, progress.marks[partition]) for partition, mark in marks.items())
 
 
 def _place(source: Path, target: Path) -> None:

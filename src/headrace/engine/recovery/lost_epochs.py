@@ -17,7 +17,7 @@ from headrace.base.outside import EpochsLost
 from headrace.connect.embedded.marks import marks_of
 from headrace.connect.source import from_json
 from headrace.engine.pace import add_counts
-from headrace.engine.recovery.same_sources import check_instances
+from headrace.engine.recovery.same_sources import check_instances, differs
 from headrace.kernels.files import read_metadata
 
 if TYPE_CHECKING:
@@ -181,6 +181,8 @@ def check_repeatable(storage: Storage, inputs: Inputs, last: Commit | None, entr
             and offsets.end <= bounds.end.get(offsets.partition, 0)
         ):
             why = why or f"the records of {offsets.source} that they read are gone"
+        elif differs(inputs, offsets.source, offsets.partition, entry.sources[offsets.source]):
+            why = why or f"{offsets.source} has other records than those that they read"
     if why:
         at = None if last is None else last.epoch
         raise EpochsLost(str(storage.path), last=at, known=entry.epoch, why=why)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.base.outside import OffsetsBeyondEnd, SourceChanged, SourceReplaced
+from headrace.base.outside import OffsetsBeyondEnd, SourceChanged, SourceDiverged, SourceReplaced
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from headrace.connect.source import OffsetRange
     from headrace.engine.inputs import Inputs
     from headrace.engine.outside import Input
     from headrace.engine.storage import Commit, SourceProgress, Storage
+    from headrace.kernels.task import Report
 
 SOURCES = "sources.json"
 """The file with the identity of each source."""
@@ -53,10 +55,11 @@ def check_instances(inputs: Mapping[str, Input], last: Commit | None) -> dict[st
 
 
 def check_offsets(inputs: Inputs, last: Commit | None) -> None:
-    """Refuse to go on where a source ends before what was read of it; called once at the start.
+    """Refuse to go on where a source ends before what was read of it, or has other records; called at the start.
 
     Raises:
         OffsetsBeyondEnd: the source was restored from an older copy, or has lost records.
+        SourceDiverged: the same, and it has grown since.
 
     """
     for step, bound in inputs.inputs.items():
@@ -67,6 +70,25 @@ def check_offsets(inputs: Inputs, last: Commit | None) -> None:
         for partition, read in progress.offsets.items():
             if ends.get(partition, read) < read:
                 raise OffsetsBeyondEnd(bound.shape.topic, partition, read=read, end=ends[partition])
+            if differs(inputs, step, partition, progress):
+                raise SourceDiverged(bound.shape.topic, partition, read=read)
+
+
+def keep_marks(sources: Mapping[str, SourceProgress], ranges: Iterable[OffsetRange], reports: Iterable[Report]) -> None:
+    """Replace the marks of what was read: by what the task that read up to the new offset says, if it knows."""
+    for offsets in ranges:
+        sources[offsets.source].marks.pop(offsets.partition, None)
+    for report in reports:
+        for step, marks in report.marks.items():
+            ends = sources[step].offsets
+            sources[step].marks |= {p: mark for p, (end, mark) in marks.items() if ends.get(p) == end}
+
+
+def differs(inputs: Inputs, step: str, partition: str, progress: SourceProgress) -> bool:
+    """Whether the record before an offset is known not to be the one that was read."""
+    was = progress.marks.get(partition)
+    now = None if was is None else inputs.reader(step).mark(partition, progress.offsets[partition])
+    return now is not None and now != was
 
 
 def _progress(step: str, last: Commit | None) -> SourceProgress | None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from headrace.base.errors import ArchiveMissing, CorruptBatch, OffsetOutOfRange
 from headrace.log.segments import payload as payloads
-from headrace.log.segments.frame import HOLE, NO_MAX, NO_MIN
+from headrace.log.segments.frame import HOLE, NO_MAX, NO_MIN, OFFSETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,6 +88,22 @@ def appended(partition: Partition, bounds: tuple[int, int]) -> int | None:
         found = np.flatnonzero((index["next"] > max(bounds[0], reached)) & (index["base"] < bounds[1]))
         if found.size:
             return int(index["append_time"][found[0]])
+    return None
+
+
+def mark(partition: Partition, offset: int) -> str | None:
+    """Return what tells the batch with the record before an offset from any other; None if it is not as appended."""
+    state = partition.state()
+    if not state.start < offset <= state.end:
+        return None
+    try:
+        for segment, index, _ in partition.indexed(offset - 1, offset, state):
+            at = int(np.searchsorted(index["next"], offset, side="left"))
+            if at < len(index) and not index["flags"][at] & (HOLE | OFFSETS):
+                frame = segment.frame(at)
+                return f"{frame.base}-{frame.append_time}-{frame.payload_crc:08x}"
+    except (OffsetOutOfRange, ArchiveMissing, CorruptBatch, OSError):  # whoever reads the record says so
+        return None
     return None
 
 
