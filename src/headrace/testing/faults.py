@@ -38,6 +38,15 @@ START_POINTS = (
 )
 """The points that a start passes when it takes over a changed program."""
 
+TRANSACTION_POINTS = (
+    "before_transaction",  # rows are about to be sent to a cluster
+    "in_transaction",  # they are sent, and perhaps stored
+    "before_transaction_mark",  # they are stored, and the epoch's mark is not sent
+    "before_transaction_ends",  # all is sent, and nothing is visible
+    "after_transaction",  # the cluster has the epoch, and the app does not know
+)
+"""The points that an epoch passes on its way to the topics of a cluster."""
+
 
 class Crash(BaseException):
     """The process died, as far as the engine can tell."""
@@ -51,7 +60,7 @@ class Faults:
 
     def arm(self, point: str) -> None:
         """Die when this point is reached next."""
-        if point not in (*POINTS, *START_POINTS):
+        if point not in (*POINTS, *START_POINTS, *TRANSACTION_POINTS):
             raise PlanError(
                 f"there is no crash point {point!r}",
                 detail=f"There are {', '.join(POINTS)}.",

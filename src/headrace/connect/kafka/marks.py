@@ -1,0 +1,215 @@
+"""What a cluster knows of the apps that write to it: by writer the last epoch, and where each topic ended after it.
+
+A mark is a record of the compacted topic `<prefix>_headrace_marks`, written in the transaction that publishes the
+epoch. So it is there exactly if the epoch's rows are. Its key is the writer, `<app>/<storage id>`; a feed's is
+`feed/<topic>`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from headrace.base.outside import Unavailable
+from headrace.base.time import SystemClock
+from headrace.connect.kafka.administration import SECONDS, cluster
+from headrace.connect.kafka.failures import Heard, our_errors
+from headrace.connect.kafka.partitioner import murmur2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from headrace.connect.kafka.address import KafkaAddress
+
+MARKS = "_headrace_marks"
+PARTITIONS = 12
+"""So many, because an unfinished transaction of one app holds up readers of the partition that its mark is in."""
+_SETTINGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(16 << 20),
+    "min.cleanable.dirty.ratio": "0.1",
+}
+NEVER = -1
+CLOCK = SystemClock()
+_UNFINISHED_SECONDS = 90.0
+_TAIL = 2_000
+"""So many records at the end of the partition are read first: a writer that ran lately is among them."""
+_POSITIVE = 0x7FFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a writer has written to a topic: the topic's id, its ends by partition, and the last epoch with rows."""
+
+    id: str
+    epoch: int
+    ends: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a writer has published: the last epoch, by cluster name what each topic got, a feed's position.
+
+    `instance` is drawn when a writer is opened: a mark with another one is of a newer process.
+    """
+
+    writer: str
+    epoch: int = NEVER
+    instance: str = ""
+    topics: Mapping[str, Written] = field(default_factory=dict)
+    position: bytes | None = None
+    feed: str | None = None
+
+    def key(self) -> bytes:
+        """Return the record's key."""
+        return self.writer.encode()
+
+    def value(self) -> bytes:
+        """Return the record's value."""
+        topics = {
+            name: {"id": written.id, "epoch": written.epoch, "ends": {str(p): end for p, end in written.ends.items()}}
+            for name, written in self.topics.items()
+        }
+        about: dict[str, Any] = {"epoch": self.epoch, "instance": self.instance, "topics": topics}
+        if self.feed is not None:
+            about |= {"feed": self.feed, "position": None if self.position is None else self.position.hex()}
+        return json.dumps(about).encode()
+
+    @staticmethod
+    def parse(key: bytes, value: bytes) -> Mark:
+        """Return the mark that a record holds."""
+        about = json.loads(value)
+        topics = {
+            name: Written(each["id"], each["epoch"], {int(p): end for p, end in each["ends"].items()})
+            for name, each in about["topics"].items()
+        }
+        position = about.get("position")
+        return Mark(
+            writer=key.decode(),
+            epoch=about["epoch"],
+            instance=about["instance"],
+            topics=topics,
+            position=None if position is None else bytes.fromhex(position),
+            feed=about.get("feed"),
+        )
+
+    def after(self, epoch: int, instance: str, written: Mapping[str, Written]) -> Mark:
+        """Return the mark after one more epoch."""
+        return replace(self, epoch=epoch, instance=instance, topics={**self.topics, **written})
+
+
+def ensure_marks(address: KafkaAddress) -> None:
+    """Create the topic of marks if it is missing."""
+    name, at = address.cluster_name(MARKS), cluster(address)
+    if not at.describe([name]):
+        at.create(name, partitions=PARTITIONS, settings=_SETTINGS)
+
+
+def partition_of(writer: str, partitions: int) -> int:
+    """Return in which partition a writer's marks are."""
+    return (murmur2(writer.encode()) & _POSITIVE) % partitions
+
+
+def read_mark(address: KafkaAddress, writer: str) -> Mark | None:
+    """Return the last mark of a writer, None where it has none.
+
+    Everything that was written before the call and is committed is seen: it waits for transactions that are unfinished
+    in this partition.
+
+    Raises:
+        Unavailable: the cluster does not answer, or a transaction there is unfinished for long.
+
+    """
+    name = address.cluster_name(MARKS)
+    topic = cluster(address).describe([name]).get(name)
+    if topic is None:
+        return None
+    number = partition_of(writer, topic.partitions)
+    start, end = _span(address, name, number)
+    for first in sorted({max(start, end - _TAIL), start}, reverse=True):
+        found = None
+        for key, value in _records(address, name, number, first, end):
+            if key == writer.encode():
+                found = None if value is None else Mark.parse(key, value)
+        if found is not None:
+            return found
+    return None
+
+
+def marks_of(address: KafkaAddress, app: str) -> tuple[Mark, ...]:
+    """Return what an app has published to a cluster, by storage; the one that published last comes last.
+
+    Raises:
+        Unavailable: the cluster does not answer.
+
+    """
+    name = address.cluster_name(MARKS)
+    topic = cluster(address).describe([name]).get(name)
+    found: dict[bytes, Mark] = {}
+    for number in range(0 if topic is None else topic.partitions):
+        for key, value in _records(address, name, number, *_span(address, name, number)):
+            if key.startswith(f"{app}/".encode()) and value is not None:
+                found.pop(key, None)
+                found[key] = Mark.parse(key, value)
+    return tuple(found.values())
+
+
+def _span(address: KafkaAddress, name: str, number: int) -> tuple[int, int]:
+    """Return from where to where a partition can be read, once all is finished that has begun there."""
+    from confluent_kafka.admin import OffsetSpec
+
+    at, part = cluster(address), (name, number)
+    end = at.offsets([part], at=OffsetSpec.latest(), committed=False)[part]
+    until = CLOCK.monotonic() + _UNFINISHED_SECONDS
+    while at.offsets([part], at=OffsetSpec.latest())[part] < end:
+        if CLOCK.monotonic() > until:
+            raise Unavailable(
+                f"the topic {name} of Kafka at {address.servers} has an unfinished transaction in partition {number}",
+                detail="It is of a process that died, and the broker ends it after its transaction.timeout.ms.",
+            )
+        CLOCK.sleep(0.02)
+    return at.offsets([part], at=OffsetSpec.earliest())[part], end
+
+
+def _records(
+    address: KafkaAddress, name: str, number: int, start: int, end: int
+) -> Iterator[tuple[bytes, bytes | None]]:
+    """Yield keys and values of the committed records of a range."""
+    if start >= end:
+        return
+    heard = Heard()
+    options: dict[str, Any] = {
+        **address.configuration(),
+        "group.id": f"{address.prefix}headrace.marks",
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
+        **heard.options(),
+    }
+    with our_errors(address, doing=f"read the topic {name}", heard=heard):
+        consumer = heard.client = Consumer(options)
+        try:
+            consumer.assign([TopicPartition(name, number, start)])
+            yield from _until(consumer, end)
+        finally:
+            consumer.close()
+
+
+def _until(consumer: Consumer, end: int) -> Iterator[tuple[bytes, bytes | None]]:
+    until = CLOCK.monotonic() + SECONDS
+    while CLOCK.monotonic() < until:
+        for message in consumer.consume(1_000, 0.1):
+            error = message.error()
+            if error is None:
+                until = CLOCK.monotonic() + SECONDS
+                if message.offset() < end:
+                    yield message.key() or b"", message.value()
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- librdkafka's names begin with it
+                return
+            else:
+                raise KafkaException(error)
+    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001

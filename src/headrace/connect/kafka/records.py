@@ -1,0 +1,115 @@
+"""Rows -> records of Kafka: keys, values and timestamps as columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.connect.format import HEADERS, VALUE
+from headrace.connect.kafka.keys import key_values
+from headrace.connect.kafka.partitioner import buffers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from headrace.connect.format import Format
+
+FIRST_MS = 1
+"""Kafka has no times before 1970, and 0 means now to some clients."""
+OVERHEAD = 100
+"""Bytes around a key and a value: the head of a batch and of a record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Records as columns of the same length.
+
+    `keys` and `values` are binary, null where there is none; `times` are milliseconds since 1970 (int64); `headers` has
+    the type `format.HEADERS_TYPE`, or there are none.
+    """
+
+    keys: pa.Array
+    values: pa.Array
+    times: npt.NDArray[np.int64]
+    headers: pa.Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Records:
+        """Return some of the records."""
+        at = pa.array(rows)
+        headers = None if self.headers is None else self.headers.take(at)
+        return Records(self.keys.take(at), self.values.take(at), self.times[rows], headers)
+
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Return the bytes of each record's key, value and headers, and what is around them."""
+        found = np.diff(buffers(self.keys)[0]).astype(np.int64) + np.diff(buffers(self.values)[0]) + OVERHEAD
+        if self.headers is not None:
+            found += np.asarray([_bytes(each) for each in self.headers.to_pylist()], np.int64)
+        return found
+
+
+def encode(
+    rows: pa.RecordBatch,
+    schema: pa.Schema,
+    key: Sequence[str],
+    *,
+    format: Format,  # noqa: A002 -- the name that users write
+    key_format: Format | None,
+    now: int,
+) -> Records:
+    """Return rows as records.
+
+    Args:
+        rows: the columns of the schema, `_time` in microseconds (int64), and of a changelog `_deleted`.
+        schema: the columns of a value.
+        key: those of the key; empty: records have none.
+        format: of values.
+        key_format: of keys; None: as text.
+        now: the time of rows without an event time, in microseconds.
+
+    """
+    encoded = format.encode_records(rows.select(schema.names))
+    values = _binary(encoded.column(VALUE))
+    if "_deleted" in rows.schema.names:
+        values = pc.if_else(rows.column("_deleted"), pa.scalar(None, pa.binary()), values)
+    headers = encoded.column(HEADERS) if HEADERS in encoded.schema.names else None
+    times = pc.fill_null(rows.column("_time").cast(pa.int64()), now).to_numpy(zero_copy_only=False)
+    return Records(
+        keys=_keys(rows.select(list(key)), key_format) if key else pa.nulls(len(rows), pa.binary()),
+        values=values,
+        times=np.maximum(np.floor_divide(times, 1_000), FIRST_MS),
+        headers=headers,
+    )
+
+
+def _keys(rows: pa.RecordBatch, key_format: Format | None) -> pa.Array:
+    """Return keys; a row whose whole key is null has none."""
+    absent = keyless(rows)
+    encoded = key_values(rows, key_format)
+    return encoded if absent is None else pc.if_else(absent, pa.scalar(None, pa.binary()), encoded)
+
+
+def keyless(rows: pa.RecordBatch) -> pa.Array | None:
+    """Return for each row whether all of its columns are null; None where that is no row."""
+    if not all(column.null_count for column in rows.columns):
+        return None
+    absent = pc.is_null(rows.column(0))
+    for column in rows.columns[1:]:
+        absent = pc.and_(absent, pc.is_null(column))
+    return absent if pc.any(absent).as_py() else None
+
+
+def _binary(values: pa.Array) -> pa.Array:
+    return values.cast(pa.binary())
+
+
+def _bytes(headers: list[dict[str, str | bytes]] | None) -> int:
+    return sum(len(each["name"]) + len(each["value"] or b"") + 10 for each in headers or ())
