@@ -16,7 +16,7 @@ DEAD = pa.schema(
         ("record", pa.string()),
     ]
 )
-"""The columns of `<topic>.dead`: where the record is, why it could not be read, and the record as JSON."""
+"""The columns of `<topic>.dead`: where the record is, why it could not be read, and the record as JSON or as it was."""
 
 
 LONGEST_CAUSE = 120
@@ -36,9 +36,24 @@ def dead_letters(topic: str, partition: pa.Array, offset: pa.Array, reasons: pa.
     return pa.table(columns, schema=DEAD)
 
 
+def undecoded_letters(
+    topic: str, partition: pa.Array, offset: pa.Array, reasons: pa.Array, values: pa.Array
+) -> pa.Table:
+    """Return dead letters of records that are bytes: `record` is their text, null where there was no value."""
+    try:
+        records = values.cast(pa.string())
+    except pa.ArrowInvalid:  # not all are UTF-8
+        records = pa.array([None if value is None else _text(value) for value in values.to_pylist()], pa.string())
+    topics = pa.repeat(pa.scalar(topic), len(values))
+    return pa.table([topics, partition, offset, reasons, records], schema=DEAD)
+
+
 def causes(letters: pa.Table) -> dict[str, int]:
     """Return how many of the letters have each cause: the reason up to its first colon, without values."""
-    return dict(Counter(reason.partition(": ")[0][:LONGEST_CAUSE] for reason in letters.column("reason").to_pylist()))
+    found: Counter[str] = Counter()
+    for reason in letters.column("reason").value_counts().to_pylist():
+        found[reason["values"].partition(": ")[0][:LONGEST_CAUSE]] += reason["counts"]
+    return dict(found)
 
 
 def _text(value: object) -> str:

@@ -7,22 +7,20 @@ from datetime import UTC, datetime
 from functools import reduce
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.base.dead_letters import dead_letters
+from headrace.base.dead_letters import dead_letters, undecoded_letters
 from headrace.base.errors import TopicDiffers
 from headrace.base.schema import type_name
+from headrace.connect.format import HEADERS, KEY, VALUE
+from headrace.connect.undecoded import Undecoded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.connect.format import Format
+    from headrace.connect.format import Format, Formatted
     from headrace.connect.source import OffsetRange, SourceReader
-
-VALUE = "value"
-"""The column with the record where a source has a format."""
 
 FIRST_TIME, LAST_TIME = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000 for year in (2, 9_990))
 """The bounds of windows around an event time must be times as well, of the years 1 to 9999: microseconds."""
@@ -35,7 +33,9 @@ class RecordShape:
 
     `upserts`: records insert, replace or (tombstones) delete rows by `key`. `sent_time`: when a device sent the record,
     by its own clock. `format`: that of the column `value`; None where the source has the columns themselves.
-    `arrived`: the column of the decoded rows with the time at which a record was stored, in microseconds.
+    `undecoded`: the source has bytes alone; the key's columns are read from the value, and where it has none, from the
+    record's key, in the `key_format`. `arrived`: the column of the decoded rows with the time at which a record was
+    stored, in microseconds.
     """
 
     topic: str
@@ -45,11 +45,16 @@ class RecordShape:
     key: tuple[str, ...] = ()
     upserts: bool = False
     format: Format | None = None
+    key_format: Format | None = None
+    undecoded: bool = False
     arrived: str | None = None
 
     @property
     def stored(self) -> list[str]:
         """The source's own columns that are read."""
+        if self.undecoded:
+            headers = [HEADERS] if self.format is not None and HEADERS in self.format.columns else []
+            return [*([KEY] if self.key and self.key_format is not None else []), VALUE, *headers]
         if self.format is None:
             return list(self.schema.names)
         return [*(name for name in self.schema.names if name in self.key), VALUE]
@@ -61,16 +66,21 @@ class RecordShape:
             "_time": self.event_time is None or self.upserts,
             "_appended": self.sent_time is not None or self.arrived is not None,
             "_deleted": self.upserts,
+            "_offset": self.undecoded,
         }
         return [*self.stored, *(name for name, needed in needs.items() if needed)]
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A decoded range: rows with `_time` in microseconds (upserts also with `_weight`), and the dead letters."""
+    """A decoded range: rows with `_time` in microseconds (upserts also with `_weight`), and the dead letters.
+
+    `records`: for each row the number of its record in the range; None: each record is a row.
+    """
 
     rows: pa.Table
     dead: pa.Table | None
+    records: pa.Array | None = None
 
 
 def decode(reader: SourceReader, part: OffsetRange, shape: RecordShape) -> Decoded:
@@ -90,11 +100,14 @@ def decode(reader: SourceReader, part: OffsetRange, shape: RecordShape) -> Decod
         return Decoded(empty(shape), None)
     table = pa.Table.from_batches(batches)
     letters = _Letters(reader, part, shape)
-    if shape.format is not None:
+    if shape.undecoded:
+        letters.records = table
+        table = _from_bytes(table, shape, letters)
+    elif shape.format is not None:
         table = _formatted(table, shape, letters)
     _refuse_other_types(table, shape)
     rows = _changes(table, shape, letters) if shape.upserts else _facts(table, shape, letters)
-    return Decoded(rows, letters.table())
+    return Decoded(rows, letters.table(), letters.chosen)
 
 
 def letters_of(
@@ -110,18 +123,11 @@ def letters_of(
         reasons: why, by the number of the row in `decoded.rows`.
 
     """
-    offsets = pa.Table.from_batches(list(reader.read(part, ["_offset"]))).column("_offset")
-    if decoded.dead is not None:
-        good = pc.invert(pc.is_in(offsets, value_set=decoded.dead.column("offset")))
-        places = pc.indices_nonzero(good)
-    else:
-        places = pa.array(np.arange(len(offsets)))
-    chosen = np.zeros(len(offsets), bool)
-    chosen[places.take(pa.array(sorted(reasons), pa.int64())).to_numpy()] = True
     letters = _Letters(reader, part, shape)
-    why = np.full(len(offsets), None, object)
-    why[chosen] = [reasons[row] for row in sorted(reasons)]
-    letters.add(pa.array(chosen), pa.array(why, pa.string()))
+    rows = pa.array(sorted(reasons), pa.int64())
+    records = rows if decoded.records is None else decoded.records.take(rows)
+    by_record = {record: reasons[row] for record, row in zip(records.to_pylist(), rows.to_pylist(), strict=True)}
+    letters.add_records(pa.array(sorted(by_record), pa.int64()), [by_record[record] for record in sorted(by_record)])
     return letters.found[0]
 
 
@@ -136,25 +142,48 @@ def corrected(times: pa.ChunkedArray, *, sent: pa.ChunkedArray, received: pa.Chu
 
 
 class _Letters:
-    """Collects the dead letters of a range; since they are rare, their records are read again with offsets."""
+    """Collects the dead letters of a range; since they are rare, their records are read again with offsets.
+
+    `chosen`: for each row that is still good, the number of its record; None: each record is a row. `records`: those of
+    the range with offsets, if they were read.
+    """
 
     def __init__(self, reader: SourceReader, part: OffsetRange, shape: RecordShape) -> None:
         self.reader, self.part, self.shape = reader, part, shape
         self.found: list[pa.Table] = []
         self.chosen: pa.Array | None = None
+        self.records: pa.Table | None = None
 
-    def add(self, bad: pa.ChunkedArray | pa.Array, reason: str | pa.Array) -> None:
-        """Add the records of the rows that are `bad`; `reason` is one text for all, or one for each of them."""
-        at = pc.indices_nonzero(bad)
-        original = at if self.chosen is None else self.chosen.take(at)
-        columns = [*self.shape.columns, "_offset"]
-        records = pa.Table.from_batches(list(self.reader.read(self.part, columns))).take(original)
-        reasons = pa.array([reason] * len(at), pa.string()) if isinstance(reason, str) else reason.take(at)
+    def drop(self, rows: pa.Table, reasons: Mapping[str, pa.ChunkedArray | None]) -> pa.Table:
+        """Return the rows that are good; by reason, `reasons` has for each row whether it is bad (None: none is)."""
+        bad = {reason: rows_ for reason, rows_ in reasons.items() if rows_ is not None and pc.any(rows_).as_py()}
+        if not bad:
+            return rows
+        for reason, rows_ in bad.items():
+            at = self._records_of(pc.indices_nonzero(rows_)).unique().sort()
+            self.add_records(at, pa.repeat(pa.scalar(reason), len(at)))
+        good = pc.invert(reduce(pc.or_, bad.values()))
+        self.chosen = self._records_of(pc.indices_nonzero(good))
+        return rows.filter(good)
+
+    def _records_of(self, rows: pa.Array) -> pa.Array:
+        return rows.cast(pa.int64()) if self.chosen is None else self.chosen.take(rows)
+
+    def add_records(self, at: pa.Array, reasons: pa.Array | Sequence[str]) -> None:
+        """Add records by their numbers in the range, in ascending order, with the reason of each."""
+        if self.records is None:
+            columns = [*self.shape.columns, "_offset"]
+            self.records = pa.Table.from_batches(list(self.reader.read(self.part, list(dict.fromkeys(columns)))))
+        records = self.records.take(at)
         number = int(self.part.partition) if self.part.partition.isdecimal() else -1
         partition = pa.repeat(pa.scalar(number, pa.int32()), len(at))
-        offset = records.column("_offset").combine_chunks().cast(pa.int64())
-        rows = records.select(self.shape.columns)
-        self.found.append(dead_letters(self.shape.topic, partition, offset, _as_array(reasons), rows))
+        offset = _as_array(records.column("_offset")).cast(pa.int64())
+        reasons = _as_array(reasons) if isinstance(reasons, pa.Array | pa.ChunkedArray) else pa.array(reasons)
+        where = (self.shape.topic, partition, offset, reasons.cast(pa.string()))
+        if self.shape.undecoded:
+            self.found.append(undecoded_letters(*where, _as_array(records.column(VALUE))))
+        else:
+            self.found.append(dead_letters(*where, records.select(self.shape.columns)))
 
     def table(self) -> pa.Table | None:
         """Return all dead letters, or None."""
@@ -181,13 +210,36 @@ def _formatted(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Tab
     if shape.upserts:  # a tombstone has no value, and needs none
         values = pc.if_else(_as_array(table.column("_deleted")), pa.scalar("{}").cast(values.type), values)
     decoded = shape.format.decode(values, inside)
-    if len(decoded.rows) < table.num_rows:
-        letters.add(pc.invert(decoded.good), decoded.reasons)
-        letters.chosen = pc.indices_nonzero(decoded.good)
-        table = table.filter(decoded.good)
+    table = table.take(_refused(decoded, letters))
     for field in inside:
         table = table.append_column(field, decoded.rows.column(field.name))
     return table
+
+
+def _refused(decoded: Formatted, letters: _Letters) -> pa.Array:
+    """Add the records that could not be decoded to the dead letters; return the record of each row."""
+    bad = pc.indices_nonzero(pc.invert(decoded.good))
+    if len(bad):
+        letters.add_records(bad.cast(pa.int64()), decoded.reasons.take(bad))
+    good = pc.indices_nonzero(decoded.good).cast(pa.int64()) if decoded.records is None else decoded.records
+    if len(bad) or decoded.records is not None:
+        letters.chosen = good
+    return good
+
+
+def _from_bytes(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table:
+    """Return records that are bytes as the declared columns, of upserts also with `_deleted`."""
+    assert shape.format is not None  # noqa: S101 -- what is undecoded has a format
+    found = Undecoded(shape.schema, shape.key, shape.format, shape.key_format, shape.upserts).rows(table)
+    if len(found.bad):
+        letters.add_records(found.bad, found.reasons)
+    rows = found.rows
+    if not found.whole:
+        letters.chosen = found.at
+    for name in ("_time", "_appended"):
+        if name in shape.columns:
+            rows = rows.append_column(name, table.column(name) if found.whole else table.column(name).take(found.at))
+    return rows
 
 
 def _facts(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table:
@@ -197,16 +249,10 @@ def _facts(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table:
         sent, received = _micros(table.column(shape.sent_time)), _micros(table.column("_appended"))
         times = corrected(times, sent=sent, received=received)
     rows = _selected(table, shape).append_column("_time", times)
-    reasons = {f'the event time "{time}" is null': times.is_null() if times.null_count else None}
-    reasons[f'the event time "{time}" {_FAR}'] = _far(times)
-    return _kept(rows, {reason: bad for reason, bad in reasons.items() if bad is not None}, letters)
-
-
-def _kept(rows: pa.Table, reasons: Mapping[str, pa.ChunkedArray], letters: _Letters) -> pa.Table:
-    """Return the rows that are bad for none of the reasons; the others become dead letters, one for each reason."""
-    for reason, bad in reasons.items():
-        letters.add(bad, reason)
-    return rows.filter(pc.invert(reduce(pc.or_, reasons.values()))) if reasons else rows
+    absent = times.is_null() if times.null_count else None
+    return letters.drop(
+        rows, {f'the event time "{time}" is null': absent, f'the event time "{time}" {_FAR}': _far(times)}
+    )
 
 
 def _selected(table: pa.Table, shape: RecordShape) -> pa.Table:
@@ -233,7 +279,7 @@ def _changes(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table
     if far is not None:
         here = pc.and_not(pc.and_not(far, deleted), keyless)
         reasons[f'the event time "{shape.event_time or "_time"}" {_FAR}'] = here
-    return _kept(rows, {reason: bad for reason, bad in reasons.items() if pc.any(bad).as_py()}, letters)
+    return letters.drop(rows, reasons)
 
 
 def _far(times: pa.ChunkedArray) -> pa.ChunkedArray | None:

@@ -9,8 +9,8 @@ import pyarrow as pa
 from headrace.base.dead_letters import DEAD
 from headrace.base.errors import TopicDiffers
 from headrace.base.schema import to_ddl
-from headrace.connect.decoding import VALUE
 from headrace.connect.embedded.private import check_declared, mark_sealed
+from headrace.connect.format import VALUE
 from headrace.log import evolution
 
 if TYPE_CHECKING:

@@ -1,0 +1,100 @@
+"""Records that are bytes, as a broker has them, become rows: by the format of their values, and that of their keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.connect.format import KEY, VALUE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.connect.format import Format
+
+
+class Rows(NamedTuple):
+    """Records as rows: `at` has for each row the number of its record, ascending; `bad` and `reasons` the others.
+
+    `whole`: each record is a row.
+    """
+
+    rows: pa.Table
+    at: pa.Array
+    bad: pa.Array
+    reasons: pa.Array
+    whole: bool
+
+
+class Undecoded(NamedTuple):
+    """How records are read: the columns they have, the format of values and keys, whether one may delete a row."""
+
+    schema: pa.Schema
+    key: Sequence[str]
+    format: Format
+    key_format: Format | None
+    upserts: bool
+
+    def rows(self, records: pa.Table) -> Rows:
+        """Return records as rows with the schema's columns, of upserts also with `_deleted`.
+
+        The key's columns are read from the value; where it has none, and of tombstones, from the record's key.
+        """
+        numbers = pa.array(np.arange(len(records)))
+        tombstone = pc.is_null(records.column(VALUE)) if self.upserts else None
+        gone = numbers.slice(0, 0) if tombstone is None else numbers.filter(_one(tombstone))
+        present = numbers if not len(gone) else numbers.filter(pc.invert(_one(tombstone)))
+        read = records.select(list(self.format.columns))
+        decoded = self.format.decode_records(_batch(read if not len(gone) else read.take(present)), self.schema)
+        at = present.filter(decoded.good) if decoded.records is None else present.take(decoded.records)
+        bad = pc.invert(decoded.good)
+        rows = pa.Table.from_batches([decoded.rows])
+        if self.upserts:
+            deleted = pa.repeat(pa.scalar(value=False), len(rows)) if decoded.deleted is None else decoded.deleted
+            rows, at = _with_tombstones(rows.append_column("_deleted", deleted), at, gone)
+        whole = decoded.records is None and not bad.true_count
+        rows = self._with_keys(rows, records, at)
+        return Rows(rows, at, present.filter(bad), decoded.reasons.filter(bad), whole)
+
+    def _with_keys(self, rows: pa.Table, records: pa.Table, at: pa.Array) -> pa.Table:
+        """Fill the key's columns from the records' keys, where the values have none."""
+        if self.key_format is None or not self.key:
+            return rows
+        absent = [np.asarray(pc.is_null(rows.column(name)).combine_chunks()) for name in self.key]
+        needed = np.flatnonzero(np.logical_or.reduce(absent))
+        if not needed.size:
+            return rows
+        keys = _one(records.column(KEY).take(at.take(pa.array(needed))))
+        decoded = self.key_format.decode(keys, pa.schema([self.schema.field(name) for name in self.key]))
+        from_key = np.full(len(rows), -1, np.int64)
+        places = needed[np.asarray(decoded.good)]
+        from_key[places] = np.arange(places.size)
+        take = pa.array(from_key, mask=from_key < 0)
+        for name in self.key:
+            index, field = rows.schema.get_field_index(name), self.schema.field(name)
+            filled = pc.coalesce(_one(rows.column(name)), decoded.rows.column(name).take(take))
+            rows = rows.set_column(index, field, filled)
+        return rows
+
+
+def _with_tombstones(rows: pa.Table, at: pa.Array, gone: pa.Array) -> tuple[pa.Table, pa.Array]:
+    """Put rows without values among others, in the order of their records."""
+    if not len(gone):
+        return rows, at
+    empty = {field.name: pa.nulls(len(gone), field.type) for field in rows.schema}
+    empty["_deleted"] = pa.repeat(pa.scalar(value=True), len(gone))
+    at = pa.concat_arrays([at, gone])
+    order = pa.array(np.argsort(at.to_numpy(), kind="stable"))
+    return pa.concat_tables([rows, pa.table(empty, schema=rows.schema)]).take(order).combine_chunks(), at.take(order)
+
+
+def _one(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
