@@ -113,7 +113,7 @@ class _InProcess(_GrowthApp):
         self.engine.close()
 
     def epoch(self) -> float:
-        self.engine.topics.log.topic("rows").append(self.delta())
+        self.engine.outside.log.topic("rows").append(self.delta())
         began = time.perf_counter()
         self.carrier.step()
         return (time.perf_counter() - began) * 1000

@@ -64,7 +64,7 @@ def prove(folder: Path, seed: int, reads: int) -> tuple[int, int]:
     draw = random.Random(seed)  # noqa: S311 -- no secret
     first = carried(sums(folder / "sums"), folder / "sums", folder / "log")
     second = carried(balances(folder / "balances"), folder / "balances", folder / "log")
-    topic = first.engine.topics.log.topic("transfers")
+    topic = first.engine.outside.log.topic("transfers")
     reader = None
     try:
         while reader is None or reader.poll() is None:

@@ -19,7 +19,8 @@ class App(AppDescription):
     Args:
         name: what the app is called: `[A-Za-z_][A-Za-z0-9_]*`.
         storage: the folder of everything that the app owns, `.headrace` by default.
-        topics: where topics are: None is the embedded log in the storage, `"log:PATH"` another embedded log.
+        topics: where topics are: None is the embedded log in the storage, `"log:PATH"` another embedded log,
+            `"kafka://host:port"` a Kafka cluster.
         shards: how many parts the state is split into; by default the number of Spark's cores at the first start.
             It cannot change later.
 

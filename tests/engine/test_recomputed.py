@@ -70,11 +70,11 @@ def main(folder):
     )
     engine = Engine(app.plan(), settings)
     try:
-        engine.topics.log.topic("t").append([{"v": i} for i in range(ROWS)])
+        engine.outside.log.topic("t").append([{"v": i} for i in range(ROWS)])
         carrier = SparkCarrier(engine, spark, control=EpochControl(until=-1))
         carrier.step()
         carrier.close()
-        numbers = engine.topics.log.topic("numbers")
+        numbers = engine.outside.log.topic("numbers")
         published = [r for p, end in numbers.end_offsets().items() for r in numbers.read(p, 0, end)["r"].to_pylist()]
         counted = [[row["r"], row["n"]] for row in engine.views.read("counts").to_pylist()]
         found = {"lost": len(list(counter.iterdir())), "published": published, "counted": counted}

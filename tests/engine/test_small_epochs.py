@@ -61,7 +61,7 @@ def played(engine, carrier, step):
     """Run an epoch for each of the sizes and return the commits."""
     commits = []
     for number, size in enumerate(SIZES):
-        feed(engine.topics.log, number, size)
+        feed(engine.outside.log, number, size)
         commits.append(step(carrier))
     return commits
 
@@ -251,7 +251,7 @@ def test_shards_side_by_side_may_each_have_a_cache_on_the_disk(tmp_path, monkeyp
         )  # fmt: skip
         for epoch in range(3):
             words = [{"k": f"k{i % 40}", "word": str(i), "x": i / 7, "at": 1_000 * i} for i in range(200 * (epoch + 1))]
-            engine.topics.log.topic("words").append(words)
+            engine.outside.log.topic("words").append(words)
             work = engine.begin()
             (row,) = read_single_task(job, work.epoch, work.ranges)
             reports = reports_of(bytes(row.column(2)[0].as_buffer()))

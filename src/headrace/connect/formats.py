@@ -13,6 +13,17 @@ if TYPE_CHECKING:
 FORMATS: dict[str, Format] = {"json": JsonFormat()}
 
 
+def format_of(given: str | Format | None, default: str | None = None) -> Format | None:
+    """Return the format that `format=` names, or is; `default` is the name of one where nothing was given.
+
+    Raises:
+        InvalidPlan: there is no format of this name.
+
+    """
+    given = default if given is None else given
+    return format_named(given) if isinstance(given, str) else given
+
+
 def format_named(name: str) -> Format:
     """Return a format.
 

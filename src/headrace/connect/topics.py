@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
     from headrace.connect.feed import Landing
+    from headrace.connect.format import Format
     from headrace.connect.sink import SharedSink
     from headrace.connect.source import Source
+    from headrace.log.privacy.subjects import Origin
+    from headrace.log.rows import Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +23,8 @@ class TopicSpec:
     """A topic as an app declares it: what it reads, or what it writes.
 
     `private`: the private columns that a source declares, each with the column of its subject, if declared. `sealed`:
-    the columns of an output with sealed values of other topics. `formatted`: records are text in the column `value`,
-    next to the key's columns.
+    the columns of an output with sealed values of other topics. `format`: that of the records, None where the topic has
+    the columns themselves; `key_format`: that of their keys, where keys are bytes.
     """
 
     name: str
@@ -32,9 +35,47 @@ class TopicSpec:
     partitions: int | None = None
     upserts: bool = False
     changelog: bool = False
-    formatted: bool = False
+    format: Format | None = None
+    key_format: Format | None = None
     private: tuple[tuple[str, str | None], ...] = ()
     sealed: frozenset[str] = frozenset()
+
+
+class OpenTopic(Protocol):
+    """A topic in rows of its columns: for the test driver, the command line, and changelogs that are brought level."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Its columns."""
+        ...
+
+    @property
+    def cleanup(self) -> str:
+        """`"delete"`, `"compact"` (then each record needs a key), or both."""
+        ...
+
+    def append(self, rows: Rows, *, partition: int | None = None) -> object:
+        """Append rows; a tombstone has `_deleted`.
+
+        Raises:
+            InvalidRows: a row does not fit; nothing is appended.
+
+        """
+        ...
+
+    def start_offsets(self) -> Mapping[int, int]:
+        """Return the first offset of each partition."""
+        ...
+
+    def end_offsets(self) -> Mapping[int, int]:
+        """Return the offset after the last of each partition."""
+        ...
+
+    def batches(
+        self, partition: int, start: int, end: int, *, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the records `[start, end)` of a partition, in order, with columns of the schema or `_deleted`."""
+        ...
 
 
 class TopicStore(Protocol):
@@ -44,12 +85,25 @@ class TopicStore(Protocol):
         """Return a topic as a source; `prepare` creates it if it is missing."""
         ...
 
-    def sink(self, topic: TopicSpec) -> SharedSink:
-        """Return a topic as a sink; `prepare` creates it if it is missing."""
+    def sink(self, topic: TopicSpec, *, origins: Sequence[Origin] = ()) -> SharedSink:
+        """Return a topic as a sink; `prepare` creates it if it is missing. `origins`: the keys of private columns."""
         ...
 
     def dead_letters(self, topic: str) -> SharedSink:
         """Return the dead-letter topic of a topic, as a sink of form "rows"; it is created when it is used."""
+        ...
+
+    def opened(self, topic: TopicSpec) -> OpenTopic:
+        """Return a topic that exists, as rows.
+
+        Raises:
+            UnknownTopic: it does not exist.
+
+        """
+        ...
+
+    def writers(self, topic: str) -> set[str]:
+        """Return the names of the apps that have written to a topic, as far as that is known."""
         ...
 
     def landing(self, topic: TopicSpec, *, feed: str, limit: int, read: Callable[[], int]) -> Landing:

@@ -31,7 +31,8 @@ class App:
     Args:
         name: the app's name, `[A-Za-z_][A-Za-z0-9_]*`.
         storage: the folder of everything that the app owns.
-        topics: where topics live: None is the embedded log under the storage, `"log:PATH"` another embedded log.
+        topics: where topics live: None is the embedded log under the storage, `"log:PATH"` another embedded log,
+            `"kafka://host:port"` a Kafka cluster (docs/kafka.md).
         shards: into how many parts the state is cut; by default the cores that Spark has. It is fixed by the first
             start.
         on_error: what happens to records that cannot be read, and to rows on which an expression or a function fails:
@@ -76,7 +77,8 @@ class App:
         out_of_order: str | None = None,
         idle_after: str | None = None,
         source: Any = None,
-        format: str | None = None,  # noqa: A002 -- as in DESIGN.md
+        format: Any = None,  # noqa: A002 -- as in DESIGN.md
+        key_format: Any = None,
         on_error: OnError | None = None,
         partitions: int | None = None,
         private: Mapping[str, str] | Sequence[str] | None = None,
@@ -96,7 +98,10 @@ class App:
             out_of_order: how far rows may be behind the newest one: `"10 seconds"`; by default not at all.
             idle_after: a partition without rows for so long, by the machine's clock, does not hold the watermark back;
                 once all are idle, the watermark follows the clock, so that windows close without new rows.
-            format: "json": records are JSON text in the column `value`, next to those of the key.
+            format: how records are written: "json" or another name of docs/formats.md, or a format of
+                `headrace.connect.formats` with options. In an embedded log they are text in the column `value`, next to
+                those of the key; by default a log has the columns themselves, and Kafka has JSON.
+            key_format: how the keys of records are written, where topics are in Kafka; by default as text.
             source: a connector's source, read instead of the topic, or its feed, which fills it.
             on_error: "dead_letter": records that cannot be read, and rows on which an expression or a function fails,
                 go to `<topic>.dead`; "fail": they stop the app. By default that of the app.
@@ -118,6 +123,7 @@ class App:
             out_of_order=out_of_order,
             idle_after=idle_after,
             format=format,
+            key_format=key_format,
             on_error=self.on_error if on_error is None else on_error,
             partitions=partitions,
             private=private,
@@ -136,7 +142,8 @@ class App:
         out_of_order: str | None = None,
         idle_after: str | None = None,
         source: Any = None,
-        format: str | None = None,  # noqa: A002 -- as in DESIGN.md
+        format: Any = None,  # noqa: A002 -- as in DESIGN.md
+        key_format: Any = None,
         on_error: OnError | None = None,
         partitions: int | None = None,
         history: str | None = None,
@@ -156,6 +163,7 @@ class App:
             out_of_order: as in `stream`.
             idle_after: as in `stream`.
             format: as in `stream`.
+            key_format: as in `stream`.
             source: as in `stream`.
             on_error: as in `stream`.
             partitions: how many a topic is created with; by default the shards.
@@ -177,6 +185,7 @@ class App:
             out_of_order=out_of_order,
             idle_after=idle_after,
             format=format,
+            key_format=key_format,
             on_error=self.on_error if on_error is None else on_error,
             partitions=partitions,
             private=private,

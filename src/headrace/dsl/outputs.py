@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.base.errors import InvalidPlan
 from headrace.base.names import check_identifier, check_topic
+from headrace.dsl.sources import check_format
 from headrace.plan import check
 from headrace.plan.nodes import TableJoin, Top
 from headrace.plan.sinks import Sink
@@ -15,6 +16,25 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.plan.nodes import Node
+
+
+class Formats(NamedTuple):
+    """How a topic's records are written: the formats of values and of keys, None where nothing was said."""
+
+    format: Any = None
+    key_format: Any = None
+
+    def checked(self) -> dict[str, Any]:
+        """Return them by name.
+
+        Raises:
+            InvalidPlan: one is not known.
+
+        """
+        return {name: check_format(given, name) for name, given in self._asdict().items()}
+
+
+NO_FORMATS = Formats()
 
 
 def view_sink(node: Node, view: str) -> Sink:
@@ -53,7 +73,7 @@ def target_sink(node: Node, target: Any) -> Sink:
     return Sink(up=node, name=f"call:{name}", target=target)
 
 
-def topic_sink(node: Node, topic: str, key: str | Sequence[str] | None) -> Sink:
+def topic_sink(node: Node, topic: str, key: str | Sequence[str] | None, formats: Formats = NO_FORMATS) -> Sink:
     """Return the sink that appends the rows of a stream to a topic; `key` chooses the partition.
 
     Raises:
@@ -66,10 +86,10 @@ def topic_sink(node: Node, topic: str, key: str | Sequence[str] | None) -> Sink:
     check_topic(topic)
     keys = check.columns(key, node.schema, step=step)
     check.not_sealed(keys, node.sealed, step=step, role="the key of a topic")
-    return Sink(up=node, name=f"topic:{topic}", topic=topic, record_key=keys)
+    return Sink(up=node, name=f"topic:{topic}", topic=topic, record_key=keys, **formats.checked())
 
 
-def changelog_sink(node: Node, topic: str) -> Sink:
+def changelog_sink(node: Node, topic: str, formats: Formats = NO_FORMATS) -> Sink:
     """Return the sink that writes a table's changelog to a topic, keyed by the table's key.
 
     Raises:
@@ -79,7 +99,7 @@ def changelog_sink(node: Node, topic: str) -> Sink:
     """
     check_topic(topic)
     key = table_key(node, "to_topic")
-    return Sink(up=node, name=f"topic:{topic}", topic=topic, record_key=key)
+    return Sink(up=node, name=f"topic:{topic}", topic=topic, record_key=key, **formats.checked())
 
 
 def table_key(node: Node, verb: str) -> tuple[str, ...]:

@@ -38,7 +38,8 @@ class TopicOptions:
     event_time: str | None
     out_of_order: str | None
     idle_after: str | None
-    format: str | None
+    format: Any
+    key_format: Any
     on_error: OnError | None
     partitions: int | None
     private: Mapping[str, str] | Sequence[str] | None
@@ -51,11 +52,11 @@ def check_location(topics: str | None) -> str | None:
         InvalidPlan: it is no place for topics.
 
     """
-    if topics is None or (isinstance(topics, str) and topics.startswith("log:") and len(topics) > len("log:")):
+    if topics is None or (isinstance(topics, str) and re.match("log:.|kafka://.", topics)):
         return topics
     raise InvalidPlan(
         f"topics={topics!r} is not a place for topics",
-        hint='Leave it out for the embedded log under the storage, or say "log:PATH". Kafka comes in a later release.',
+        hint='Leave it out for the embedded log under the storage, or say "log:PATH" or "kafka://host:port".',
     )
 
 
@@ -118,6 +119,7 @@ def _topic_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *,
         out_of_order=_length(options.out_of_order, "out_of_order") or 0,
         idle_after=_length(options.idle_after, "idle_after"),
         format=_format(options, step=step),
+        key_format=check_format(options.key_format, "key_format"),
         on_error=check_on_error(options.on_error),
         partitions=partitions,
         upserts=upserts,
@@ -153,15 +155,26 @@ def _connector(source: Any, *, step: str) -> Any:
     )
 
 
-def _format(options: TopicOptions, *, step: str) -> str | None:
+def check_format(given: Any, name: str) -> Any:
+    """Return what was given as a format: its name, or an object that decodes.
+
+    Raises:
+        InvalidPlan: it is neither.
+
+    """
+    if given is not None and given not in FORMATS and not callable(getattr(given, "decode_records", None)):
+        raise InvalidPlan(
+            f"{name}={given!r} is not known",
+            detail=f"Known are: {', '.join(FORMATS)}.",
+            hint=did_you_mean(str(given), FORMATS),
+        )
+    return given
+
+
+def _format(options: TopicOptions, *, step: str) -> Any:
+    check_format(options.format, "format")
     if options.format is None:
         return None
-    if options.format not in FORMATS:
-        raise InvalidPlan(
-            f"format={options.format!r} is not known",
-            detail=f"Known are: {', '.join(FORMATS)}.",
-            hint=did_you_mean(str(options.format), FORMATS),
-        )
     if options.private:
         raise InvalidPlan(
             f'step "{step}": private= seals columns, and format={options.format!r} puts them all into one',

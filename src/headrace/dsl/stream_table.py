@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.base.errors import InvalidPlan
 from headrace.dsl.columns import explode_node, map_batches_node
@@ -11,7 +11,7 @@ from headrace.dsl.grouped import Grouped
 from headrace.dsl.grouping import grouping
 from headrace.dsl.handle import Handle
 from headrace.dsl.joins import JoinOptions, join_node
-from headrace.dsl.outputs import changelog_sink, table_key, topic_sink
+from headrace.dsl.outputs import Formats, changelog_sink, table_key, topic_sink
 from headrace.dsl.rows import (
     branch_nodes,
     changes_node,
@@ -268,12 +268,21 @@ class Stream(Handle):
         """
         return self.group_by().agg(**named)
 
-    def to_topic(self, topic: str, key: str | Sequence[str] | None = None) -> None:
+    def to_topic(
+        self,
+        topic: str,
+        key: str | Sequence[str] | None = None,
+        *,
+        format: Any = None,  # noqa: A002 -- as of sources
+        key_format: Any = None,
+    ) -> None:
         """Append the rows to a topic, exactly once; the topic is created if it is missing.
 
         Args:
             topic: the topic's name.
             key: the columns that choose the partition: rows of equal keys stay in order.
+            format: how records are written, as in `App.stream`.
+            key_format: how their keys are written, where topics are in Kafka.
 
         Raises:
             InvalidName: the name is not allowed.
@@ -284,7 +293,7 @@ class Stream(Handle):
             >>> orders.where("price > 100").to_topic("large_orders", key="user")
 
         """
-        self.registry.add_sink(topic_sink(self.node, topic, key))
+        self.registry.add_sink(topic_sink(self.node, topic, key, Formats(format, key_format)))
 
 
 class Table(Handle):
@@ -443,13 +452,15 @@ class Table(Handle):
             _check_same_app(self, other, "unite with")
         return Table(self.registry, union_node(self._verb("union"), [other.node for other in others]))
 
-    def to_topic(self, topic: str) -> None:
+    def to_topic(self, topic: str, *, format: Any = None, key_format: Any = None) -> None:  # noqa: A002 -- as of sources
         """Write the table's changelog to a compacted topic, exactly once: upserts, and tombstones for deleted rows.
 
         The topic is keyed by the table's key and is created if it is missing.
 
         Args:
             topic: the topic's name.
+            format: how records are written, as in `App.stream`.
+            key_format: how their keys are written, where topics are in Kafka.
 
         Raises:
             InvalidName: the name is not allowed.
@@ -459,7 +470,7 @@ class Table(Handle):
             >>> users.where("city = 'Paris'").to_topic("parisians")
 
         """
-        self.registry.add_sink(changelog_sink(self.node, topic))
+        self.registry.add_sink(changelog_sink(self.node, topic, Formats(format, key_format)))
 
 
 StreamOrTable: TypeAlias = Stream | Table

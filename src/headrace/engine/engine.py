@@ -163,7 +163,7 @@ class Engine:
         """
         known = self.lost[-1].epoch if self.lost else -1 if last is None else last.epoch
         if self.journal.last_epoch() is None:  # an older version wrote none, or it is lost
-            check_marks(self.storage, self.topics.log, self._app["id"], last)
+            check_marks(self.storage, self.outside.log, self._app["id"], last)
         return known
 
     def _agreed_shards(self) -> int:

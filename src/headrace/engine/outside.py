@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.base.dead_letters import DEAD_SINK
+from headrace.base.dead_letters import DEAD, DEAD_SINK
 from headrace.base.errors import InvalidPlan, did_you_mean
 from headrace.connect.decoding import RecordShape
 from headrace.connect.embedded import EmbeddedTopics, log_path
-from headrace.connect.formats import format_named
+from headrace.connect.formats import format_of
 from headrace.connect.objects import ObjectSink
+from headrace.connect.stores import open_topics
 from headrace.connect.topics import TopicSpec
 from headrace.connect.views import ViewSink
 from headrace.engine.sink_groups import open_sink_groups
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from headrace.connect.feed import Feed
     from headrace.connect.sink import Sink
     from headrace.connect.source import Source
+    from headrace.connect.topics import OpenTopic, TopicStore
     from headrace.engine.sink_groups import SinkGroup
     from headrace.expressions import Scalar
     from headrace.log.privacy.subjects import Origin
@@ -57,12 +59,14 @@ class Input:
     timing: Scalar | None = None
 
 
-def bound_inputs(plan: Plan, topics: EmbeddedTopics) -> dict[str, Input]:
+def bound_inputs(plan: Plan, topics: TopicStore) -> dict[str, Input]:
     """Return the inputs of a plan by their steps."""
     return {plan.name(node): _input(plan, node, topics) for node in plan.sources()}
 
 
-def _input(plan: Plan, node: PlanSource, topics: EmbeddedTopics) -> Input:
+def _input(plan: Plan, node: PlanSource, topics: TopicStore) -> Input:
+    source = None if node.read_by_spark else node.replayable or topics.source(spec_of(node))
+    undecoded = source is not None and source.undecoded
     shape = RecordShape(
         topic=node.topic or plan.name(node),
         schema=node.schema,
@@ -70,11 +74,13 @@ def _input(plan: Plan, node: PlanSource, topics: EmbeddedTopics) -> Input:
         sent_time=node.sent_time,
         key=node.record_key,
         upserts=node.upserts,
-        format=None if node.format is None or node.read_by_spark else format_named(node.format),
+        format=None if node.read_by_spark else format_of(node.format, "json" if undecoded else None),
+        key_format=format_of(node.key_format, "text") if undecoded else None,
+        undecoded=undecoded,
         arrived=ARRIVED if id(node) in plan.arrivals else None,
     )
     return Input(
-        source=None if node.read_by_spark else node.replayable or topics.source(spec_of(node)),
+        source=source,
         shape=shape,
         on_error=node.on_error or "dead_letter",
         takes_out=node.on_error == "dead_letter",
@@ -96,7 +102,8 @@ def spec_of(node: PlanSource) -> TopicSpec:
         sent_time=node.sent_time,
         partitions=node.partitions,
         upserts=node.upserts,
-        formatted=node.format is not None,
+        format=format_of(node.format),
+        key_format=format_of(node.key_format),
         private=node.private,
     )
 
@@ -115,6 +122,8 @@ def spec_of_sink(sink: PlanSink) -> TopicSpec:
         key=sink.record_key,
         changelog=sink.up.is_table,
         sealed=sink.up.sealed,
+        format=format_of(sink.format),
+        key_format=format_of(sink.key_format),
     )
 
 
@@ -147,8 +156,9 @@ class Outside:
         self.clock = clock
         self.fault = fault
         path = log_path(storage, location).absolute()  # tasks open it too, from folders of their own
-        log = Log(path, clock=clock, fsync=sync)
-        self.topics = EmbeddedTopics(log, partitions=partitions, fault=fault)
+        self.log = Log(path, clock=clock, fsync=sync)
+        """The embedded log: of the app's topics, or where these are elsewhere, of its journal."""
+        self.topics = open_topics(location, self.log, clock=clock, partitions=partitions, fault=fault)
         self.views = SqliteViews(storage / "views.db", durable=sync)
         self.inputs = bound_inputs(plan, self.topics)
         self.replays = False
@@ -177,6 +187,17 @@ class Outside:
         """
         for sink in self.sinks().values():
             sink.prepare(clock=self.clock)
+
+    def opened(self, topic: str) -> OpenTopic:
+        """Return a topic of the app, as rows: one that it reads or writes, or the dead letters of one.
+
+        Raises:
+            UnknownTopic: the app has none of this name, or it does not exist.
+
+        """
+        declared = [spec_of(node) for node in self.plan.sources() if node.topic == topic]
+        declared += [spec_of_sink(sink) for sink in self.plan.sinks if sink.topic == topic]
+        return self.topics.opened(declared[0] if declared else TopicSpec(name=topic, schema=DEAD))
 
     def feeds(self) -> Iterator[tuple[str, Feed, TopicSpec]]:
         """Yield the feeds of the plan: the step that reads the feed's topic, the feed, and the topic that it fills.
@@ -226,9 +247,10 @@ class Outside:
         return open_sink_groups(self.sinks(), self.plan, writer=writer, clock=self.clock)
 
     def close(self) -> None:
-        """Close the log and the views."""
+        """Close the topics, the log and the views."""
         self.views.close()
         self.topics.close()
+        self.log.close()
 
 
 def create_declared(plan: Plan, log: Log, name: str, *, partitions: int) -> None:

@@ -28,7 +28,7 @@ def remember(plan: Plan, storage: Storage, outside: Outside) -> None:
     """Store which columns of the views are sealed; columns that an earlier plan sealed stay listed."""
     stored: dict[str, Any] = storage.read_json(FILE_NAME) or {"views": {}, "origins": []}
     views = {sink.view: sorted(sink.up.sealed) for sink in plan.sinks if sink.view is not None}
-    path = outside.topics.log.path
+    path = outside.log.path
     log = "" if path == storage.path.absolute() / "log" else str(path)
     found = {(origin.log or log, origin.topic, origin.id) for origin in outside.origins}
     now = {

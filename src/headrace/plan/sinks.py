@@ -17,7 +17,8 @@ class Sink:
     """A place that a step's rows go to; `name` is unique in the app.
 
     `topic` or `view`: the topic or the view of the app that it is. `target`: a connector's sink, or an object with
-    `write(epoch, rows)`. `is_probe`: a test driver's, which is no part of the program.
+    `write(epoch, rows)`. `format` and `key_format`: how a topic's records are written, where that was said: a name, or
+    the format itself. `is_probe`: a test driver's, which is no part of the program.
     """
 
     up: Node
@@ -26,6 +27,8 @@ class Sink:
     record_key: tuple[str, ...] = ()
     view: str | None = None
     target: Any = None
+    format: Any = None
+    key_format: Any = None
     is_probe: bool = False
 
     @property

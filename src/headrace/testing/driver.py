@@ -152,11 +152,11 @@ class Driver:
             InvalidRows: a row does not fit the topic's schema; nothing is appended.
 
         """
-        self._running.topics.log.topic(topic).append(list(rows), partition=partition)
+        self._running.outside.opened(topic).append(list(rows), partition=partition)
 
     def delete(self, topic: str, **key: Any) -> None:
         """Append a tombstone: the key's columns, and the event-time column if it is given."""
-        self._running.topics.log.topic(topic).append([{**key, "_deleted": True}])
+        self._running.outside.opened(topic).append([{**key, "_deleted": True}])
 
     def advance(self, seconds: float) -> None:
         """Move the clock."""
@@ -165,7 +165,7 @@ class Driver:
     @property
     def log(self) -> Log:
         """The embedded log that the app's topics are in, on the driver's clock: to append tables, clean, or forget."""
-        return self._running.topics.log
+        return self._running.outside.log
 
     # ---- running ----
 
@@ -207,7 +207,7 @@ class Driver:
         `driver.log.topic(topic)`, and for a table's current rows a view. A tombstone is its key with every other
         column None and `_deleted=True`.
         """
-        source = self._running.topics.log.topic(topic)
+        source = self._running.outside.opened(topic)
         at = self._read.setdefault(topic, {})
         rows: list[dict[str, Any]] = []
         for partition, end in source.end_offsets().items():

@@ -43,6 +43,17 @@ def producer(app: str, topic: str) -> str:
     return f"{app}/topic:{topic}"
 
 
+def writers(log: Log, topic: str) -> set[str]:
+    """Return the names of the apps that have written to a topic, as far as its boundaries are kept."""
+    if not log.has_topic(TOPIC):
+        return set()
+    marks = log.topic(TOPIC)
+    start, end = marks.start_offsets()[0], marks.end_offsets()[0]
+    rows = marks.read(0, start, max(end - start, 1))
+    apps = rows.filter(pc.equal(rows.column("topic"), topic)).column("app")
+    return {app.partition("/")[0] for app in apps.unique().to_pylist()}
+
+
 # ---- the app that publishes ----
 
 

@@ -64,7 +64,7 @@ def dead_topic(log: Log, name: str) -> Topic:
 
 def stored_schema(spec: TopicSpec) -> pa.Schema:
     """Return the columns of a topic: the declared ones, or with a format the key and the record."""
-    if not spec.formatted:
+    if spec.format is None:
         return spec.schema
     keys = [field for field in spec.schema if field.name in spec.key]
     return pa.schema([*keys, pa.field(VALUE, pa.string())])
@@ -84,7 +84,7 @@ def _ensure(log: Log, spec: TopicSpec, partitions: int, *, cleanup: str) -> Topi
     topic = log.topic(spec.name)
     has = {field.name: field.type for field in topic.schema}
     for field in schema:
-        if has.get(field.name) != field.type and not (spec.formatted and has.get(field.name) == pa.binary()):
+        if has.get(field.name) != field.type and not (spec.format is not None and has.get(field.name) == pa.binary()):
             raise TopicDiffers(
                 f'the topic "{spec.name}" has no column "{field.name}" of the declared type',
                 detail=f"It has: {to_ddl(topic.schema)}. Declared: {to_ddl(schema)}.",

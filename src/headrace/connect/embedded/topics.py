@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.base.dead_letters import DEAD
+from headrace.connect.embedded.boundaries import writers
 from headrace.connect.embedded.creation import topic_of_source
 from headrace.connect.embedded.landing import EmbeddedLanding
 from headrace.connect.embedded.sink import EmbeddedSink
@@ -15,13 +16,20 @@ from headrace.connect.topics import TopicSpec, TopicStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from headrace.log import Log
+    from headrace.log import Log, Topic
     from headrace.log.privacy.subjects import Origin
+
+_SCHEME = "log:"
 
 
 def log_path(storage: Path, location: str | None) -> Path:
-    """Return the folder of the embedded log that `App(topics=)` names: None, or `"log:PATH"`."""
-    return storage / "log" if location is None else Path(location.removeprefix("log:"))
+    """Return the folder of the embedded log that `App(topics=)` names: `"log:PATH"`; else that under the storage.
+
+    An app whose topics are elsewhere keeps its journal there.
+    """
+    if location is None or not location.startswith(_SCHEME):
+        return storage / "log"
+    return Path(location.removeprefix(_SCHEME))
 
 
 class EmbeddedTopics(TopicStore):
@@ -58,6 +66,14 @@ class EmbeddedTopics(TopicStore):
         """Return a topic for a feed to fill."""
         opened = topic_of_source(self.log, topic, self.partitions)
         return EmbeddedLanding(self.log, opened, feed=feed, limit=limit, read=read, fault=self.fault)
+
+    def opened(self, topic: TopicSpec) -> Topic:
+        """Return a topic that exists."""
+        return self.log.topic(topic.name)
+
+    def writers(self, topic: str) -> set[str]:
+        """Return the names of the apps that have written to a topic, as far as its boundaries are kept."""
+        return writers(self.log, topic)
 
     def clean(self, topics: Sequence[str]) -> None:
         """Clean the topics that exist."""

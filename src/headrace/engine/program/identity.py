@@ -74,20 +74,28 @@ def _sink(sink: Sink, name: Callable[[Node], str]) -> dict[str, Any]:
         "key": None if not sink.up.is_table or sink.up.key is None else list(sink.up.key),
         "columns": {field.name: type_name(field.type) for field in sink.up.schema} if view else None,
         "input": chain(sink.up, name).to_json(),
-    }
+    } | ({} if _formats(sink) is None else {"format": _formats(sink)})
 
 
 def _source(node: Source) -> dict[str, Any]:
     return {
         "topic": node.topic,
         "connector": None if node.connector is None else str(getattr(node.connector, "identity", "")),
-        "format": node.format,
+        "format": _formats(node),
         "event time": node.time_text,
         "sent time": node.sent_time,
         "out of order": show_duration(node.out_of_order),
         "key": list(node.record_key),
         "on error": node.on_error or "dead_letter",
     }
+
+
+def _formats(end: Source | Sink) -> str | None:
+    """Return how records are written, and their keys where that was said."""
+    named = [None if each is None else getattr(each, "identity", str(each)) for each in (end.format, end.key_format)]
+    if named[1] is not None:
+        return f"{named[0] or 'json'}, keys: {named[1]}"
+    return named[0]
 
 
 def forget(stored: Mapping[str, Any], steps: Collection[str], sinks: Collection[str]) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from headrace.base.errors import DamagedFile
 from headrace.base.outside import OffsetsBeyondEnd, OutputsNotKept, SourceDiverged, SourceReplaced
-from headrace.connect.embedded import EmbeddedTopics, log_path
+from headrace.connect.embedded import log_path
 from headrace.connect.embedded.marks import marks_of
+from headrace.connect.stores import open_topics
 from headrace.engine.inputs import Inputs
 from headrace.engine.outside import bound_inputs, names_of_topics, only_replayable
 from headrace.engine.recovery.journal import Journal
@@ -50,7 +51,8 @@ def reach_of(plan: Plan, storage: Storage, last: Commit, topics: str | None) -> 
 
     """
     with Log(log_path(storage.path, topics).absolute()) as log:
-        bound = bound_inputs(plan, EmbeddedTopics(log, partitions=1, fault=lambda point: None))  # noqa: ARG005 -- nothing happens
+        store = open_topics(topics, log, clock=log.clock, partitions=1, fault=lambda point: None)  # noqa: ARG005 -- nothing happens
+        bound = bound_inputs(plan, store)
         if not only_replayable(bound):
             raise OutputsNotKept(plan.app, why="it reads with app.read, so Spark alone knows how far it is read")
         _refuse_lost_epochs(storage, log, last)

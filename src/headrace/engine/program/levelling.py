@@ -11,17 +11,16 @@ import logging
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.base.names import quote
-from headrace.connect.embedded.boundaries import TOPIC
+from headrace.engine.outside import spec_of_sink
 from headrace.kernels.duck import Duck, typed
 from headrace.plan.sinks import Sink
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from headrace.log import Log, Topic
+    from headrace.connect.topics import OpenTopic, TopicStore
     from headrace.plan.plan import Plan
 
 logger = logging.getLogger("headrace.engine")
@@ -45,28 +44,28 @@ def shadows_of(plan: Plan) -> dict[str, Sink]:
     }
 
 
-def difference(log: Log, app: str, sink: Sink, rows: pa.Table) -> pa.Table:
+def difference(topics: TopicStore, app: str, sink: Sink, rows: pa.Table) -> pa.Table:
     """Return what to append to a sink's topic so that it has these rows, staged as a changelog.
 
     Nothing where another app writes to the topic too: its keys would pass for ones that are gone.
 
     Args:
-        log: the app's log.
+        topics: the store of the app's topics.
         app: the app's name.
         sink: the sink of the topic.
         rows: the table's rows, one a key.
 
     """
     assert sink.topic is not None  # noqa: S101 -- the caller chose it
-    topic, key, names = log.topic(sink.topic), sink.record_key, sink.up.schema.names
-    others = writers(log, sink.topic) - {app}
+    topic, key, names = topics.opened(spec_of_sink(sink)), sink.record_key, sink.up.schema.names
+    others = topics.writers(sink.topic) - {app}
     if others:
         logger.warning('the topic "%s" is not brought level: %s wrote to it too', sink.topic, ", ".join(sorted(others)))
         return rows.slice(0, 0)
     duck = Duck()
     try:
         new, old = duck.register(rows.select(names)), duck.register(content(topic))
-        has_key = _not_null(key) if topic.cleanup == "compact" else "true"  # others are dead letters, and were before
+        has_key = _not_null(key) if "compact" in topic.cleanup else "true"  # others are dead letters, and were before
         latest = f"SELECT * FROM {old} QUALIFY row_number() OVER (PARTITION BY {_list(key)} ORDER BY _nth DESC) = 1"
         duck.run(f"CREATE TEMP TABLE old AS SELECT {_list(names)} FROM ({latest}) WHERE NOT _deleted")
         changed = duck.arrow(
@@ -82,24 +81,16 @@ def difference(log: Log, app: str, sink: Sink, rows: pa.Table) -> pa.Table:
     return _staged(sink, [changed, gone])
 
 
-def writers(log: Log, topic: str) -> set[str]:
-    """Return the names of the apps that have written to a topic, as far as its boundaries are kept."""
-    if not log.has_topic(TOPIC):
-        return set()
-    marks = log.topic(TOPIC)
-    start, end = marks.start_offsets()[0], marks.end_offsets()[0]
-    rows = marks.read(0, start, max(end - start, 1))
-    apps = rows.filter(pc.equal(rows.column("topic"), topic)).column("app")
-    return {app.partition("/")[0] for app in apps.unique().to_pylist()}
-
-
-def content(topic: Topic) -> pa.Table:
+def content(topic: OpenTopic) -> pa.Table:
     """Return a topic's records with `_deleted`, and their order in `_nth`."""
-    starts = topic.start_offsets()
+    starts, columns = topic.start_offsets(), [*topic.schema.names, "_deleted"]
+    schema = pa.schema([*((field.name, field.type) for field in topic.schema), ("_deleted", pa.bool_())])
     parts = [
-        topic.read(number, starts[number], max(end - starts[number], 1)) for number, end in topic.end_offsets().items()
+        batch.cast(schema)
+        for number, end in topic.end_offsets().items()
+        for batch in topic.batches(number, starts[number], end, columns=columns)
     ]
-    table = pa.concat_tables(parts)
+    table = pa.Table.from_batches(parts, schema=schema)
     return table.append_column("_nth", pa.array(range(table.num_rows), pa.int64()))
 
 

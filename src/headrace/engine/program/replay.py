@@ -18,6 +18,7 @@ import pyarrow as pa
 from headrace.base.disk import sync_folder
 from headrace.base.errors import InternalError
 from headrace.connect.embedded import log_path
+from headrace.connect.stores import is_elsewhere
 from headrace.engine.engine import Engine, task
 from headrace.engine.inprocess import CARRIER, InProcess
 from headrace.engine.program.fill import Fill, filled, nearest_gives
@@ -99,11 +100,13 @@ def replay(engine: Engine, what: Replay) -> Commit:
     shutil.rmtree(folder, ignore_errors=True)
     for name, earliest in what.begins.items():
         logger.warning('"%s" is replayed from offset %s on: what was before is gone', name, earliest)
-    log = log_path(engine.settings.storage, engine.settings.topics).absolute()
+    topics = engine.settings.topics
+    if not is_elsewhere(topics):  # the second storage has no topics of its own
+        topics = f"log:{log_path(engine.settings.storage, topics).absolute()}"
     settings = replace(
         engine.settings,
         storage=folder,
-        topics=f"log:{log}",
+        topics=topics,
         shards=engine.shards,
         upto={} if not what.upto else what.upto,
     )
@@ -163,7 +166,7 @@ def _graft(engine: Engine, second: Engine, what: Replay, planned: PlannedEpoch) 
     for name, shadow in what.shadows.items():
         assert shadow.view is not None  # noqa: S101 -- it is a view
         sink = next(each for each in engine.plan.sinks if each.name == name)
-        rows = difference(engine.topics.log, engine.plan.app, sink, second.views.read(shadow.view))
+        rows = difference(engine.topics, engine.plan.app, sink, second.views.read(shadow.view))
         if rows.num_rows:
             report.staged.append(stage(here, 0, name, rows))
     before = replace(

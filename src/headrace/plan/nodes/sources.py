@@ -33,7 +33,8 @@ class Source(Node):
     topic: str | None = None
     connector: Any = None
     record_key: tuple[str, ...] = ()
-    format: str | None = None
+    format: Any = None  # its name, or the format itself
+    key_format: Any = None
     on_error: Literal["dead_letter", "fail"] | None = None
     partitions: int | None = None
     upserts: bool = False

@@ -76,7 +76,7 @@ class Machine:
     @property
     def log(self) -> Log:
         """The log that the topics are in."""
-        return self.running.topics.log
+        return self.running.outside.log
 
     @property
     def read(self) -> dict[str, dict[str, int]]:

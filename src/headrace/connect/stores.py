@@ -1,0 +1,44 @@
+"""The store of an app's topics, by what `App(topics=)` names: the embedded log, or a cluster of Kafka."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import InvalidPlan
+from headrace.connect.embedded import EmbeddedTopics
+from headrace.connect.kafka.address import KafkaAddress, is_address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.base.time import Clock
+    from headrace.connect.topics import TopicStore
+    from headrace.log import Log
+
+
+def is_elsewhere(location: str | None) -> bool:
+    """Whether the topics are not in an embedded log."""
+    return is_address(location)
+
+
+def open_topics(
+    location: str | None,
+    log: Log,
+    *,
+    clock: Clock,  # noqa: ARG001 -- soon
+    partitions: int,
+    fault: Callable[[str], None],
+) -> TopicStore:
+    """Return the store that `App(topics=)` names.
+
+    Args:
+        location: None, `"log:PATH"` or `"kafka://host:port"`.
+        log: the embedded log of the app.
+        clock: the clock of the app.
+        partitions: the number of partitions of a topic that is created.
+        fault: called at each point where a test may crash.
+
+    """
+    if location is None or not is_address(location):
+        return EmbeddedTopics(log, partitions=partitions, fault=fault)
+    raise InvalidPlan(f"topics={str(KafkaAddress.parse(location))!r}: Kafka is not ready yet")
