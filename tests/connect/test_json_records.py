@@ -14,7 +14,7 @@ import headrace as hr
 from headrace.base.schema import as_schema
 from headrace.connect.formats import FORMATS
 from headrace.connect.json_records import NO_OBJECT, JsonFormat
-from headrace.dsl.sources import FORMATS as NAMES
+from headrace.dsl.formats import FORMATS as NAMES
 from headrace.testing import Driver
 
 EVERY = as_schema(

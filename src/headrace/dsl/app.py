@@ -9,8 +9,17 @@ from headrace.base.arguments import a_path
 from headrace.base.errors import InvalidPlan
 from headrace.base.names import check_identifier
 from headrace.dsl import functions, sql
+from headrace.dsl.formats import Formats
 from headrace.dsl.registry import Registry
-from headrace.dsl.sources import TopicOptions, check_location, check_on_error, spark_source, stream_source, table_source
+from headrace.dsl.sources import (
+    Timing,
+    TopicOptions,
+    check_location,
+    check_on_error,
+    spark_source,
+    stream_source,
+    table_source,
+)
 from headrace.dsl.stream_table import Stream, Table
 from headrace.plan.explain import Explanation
 from headrace.plan.plan import Plan, make_plan
@@ -98,10 +107,9 @@ class App:
             out_of_order: how far rows may be behind the newest one: `"10 seconds"`; by default not at all.
             idle_after: a partition without rows for so long, by the machine's clock, does not hold the watermark back;
                 once all are idle, the watermark follows the clock, so that windows close without new rows.
-            format: how records are written: "json" or another name of docs/formats.md, or a format of
-                `headrace.connect.formats` with options. In an embedded log they are text in the column `value`, next to
-                those of the key; by default a log has the columns themselves, and Kafka has JSON.
-            key_format: how the keys of records are written, where topics are in Kafka; by default as text.
+            format: how records are written: "json", another name of docs/formats.md, or a format with options. By
+                default Kafka has JSON, an embedded log the columns; else it has `value` and the key's columns.
+            key_format: the same of the keys of records, in Kafka; by default text.
             source: a connector's source, read instead of the topic, or its feed, which fills it.
             on_error: "dead_letter": records that cannot be read, and rows on which an expression or a function fails,
                 go to `<topic>.dead`; "fail": they stop the app. By default that of the app.
@@ -116,18 +124,9 @@ class App:
             ['user', 'at']
 
         """
-        options = TopicOptions(
-            source=source,
-            key=key,
-            event_time=event_time,
-            out_of_order=out_of_order,
-            idle_after=idle_after,
-            format=format,
-            key_format=key_format,
-            on_error=self.on_error if on_error is None else on_error,
-            partitions=partitions,
-            private=private,
-        )
+        on_error = self.on_error if on_error is None else on_error
+        timing = Timing(event_time, out_of_order, idle_after)
+        options = TopicOptions(source, key, timing, Formats(format, key_format), on_error, partitions, private)
         node = stream_source(topic, schema, options, sent_time=sent_time)
         self._registry.add_source(topic, node)
         return Stream(self._registry, node)
@@ -178,18 +177,9 @@ class App:
             ('id',)
 
         """
-        options = TopicOptions(
-            source=source,
-            key=key,
-            event_time=event_time,
-            out_of_order=out_of_order,
-            idle_after=idle_after,
-            format=format,
-            key_format=key_format,
-            on_error=self.on_error if on_error is None else on_error,
-            partitions=partitions,
-            private=private,
-        )
+        on_error = self.on_error if on_error is None else on_error
+        timing = Timing(event_time, out_of_order, idle_after)
+        options = TopicOptions(source, key, timing, Formats(format, key_format), on_error, partitions, private)
         node = table_source(topic, schema, options, history=history)
         self._registry.add_source(topic, node)
         return Table(self._registry, node)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import InvalidPlan
 from headrace.base.names import check_identifier, check_topic
-from headrace.dsl.sources import check_format
+from headrace.dsl.formats import NO_FORMATS
 from headrace.plan import check
 from headrace.plan.nodes import TableJoin, Top
 from headrace.plan.sinks import Sink
@@ -15,26 +15,8 @@ from headrace.plan.steps import step_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headrace.dsl.formats import Formats
     from headrace.plan.nodes import Node
-
-
-class Formats(NamedTuple):
-    """How a topic's records are written: the formats of values and of keys, None where nothing was said."""
-
-    format: Any = None
-    key_format: Any = None
-
-    def checked(self) -> dict[str, Any]:
-        """Return them by name.
-
-        Raises:
-            InvalidPlan: one is not known.
-
-        """
-        return {name: check_format(given, name) for name, given in self._asdict().items()}
-
-
-NO_FORMATS = Formats()
 
 
 def view_sink(node: Node, view: str) -> Sink:
@@ -86,7 +68,7 @@ def topic_sink(node: Node, topic: str, key: str | Sequence[str] | None, formats:
     check_topic(topic)
     keys = check.columns(key, node.schema, step=step)
     check.not_sealed(keys, node.sealed, step=step, role="the key of a topic")
-    return Sink(up=node, name=f"topic:{topic}", topic=topic, record_key=keys, **formats.checked())
+    return Sink(up=node, name=f"topic:{topic}", topic=topic, record_key=keys, **formats.checked()._asdict())
 
 
 def changelog_sink(node: Node, topic: str, formats: Formats = NO_FORMATS) -> Sink:
@@ -99,7 +81,7 @@ def changelog_sink(node: Node, topic: str, formats: Formats = NO_FORMATS) -> Sin
     """
     check_topic(topic)
     key = table_key(node, "to_topic")
-    return Sink(up=node, name=f"topic:{topic}", topic=topic, record_key=key, **formats.checked())
+    return Sink(up=node, name=f"topic:{topic}", topic=topic, record_key=key, **formats.checked()._asdict())
 
 
 def table_key(node: Node, verb: str) -> tuple[str, ...]:

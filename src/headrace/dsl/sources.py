@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from headrace.base.errors import InvalidPlan, WrongType, did_you_mean
+from headrace.base.errors import InvalidPlan, WrongType
 from headrace.base.names import check_topic
 from headrace.base.schema import TIMESTAMP, as_schema, type_name
 from headrace.base.time import duration
@@ -20,26 +20,29 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headrace.dsl.formats import Formats
     from headrace.expressions import Scalar
     from headrace.plan.nodes import Node
 
 OnError = Literal["dead_letter", "fail"]
 ON_ERROR = ("dead_letter", "fail")
-FORMATS = ("json",)
-"""How records may be written; `connect/formats.py` has what reads them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicOptions:
+class Timing(NamedTuple):
+    """The event time of a source, and what is known of its order."""
+
+    event_time: str | None
+    out_of_order: str | None
+    idle_after: str | None
+
+
+class TopicOptions(NamedTuple):
     """The arguments of `app.stream` and `app.table`, as the user gave them."""
 
     source: Any
     key: str | Sequence[str] | None
-    event_time: str | None
-    out_of_order: str | None
-    idle_after: str | None
-    format: Any
-    key_format: Any
+    timing: Timing
+    formats: Formats
     on_error: OnError | None
     partitions: int | None
     private: Mapping[str, str] | Sequence[str] | None
@@ -108,18 +111,19 @@ def _topic_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *,
     partitions = options.partitions
     if partitions is not None and (not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1):
         raise InvalidPlan(f"partitions={partitions!r} is not possible", hint="Give a number above zero.")
-    timing = _timing(options.event_time, columns, step=step)
+    event_time, out_of_order, idle_after = options.timing
+    timing, formats = _timing(event_time, columns, step=step), _formats(options, step=step)
     node = TopicSource(
         schema=columns,
         topic=topic,
         connector=_connector(options.source, step=step),
         record_key=check.columns(options.key, columns, step=step),
-        event_time=None if timing else check.event_time(options.event_time, columns, step=step),
+        event_time=None if timing else check.event_time(event_time, columns, step=step),
         timing=timing,
-        out_of_order=_length(options.out_of_order, "out_of_order") or 0,
-        idle_after=_length(options.idle_after, "idle_after"),
-        format=_format(options, step=step),
-        key_format=check_format(options.key_format, "key_format"),
+        out_of_order=_length(out_of_order, "out_of_order") or 0,
+        idle_after=_length(idle_after, "idle_after"),
+        format=formats.format,
+        key_format=formats.key_format,
         on_error=check_on_error(options.on_error),
         partitions=partitions,
         upserts=upserts,
@@ -155,32 +159,14 @@ def _connector(source: Any, *, step: str) -> Any:
     )
 
 
-def check_format(given: Any, name: str) -> Any:
-    """Return what was given as a format: its name, or an object that decodes.
-
-    Raises:
-        InvalidPlan: it is neither.
-
-    """
-    if given is not None and given not in FORMATS and not callable(getattr(given, "decode_records", None)):
+def _formats(options: TopicOptions, *, step: str) -> Formats:
+    formats = options.formats.checked()
+    if formats.format is not None and options.private:
         raise InvalidPlan(
-            f"{name}={given!r} is not known",
-            detail=f"Known are: {', '.join(FORMATS)}.",
-            hint=did_you_mean(str(given), FORMATS),
-        )
-    return given
-
-
-def _format(options: TopicOptions, *, step: str) -> Any:
-    check_format(options.format, "format")
-    if options.format is None:
-        return None
-    if options.private:
-        raise InvalidPlan(
-            f'step "{step}": private= seals columns, and format={options.format!r} puts them all into one',
+            f'step "{step}": private= seals columns, and format={formats.format!r} puts them all into one',
             hint="Leave format out: the topic then has the columns.",
         )
-    return options.format
+    return formats
 
 
 def spark_source(

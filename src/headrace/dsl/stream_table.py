@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.base.errors import InvalidPlan
 from headrace.dsl.columns import explode_node, map_batches_node
+from headrace.dsl.formats import Formats
 from headrace.dsl.grouped import Grouped
 from headrace.dsl.grouping import grouping
 from headrace.dsl.handle import Handle
 from headrace.dsl.joins import JoinOptions, join_node
-from headrace.dsl.outputs import Formats, changelog_sink, table_key, topic_sink
+from headrace.dsl.outputs import changelog_sink, table_key, topic_sink
 from headrace.dsl.rows import (
     branch_nodes,
     changes_node,

@@ -35,7 +35,7 @@ def withdraw(engine: Engine) -> Commit | None:
     if lost is not None and not lost.filled:
         return None  # the first epoch had input: there was nothing to withdraw
     sinks = _changelogs(engine)
-    rows = {sink.name: difference(engine.topics.log, engine.plan.app, sink, _no_rows(sink)) for sink in sinks}
+    rows = {sink.name: difference(engine.topics, engine.plan.app, sink, _no_rows(sink)) for sink in sinks}
     if lost is None and not any(each.num_rows for each in rows.values()):
         return None
     planned = engine.planned_without_input(engine.before)
@@ -51,9 +51,9 @@ def withdraw(engine: Engine) -> Commit | None:
 
 
 def _changelogs(engine: Engine) -> list[Sink]:
-    """Return the sinks whose topics are a table's changelog, and are there."""
-    names, log = shadows_of(engine.plan), engine.topics.log
-    return [sink for sink in engine.plan.sinks if sink.name in names and log.has_topic(str(sink.topic))]
+    """Return the sinks whose topics are a table's changelog."""
+    names = shadows_of(engine.plan)
+    return [sink for sink in engine.plan.sinks if sink.name in names]
 
 
 def _no_rows(sink: Sink) -> pa.Table:
