@@ -68,7 +68,7 @@ def encode(
     """Return rows as records.
 
     Args:
-        rows: the columns of the schema, `_time` in microseconds (int64), and of a changelog `_deleted`.
+        rows: the columns of the schema, `_time` in microseconds (int64), perhaps `_deleted` and `_headers`.
         schema: the columns of a value.
         key: those of the key; empty: records have none.
         format: of values.
@@ -80,7 +80,7 @@ def encode(
     values = _binary(encoded.column(VALUE))
     if "_deleted" in rows.schema.names:
         values = pc.if_else(rows.column("_deleted"), pa.scalar(None, pa.binary()), values)
-    headers = encoded.column(HEADERS) if HEADERS in encoded.schema.names else None
+    headers = next((each.column(HEADERS) for each in (encoded, rows) if HEADERS in each.schema.names), None)
     times = pc.fill_null(rows.column("_time").cast(pa.int64()), now).to_numpy(zero_copy_only=False)
     return Records(
         keys=_keys(rows.select(list(key)), key_format) if key else pa.nulls(len(rows), pa.binary()),

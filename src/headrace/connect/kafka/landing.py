@@ -1,0 +1,245 @@
+"""A topic of a cluster as the landing of a feed: rows and the feed's position are in one transaction."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.base.dead_letters import DEAD
+from headrace.base.errors import HeadraceError
+from headrace.base.outside import FeedChanged, FeedRunsElsewhere, FeedTopicReplaced, Fenced
+from headrace.base.time import SystemClock
+from headrace.connect.feed import DeadRecord, Landing
+from headrace.connect.formats import format_named
+from headrace.connect.kafka import marks
+from headrace.connect.kafka.administration import cluster
+from headrace.connect.kafka.marked import MarkedTransactions
+from headrace.connect.kafka.outputs import Outputs, OutputTopic
+from headrace.connect.kafka.sink import no_fault
+from headrace.log import rows_to_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from headrace.base.time import Clock
+    from headrace.connect.format import Format
+    from headrace.connect.kafka.address import KafkaAddress
+    from headrace.connect.kafka.marks import Mark
+    from headrace.connect.kafka.transactions import Transactions
+    from headrace.connect.topics import TopicSpec
+    from headrace.log.rows import Rows
+
+ROOM_SECONDS = 0.2
+"""How long it is believed how many records the topic has."""
+SILENT_SECONDS = 60.0
+"""After so long without an append of the process that has taken a feed over, this one takes it back."""
+_TAKEN_OVER: dict[tuple[KafkaAddress, str], tuple[str, int, float]] = {}
+"""By topic who has taken its feed over from this process: its mark's instance and number, and since when."""
+NOBODY = ""
+"""The instance of a mark whose writer has been closed."""
+_MACHINE = SystemClock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandingTopic:
+    """The topic that a feed fills: as the app declares it, and how its records are written."""
+
+    address: KafkaAddress
+    spec: TopicSpec
+    format: Format
+    key_format: Format | None = None
+    partitions: int | None = None
+    fault: Callable[[str], None] = no_fault
+
+    @property
+    def name(self) -> str:
+        """The topic's name in the cluster."""
+        return self.address.cluster_name(self.spec.name)
+
+    def create(self) -> None:
+        """Create the topic if it is missing: each record gets the time at which it arrives."""
+        at = cluster(self.address)
+        if not at.describe([self.name]):
+            cleanup = "compact" if self.spec.upserts else "delete"
+            settings = {"message.timestamp.type": "LogAppendTime", "cleanup.policy": cleanup}
+            at.create(self.name, partitions=self.spec.partitions or self.partitions, settings=settings)
+
+    def output(self) -> OutputTopic:
+        """Return the topic as the writer needs it."""
+        return OutputTopic(
+            name=self.name,
+            dead_name=f"{self.name}.dead",
+            schema=self.spec.schema,
+            key=self.spec.key,
+            format=self.format,
+            key_format=self.key_format,
+            too_large="dead_letter",
+            ensure=self.create,
+        )
+
+
+class KafkaLanding(Landing):
+    """A topic of a cluster that a feed fills; close it when done.
+
+    Another process that opens it takes the feed over: this one's next append raises `FeedRunsElsewhere`, and so does
+    opening it again in this process, until the other one has closed it.
+
+    Args:
+        topic: the topic.
+        feed: the identity of the feed: a position is that of one feed.
+        limit: there is no room while the app has so many unread records of the topic.
+        read: returns up to which offsets the app has read the topic, added up over its partitions.
+        clock: the clock of the app.
+
+    Raises:
+        FeedRunsElsewhere: another process has taken the feed over.
+        FeedChanged: another feed has filled the topic so far.
+        FeedTopicReplaced: the topic was deleted, perhaps created again.
+        Unavailable: the cluster does not answer.
+
+    """
+
+    def __init__(
+        self, topic: LandingTopic, *, feed: str, limit: int, read: Callable[[], int], clock: Clock | None = None
+    ) -> None:
+        self.topic = topic
+        self.feed = feed
+        self.limit = limit
+        self.read = read
+        self._ends = (0, -ROOM_SECONDS)
+        self._appends = 0
+        address, writer = topic.address, f"feed/{topic.spec.name}"
+        self._lot = (address, topic.spec.name)
+        _stay_out(self._lot, writer)
+        topic.create()
+        self._outputs = Outputs(address, clock or _MACHINE)
+        self._marked = MarkedTransactions(address, writer, clock=clock or _MACHINE, fault=topic.fault)
+        try:
+            self._check(self._marked.mark)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The topic's columns."""
+        return self.topic.spec.schema
+
+    def position(self) -> bytes | None:
+        """Return the position of the last append, None before the first."""
+        return self._marked.mark.position
+
+    def has_room(self) -> bool:
+        """Whether the app has fewer than `limit` unread records."""
+        stored, at = self._ends
+        if _MACHINE.monotonic() - at >= ROOM_SECONDS:
+            known = cluster(self.topic.address)
+            ends = known.ends(self.topic.name, known.topic(self.topic.name).partitions, committed=False)
+            stored = sum(ends.values())
+            self._ends = (stored, _MACHINE.monotonic())
+        return stored - self.read() < self.limit
+
+    def append(self, rows: Rows, *, position: bytes | None = None, dead: Sequence[DeadRecord] = ()) -> None:
+        """Append rows exactly once, and store the position with them.
+
+        Raises:
+            InvalidRows: a row does not fit; nothing was appended.
+            FeedRunsElsewhere: another process has taken the feed over; nothing was appended.
+            Unavailable: the cluster does not answer. Open the landing anew: it may or may not have been appended.
+
+        """
+        now = _MACHINE.now()
+        table = _timed(rows_to_table(rows, self.schema), now, changes=self.topic.spec.upserts)
+        letters = _timed(_letters(self.topic.spec.name, dead), now, changes=False)
+        before, self._appends = self._marked.mark, self._appends + 1
+
+        def send(transactions: Transactions) -> None:
+            for batch in table.to_batches():
+                self._outputs.send(transactions, self.topic.output(), batch, self._appends)
+            for batch in letters.to_batches():
+                self._outputs.send(transactions, self._dead(), batch, self._appends)
+
+        def mark(ends: Mapping[str, Mapping[int, int]]) -> Mark:
+            after = before.after(before.epoch + 1, self._marked.instance, {})
+            topics = {**before.topics, **self._outputs.written(before, after.epoch, ends)}
+            return replace(
+                after, topics=topics, feed=self.feed, position=before.position if position is None else position
+            )
+
+        try:
+            self._marked.write(send, mark)
+        except Fenced as error:
+            self._give_way()
+            raise FeedRunsElsewhere(self.topic.spec.name) from error
+
+    def close(self) -> None:
+        """Let go of the connections, and of the feed, so that another process can run it."""
+        with suppress(HeadraceError):
+            if self._marked.is_open:
+                self._marked.write(_nothing, lambda _: replace(self._marked.mark, instance=NOBODY))
+        self._marked.close()
+
+    def _dead(self) -> OutputTopic:
+        return OutputTopic(
+            name=f"{self.topic.name}.dead",
+            dead_name=f"{self.topic.name}.dead",
+            schema=DEAD,
+            key=(),
+            format=format_named("json"),
+            key_format=None,
+            too_large="fail",
+            ensure=lambda: self._outputs.create_dead(f"{self.topic.name}.dead"),
+        )
+
+    def _check(self, mark: Mark) -> None:
+        """Refuse another feed's position, and a topic that is not the one that the position is of."""
+        where = f"the mark feed/{self.topic.spec.name} in the topic {self.topic.address.cluster_name(marks.MARKS)}"
+        if mark.feed is not None and mark.feed != self.feed:
+            raise FeedChanged(self.topic.spec.name, was=mark.feed, now=self.feed, state=where)
+        written = mark.topics.get(self.topic.name)
+        if written is not None and written.id != cluster(self.topic.address).topic(self.topic.name).id:
+            raise FeedTopicReplaced(self.topic.spec.name, state=where)
+
+    def _give_way(self) -> None:
+        found = marks.read_mark(self.topic.address, self._marked.writer)
+        if found is not None:
+            _TAKEN_OVER[self._lot] = found.instance, found.epoch, _MACHINE.monotonic()
+
+
+def _stay_out(lot: tuple[KafkaAddress, str], writer: str) -> None:
+    """Refuse to take a feed back from the process that has taken it over, as long as that one has it."""
+    if lot not in _TAKEN_OVER:
+        return
+    found, (other, number, since) = marks.read_mark(lot[0], writer), _TAKEN_OVER[lot]
+    if found is not None and found.instance == other:
+        if found.epoch != number:
+            _TAKEN_OVER[lot] = other, found.epoch, _MACHINE.monotonic()
+            raise FeedRunsElsewhere(lot[1])
+        if _MACHINE.monotonic() - since < SILENT_SECONDS:
+            raise FeedRunsElsewhere(lot[1])
+    del _TAKEN_OVER[lot]
+
+
+def _nothing(transactions: Transactions) -> None:
+    """Send nothing."""
+    del transactions
+
+
+def _timed(rows: pa.Table, now: int, *, changes: bool) -> pa.Table:
+    """Return rows with `_time` as int64 microseconds, and of changes with `_deleted`."""
+    if "_time" in rows.column_names:
+        at = rows.column_names.index("_time")
+        rows = rows.set_column(at, "_time", rows.column(at).cast(pa.timestamp("us", "UTC")).cast(pa.int64()))
+    else:
+        rows = rows.append_column("_time", pa.repeat(pa.scalar(now, pa.int64()), len(rows)))
+    if changes and "_deleted" not in rows.column_names:
+        rows = rows.append_column("_deleted", pa.repeat(pa.scalar(value=False), len(rows)))
+    return rows
+
+
+def _letters(topic: str, dead: Sequence[DeadRecord]) -> pa.Table:
+    rows = [{"topic": topic, "reason": letter.reason, "record": letter.record} for letter in dead]
+    return pa.Table.from_pylist(rows, schema=DEAD)

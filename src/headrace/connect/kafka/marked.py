@@ -1,0 +1,194 @@
+"""Transactions that say in the cluster how far a writer is: each has the writer's mark in it.
+
+What happens when something fails:
+
+- Before the commit: the transaction is aborted, nobody sees its records, and it is written again.
+- In the commit, without an answer: whether it happened is not known. A new producer of the same transactional id is
+  opened, which makes the cluster finish what was left; then the mark says it.
+- The cluster refuses this producer: another process has opened the id (its mark shows it: `Fenced`), or the
+  transaction took longer than the broker allows (the next one may take twice as long).
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.base.errors import HeadraceError
+from headrace.base.outside import Fenced, Unavailable
+from headrace.connect.kafka import marks
+from headrace.connect.kafka.administration import cluster
+from headrace.connect.kafka.marks import Mark
+from headrace.connect.kafka.records import Records
+from headrace.connect.kafka.transactions import LONGEST_TIMEOUT_MS, TIMEOUT_MS, TransactionFenced, Transactions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from headrace.base.time import Clock
+    from headrace.connect.kafka.address import KafkaAddress
+
+
+class MarkedTransactions:
+    """The transactions of one writer. Opening it fences an older writer of the same name.
+
+    Args:
+        address: the cluster.
+        writer: its name: `<app>/<storage id>`, or `feed/<topic>`.
+        clock: the clock of the app.
+        fault: called at each point where a test may crash.
+
+    Raises:
+        Unavailable: the cluster does not answer.
+
+    """
+
+    def __init__(self, address: KafkaAddress, writer: str, *, clock: Clock, fault: Callable[[str], None]) -> None:
+        self.address = address
+        self.writer = writer
+        self.clock = clock
+        self.fault = fault
+        self.instance = uuid.uuid4().hex
+        self.mark = Mark(writer)
+        """What is committed, as far as this writer knows."""
+        self._timeout_ms = TIMEOUT_MS
+        self._transactions: Transactions | None = None
+        marks.ensure_marks(address)
+        self._partition = marks.partition_of(writer, cluster(address).topic(self._topic).partitions)
+        self._open(first=True)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is known what is committed, and the next transaction can begin."""
+        return self._transactions is not None
+
+    def refresh(self) -> Mark:
+        """Return the mark, after a commit whose outcome is not known the one that the cluster has.
+
+        Raises:
+            Fenced: a newer writer of this name is open.
+            Unavailable: the cluster does not answer.
+
+        """
+        if self._transactions is None:
+            self._open()
+        return self.mark
+
+    def write(
+        self, send: Callable[[Transactions], None], mark: Callable[[Mapping[str, Mapping[int, int]]], Mark]
+    ) -> None:
+        """Write what `send` sends in one transaction, with the mark that `mark` makes of the ends of the topics.
+
+        Raises:
+            Fenced: a newer writer of this name is open.
+            Unavailable: the cluster does not answer. Ask `refresh` whether it was written, then call it again.
+
+        """
+        transactions = self._transactions or self._open()
+        try:
+            self.fault("before_transaction")
+            transactions.begin()
+            send(transactions)
+            self.fault("in_transaction")
+            made = mark(transactions.ends())
+            self.fault("before_transaction_mark")
+            self._send_mark(transactions, made)
+        except TransactionFenced as error:
+            self._drop()
+            raise self._fenced(error) from error
+        except Exception:
+            self._abort()
+            raise
+        try:
+            self.fault("before_transaction_ends")
+            transactions.commit()
+        except TransactionFenced as error:
+            self._drop()
+            raise self._fenced(error) from error
+        except Exception:
+            self._drop()  # it may have happened
+            raise
+        self.mark = made
+        self.fault("after_transaction")
+
+    def close(self) -> None:
+        """Close the connections; the cluster aborts an unfinished transaction."""
+        self._drop()
+
+    def _send_mark(self, transactions: Transactions, mark: Mark) -> None:
+        now = np.array([self.clock.now() // 1_000], np.int64)
+        records = Records(pa.array([mark.key()], pa.binary()), pa.array([mark.value()], pa.binary()), now)
+        transactions.send(self._topic, records, np.array([self._partition], np.int32))
+
+    # ---- producers ----
+
+    def _open(self, *, first: bool = False) -> Transactions:
+        """Open a producer: from then on an older one of this writer is fenced, and what it left is finished.
+
+        Raises:
+            Fenced: a newer writer is open already.
+
+        """
+        if not first:
+            self._refuse_newer()
+        transactions = Transactions(self.address, self._transactional_id, timeout_ms=self._timeout_ms)
+        try:
+            self.mark = marks.read_mark(self.address, self.writer) or Mark(self.writer)
+            if self.mark.instance != self.instance:
+                transactions.begin()
+                self.mark = self.mark.after(self.mark.epoch, self.instance, {})
+                self._send_mark(transactions, self.mark)
+                transactions.commit()
+        except TransactionFenced as error:
+            transactions.close()
+            raise self._fenced(error) from error
+        except BaseException:
+            transactions.close()
+            raise
+        self._transactions = transactions
+        return transactions
+
+    @property
+    def _topic(self) -> str:
+        return self.address.cluster_name(marks.MARKS)
+
+    @property
+    def _transactional_id(self) -> str:
+        return f"{self.address.prefix}headrace.{self.writer.replace('/', '.')}"
+
+    def _refuse_newer(self) -> None:
+        found = marks.read_mark(self.address, self.writer)
+        if found is not None and found.instance != self.instance:
+            raise Fenced(f"of {self.writer}", by=f"it writes to Kafka at {self.address.servers}")
+
+    def _fenced(self, error: Exception) -> HeadraceError:
+        """Return what it means that the cluster refuses the producer: a newer writer, or too long a transaction."""
+        try:
+            self._refuse_newer()
+        except HeadraceError as found:
+            return found
+        self._timeout_ms = min(2 * self._timeout_ms, LONGEST_TIMEOUT_MS)
+        return Unavailable(
+            f"Kafka at {self.address.servers} has ended the transaction of an epoch: {error}",
+            detail=f"It took too long. The next attempt may take {self._timeout_ms // 1_000} seconds "
+            "(transaction.timeout.ms of the address).",
+        )
+
+    def _abort(self) -> None:
+        """Abort the transaction; a producer that cannot is dropped."""
+        transactions = self._transactions
+        try:
+            if transactions is not None:
+                transactions.abort()
+        except (HeadraceError, TransactionFenced):
+            self._drop()
+
+    def _drop(self) -> None:
+        transactions, self._transactions = self._transactions, None
+        if transactions is not None:
+            with suppress(HeadraceError, TransactionFenced):
+                transactions.close()

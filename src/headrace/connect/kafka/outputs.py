@@ -1,0 +1,177 @@
+"""Sends rows to topics of a cluster, in a transaction: with their keys, partitions and times, and dead letters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.base.broker_errors import RecordTooLarge, TopicMissing
+from headrace.base.dead_letters import DEAD, dead_letters
+from headrace.connect.formats import format_named
+from headrace.connect.kafka.administration import cluster
+from headrace.connect.kafka.marks import Written
+from headrace.connect.kafka.partitioner import partitions_of
+from headrace.connect.kafka.records import Records, encode, keyless
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from headrace.base.time import Clock
+    from headrace.connect.format import Format
+    from headrace.connect.kafka.address import KafkaAddress
+    from headrace.connect.kafka.marks import Mark
+    from headrace.connect.kafka.transactions import Transactions
+
+FRESH_SECONDS = 30.0
+"""How long it is believed how many partitions a topic has."""
+_SHOWN_RECORD = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputTopic:
+    """A topic to write to, by its name in the cluster; `ensure` creates it if it is missing."""
+
+    name: str
+    dead_name: str
+    schema: pa.Schema
+    key: tuple[str, ...]
+    format: Format
+    key_format: Format | None
+    too_large: str
+    ensure: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of a topic since `at` (seconds)."""
+
+    id: str
+    partitions: int
+    compacted: bool
+    largest: int
+    at: float
+
+
+class Outputs:
+    """The topics that one writer sends to, and what is known of them."""
+
+    def __init__(self, address: KafkaAddress, clock: Clock) -> None:
+        self.address = address
+        self.clock = clock
+        self._known: dict[str, _Known] = {}
+
+    def send(self, transactions: Transactions, topic: OutputTopic, batch: pa.RecordBatch, first: int) -> None:
+        """Send rows in their order.
+
+        Args:
+            transactions: a transaction that has begun.
+            topic: where to.
+            batch: columns of the topic, `_time` (int64), and of a changelog `_deleted`.
+            first: where to begin to spread rows without a key.
+
+        Raises:
+            RecordTooLarge: a record is larger than the topic takes, and `too_large` is "fail".
+            TopicMissing: the topic was deleted.
+
+        """
+        known = self._topic(topic.name, topic.ensure)
+        if known.compacted and topic.key:
+            batch = self._without_keyless(transactions, topic, batch, first)
+        records = encode(
+            batch,
+            topic.schema,
+            topic.key,
+            format=topic.format,
+            key_format=topic.key_format,
+            now=self.clock.now(),
+        )
+        records = self._without_large(transactions, topic, batch, records, known.largest)
+        transactions.send(topic.name, records, partitions_of(records.keys, known.partitions, first=first))
+
+    def _without_keyless(
+        self, transactions: Transactions, topic: OutputTopic, batch: pa.RecordBatch, first: int
+    ) -> pa.RecordBatch:
+        """Return the rows with a key: a compacted topic refuses the others, which become dead letters."""
+        absent = keyless(batch.select(list(topic.key)))
+        if absent is None:
+            return batch
+        reason = f"no key: {', '.join(topic.key)} is null, and the topic is compacted"
+        self._bury(transactions, topic, batch.filter(absent), reason, first)
+        return batch.filter(pc.invert(absent))
+
+    def _without_large(
+        self, transactions: Transactions, topic: OutputTopic, batch: pa.RecordBatch, records: Records, largest: int
+    ) -> Records:
+        """Return the records that the topic takes.
+
+        Raises:
+            RecordTooLarge: one is larger.
+
+        """
+        sizes = records.sizes()
+        if not len(sizes) or sizes.max() <= largest:
+            return records
+        large = np.flatnonzero(sizes > largest)
+        row, size = int(large[0]), int(sizes[large[0]])
+        if topic.too_large == "dead_letter":
+            reason = f"too large: its record has {size} bytes, and the topic {topic.name} takes {largest}"
+            self._bury(transactions, topic, batch.take(pa.array(large)), reason, 0)
+            return records.take(np.flatnonzero(sizes <= largest))
+        key = records.keys[row].as_py()
+        raise RecordTooLarge(
+            f'a record for the topic "{topic.name}" has {size:,} bytes, and the topic takes {largest:,}',
+            detail=f"Its key is {'null' if key is None else repr(key[:200].decode('utf-8', 'replace'))}. "
+            "Nothing of its epoch is visible; the rows are staged.",
+            hint=f"Let the topic take it: kafka-configs --alter --entity-type topics --entity-name {topic.name} "
+            f"--add-config max.message.bytes={2 * size}; then start the app again.",
+        )
+
+    def _bury(
+        self, transactions: Transactions, topic: OutputTopic, rows: pa.RecordBatch, reason: str, first: int
+    ) -> None:
+        """Send rows to the dead letters of a topic, in the same transaction."""
+        table = pa.Table.from_batches([rows])
+        reasons = pa.array([reason] * len(rows), pa.string())
+        nowhere = pa.nulls(len(rows), pa.int32()), pa.nulls(len(rows), pa.int64())
+        letters = dead_letters(topic.name, *nowhere, reasons, table)
+        shown = pc.utf8_slice_codeunits(letters.column("record"), 0, _SHOWN_RECORD)
+        letters = letters.set_column(DEAD.get_field_index("record"), DEAD.field("record"), shown)
+        timed = letters.append_column("_time", rows.column("_time")).combine_chunks().to_batches()[0]
+        known = self._topic(topic.dead_name, lambda: self.create_dead(topic.dead_name))
+        records = encode(timed, DEAD, (), format=format_named("json"), key_format=None, now=self.clock.now())
+        transactions.send(topic.dead_name, records, partitions_of(records.keys, known.partitions, first=first))
+
+    def create_dead(self, name: str) -> None:
+        """Create a topic of dead letters, by its name in the cluster; one that exists is no error."""
+        cluster(self.address).create(name, settings={"retention.ms": "-1"})
+
+    def written(self, mark: Mark, epoch: int, ends: Mapping[str, Mapping[int, int]]) -> dict[str, Written]:
+        """Return what the next mark says of topics, by name: also of partitions that got nothing this time."""
+        return {name: self._written(mark, name, epoch, by_partition) for name, by_partition in ends.items()}
+
+    def _written(self, mark: Mark, name: str, epoch: int, ends: Mapping[int, int]) -> Written:
+        before, known = mark.topics.get(name), self._known[name]
+        earlier = before.ends if before is not None and before.id == known.id else {}
+        return Written(known.id, epoch, {**earlier, **ends})
+
+    def _topic(self, name: str, ensure: Callable[[], None]) -> _Known:
+        """Return what is known of a topic; a missing one is created only before the first rows."""
+        known = self._known.get(name)
+        now = self.clock.monotonic()
+        if known is not None and now - known.at < FRESH_SECONDS:
+            return known
+        at = cluster(self.address)
+        if known is None:
+            ensure()
+        found = at.topic(name)
+        if known is not None and found.id != known.id:
+            raise TopicMissing(f'the topic "{name}" of Kafka at {self.address.servers} was deleted and created again')
+        settings = at.settings(name)
+        compacted = "compact" in settings.get("cleanup.policy", "")
+        largest = int(settings.get("max.message.bytes", 1 << 20))
+        self._known[name] = _Known(found.id, found.partitions, compacted, largest, now)
+        return self._known[name]
