@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,14 +18,12 @@ from headrace.connect.kafka import marks
 from headrace.connect.kafka.administration import cluster
 from headrace.connect.kafka.marked import MarkedTransactions
 from headrace.connect.kafka.outputs import Outputs, OutputTopic
-from headrace.connect.kafka.sink import no_fault
 from headrace.log import rows_to_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from headrace.base.time import Clock
-    from headrace.connect.format import Format
     from headrace.connect.kafka.address import KafkaAddress
     from headrace.connect.kafka.marks import Mark
     from headrace.connect.kafka.transactions import Transactions
@@ -43,44 +41,6 @@ NOBODY = ""
 _MACHINE = SystemClock()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LandingTopic:
-    """The topic that a feed fills: as the app declares it, and how its records are written."""
-
-    address: KafkaAddress
-    spec: TopicSpec
-    format: Format
-    key_format: Format | None = None
-    partitions: int | None = None
-    fault: Callable[[str], None] = no_fault
-
-    @property
-    def name(self) -> str:
-        """The topic's name in the cluster."""
-        return self.address.cluster_name(self.spec.name)
-
-    def create(self) -> None:
-        """Create the topic if it is missing: each record gets the time at which it arrives."""
-        at = cluster(self.address)
-        if not at.describe([self.name]):
-            cleanup = "compact" if self.spec.upserts else "delete"
-            settings = {"message.timestamp.type": "LogAppendTime", "cleanup.policy": cleanup}
-            at.create(self.name, partitions=self.spec.partitions or self.partitions, settings=settings)
-
-    def output(self) -> OutputTopic:
-        """Return the topic as the writer needs it."""
-        return OutputTopic(
-            name=self.name,
-            dead_name=f"{self.name}.dead",
-            schema=self.spec.schema,
-            key=self.spec.key,
-            format=self.format,
-            key_format=self.key_format,
-            too_large="dead_letter",
-            ensure=self.create,
-        )
-
-
 class KafkaLanding(Landing):
     """A topic of a cluster that a feed fills; close it when done.
 
@@ -88,10 +48,12 @@ class KafkaLanding(Landing):
     opening it again in this process, until the other one has closed it.
 
     Args:
-        topic: the topic.
+        address: the cluster.
+        topic: the topic, which exists, with the formats of its records and keys.
         feed: the identity of the feed: a position is that of one feed.
         limit: there is no room while the app has so many unread records of the topic.
         read: returns up to which offsets the app has read the topic, added up over its partitions.
+        fault: called at each point where a test may crash.
         clock: the clock of the app.
 
     Raises:
@@ -103,20 +65,50 @@ class KafkaLanding(Landing):
     """
 
     def __init__(
-        self, topic: LandingTopic, *, feed: str, limit: int, read: Callable[[], int], clock: Clock | None = None
+        self,
+        address: KafkaAddress,
+        *,
+        topic: TopicSpec,
+        feed: str,
+        limit: int,
+        read: Callable[[], int],
+        fault: Callable[[str], None],
+        clock: Clock,
     ) -> None:
+        self.address = address
         self.topic = topic
+        self.name = address.cluster_name(topic.name)
         self.feed = feed
         self.limit = limit
         self.read = read
+        self._clock = clock
         self._ends = (0, -ROOM_SECONDS)
         self._appends = 0
-        address, writer = topic.address, f"feed/{topic.spec.name}"
-        self._lot = (address, topic.spec.name)
+        writer = f"feed/{topic.name}"
+        self._lot = (address, topic.name)
         _stay_out(self._lot, writer)
-        topic.create()
-        self._outputs = Outputs(address, clock or _MACHINE)
-        self._marked = MarkedTransactions(address, writer, clock=clock or _MACHINE, fault=topic.fault)
+        self._outputs = Outputs(address, clock)
+        self._output = OutputTopic(
+            name=self.name,
+            dead_name=f"{self.name}.dead",
+            schema=topic.schema,
+            key=topic.key,
+            format=topic.format or format_named("json"),
+            key_format=topic.key_format,
+            too_large="dead_letter",
+            ensure=_nothing,
+        )
+        self._dead = OutputTopic(
+            name=f"{self.name}.dead",
+            dead_name=f"{self.name}.dead",
+            schema=DEAD,
+            key=(),
+            format=format_named("json"),
+            key_format=None,
+            too_large="fail",
+            ensure=lambda: self._outputs.create_dead(f"{self.name}.dead"),
+        )
+        self._marked = MarkedTransactions(address, writer, fault=fault)
         try:
             self._check(self._marked.mark)
         except BaseException:
@@ -126,7 +118,7 @@ class KafkaLanding(Landing):
     @property
     def schema(self) -> pa.Schema:
         """The topic's columns."""
-        return self.topic.spec.schema
+        return self.topic.schema
 
     def position(self) -> bytes | None:
         """Return the position of the last append, None before the first."""
@@ -136,8 +128,8 @@ class KafkaLanding(Landing):
         """Whether the app has fewer than `limit` unread records."""
         stored, at = self._ends
         if _MACHINE.monotonic() - at >= ROOM_SECONDS:
-            known = cluster(self.topic.address)
-            ends = known.ends(self.topic.name, known.topic(self.topic.name).partitions, committed=False)
+            known = cluster(self.address)
+            ends = known.ends(self.name, known.topic(self.name).partitions, committed=False)
             stored = sum(ends.values())
             self._ends = (stored, _MACHINE.monotonic())
         return stored - self.read() < self.limit
@@ -151,16 +143,16 @@ class KafkaLanding(Landing):
             Unavailable: the cluster does not answer. Open the landing anew: it may or may not have been appended.
 
         """
-        now = _MACHINE.now()
-        table = _timed(rows_to_table(rows, self.schema), now, changes=self.topic.spec.upserts)
-        letters = _timed(_letters(self.topic.spec.name, dead), now, changes=False)
+        now = self._clock.now()
+        table = _timed(rows_to_table(rows, self.schema), now, changes=self.topic.upserts)
+        letters = _timed(_letters(self.topic.name, dead), now, changes=False)
         before, self._appends = self._marked.mark, self._appends + 1
 
         def send(transactions: Transactions) -> None:
             for batch in table.to_batches():
-                self._outputs.send(transactions, self.topic.output(), batch, self._appends)
+                self._outputs.send(transactions, self._output, batch, self._appends)
             for batch in letters.to_batches():
-                self._outputs.send(transactions, self._dead(), batch, self._appends)
+                self._outputs.send(transactions, self._dead, batch, self._appends)
 
         def mark(ends: Mapping[str, Mapping[int, int]]) -> Mark:
             after = before.after(before.epoch + 1, self._marked.instance, {})
@@ -173,7 +165,7 @@ class KafkaLanding(Landing):
             self._marked.write(send, mark)
         except Fenced as error:
             self._give_way()
-            raise FeedRunsElsewhere(self.topic.spec.name) from error
+            raise FeedRunsElsewhere(self.topic.name) from error
 
     def close(self) -> None:
         """Let go of the connections, and of the feed, so that another process can run it."""
@@ -182,29 +174,17 @@ class KafkaLanding(Landing):
                 self._marked.write(_nothing, lambda _: replace(self._marked.mark, instance=NOBODY))
         self._marked.close()
 
-    def _dead(self) -> OutputTopic:
-        return OutputTopic(
-            name=f"{self.topic.name}.dead",
-            dead_name=f"{self.topic.name}.dead",
-            schema=DEAD,
-            key=(),
-            format=format_named("json"),
-            key_format=None,
-            too_large="fail",
-            ensure=lambda: self._outputs.create_dead(f"{self.topic.name}.dead"),
-        )
-
     def _check(self, mark: Mark) -> None:
         """Refuse another feed's position, and a topic that is not the one that the position is of."""
-        where = f"the mark feed/{self.topic.spec.name} in the topic {self.topic.address.cluster_name(marks.MARKS)}"
+        where = f"the mark feed/{self.topic.name} in the topic {self.address.cluster_name(marks.MARKS)}"
         if mark.feed is not None and mark.feed != self.feed:
-            raise FeedChanged(self.topic.spec.name, was=mark.feed, now=self.feed, state=where)
-        written = mark.topics.get(self.topic.name)
-        if written is not None and written.id != cluster(self.topic.address).topic(self.topic.name).id:
-            raise FeedTopicReplaced(self.topic.spec.name, state=where)
+            raise FeedChanged(self.topic.name, was=mark.feed, now=self.feed, state=where)
+        written = mark.topics.get(self.name)
+        if written is not None and written.id != cluster(self.address).topic(self.name).id:
+            raise FeedTopicReplaced(self.topic.name, state=where)
 
     def _give_way(self) -> None:
-        found = marks.read_mark(self.topic.address, self._marked.writer)
+        found = marks.read_mark(self.address, self._marked.writer)
         if found is not None:
             _TAKEN_OVER[self._lot] = found.instance, found.epoch, _MACHINE.monotonic()
 
@@ -223,9 +203,8 @@ def _stay_out(lot: tuple[KafkaAddress, str], writer: str) -> None:
     del _TAKEN_OVER[lot]
 
 
-def _nothing(transactions: Transactions) -> None:
-    """Send nothing."""
-    del transactions
+def _nothing(*_: object) -> None:
+    """Do nothing."""
 
 
 def _timed(rows: pa.Table, now: int, *, changes: bool) -> pa.Table:

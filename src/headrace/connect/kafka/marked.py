@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import uuid
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,7 @@ import pyarrow as pa
 
 from headrace.base.errors import HeadraceError
 from headrace.base.outside import Fenced, Unavailable
+from headrace.base.time import SystemClock
 from headrace.connect.kafka import marks
 from headrace.connect.kafka.administration import cluster
 from headrace.connect.kafka.marks import Mark
@@ -29,8 +31,10 @@ from headrace.connect.kafka.transactions import LONGEST_TIMEOUT_MS, TIMEOUT_MS, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from headrace.base.time import Clock
     from headrace.connect.kafka.address import KafkaAddress
+
+
+_MACHINE = SystemClock()  # marks of many apps are compared
 
 
 class MarkedTransactions:
@@ -39,7 +43,6 @@ class MarkedTransactions:
     Args:
         address: the cluster.
         writer: its name: `<app>/<storage id>`, or `feed/<topic>`.
-        clock: the clock of the app.
         fault: called at each point where a test may crash.
 
     Raises:
@@ -47,10 +50,9 @@ class MarkedTransactions:
 
     """
 
-    def __init__(self, address: KafkaAddress, writer: str, *, clock: Clock, fault: Callable[[str], None]) -> None:
+    def __init__(self, address: KafkaAddress, writer: str, *, fault: Callable[[str], None]) -> None:
         self.address = address
         self.writer = writer
-        self.clock = clock
         self.fault = fault
         self.instance = uuid.uuid4().hex
         self.mark = Mark(writer)
@@ -94,9 +96,9 @@ class MarkedTransactions:
             transactions.begin()
             send(transactions)
             self.fault("in_transaction")
-            made = mark(transactions.ends())
+            after = mark(transactions.ends())
             self.fault("before_transaction_mark")
-            self._send_mark(transactions, made)
+            self._send_mark(transactions, after)
         except TransactionFenced as error:
             self._drop()
             raise self._fenced(error) from error
@@ -112,7 +114,7 @@ class MarkedTransactions:
         except Exception:
             self._drop()  # it may have happened
             raise
-        self.mark = made
+        self.mark = after
         self.fault("after_transaction")
 
     def close(self) -> None:
@@ -120,8 +122,9 @@ class MarkedTransactions:
         self._drop()
 
     def _send_mark(self, transactions: Transactions, mark: Mark) -> None:
-        now = np.array([self.clock.now() // 1_000], np.int64)
-        records = Records(pa.array([mark.key()], pa.binary()), pa.array([mark.value()], pa.binary()), now)
+        mark = replace(mark, at=_MACHINE.now())
+        times = np.array([mark.at // 1_000], np.int64)
+        records = Records(pa.array([mark.key()], pa.binary()), pa.array([mark.value()], pa.binary()), times)
         transactions.send(self._topic, records, np.array([self._partition], np.int32))
 
     # ---- producers ----

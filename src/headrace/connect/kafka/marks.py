@@ -53,12 +53,14 @@ class Written:
 class Mark:
     """What a writer has published: the last epoch, by cluster name what each topic got, a feed's position.
 
-    `instance` is drawn when a writer is opened: a mark with another one is of a newer process.
+    `instance` is drawn when a writer is opened: a mark with another one is of a newer process. `at` is when it was
+    written, in microseconds.
     """
 
     writer: str
     epoch: int = NEVER
     instance: str = ""
+    at: int = 0
     topics: Mapping[str, Written] = field(default_factory=dict)
     position: bytes | None = None
     feed: str | None = None
@@ -73,7 +75,7 @@ class Mark:
             name: {"id": written.id, "epoch": written.epoch, "ends": {str(p): end for p, end in written.ends.items()}}
             for name, written in self.topics.items()
         }
-        about: dict[str, Any] = {"epoch": self.epoch, "instance": self.instance, "topics": topics}
+        about: dict[str, Any] = {"epoch": self.epoch, "instance": self.instance, "at": self.at, "topics": topics}
         if self.feed is not None:
             about |= {"feed": self.feed, "position": None if self.position is None else self.position.hex()}
         return json.dumps(about).encode()
@@ -91,6 +93,7 @@ class Mark:
             writer=key.decode(),
             epoch=about["epoch"],
             instance=about["instance"],
+            at=about["at"],
             topics=topics,
             position=None if position is None else bytes.fromhex(position),
             feed=about.get("feed"),
@@ -146,15 +149,30 @@ def marks_of(address: KafkaAddress, app: str) -> tuple[Mark, ...]:
         Unavailable: the cluster does not answer.
 
     """
+    return tuple(mark for mark in _all(address) if mark.writer.startswith(f"{app}/"))
+
+
+def writers_of(address: KafkaAddress, name: str) -> set[str]:
+    """Return the names of the apps that have written to a topic, and "feed" where a feed has; `name`: in the cluster.
+
+    Raises:
+        Unavailable: the cluster does not answer.
+
+    """
+    return {mark.writer.partition("/")[0] for mark in _all(address) if name in mark.topics}
+
+
+def _all(address: KafkaAddress) -> list[Mark]:
+    """Return the last mark of every writer; the one that was written last comes last."""
     name = address.cluster_name(MARKS)
     topic = cluster(address).describe([name]).get(name)
     found: dict[bytes, Mark] = {}
     for number in range(0 if topic is None else topic.partitions):
         for key, value in _records(address, name, number, *_span(address, name, number)):
-            if key.startswith(f"{app}/".encode()) and value is not None:
-                found.pop(key, None)
+            found.pop(key, None)
+            if value is not None:
                 found[key] = Mark.parse(key, value)
-    return tuple(found.values())
+    return sorted(found.values(), key=lambda mark: mark.at)
 
 
 def _span(address: KafkaAddress, name: str, number: int) -> tuple[int, int]:

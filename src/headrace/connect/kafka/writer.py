@@ -47,7 +47,7 @@ class KafkaWriter(SharedWriter):
         self.address = address
         self.topics = topics
         self._outputs = Outputs(address, clock)
-        self._marked = MarkedTransactions(address, writer, clock=clock, fault=fault)
+        self._marked = MarkedTransactions(address, writer, fault=fault)
 
     def last_epoch(self) -> int | None:
         """Return the epoch of the mark, -1 if there is none."""
