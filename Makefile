@@ -4,12 +4,13 @@ WORKERS ?= 2
 # tests start many processes: each would compile the sources anew where the environment forbids keeping bytecode
 FREE := env -u PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test prove clean
+.PHONY: help setup demo test prove kafka clean
 
 help:
 	@echo "make demo    set up, and run the main job on real input: the history of this repository"
 	@echo "make test    set up, and check style, types and behaviour"
 	@echo "make prove   run what takes long (SEED=... repeats one): matrices, random runs, kills; see docs/PROOF.md"
+	@echo "make kafka   start a Kafka of your own in .headrace/kafka; see docs/kafka.md"
 	@echo "make setup   prepare .venv alone (PYTHON=... names the Python to use)"
 	@echo "make clean   remove what these made"
 
@@ -30,6 +31,9 @@ test: setup
 
 prove: setup
 	@$(FREE) $(BIN)/python scripts/prove.py --workers $(WORKERS) $(if $(SEED),--seed $(SEED))
+
+kafka: setup
+	@$(BIN)/python -m scripts.broker start .headrace/kafka
 
 clean:
 	rm -rf .venv .headrace .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist spark-warehouse

@@ -9,6 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+import brokers
+from brokers import (  # noqa: F401 - fixtures
+    breakable,
+    breakable_of_the_run,
+    broker,
+    broker_of_the_run,
+    cluster_of_the_run,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -71,6 +80,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("spark")
         if item.get_closest_marker("spark") is not None and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("spark"))
+        if brokers.SERVERS & set(getattr(item, "fixturenames", ())) and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group("kafka"))
         if _carried_by_spark(item) and not _fast_on_spark(item):
             item.add_marker("prove")
     _choose(config, items)

