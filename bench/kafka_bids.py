@@ -1,4 +1,4 @@
-"""Bids as JSON in a Kafka topic, and the same in Parquet: what the Kafka benches read, and what their answers come from.
+"""Bids as JSON in a Kafka topic, and the same in Parquet: what the Kafka benches read, and where answers come from.
 
 Seeded; some 190 bytes a bid, in the order of event time, 10,000 a second of it. Half of the bids go to the auction that
 is hot at the moment, three quarters come from the bidder who is. A bid's key is its auction, its Kafka timestamp its
@@ -50,8 +50,7 @@ class Bids:
         """Return the numbers that a query over `bid` gives."""
         with duckdb.connect() as con:
             con.execute(f"CREATE VIEW bid AS FROM '{self.parquet}'")
-            found = con.execute(query).fetchone()
-        assert found is not None
+            (found,) = con.execute(query).fetchall()
         return tuple(int(number) for number in found)
 
 
@@ -63,13 +62,10 @@ def make(setting: Setting, servers: str, *, rows: int, name: str = "bids") -> Bi
     bids = Bids(servers, f"{name}-{setting.folder.name[-8:]}", rows, folder / "bid.parquet")
     create(servers, bids.topic, partitions=PARTITIONS)
     producer = _producer(servers)
-    writer = None
-    for table in _chunks(rows):
-        writer = writer or pq.ParquetWriter(bids.parquet, table.schema)
-        writer.write_table(table)
-        _send(producer, bids.topic, table)
-    assert writer is not None
-    writer.close()
+    with pq.ParquetWriter(bids.parquet, next(_chunks(1)).schema) as writer:
+        for table in _chunks(rows):
+            writer.write_table(table)
+            _send(producer, bids.topic, table)
     producer.flush()
     return bids
 

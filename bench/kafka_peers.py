@@ -79,7 +79,15 @@ def python(bids: Bids, program: str, workload: str, *arguments: str, folder: Pat
     interpreter, home = os.environ.get("HEADRACE_PEERS_PYTHON"), _home() / "python"
     if interpreter is None:
         raise RivalMissing("HEADRACE_PEERS_PYTHON does not name a Python with its package")
-    command = [interpreter, str(home / f"{program}_peer.py"), workload, "--kafka", bids.servers, "--prefix", bids.prefix]
+    command = [
+        interpreter,
+        str(home / f"{program}_peer.py"),
+        workload,
+        "--kafka",
+        bids.servers,
+        "--prefix",
+        bids.prefix,
+    ]
     ran = _run([*command, *arguments], cwd=home, env={"TMPDIR": str(folder)})
     found = [line[line.index("{") :] for line in ran.splitlines() if '{"tool"' in line]
     return dict(json.loads(found[-1]))
