@@ -19,7 +19,7 @@ from bench.setting import Setting
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.figure import Figure
+    from bench.figure import Figure, Skipped
 
 QUICK = 0.1
 
@@ -55,7 +55,7 @@ def _list(*, as_json: bool) -> None:
 def _run(names: Sequence[str], scale: float, *, spark_allowed: bool, as_json: bool) -> int:
     folder = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
     setting = Setting(scale=scale, folder=folder, spark_allowed=spark_allowed)
-    figures: list[Figure] = []
+    figures: list[Figure | Skipped] = []
     try:
         for name in names:
             began = time.perf_counter()

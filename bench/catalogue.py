@@ -120,4 +120,24 @@ BENCHES = {
         "a batch self-join in Spark over Parquet of the same rows",
         "report",
     ),
+    "kafka_filter": Bench(
+        "4.6 M bids as JSON in Kafka, filtered and counted: on Spark, and in process",
+        "Spark with its connector and from_json; Flink SQL; both warm",
+        ">= 3; >= 1.2",
+    ),
+    "kafka_windowed": Bench(
+        "4.6 M bids as JSON in Kafka, counted and summed by auction in windows of 10 s: on Spark, and in process",
+        "the same in Spark, Flink SQL, Kafka Streams, Quix, Bytewax, Pathway",
+        ">= 4; >= 1.5; >= 2; >= 10; >= 10; report",
+    ),
+    "kafka_topic_to_topic": Bench(
+        "4.6 M bids from topic to topic, four of seven columns, exactly once: on Spark, and in process",
+        "Spark's Kafka sink, at least once; Flink's sink, exactly once; both warm",
+        ">= 2; >= 1",
+    ),
+    "kafka_latency": Bench(
+        "1 000 events a second counted by key from topic to topic, exactly once: milliseconds, median and p99",
+        "Spark, micro-batches as installed; Flink, exactly once, checkpoints each second; Kafka Streams",
+        "<= 0.6; <= 0.5; report",
+    ),
 }

@@ -66,6 +66,19 @@ class Figure:
         return json.dumps(fields, ensure_ascii=False)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Skipped:
+    """A rival that could not be measured on this machine, and why."""
+
+    bench: str
+    rival: str
+    reason: str
+
+    def json(self) -> str:
+        """Return it as one line of JSON."""
+        return json.dumps({"bench": self.bench, "rival": self.rival, "skipped": self.reason}, ensure_ascii=False)
+
+
 def paired(over: Sequence[float], under: Sequence[float]) -> tuple[float, tuple[float, float]]:
     """Return the median, and the least and greatest, of the ratios of runs measured in turn."""
     ratios = [a / b for a, b in zip(over, under, strict=True)]
@@ -96,10 +109,13 @@ def percentile(values: Sequence[float], part: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * part))]
 
 
-def table(figures: Sequence[Figure]) -> str:
+def table(figures: Sequence[Figure | Skipped]) -> str:
     """Return figures as text for people."""
     lines = []
     for f in figures:
+        if isinstance(f, Skipped):
+            lines += [f"{f.bench}: {f.rival} was skipped: {f.reason}"]
+            continue
         spread = f" ({f.spread[0]:.2f} to {f.spread[1]:.2f})" if f.spread else ""
         verdict = "" if f.must is None else f"  must be {f.must}: {'holds' if f.holds else 'MISSED'}"
         lines += [

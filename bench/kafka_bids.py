@@ -62,20 +62,20 @@ def make(setting: Setting, servers: str, *, rows: int, name: str = "bids") -> Bi
     bids = Bids(servers, f"{name}-{setting.folder.name[-8:]}", rows, folder / "bid.parquet")
     create(servers, bids.topic, partitions=PARTITIONS)
     producer = _producer(servers)
-    with pq.ParquetWriter(bids.parquet, next(_chunks(1)).schema) as writer:
-        for table in _chunks(rows):
+    with pq.ParquetWriter(bids.parquet, next(chunks(1)).schema) as writer:
+        for table in chunks(rows):
             writer.write_table(table)
             _send(producer, bids.topic, table)
     producer.flush()
     return bids
 
 
-def create(servers: str, topic: str, *, partitions: int) -> None:
+def create(servers: str, topic: str, *, partitions: int, **settings: str) -> None:
     """Create a topic that keeps records of any time for ever."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    spec = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
-    admin = AdminClient({"bootstrap.servers": servers})
+    spec = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"} | settings)
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     for done in admin.create_topics([spec]).values():
         done.result()
 
@@ -84,9 +84,26 @@ def delete(servers: str, *topics: str) -> None:
     """Delete topics."""
     from confluent_kafka.admin import AdminClient
 
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     for done in admin.delete_topics(list(topics)).values():
         done.result()
+
+
+def values(servers: str, topic: str) -> Iterator[bytes]:
+    """Yield the value of each record that a consumer with read_committed gets."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    settings = {"isolation.level": "read_committed", "enable.auto.commit": False, "enable.partition.eof": True}
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "bench-check", **settings})
+    unread = set(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in unread])
+    while unread:
+        for message in consumer.consume(10_000, 1):
+            if message.error():  # the end of a partition
+                unread.discard(message.partition())
+            else:
+                yield message.value()
+    consumer.close()
 
 
 def _producer(servers: str) -> object:
@@ -95,6 +112,7 @@ def _producer(servers: str) -> object:
     return Producer(
         {
             "bootstrap.servers": servers,
+            "log_level": 0,
             "enable.idempotence": True,
             "linger.ms": 20,
             "batch.size": 1_000_000,
@@ -107,7 +125,7 @@ def _producer(servers: str) -> object:
 def _send(producer: object, topic: str, table: pa.Table) -> None:
     keys = table["auction"].cast(pa.string()).cast(pa.binary()).to_pylist()
     times = table["dateTime"].cast(pa.int64()).to_pylist()
-    for value, key, at in zip(_json(table).to_pylist(), keys, times, strict=True):
+    for value, key, at in zip(as_json(table).to_pylist(), keys, times, strict=True):
         while True:
             try:
                 producer.produce(topic, value, key, timestamp=at)  # type: ignore[attr-defined]
@@ -117,7 +135,7 @@ def _send(producer: object, topic: str, table: pa.Table) -> None:
     producer.poll(0)  # type: ignore[attr-defined]
 
 
-def _chunks(rows: int) -> Iterator[pa.Table]:
+def chunks(rows: int) -> Iterator[pa.Table]:
     """Make the bids some at a time: a chunk's numbers follow from the seed and its place alone."""
     random = np.random.default_rng([SEED, 2**32])
     words = _words(random, 3 * _CHANNELS, 5, 5)
@@ -157,11 +175,11 @@ def _words(random: np.random.Generator, count: int, low: int, high: int) -> pa.A
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(letters))
 
 
-def _json(table: pa.Table) -> pa.Array:
+def as_json(table: pa.Table) -> pa.Array:
     """Return one JSON text a row; no text made here needs escaping."""
     parts: list[pa.Array | str] = []
     for number, field in enumerate(table.schema):
-        column = table[field.name].combine_chunks()
+        column = table[field.name].combinechunks()
         parts.append(("{" if number == 0 else ",") + f'"{field.name}":')
         if pa.types.is_timestamp(field.type):
             column = pc.strftime(column, "%Y-%m-%d %H:%M:%S")

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _OPENS = "--add-opens=java.base/java.{0}=ALL-UNNAMED"
 _QUERIES = Path(__file__).with_name("kafka_flink.sql")
+_COPY = Path(__file__).with_name("KafkaCopyFlink.java")
+"""Java compiles it when it runs."""
 _LIMIT = 900
 
 
@@ -45,6 +47,13 @@ def flink_answer(bids: Bids, query: str, folder: Path) -> list[list[str]]:
     folder.mkdir(parents=True, exist_ok=True)
     _run(_flink(bids, query, f"check={folder}"))
     return [line.split("\t") for line in (folder / f"{query}.tsv").read_text(encoding="utf-8").splitlines()]
+
+
+def flink_copy(bids: Bids, to: str, *, runs: int) -> list[float]:
+    """Return the seconds of each exactly-once copy of the bids; run n writes to the topic with n behind its name."""
+    command = _java("flink", str(_COPY), heap="5g")
+    ran = _run([*command, f"servers={bids.servers}", f"from={bids.topic}", f"to={to}", f"runs={runs}"])
+    return [each["job_ms"] / 1000 for each in _objects(ran)]
 
 
 def flink_latency(servers: str, *, exactly_once: bool = True) -> list[str]:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from bench.catalogue import BENCHES
-from bench.figure import Figure, WrongAnswer, compare_times, paired, percentile, same
+from bench.figure import Figure, Skipped, WrongAnswer, compare_times, paired, percentile, same, table
+from bench.kafka_bids import Bids, as_json, chunks
+from bench.kafka_peers import RivalMissing
+
+from bench import kafka_peers
 
 KEYS = {"bench", "what", "rival", "ratio", "must", "holds", "ours", "theirs", "unit", "runs"}
 
@@ -31,7 +36,7 @@ def figure(*, ratio, must):
     return Figure(bench="b", what="w", rival="r", ratio=ratio, must=must, ours=1, theirs=2, unit="s", runs=1)
 
 
-def test_every_bench_of_the_issue_is_listed(bench):
+def test_every_bench_is_listed(bench):
     listed = {line["bench"]: line for line in lines(bench("list", "--json"))}
     assert set(listed) == {
         "windowed_light",
@@ -57,6 +62,10 @@ def test_every_bench_of_the_issue_is_listed(bench):
         "dedupe",
         "top_n",
         "timeline",
+        "kafka_filter",
+        "kafka_windowed",
+        "kafka_topic_to_topic",
+        "kafka_latency",
     }
     assert listed["windowed_heavy"]["must"] == ">= 6"
 
@@ -66,6 +75,29 @@ def test_a_figure_is_one_object_a_line(bench):
     assert [set(figure) for figure in figures] == [KEYS, KEYS]
     assert all(figure["ratio"] > 0 and figure["must"] == "<= 1.3" for figure in figures)
     assert all(figure["holds"] == (figure["ratio"] <= 1.3) for figure in figures)
+
+
+def test_a_rival_that_is_missing_is_reported_with_the_reason():
+    missing = Skipped(bench="b", rival="Flink", reason="there is no java")
+    assert json.loads(missing.json()) == {"bench": "b", "rival": "Flink", "skipped": "there is no java"}
+    assert table([missing, figure(ratio=2, must=None)]).startswith("b: Flink was skipped: there is no java\nb: w\n")
+
+
+def test_a_rival_without_its_folder_is_missing(monkeypatch):
+    monkeypatch.delenv("HEADRACE_PEERS", raising=False)
+    with pytest.raises(RivalMissing, match="HEADRACE_PEERS does not name"):
+        kafka_peers.flink(Bids("localhost:1", "none", 1, Path("none")), "filter", runs=1)
+
+
+def test_bids_are_the_same_each_time_and_in_the_order_of_event_time():
+    first, again = next(chunks(1_000)), next(chunks(1_000))
+    assert first.equals(again)
+    assert first.num_rows == 1_000
+    times = first["dateTime"].to_pylist()
+    assert times == sorted(times)
+    text = [json.loads(each) for each in as_json(first).to_pylist()]
+    assert [row["auction"] for row in text] == first["auction"].to_pylist()
+    assert 170 < sum(map(len, as_json(first).to_pylist())) / 1_000 < 210
 
 
 def test_a_bench_that_does_not_exist_is_misuse(bench):
