@@ -179,7 +179,7 @@ def as_json(table: pa.Table) -> pa.Array:
     """Return one JSON text a row; no text made here needs escaping."""
     parts: list[pa.Array | str] = []
     for number, field in enumerate(table.schema):
-        column = table[field.name].combinechunks()
+        column = table[field.name].combine_chunks()
         parts.append(("{" if number == 0 else ",") + f'"{field.name}":')
         if pa.types.is_timestamp(field.type):
             column = pc.strftime(column, "%Y-%m-%d %H:%M:%S")
