@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import InvalidPlan, did_you_mean
-from headrace.connect.json_records import JsonFormat
+from headrace.connect.formats.json_format import JsonFormat
 
 if TYPE_CHECKING:
     from headrace.connect.format import Format
