@@ -34,7 +34,7 @@ def compiled(function: Function) -> Function:
     import numba
 
     try:
-        made: Function = numba.njit(cache=True, nogil=True, forceinline=True, _nrt=False)(function)
+        fast: Function = numba.njit(cache=True, nogil=True, forceinline=True, _nrt=False)(function)
     except RuntimeError:  # no folder to store it in: a file system that is only read, and no home
-        made = numba.njit(nogil=True)(function)
-    return made
+        fast = numba.njit(nogil=True)(function)
+    return fast
