@@ -1,0 +1,287 @@
+"""A topic of a Kafka cluster as a source."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+
+from headrace.base.errors import HeadraceError, InvalidPlan
+from headrace.base.outside import OffsetsBeyondEnd
+from headrace.base.time import SystemClock
+from headrace.connect.kafka.administration import cluster
+from headrace.connect.kafka.fallback import LibrdkafkaTopic
+from headrace.connect.kafka.raw_columns import EARLIEST, LATEST, OldFormat
+from headrace.connect.kafka.settings import uncovered
+from headrace.connect.source import Bounds, OffsetRange, Source, SourceReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from headrace.base.time import Clock
+    from headrace.connect.kafka.address import KafkaAddress
+    from headrace.connect.topics import TopicSpec
+
+logger = logging.getLogger("headrace.kafka")
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+ReaderName = Literal["fast", "librdkafka"]
+
+_CLOCK = SystemClock()  # the network takes real time, whatever clock an app has
+_DESCRIBED_SECONDS = 1.0
+"""How long it may take until a new partition is noticed; a request more each time."""
+_SHORTER_SECONDS = 2.0
+"""How long an end may be below what it was: a new leader learns it from its followers."""
+_TABLE = {"cleanup.policy": "compact"}
+_PROBE = 100
+"""How many offsets are read first to find when a record was stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSource(Source):
+    """A topic of a cluster; `topic` is its name without the prefix of the address.
+
+    `spec`: what an app declares: `prepare` then creates the topic if it is missing, with so many `partitions` (None:
+    the cluster's number). `group`: the consumer group that shows how far it was read; None: no group does.
+    `reader`: None chooses the fast one where it can serve the address.
+    """
+
+    address: KafkaAddress
+    topic: str
+    spec: TopicSpec | None = None
+    partitions: int | None = None
+    isolation: Isolation = "read_committed"
+    reader: ReaderName | None = None
+    group: str | None = None
+    dates_records: ClassVar[bool] = True  # type: ignore[misc] # a constant, not a field
+    undecoded: ClassVar[bool] = True  # type: ignore[misc] # a constant, not a field
+
+    @property
+    def identity(self) -> str:
+        """The topic's name in the cluster; not the address, since a cluster may move."""
+        return f"kafka:{self.name}"
+
+    @property
+    def name(self) -> str:
+        """The topic's name in the cluster."""
+        return self.address.cluster_name(self.topic)
+
+    def prepare(self, *, clock: Clock) -> None:
+        """Create the topic if it is to be created, or check that it is there.
+
+        In a topic that is created, records get the time of their arrival (`message.timestamp.type=LogAppendTime`), and
+        a table's is compacted.
+
+        Raises:
+            TopicMissing: there is none, and it is not to be created.
+            TopicRefused: the cluster does not create it as it is asked for.
+
+        """
+        del clock
+        if self.spec is None:
+            cluster(self.address).topic(self.name)
+        elif not self.instance():
+            settings = {"message.timestamp.type": "LogAppendTime"} | (_TABLE if self.spec.upserts else {})
+            cluster(self.address).create(self.name, partitions=self.partitions, settings=settings)
+
+    def instance(self) -> str:
+        """Return the ids of the cluster and of the topic; an empty text if there is no topic."""
+        found = cluster(self.address).describe([self.name]).get(self.name)
+        return f"{cluster(self.address).id}/{found.id}" if found is not None else ""
+
+    def open(self, *, clock: Clock) -> KafkaReader:
+        """Return a reader; it connects when it is first used."""
+        del clock
+        return KafkaReader(self)
+
+
+class TopicReader(Protocol):
+    """What reads a topic: by record batches (`fetching`), or by librdkafka (`fallback`)."""
+
+    def exists(self, *, again: bool = False) -> bool:
+        """Whether the topic exists."""
+        ...
+
+    def offsets(self, *times: int) -> list[dict[int, int]]:
+        """Return offsets by partition for each time."""
+        ...
+
+    def read(self, partition: int, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a range."""
+        ...
+
+    def close(self) -> None:
+        """Close connections."""
+        ...
+
+
+class KafkaReader(SourceReader):
+    """Reads a topic. Connections stay open between ranges and epochs."""
+
+    poll_seconds = 0.05
+
+    def __init__(self, source: KafkaSource) -> None:
+        self.source = source
+        self._topic: TopicReader | None = None
+        self._described = float("-inf")
+        self._ends: dict[str, int] = {}
+        self._progress = _Progress(source) if source.group is not None else None
+
+    @property
+    def topic(self) -> TopicReader:
+        """What reads the topic."""
+        if self._topic is None:
+            self._topic = _opened(self.source)
+        return self._topic
+
+    def bounds(self) -> Bounds:
+        """Return the bounds of the topic's partitions; empty while there is no topic.
+
+        The end is the last stable offset, or with `read_uncommitted` the high watermark.
+
+        Raises:
+            SourceReplaced: the topic was deleted, perhaps created again.
+            OffsetsBeyondEnd: a partition ends before it did.
+            Unavailable: the cluster does not answer.
+
+        """
+        now = _CLOCK.monotonic()
+        again = now - self._described >= _DESCRIBED_SECONDS
+        if not self.topic.exists(again=again):
+            return Bounds({}, {})
+        if again:
+            self._described = now
+        earliest, ends = self._offsets()
+        until = now + _SHORTER_SECONDS
+        while self._shorter(ends) is not None and _CLOCK.monotonic() < until:
+            _CLOCK.sleep(0.1)
+            earliest, ends = self._offsets()
+        shorter = self._shorter(ends)
+        if shorter is not None:
+            read = self._ends[shorter]
+            raise OffsetsBeyondEnd(self.source.name, shorter, read=read, end=ends.get(shorter, 0))
+        self._ends = dict(ends)
+        return Bounds(earliest, ends)
+
+    def _offsets(self) -> tuple[dict[str, int], dict[str, int]]:
+        earliest, ends = self.topic.offsets(EARLIEST, LATEST)
+        return {str(p): each for p, each in earliest.items()}, {
+            str(p): max(each, earliest[p]) for p, each in ends.items()
+        }
+
+    def _shorter(self, ends: Mapping[str, int]) -> str | None:
+        return next((partition for partition, end in self._ends.items() if ends.get(partition, 0) < end), None)
+
+    def read(self, part: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a range that a reader of this isolation sees.
+
+        `_appended` is the time of the broker's clock where the topic has LogAppendTime; else the greatest time of a
+        record of the range so far.
+
+        Raises:
+            OffsetsLost: retention removed the first ones.
+            OffsetsBeyondEnd: the partition was truncated.
+            SourceReplaced: the topic was deleted, perhaps created again.
+            RecordsDamaged: a checksum is wrong.
+            Unavailable: the cluster does not answer.
+
+        """
+        at, number = part.start, int(part.partition)
+        try:
+            for batch in self.topic.read(number, at, part.end, _with_offset(columns)):
+                at = batch.column(batch.num_columns - 1)[batch.num_rows - 1].as_py() + 1
+                yield batch.select(list(columns))
+        except OldFormat:
+            logger.info('the topic "%s" has records in an old format: librdkafka reads it', self.source.name)
+            self.topic.close()
+            self._topic = _librdkafka(self.source)
+            yield from self._topic.read(number, at, part.end, columns)
+
+    def append_time(self, part: OffsetRange) -> int | None:
+        """Return `_appended` of a range's first record, from a few records where that suffices."""
+        probe = OffsetRange(
+            source=part.source,
+            partition=part.partition,
+            start=part.start,
+            end=min(part.end, part.start + _PROBE),
+        )
+        found = super().append_time(probe)
+        return super().append_time(part) if found is None and probe.end < part.end else found
+
+    def lost(self, partition: str, start: int, end: int) -> int:
+        """Return how many offsets retention removed; compaction removes only records that a later one replaced."""
+        del partition
+        policy = cluster(self.source.address).settings(self.source.name).get("cleanup.policy", "delete")
+        return end - start if "delete" in policy else 0
+
+    def committed(self, ends: Mapping[str, int]) -> None:
+        """Store the offsets in the consumer group, beside the epochs: what fails is repeated by the next ones."""
+        if self._progress is not None:
+            self._progress.reached(ends)
+
+    def close(self) -> None:
+        """Close the connections, when the last offsets are stored in the group."""
+        if self._progress is not None:
+            self._progress.close()
+        if self._topic is not None:
+            self._topic.close()
+            self._topic = None
+
+
+class _Progress:
+    """Stores how far a topic was read in a consumer group, in a thread, so that no epoch waits for it."""
+
+    def __init__(self, source: KafkaSource) -> None:
+        self._source = source
+        self._ends: Mapping[str, int] = {}
+        self._stored: Mapping[str, int] = self._ends
+        self._pool: ThreadPoolExecutor | None = None
+
+    def reached(self, ends: Mapping[str, int]) -> None:
+        self._ends = dict(ends)
+        self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="kafka-group")
+        self._pool.submit(self._store)
+
+    def _store(self) -> None:
+        ends, group = self._ends, self._source.group
+        if ends is self._stored or group is None:  # a call that waited behind another
+            return
+        self._stored = ends
+        offsets = {(self._source.name, int(partition)): end for partition, end in ends.items()}
+        try:
+            cluster(self._source.address).set_group_offsets(self._source.address.cluster_name(group), offsets)
+        except HeadraceError as error:
+            logger.warning('the group "%s" does not show how far it was read: %s', group, error.what)
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+            self._pool = None
+
+
+def _with_offset(columns: Sequence[str]) -> list[str]:
+    return [*(name for name in columns if name != "_offset"), "_offset"]
+
+
+def _opened(source: KafkaSource) -> TopicReader:
+    if source.reader == "librdkafka":
+        return _librdkafka(source)
+    why = uncovered(source.address.configuration())
+    if why is None:
+        from headrace.connect.kafka.brokers import Brokers
+        from headrace.connect.kafka.fetching import FastTopic
+
+        return FastTopic(Brokers(source.address), source.name, source.isolation == "read_committed")
+    if source.reader == "fast":
+        raise InvalidPlan(
+            f'reader="fast" cannot read the topic "{source.name}": it does not know {why}',
+            hint='Leave reader= out, or say reader="librdkafka".',
+        )
+    return _librdkafka(source)
+
+
+def _librdkafka(source: KafkaSource) -> TopicReader:
+    return LibrdkafkaTopic(source.address, source.name, committed=source.isolation == "read_committed")
