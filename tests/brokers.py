@@ -102,6 +102,27 @@ def breakable(breakable_of_the_run):
     breakable_of_the_run.resume()
 
 
+@pytest.fixture(scope="session")
+def registry_of_the_run(tmp_path_factory):
+    from scripts.broker.jars import Unavailable
+    from scripts.broker.registry import Registry
+    from scripts.broker.servers import shared
+
+    registry = Registry(shared(run_folder(tmp_path_factory), "registry"))
+    try:
+        registry.start()
+    except Unavailable as reason:
+        pytest.skip(f"no schema registry: {reason}")
+    yield registry
+    registry.servers.leave()
+
+
+@pytest.fixture
+def registry(registry_of_the_run):
+    """Return the URL of a schema registry that speaks Confluent's API; tests share it, so choose new subjects."""
+    return registry_of_the_run.url
+
+
 def for_one_test(kafka: Kafka) -> Broker:
     """Return a cluster with a prefix for topics that no other test has."""
     return Broker(kafka, f"t{uuid.uuid4().hex[:8]}.")

@@ -16,6 +16,8 @@ from brokers import (  # noqa: F401 - fixtures
     broker,
     broker_of_the_run,
     cluster_of_the_run,
+    registry,
+    registry_of_the_run,
 )
 
 if TYPE_CHECKING:

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
-import fcntl
 import ipaddress
 import json
 import signal
 import subprocess
 import time
 import uuid
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from confluent_kafka import KafkaException
@@ -27,9 +24,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from scripts.broker.jars import JAVA_OPTIONS, fetched, java
 from scripts.broker.servers import LOOPBACK, NotStarted, Servers, free_ports
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 VERSION = "4.1.0"
 JARS = (
@@ -109,7 +103,7 @@ class Kafka:
             NotStarted: a broker ended, or does not answer; the text has the end of its log.
 
         """
-        with self._alone():
+        with self.servers.alone():
             if all(self.servers.alive(_name(broker)) for broker in self.brokers):
                 self._await(*self.brokers)
                 return
@@ -134,7 +128,7 @@ class Kafka:
 
     def restart(self, broker: int = 1) -> None:
         """Start a broker that was killed, on its old port and data, and return when it answers."""
-        with self._alone():
+        with self.servers.alone():
             self._launch(broker)
             self._await(broker)
 
@@ -233,12 +227,6 @@ class Kafka:
         except KafkaException:
             time.sleep(0.05)
             return False
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        with (self.folder / "lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
 
 
 def _name(broker: int) -> str:

