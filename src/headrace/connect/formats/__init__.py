@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import InvalidPlan, did_you_mean
+from headrace.connect.formats.csv_format import CsvFormat, csv
 from headrace.connect.formats.json_format import JsonFormat
+from headrace.connect.formats.plain import BinaryFormat, TextFormat
 
 if TYPE_CHECKING:
     from headrace.connect.format import Format
 
-FORMATS: dict[str, Format] = {"json": JsonFormat()}
+__all__ = ["FORMATS", "csv", "format_named", "format_of"]
+
+FORMATS: dict[str, Format] = {each.name: each for each in (JsonFormat(), TextFormat(), BinaryFormat(), CsvFormat())}
 
 
 def format_of(given: str | Format | None, default: str | None = None) -> Format | None:

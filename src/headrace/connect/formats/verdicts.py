@@ -37,6 +37,12 @@ class Verdicts:
                 self.codes[record] = len(self.texts)
                 self.texts.append(reason)
 
+    def add(self, read: Formatted) -> None:
+        """Refuse what another decoder of the same records refused."""
+        rows = np.flatnonzero(~np.asarray(read.good))
+        if len(rows):
+            self.refuse_each(dict(zip(rows.tolist(), read.reasons.take(pa.array(rows)).to_pylist(), strict=True)))
+
     def formatted(self, columns: Sequence[pa.Array], names: Sequence[str]) -> Formatted:
         """Return the good rows of columns that have a row for each record."""
         bad = self.codes >= 0
