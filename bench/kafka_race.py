@@ -49,7 +49,7 @@ def servers(setting: Setting) -> str:
 def run(setting: Setting, bids: Bids, steps: Callable[[hr.App], object], *, on_spark: bool, options: str = "") -> float:
     """Run an app of these steps from its first epoch until it has caught up, on a new storage; return the seconds."""
     storage = setting.fresh("ours")
-    app = hr.App(f"bench-{storage.name}", storage=storage, topics=f"kafka://{bids.servers}{options}", shards=2)
+    app = hr.App("bench", storage=storage, topics=f"kafka://{bids.servers}{options}", shards=2)
     steps(app)
     if on_spark:
         return ours.caught_up(setting, app, storage).processing

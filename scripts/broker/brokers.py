@@ -167,7 +167,7 @@ class Kafka:
         return [str(java()), HEAP, *JAVA_OPTIONS, logging, "-cp", f"{fetched(*JARS)}/*", main, *arguments]
 
     def _format(self) -> None:
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster = "h" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:].rstrip("=")  # "-…" were an option
         first = free_ports(_PORTS_EACH * len(self.brokers))
         ports = {broker: first + _PORTS_EACH * (broker - 1) for broker in self.brokers}
         (self.folder / "logging.yaml").write_text(_LOGGING)
