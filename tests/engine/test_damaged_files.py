@@ -8,7 +8,10 @@ from random import Random
 import pytest
 from test_storage import expected, outputs, row, two_lines
 
+import headrace as hr
 from headrace.base.errors import HeadraceError
+from headrace.base.outside import FeedFailed
+from headrace.connect import files
 from headrace.engine.operation.status import status
 from headrace.engine.recovery.verify import check, verify
 from headrace.engine.storage import Storage
@@ -141,3 +144,50 @@ def test_no_damage_of_one_file_gives_a_wrong_output_or_a_bare_exception(tmp_path
 @pytest.mark.parametrize("point", [None, "after_commit", "before_views"])
 def test_many_damages_of_one_file_give_no_wrong_output_and_no_bare_exception(tmp_path, point, seed):
     check_all(tmp_path, point, seed, flips=30)
+
+
+# ---- feeds -----------------------------------------------------------------------------------------------
+
+
+def fed(storage, lines):
+    """Run an app with a feed until all lines are counted; return how often each of them is."""
+    (storage.parents[1] / "lines").write_text("".join(f'{{"id": {n}}}\n' for n in range(lines)))
+    app = hr.App("fed", storage=storage, shards=1)
+    rows = app.stream("t", "id int", source=files.lines(storage.parents[1] / "lines", follow=False))
+    rows.group_by("id").agg(n="count(*)").to_view("counts")
+    with app.start(carrier="in-process") as running:
+        running.await_caught_up(timeout=60)
+    return {each["id"]: each["n"] for each in app.view("counts").to_pylist()}
+
+
+def check_landing(tmp_path, seed, flips):
+    """Damage the file with a feed's position: it is found, refused, and nothing is landed twice or left out."""
+    dice, name = Random(seed), "log/landings/t"  # noqa: S311 -- a test that replays
+    pristine, storage = tmp_path / "pristine/s", tmp_path / "hurt/s"
+    pristine.parent.mkdir()
+    assert fed(pristine, 3) == dict.fromkeys(range(3), 1)
+    raw = (pristine / name).read_bytes()
+    for how, hurt in harms(raw, dice, flips):
+        shutil.rmtree(storage.parent, ignore_errors=True)
+        shutil.copytree(pristine.parent, storage.parent)
+        path = storage / name
+        path.unlink() if hurt is None else path.write_bytes(hurt)
+        (found,) = verify(storage, storage / "log")
+        assert (found.part, found.file) == ('the position of the feed of "t"', str(path)), how
+        assert "Restore it" in found.mend
+        if hurt is not None:
+            with pytest.raises(FeedFailed, match="landings/t cannot be used") as error:
+                fed(storage, 5)
+            assert "Restore it from a copy" in str(error.value)
+        path.write_bytes(raw)
+        assert fed(storage, 5) == dict.fromkeys(range(5), 1), how
+
+
+def test_no_damage_of_a_feeds_position_lands_a_record_twice(tmp_path):
+    check_landing(tmp_path, seed=1, flips=1)
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("seed", range(2, 6))
+def test_many_damages_of_a_feeds_position_land_no_record_twice(tmp_path, seed):
+    check_landing(tmp_path, seed, flips=30)

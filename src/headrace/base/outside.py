@@ -86,11 +86,11 @@ class FeedFailed(OutsideError):
 
     condition = "FEED_FAILED"
 
-    def __init__(self, step: str, feed: str, *, why: str) -> None:
+    def __init__(self, step: str, feed: str, *, why: str, mend: str = "") -> None:
         super().__init__(
             f'the feed of "{step}" ({feed}) has failed: {why}',
             detail="Everything that it has landed is durable, with its position.",
-            hint="Mend the cause and start again: it goes on from there.",
+            hint=mend or "Mend the cause and start again: it goes on from there.",
         )
 
 

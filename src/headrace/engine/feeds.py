@@ -117,7 +117,8 @@ class Feeds:
         """
         for step, state in self.states.items():
             if state.failure is not None:
-                raise FeedFailed(step, state.identity, why=state.error or "") from state.failure
+                mend = state.failure.hint if isinstance(state.failure, HeadraceError) else ""
+                raise FeedFailed(step, state.identity, why=state.error or "", mend=mend) from state.failure
 
     def _run(self, step: str, feed: Feed, spec: TopicSpec) -> None:
         state, pause = self.states[step], FIRST_PAUSE

@@ -116,7 +116,7 @@ class EmbeddedLanding(Landing):
         self._lock.close()
 
     def _apply(self, number: int, rows: pa.Table, letters: pa.Table) -> None:
-        producer = self._producer
+        producer = _producer(self.topic.name)
         rows, keyless = split_keyless(self.topic, rows)
         letters = letters if keyless is None else pa.concat_tables([letters, keyless])
         self.topic.append(rows, producer=producer, sequence=number)
@@ -126,13 +126,11 @@ class EmbeddedLanding(Landing):
     def _recover(self) -> None:
         """Repeat the last append: a crash may have interrupted it."""
         try:
-            about, rows, letters = _parsed(self.path)
-            was, number = about[_FEED].decode(), int(about[_NUMBER])
+            about, rows, letters = _read(self.path)
         except FileNotFoundError:  # a new feed, or somebody removed the file to begin again: numbers go on
             self._number = self._last_number()
             return
-        except (pa.ArrowException, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            raise self._damaged(error) from error
+        was, number = about[_FEED].decode(), int(about[_NUMBER])
         if was != self.feed:
             raise FeedChanged(self.topic.name, was=was, now=self.feed, state=str(self.path))
         if about.get(_TOPIC, self.topic.id.encode()) != self.topic.id.encode():
@@ -146,19 +144,8 @@ class EmbeddedLanding(Landing):
     def _last_number(self) -> int:
         """Return the number of the last append that the topic has of any feed, -1 if there is none."""
         dead = [dead_topic(self.log, self.topic.name)] if self.log.has_topic(f"{self.topic.name}.dead") else []
-        lasts = [topic.last_sequence(self._producer) for topic in (self.topic, *dead)]
+        lasts = [topic.last_sequence(_producer(self.topic.name)) for topic in (self.topic, *dead)]
         return max((last for last in lasts if last is not None), default=-1)
-
-    @property
-    def _producer(self) -> str:
-        return f"feed/{self.topic.name}"
-
-    def _damaged(self, error: Exception) -> DamagedFile:
-        hint = (
-            "Restore it from a copy. It has the feed's position: if you remove it, the feed starts from its beginning, "
-            f'and what it has landed in the topic "{self.topic.name}" comes once more.'
-        )
-        return DamagedFile(str(self.path), f"{error}", hint=hint)
 
     def _write(
         self, number: int, positions: tuple[bytes | None, bytes | None], rows: pa.Table, letters: pa.Table
@@ -185,6 +172,51 @@ class EmbeddedLanding(Landing):
                 sync_folder(self.path.parent)
         finally:
             aside.unlink(missing_ok=True)
+
+
+def check_landing(log: Log, topic: str) -> None:
+    """Check the file with the position of the feed of a topic, where one has filled it; changes nothing.
+
+    Raises:
+        DamagedFile: it is gone, or not as it was written.
+
+    """
+    path = log.path / FOLDER / topic
+    try:
+        _read(path)
+    except FileNotFoundError as error:
+        if log.topic(topic).last_sequence(_producer(topic)) is not None:
+            raise _damaged(path, "it is gone") from error
+
+
+def _producer(topic: str) -> str:
+    return f"feed/{topic}"
+
+
+def _damaged(path: Path, why: str) -> DamagedFile:
+    hint = (
+        "Restore it from a copy. It has the feed's position: if you remove it, the feed starts from its beginning, "
+        f'and what it has landed in the topic "{path.name}" comes once more.'
+    )
+    return DamagedFile(str(path), why, hint=hint)
+
+
+def _read(path: Path) -> tuple[dict[bytes, bytes], pa.Table, pa.Table]:
+    """Return what the file says, the rows, and the dead letters.
+
+    Raises:
+        FileNotFoundError: it does not exist.
+        DamagedFile: it is not as it was written.
+
+    """
+    try:
+        about, rows, letters = _parsed(path)
+        about[_FEED].decode(), int(about[_NUMBER])
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise _damaged(path, str(error)) from error
+    return about, rows, letters
 
 
 def _as_table(rows: pa.Table | pa.RecordBatch) -> pa.Table:

@@ -14,6 +14,8 @@ from headrace.base.errors import DamagedFile, HeadraceError
 from headrace.base.outside import AppDamaged
 from headrace.connect.embedded import log_path
 from headrace.connect.embedded.boundaries import TOPIC as BOUNDARIES
+from headrace.connect.embedded.landing import FOLDER as LANDINGS
+from headrace.connect.embedded.landing import check_landing
 from headrace.engine.publish import with_rows
 from headrace.engine.recovery.journal import Journal
 from headrace.engine.recovery.repair import drop_damaged_views, repair
@@ -89,6 +91,7 @@ def verify(
         for name in [*log.topics(), *([BOUNDARIES] if log.has_topic(BOUNDARIES) else ())]:
             progress(f"topic {name}")
             yield from _topic(log, name)
+            yield from _landing(log, name)
         progress("what was published")
         yield from _published(storage, log, about["id"])
 
@@ -219,6 +222,13 @@ def _topic(log: Log, name: str) -> Iterator[Damage]:
             yield Damage(part=f'topic "{name}"', file=finding.file, what=str(finding), mend=mend)
     except HeadraceError as error:
         yield _damage(f'topic "{name}"', error)
+
+
+def _landing(log: Log, name: str) -> Iterator[Damage]:
+    try:
+        check_landing(log, name)
+    except HeadraceError as error:
+        yield _damage(f'the position of the feed of "{name}"', error, log.path / LANDINGS / name)
 
 
 def _published(storage: Storage, log: Log, identity: str) -> Iterator[Damage]:
