@@ -10,8 +10,9 @@ import pytest
 import headrace as hr
 from headrace.base import checked
 from headrace.base.errors import DamagedFile, HeadraceError
-from headrace.base.outside import EpochsLost, SinkBehind
+from headrace.base.outside import EpochsLost, ResetRefused, SinkBehind
 from headrace.engine.operation import running
+from headrace.engine.program.reset import reset, reset_impact
 from headrace.engine.recovery.opening import open_engine
 from headrace.engine.storage import Storage
 from headrace.testing import POINTS, Crash, Driver
@@ -304,6 +305,41 @@ def test_without_a_journal_and_views_the_output_topics_know_a_lost_epoch(storage
         path.unlink()
     with pytest.raises(EpochsLost, match="epochs up to 2 were published"):
         Driver(two_lines(storage), storage=storage)
+
+
+@pytest.mark.parametrize("journal", ["a journal", "no journal", "neither journal nor output topics"])
+@pytest.mark.parametrize("lost", ["a commit", "epochs"])
+def test_a_step_is_not_reset_while_epochs_are_lost_and_can_be_once_they_are_recovered(tmp_path, lost, journal):
+    """A reset would take from the lost epochs what they need to be recovered, or to run again."""
+    storage = tmp_path / "s"
+    with Driver(two_lines(storage), storage=storage) as driver:
+        for number in range(6):
+            driver.send("in", row(number))
+            driver.step()
+            if number == 3:
+                shutil.copytree(storage, tmp_path / "copy", ignore=shutil.ignore_patterns("log", "views.db*"))
+    if lost == "a commit":
+        commits(storage)[-1].unlink()
+    else:
+        for name in ("epochs", "state"):
+            shutil.rmtree(storage / name)
+            (tmp_path / "copy" / name).rename(storage / name)
+    shutil.copytree(storage / "log", tmp_path / "log")
+    if journal != "a journal":
+        shutil.rmtree(storage / "log/journals")
+    if journal == "neither journal nor output topics":
+        shutil.rmtree(storage / "log/topics/out")
+    kept = {path: path.read_bytes() for path in sorted(storage.glob("epochs/*.json"))}
+    for attempt in (reset_impact, reset):
+        with pytest.raises(ResetRefused, match="epochs up to 5 were published") as error:
+            attempt(two_lines(storage).plan(), storage, "totals")
+        assert "Start the app once" in error.value.hint
+    assert {path: path.read_bytes() for path in sorted(storage.glob("epochs/*.json"))} == kept
+    shutil.rmtree(storage / "log")
+    (tmp_path / "log").rename(storage / "log")
+    Driver(two_lines(storage), storage=storage).close()
+    reset(two_lines(storage).plan(), storage, "totals")
+    assert goes_on(storage) == expected(8)
 
 
 # ---- power cuts ------------------------------------------------------------------------------------------

@@ -292,6 +292,22 @@ class EpochsLost(OutsideError):
         )
 
 
+class ResetRefused(OutsideError):
+    """A step cannot be reset now: epochs are lost, and a reset would take from them what they need to run again."""
+
+    condition = "RESET_REFUSED"
+
+    def __init__(self, step: str, *, last: int | None, known: int) -> None:
+        ends = "has no commit" if last is None else f"ends at epoch {last}"
+        super().__init__(
+            f'the step "{step}" cannot be reset: the storage {ends}, and epochs up to {known} were published',
+            detail="The next start recovers the lost epochs, or runs them again, with the state as it is now. Nothing "
+            "was reset.",
+            hint="Start the app once, with the program that ran last, and reset the step then. Or compute everything "
+            "again from the topics: headrace reset FILE --outputs again",
+        )
+
+
 class OutputsNotKept(OutsideError):
     """A whole reset cannot keep what output topics have: it is not known, or not there, what the app has read."""
 

@@ -83,13 +83,18 @@ def _reach(earliest: Mapping[str, int], read: Mapping[str, int]) -> dict[str, di
 
 def _refuse_lost_epochs(storage: Storage, log: Log, last: Commit) -> None:
     """Refuse where the log knows a later epoch than the storage: what it published would be appended again."""
-    identity = storage.about().get("id", "")
-    known = [marks.last for marks in marks_of(log, storage.app) if marks.id == identity]
-    journal = Journal(log.path, storage.app, identity).last_epoch()
-    newest = max([*known, -1 if journal is None else journal])
+    newest = newest_published(storage, log)
     if newest > last.epoch:
         why = f"its storage ends at epoch {last.epoch}, and epochs up to {newest} were published"
         raise OutputsNotKept(storage.app, why=why, first="Start the app once, which recovers them, and reset it then. ")
+
+
+def newest_published(storage: Storage, log: Log) -> int:
+    """Return the last epoch of an app that the log knows of: its journal, or its output topics; -1 for none."""
+    identity = storage.about().get("id", "")
+    known = [marks.last for marks in marks_of(log, storage.app) if marks.id == identity]
+    journal = Journal(log.path, storage.app, identity).last_epoch()
+    return max([*known, -1 if journal is None else journal])
 
 
 def _refuse_other_names(plan: Plan, storage: Storage, last: Commit) -> None:

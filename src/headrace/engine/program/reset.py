@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import shutil
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.base.disk import sync_folder
 from headrace.base.errors import DamagedFile, HeadraceError, PlanError, did_you_mean
-from headrace.base.outside import OutputsNotKept
+from headrace.base.outside import OutputsNotKept, ResetRefused
+from headrace.connect.embedded import log_path
 from headrace.engine.program.adopting import NOTE as ADOPTING
 from headrace.engine.program.adopting import finish_adopting
 from headrace.engine.program.fill import history
 from headrace.engine.program.identity import emptied, forget
-from headrace.engine.program.kept_outputs import has_outputs, reach_of
+from headrace.engine.program.kept_outputs import has_outputs, newest_published, reach_of
 from headrace.engine.storage import Commit, Storage
 from headrace.engine.watermarks import SourceWatermark, advance
+from headrace.log import Log
 from headrace.views.sqlite import SqliteViews
 
 if TYPE_CHECKING:
@@ -70,6 +73,7 @@ def reset_impact(
     Raises:
         PlanError: there is no stateful step of that name.
         OutputsNotKept: `outputs` is "keep", and that is not possible.
+        ResetRefused: a step cannot be reset while epochs are lost.
 
     """
     storage = Storage(path, plan.app)
@@ -84,6 +88,7 @@ def reset_impact(
         topics = [sink.topic for sink in plan.sinks if sink.topic is not None]
     else:
         steps = _below(plan, step, kept_steps)
+        _refuse_lost_epochs(storage, step, last, location)
         _refuse_below_spark(plan, step, steps, commit)
         views = _views_of(plan, path, steps)
         topics = [sink.topic for sink in plan.sinks if sink.topic is not None and _fed_by(plan, sink.up, steps)]
@@ -146,6 +151,7 @@ def reset(
         StorageOfAnother: the storage is another app's.
         PlanError: there is no stateful step of that name.
         OutputsNotKept: `outputs` is "keep", and that is not possible; nothing was reset.
+        ResetRefused: a step cannot be reset while epochs are lost; nothing was reset.
 
     """
     storage = Storage(path, plan.app, sync=sync)
@@ -326,6 +332,16 @@ def _below(plan: Plan, step: str, kept_steps: set[str]) -> list[str]:
             hint=did_you_mean(step, keeping_state),
         )
     return sorted(name for name, node in stateful.items() if name == step or _fed_by(plan, node, [step]))
+
+
+def _refuse_lost_epochs(storage: Storage, step: str, last: int | None, location: str | None) -> None:
+    """Refuse where the log or the views know a later epoch: the start would run it again without the step's state."""
+    with Log(log_path(storage.path, location).absolute()) as log:
+        known = newest_published(storage, log)
+    with suppress(HeadraceError), SqliteViews(storage.path / VIEWS).snapshot() as views:  # damaged ones say nothing
+        known = max(known, views.applied())
+    if known > (-1 if last is None else last):
+        raise ResetRefused(step, last=last, known=known)
 
 
 def _refuse_below_spark(plan: Plan, step: str, steps: list[str], commit: Commit) -> None:
