@@ -11,6 +11,7 @@ What happens when something fails:
 
 from __future__ import annotations
 
+import logging
 import uuid
 from contextlib import suppress
 from dataclasses import replace
@@ -24,16 +25,20 @@ from headrace.base.outside import Fenced, Unavailable
 from headrace.base.time import SystemClock
 from headrace.connect.kafka import marks
 from headrace.connect.kafka.administration import cluster
+from headrace.connect.kafka.librdkafka_transactions import LibrdkafkaTransactions
 from headrace.connect.kafka.marks import Mark
 from headrace.connect.kafka.records import Records
-from headrace.connect.kafka.transactions import LONGEST_TIMEOUT_MS, TIMEOUT_MS, TransactionFenced, Transactions
+from headrace.connect.kafka.transactions import LONGEST_TIMEOUT_MS, TIMEOUT_MS, TransactionFenced
+from headrace.connect.kafka.wire_transactions import WireTransactions, why_not
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from headrace.connect.kafka.address import KafkaAddress
+    from headrace.connect.kafka.transactions import Transactions
 
 
+logger = logging.getLogger("headrace.kafka")
 _MACHINE = SystemClock()  # marks of many apps are compared
 
 
@@ -93,7 +98,7 @@ class MarkedTransactions:
         transactions = self._transactions or self._open()
         try:
             self.fault("before_transaction")
-            transactions.begin()
+            transactions.begin(also=(self._topic, self._partition))
             send(transactions)
             self.fault("in_transaction")
             after = mark(transactions.ends())
@@ -138,11 +143,11 @@ class MarkedTransactions:
         """
         if not first:
             self._refuse_newer()
-        transactions = Transactions(self.address, self._transactional_id, timeout_ms=self._timeout_ms)
+        transactions = open_transactions(self.address, self._transactional_id, timeout_ms=self._timeout_ms)
         try:
             self.mark = marks.read_mark(self.address, self.writer) or Mark(self.writer)
             if self.mark.instance != self.instance:
-                transactions.begin()
+                transactions.begin(also=(self._topic, self._partition))
                 self.mark = self.mark.after(self.mark.epoch, self.instance, {})
                 self._send_mark(transactions, self.mark)
                 transactions.commit()
@@ -195,3 +200,17 @@ class MarkedTransactions:
         if transactions is not None:
             with suppress(HeadraceError, TransactionFenced):
                 transactions.close()
+
+
+def open_transactions(address: KafkaAddress, id: str, *, timeout_ms: int = TIMEOUT_MS) -> Transactions:  # noqa: A002
+    """Return a transactional producer: the fast one where it can serve the address, else librdkafka's.
+
+    Raises:
+        Unavailable: the cluster does not answer.
+
+    """
+    why = why_not(address.configuration())
+    if why is None:
+        return WireTransactions(address, id, timeout_ms=timeout_ms)
+    logger.info("the topics at %s are written by librdkafka because of %s", address.servers, why)
+    return LibrdkafkaTransactions(address, id, timeout_ms=timeout_ms)

@@ -1,0 +1,140 @@
+"""A transactional producer of librdkafka: it knows every option; a record costs a call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from headrace.connect.kafka.failures import FENCED, Heard, of_librdkafka
+from headrace.connect.kafka.transactions import TIMEOUT_MS, TransactionFenced, Transactions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from headrace.connect.kafka.address import KafkaAddress
+    from headrace.connect.kafka.records import Records
+
+SECONDS = 30.0
+_LARGEST = 1_000_000_000
+_OVER = {*FENCED, KafkaError._FATAL}  # noqa: SLF001 -- librdkafka's name
+_OPTIONS: dict[str, Any] = {
+    "enable.idempotence": True,
+    "linger.ms": 5,
+    "batch.size": 1_000_000,
+    "batch.num.messages": 100_000,
+    "queue.buffering.max.messages": 0,  # no limit but that of bytes
+    "queue.buffering.max.kbytes": 262_144,
+    "message.max.bytes": _LARGEST,  # the topic's limit counts, and is checked before
+}
+
+
+class LibrdkafkaTransactions(Transactions):
+    """Transactions of one transactional id, by librdkafka.
+
+    Args:
+        address: the cluster.
+        id: the transactional id.
+        timeout_ms: after so long a broker aborts a transaction; the address's `transaction.timeout.ms` counts first.
+
+    """
+
+    def __init__(self, address: KafkaAddress, id: str, *, timeout_ms: int = TIMEOUT_MS) -> None:  # noqa: A002
+        self.address = address
+        self.id = id
+        self._heard = Heard()
+        self._ends: dict[str, dict[int, int]] = {}
+        self._failed: KafkaError | None = None
+        given: dict[str, Any] = _OPTIONS | {"transaction.timeout.ms": timeout_ms} | address.configuration()
+        given |= {"transactional.id": id, **self._heard.options()}
+        with self._errors("begin to write"):
+            self._producer = self._heard.client = Producer(given)
+            self._producer.init_transactions(SECONDS)
+
+    def begin(self, *, also: tuple[str, int]) -> None:
+        """Begin a transaction."""
+        del also
+        self._ends, self._failed = {}, None
+        with self._errors("begin a transaction"):
+            self._producer.begin_transaction()
+
+    def send(self, topic: str, records: Records, partitions: npt.NDArray[np.int32]) -> None:
+        """Send records in their order."""
+        headers = None if records.headers is None else records.headers.to_pylist()
+        columns = (records.values.to_pylist(), records.keys.to_pylist(), partitions.tolist(), records.times.tolist())
+        lasts = {int(partition): row for row, partition in enumerate(partitions.tolist())}
+        with self._errors(f"write to the topic {topic}"):
+            for row, (value, key, partition, time) in enumerate(zip(*columns, strict=True)):
+                stored = self._stored if lasts[partition] == row else None
+                given = () if headers is None else ([(each["name"], each["value"]) for each in headers[row] or ()],)
+                self._produce(topic, value, key, partition, stored, time, *given)
+
+    def _produce(self, topic: str, *record: Any) -> None:
+        """Hand a record to librdkafka; where its queue is full, wait until some are sent."""
+        while True:
+            try:
+                self._producer.produce(topic, *record)
+            except BufferError:
+                self._producer.poll(0.1)
+                if self._failed is not None:
+                    raise KafkaException(self._failed) from None
+            else:
+                return
+
+    def _stored(self, error: KafkaError | None, message: Any) -> None:
+        """Take note of what became of the last record of a partition."""
+        if error is not None:
+            self._failed = error
+        else:
+            self._ends.setdefault(message.topic(), {})[message.partition()] = message.offset() + 1
+
+    def ends(self) -> Mapping[str, Mapping[int, int]]:
+        """Wait until all records are stored, and return by topic and partition the offset after the last of them."""
+        with self._errors("store the records of a transaction"):
+            left = self._producer.flush(SECONDS)
+            if self._failed is not None:
+                raise KafkaException(self._failed)
+            if left:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 -- librdkafka's name
+        return self._ends
+
+    def commit(self) -> None:
+        """Commit."""
+        with self._errors("commit a transaction"):
+            self._producer.commit_transaction(SECONDS)
+
+    def abort(self) -> None:
+        """Abort."""
+        with self._errors("abort a transaction"):
+            self._producer.abort_transaction(SECONDS)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._heard.client = None
+        self._producer.purge()
+        del self._producer  # its own `close` would wait, and warn of what is unfinished
+
+    def _errors(self, doing: str) -> Any:
+        return _Errors(self.address, doing, self._heard)
+
+
+class _Errors:
+    """Raises librdkafka's errors as ours, and those of a fenced producer as `TransactionFenced`."""
+
+    def __init__(self, address: KafkaAddress, doing: str, heard: Heard) -> None:
+        self.address, self.doing, self.heard = address, doing, heard
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, SystemError):  # a fatal error while librdkafka was calling back; the cause may be lost
+            error = error.__cause__ or KafkaException(KafkaError(KafkaError._FATAL))  # noqa: SLF001
+        if not isinstance(error, KafkaException):
+            return
+        if error.args[0].code() in _OVER:
+            raise TransactionFenced(error.args[0].str()) from error
+        raise of_librdkafka(error, self.address, doing=self.doing, heard=self.heard) from error
