@@ -142,6 +142,8 @@ class Cluster:
         except _Exists:
             return False
         self._await(name, exists=True)
+        found = self.describe([name]).get(name)
+        self.ends(name, 0 if found is None else found.partitions)  # its leaders serve it once they say this
         return True
 
     def _create(self, new: NewTopic) -> None:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from headrace.connect.kafka.records import Records
 
 HEAD = struct.Struct(">qiibIhiqqqhii")
-"""Base offset, length, leader epoch, format, checksum, attributes, last offset, first and greatest time, the producer's id
-and epoch, first sequence number, records."""
+"""Base offset, length, leader epoch, format, checksum, attributes, last offset, first and greatest time, the id and the
+epoch of the producer, first sequence number, records."""
 _HEAD_SIZE = HEAD.size
 _FORMAT = 2
 _TRANSACTIONAL = 0x10
@@ -113,13 +113,13 @@ def _batch(
     headers = columns.headers, columns.header_offsets
     end = _records(out, rows, (first, columns.times), keys, values, headers)
     if codec != "none":
-        packed = np.frombuffer(_compressed(codec, memoryview(out)[HEAD.size : end]), np.uint8)
+        packed = np.frombuffer(_compressed(codec, out.data[HEAD.size : end]), np.uint8)
         out = np.concatenate([out[: HEAD.size], packed])
         end = len(out)
     attributes = _TRANSACTIONAL | _CODECS[codec]
     # sequence numbers wrap around
     HEAD.pack_into(
-        memoryview(out),
+        out.data,
         0,
         0,
         end - _AROUND,
@@ -135,7 +135,7 @@ def _batch(
         sequence & 0x7FFFFFFF,
         len(rows),
     )
-    struct.pack_into(">I", memoryview(out), _CHECKSUM_AT, crc32c(out, _CHECKED_FROM, end) & 0xFFFFFFFF)
+    struct.pack_into(">I", out.data, _CHECKSUM_AT, crc32c(out, _CHECKED_FROM, end) & 0xFFFFFFFF)
     return out[:end].tobytes()
 
 

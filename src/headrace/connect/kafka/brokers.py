@@ -75,6 +75,11 @@ class Brokers:
         self._places: dict[int, tuple[str, int]] = {}
         self._idle: dict[tuple[str, int], list[Connection]] = {}
 
+    @property
+    def places(self) -> Mapping[int, tuple[str, int]]:
+        """The host and port of each broker, by its number, as far as they are known."""
+        return self._places
+
     def check(self, code: int, doing: str) -> None:
         """Raise what an error's number means; `doing` is what the broker did not do.
 

@@ -69,14 +69,16 @@ class LibrdkafkaTransactions(Transactions):
         with self._errors(f"write to the topic {topic}"):
             for row, (value, key, partition, time) in enumerate(zip(*columns, strict=True)):
                 stored = self._stored if lasts[partition] == row else None
-                given = () if headers is None else ([(each["name"], each["value"]) for each in headers[row] or ()],)
-                self._produce(topic, value, key, partition, stored, time, *given)
+                about: dict[str, Any] = {"timestamp": time, "on_delivery": stored}
+                if headers is not None:
+                    about["headers"] = [(each["name"], each["value"]) for each in headers[row] or ()]
+                self._produce(topic, value, key, partition, **about)
 
-    def _produce(self, topic: str, *record: Any) -> None:
+    def _produce(self, topic: str, *record: Any, **about: Any) -> None:
         """Hand a record to librdkafka; where its queue is full, wait until some are sent."""
         while True:
             try:
-                self._producer.produce(topic, *record)
+                self._producer.produce(topic, *record, **about)
             except BufferError:
                 self._producer.poll(0.1)
                 if self._failed is not None:

@@ -11,13 +11,15 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from headrace.base.outside import Unavailable
 from headrace.base.time import SystemClock
-from headrace.connect.kafka.administration import SECONDS, cluster
-from headrace.connect.kafka.failures import Heard, our_errors
+from headrace.connect.format import KEY, VALUE
+from headrace.connect.kafka.administration import cluster
 from headrace.connect.kafka.partitioner import murmur2
+from headrace.connect.kafka.source import KafkaSource
+from headrace.connect.source import OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -177,8 +179,6 @@ def _all(address: KafkaAddress) -> list[Mark]:
 
 def _span(address: KafkaAddress, name: str, number: int) -> tuple[int, int]:
     """Return from where to where a partition can be read, once all is finished that has begun there."""
-    from confluent_kafka.admin import OffsetSpec
-
     at, part = cluster(address), (name, number)
     end = at.offsets([part], at=OffsetSpec.latest(), committed=False)[part]
     until = CLOCK.monotonic() + _UNFINISHED_SECONDS
@@ -198,36 +198,11 @@ def _records(
     """Yield keys and values of the committed records of a range."""
     if start >= end:
         return
-    heard = Heard()
-    options: dict[str, Any] = {
-        **address.configuration(),
-        "group.id": f"{address.prefix}headrace.marks",
-        "enable.auto.commit": False,
-        "isolation.level": "read_committed",
-        "enable.partition.eof": True,
-        "auto.offset.reset": "earliest",
-        **heard.options(),
-    }
-    with our_errors(address, doing=f"read the topic {name}", heard=heard):
-        consumer = heard.client = Consumer(options)
-        try:
-            consumer.assign([TopicPartition(name, number, start)])
-            yield from _until(consumer, end)
-        finally:
-            consumer.close()
-
-
-def _until(consumer: Consumer, end: int) -> Iterator[tuple[bytes, bytes | None]]:
-    until = CLOCK.monotonic() + SECONDS
-    while CLOCK.monotonic() < until:
-        for message in consumer.consume(1_000, 0.1):
-            error = message.error()
-            if error is None:
-                until = CLOCK.monotonic() + SECONDS
-                if message.offset() < end:
-                    yield message.key() or b"", message.value()
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- librdkafka's names begin with it
-                return
-            else:
-                raise KafkaException(error)
-    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001
+    reader = KafkaSource(address=address, topic=name.removeprefix(address.prefix)).open(clock=CLOCK)
+    try:
+        part = OffsetRange(source=name, partition=str(number), start=start, end=end)
+        for batch in reader.read(part, [KEY, VALUE]):
+            for key, value in zip(batch.column(KEY).to_pylist(), batch.column(VALUE).to_pylist(), strict=True):
+                yield key or b"", value
+    finally:
+        reader.close()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.connect.format import HEADERS, VALUE
-from headrace.connect.kafka.keys import key_values
+from headrace.connect.formats import format_named
 from headrace.connect.kafka.partitioner import buffers
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def encode(
 def _keys(rows: pa.RecordBatch, key_format: Format | None) -> pa.Array:
     """Return keys; a row whose whole key is null has none."""
     absent = keyless(rows)
-    encoded = key_values(rows, key_format)
+    encoded = _binary((key_format or format_named("text")).encode(rows))
     return encoded if absent is None else pc.if_else(absent, pa.scalar(None, pa.binary()), encoded)
 
 

@@ -24,8 +24,20 @@ from kafka.protocol.consumer import (
 from kafka.protocol.metadata import (
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
     MetadataRequest,
     MetadataResponse,
+)
+from kafka.protocol.producer import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProduceRequest,
+    ProduceResponse,
 )
 from kafka.protocol.sasl import (
     SaslAuthenticateRequest,
@@ -46,6 +58,12 @@ _APIS: dict[type, tuple[Any, int]] = {
     ListOffsetsRequest: (ListOffsetsResponse, 8),
     MetadataRequest: (MetadataResponse, 12),
     OffsetForLeaderEpochRequest: (OffsetForLeaderEpochResponse, 4),
+    # what writes speaks the protocol of KIP-98, not that of KIP-890: partitions are added to a transaction
+    FindCoordinatorRequest: (FindCoordinatorResponse, 3),
+    InitProducerIdRequest: (InitProducerIdResponse, 4),
+    AddPartitionsToTxnRequest: (AddPartitionsToTxnResponse, 3),
+    ProduceRequest: (ProduceResponse, 11),
+    EndTxnRequest: (EndTxnResponse, 3),
     SaslHandshakeRequest: (SaslHandshakeResponse, 1),
     SaslAuthenticateRequest: (SaslAuthenticateResponse, 2),
 }

@@ -47,6 +47,7 @@ FRESH_SECONDS = 30.0
 _TRANSACTION_KEY = 1
 _CODECS = ("none", "gzip", "lz4", "zstd")
 _CONCURRENT = 51
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 _COORDINATOR_MOVED = {14, 15, 16}
 _CLOCK = SystemClock()
 Place = tuple[str, int]
@@ -76,8 +77,9 @@ class WireTransactions(Transactions):
         self._codec = options.get("compression.type", options.get("compression.codec", "none"))
         self._brokers = Brokers(address)
         self._connections: dict[Place, Connection] = {}
-        self._used: dict[Place, float] = {}
+        self._used: dict[int, float] = {}
         self._coordinator: Place | None = None
+        self._coordination: Connection | None = None  # not one for records: there, answers wait to be taken in
         self._leaders: dict[str, tuple[float, dict[int, Place]]] = {}
         self._on_their_way: dict[Place, deque[list[tuple[str, int, int]]]] = {}
         self._sequences: dict[tuple[str, int], int] = {}
@@ -144,19 +146,23 @@ class WireTransactions(Transactions):
     def abort(self) -> None:
         """Abort: getting another epoch of the producer does it; which batches are stored is not known."""
         self._on_their_way.clear()
-        for place in list(self._connections):
-            if place != self._coordinator:
-                self._connections.pop(place).close()
+        self._disconnect()
         self._leaders.clear()
         self._begin_anew()
 
     def close(self) -> None:
         """Close the connections."""
+        self._disconnect()
+        if self._coordination is not None:
+            self._coordination.close()
+        self._brokers.close()
+
+    def _disconnect(self) -> None:
+        """Close the connections for records: what is on its way there is not awaited."""
         for connection in self._connections.values():
             with suppress(OSError):
                 connection.close()
         self._connections.clear()
-        self._brokers.close()
 
     # ---- records ----
 
@@ -189,7 +195,6 @@ class WireTransactions(Transactions):
         waiting = self._on_their_way.get(place, deque())
         while len(waiting) > most:
             answer = self._connections[place].receive()
-            self._used[place] = _CLOCK.monotonic()
             counts = {(topic, number): count for topic, number, count in waiting.popleft()}
             for topic in answer.responses:
                 for part in topic.partition_responses:
@@ -260,13 +265,13 @@ class WireTransactions(Transactions):
             if self._coordinator is None:
                 self._coordinator = self._find_coordinator()
             try:
-                answer = self._connection(self._coordinator).ask(request())
+                answer = self._ask_until_free(self._coordinator, request)
             except Unavailable:
-                self._coordinator = None
+                self._coordinator = self._coordination = None
                 raise
             for code in _codes(answer):
                 if code in _COORDINATOR_MOVED:
-                    self._coordinator = None
+                    self._coordinator = self._coordination = None
                 if code in _COORDINATOR_MOVED or code == _CONCURRENT:
                     raise Retried(f"Kafka at {self.address.servers} did not {doing}: {_text(code)}")
                 if code:
@@ -274,6 +279,17 @@ class WireTransactions(Transactions):
             return answer
 
         return self._patiently(ask)
+
+    def _ask_until_free(self, place: Place, request: Callable[[], Any]) -> Any:
+        """Return the answer; for a moment the markers of the transaction before are being written."""
+        pause = _FIRST_PAUSE
+        while True:
+            self._coordination = self._alive(self._coordination, place)
+            answer = self._coordination.ask(request())
+            if _CONCURRENT not in _codes(answer) or pause > _LONGEST_PAUSE:
+                return answer
+            _CLOCK.sleep(pause)
+            pause *= 1.5
 
     def _find_coordinator(self) -> Place:
         with self._brokers.any() as connection:
@@ -287,16 +303,26 @@ class WireTransactions(Transactions):
         raise failure(code, text or _text(code), self.address, doing=doing)
 
     def _connection(self, place: Place) -> Connection:
-        connection = self._connections.get(place)
-        now = _CLOCK.monotonic()
-        stale = connection is not None and connection.idle and now - self._used.get(place, now) > FRESH_SECONDS
-        if connection is None or not connection.alive or stale:
-            if connection is not None:
-                connection.close()
-            if self._on_their_way.get(place):
+        """Return the connection for records to a broker."""
+        if self._on_their_way.get(place):
+            found = self._connections.get(place)
+            if found is None or not found.alive:
                 raise Unavailable(f"the connection to the Kafka broker {place[0]}:{place[1]} is lost")
-            connection = self._connections[place] = Connection(*place, self._brokers.settings)
-        self._used[place] = now
+            return found
+        found = self._connections[place] = self._alive(self._connections.get(place), place)
+        return found
+
+    def _alive(self, connection: Connection | None, place: Place) -> Connection:
+        """Return a connection, or a new one where it is closed, or so long without traffic that it may be."""
+        now = _CLOCK.monotonic()
+        if connection is not None and connection.idle and now - self._used.get(id(connection), 0) < FRESH_SECONDS:
+            self._used[id(connection)] = now
+            return connection
+        if connection is not None:
+            self._used.pop(id(connection), None)
+            connection.close()
+        connection = Connection(*place, self._brokers.settings)
+        self._used[id(connection)] = now
         return connection
 
     def _patiently(self, ask: Callable[[], Any]) -> Any:
