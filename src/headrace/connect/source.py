@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from headrace.base.time import Clock
     from headrace.log.privacy.subjects import Origin
@@ -86,8 +86,8 @@ NOTHING = Bounds({}, {})
 class SourceReader(Protocol):
     """An open source. A worker keeps it across epochs; the planner and the driver have one each.
 
-    Subclass it to inherit what is optional: `settled_bounds`, `append_time`, `align`, `max_event_time`, `mark`,
-    `lost`, `committed` and `close`.
+    Subclass it to inherit what is optional: `settled_bounds`, `starts`, `append_time`, `align`, `max_event_time`,
+    `mark`, `lost`, `committed` and `close`.
     """
 
     poll_seconds: float = 0.1
@@ -101,6 +101,20 @@ class SourceReader(Protocol):
         A partition that is new appears here; one that is gone does not.
         """
         ...
+
+    def starts(self, partitions: Collection[str], *, fresh: bool) -> Mapping[str, int] | None:
+        """Return where reading begins in partitions of which nothing was read; None: at their earliest offsets.
+
+        The engine keeps the answer with the first epoch that it commits, and may ask again until then: where it depends
+        on the moment, return what the first call has returned.
+
+        Args:
+            partitions: those that are there now, and were not read.
+            fresh: whether no partition of the source was read so far.
+
+        """
+        del partitions, fresh
+        return None
 
     def read(self, part: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the records of a range with exactly these columns, in order of offsets.

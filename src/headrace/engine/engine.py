@@ -239,7 +239,7 @@ class Engine:
         if self.lost:
             raise InternalError("lost epochs run again before the next one begins: open_engine")
         self.settings.fault("before_bounds")
-        before, bounds = self.before, self.inputs.bounds()
+        before, bounds = self.before, self.inputs.bounds(self.before)
         self.settings.fault("after_bounds")
         return PlannedEpoch(
             epoch=before.epoch + 1,
@@ -290,7 +290,7 @@ class Engine:
     @property
     def caught_up(self) -> bool:
         """Whether another epoch would emit nothing; steps may still have state to evict."""
-        last, bounds = self.before, self.inputs.bounds()
+        last, bounds = self.before, self.inputs.bounds(self.before)
         if last.due or self.inputs.unread(last, bounds, 1):
             return False
         return not self.inputs.clock_epoch_due(last, bounds, self._now())
@@ -373,10 +373,11 @@ class Engine:
             progress.ended = progress.ended or ended
             progress.instance = instances.get(name)
             partitions = planned.bounds[name].end if name in planned.bounds else [UNPARTITIONED]
-            for partition in {*progress.active, *partitions}:
-                progress.active[partition] = min(
-                    now, progress.active.get(partition, now)
-                )  # the clock may have been set back
+            for partition in {*progress.active, *partitions}:  # the clock may have been set back
+                progress.active[partition] = min(now, progress.active.get(partition, now))
+        for name, bounds in planned.bounds.items():  # where reading begins is decided once
+            starts = self.inputs.starts(name, sources[name].offsets, bounds) or {}
+            sources[name].offsets |= {p: bounds.earliest[p] for p in starts if p in bounds.earliest}
         for offsets in planned.ranges:
             sources[offsets.source].offsets[offsets.partition] = offsets.end
             _observe(sources[offsets.source], offsets.partition, None, now)

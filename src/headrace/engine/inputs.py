@@ -66,18 +66,33 @@ class Inputs:
 
     # ---- before an epoch ----
 
-    def bounds(self) -> dict[str, Bounds]:
+    def bounds(self, commit: Commit | None = None) -> dict[str, Bounds]:
         """Return the bounds of each source; call it once for each epoch that is planned.
+
+        What a commit has read nothing of begins where the source says (`SourceReader.starts`).
 
         An answer is reused for the reader's `poll_seconds`. What lookups read their tables from comes last, and
         never from an older answer than the rest: where a record of a stream is there, the table's earlier ones are too.
         """
         read = [step for step, bound in self.inputs.items() if bound.source is not None]
-        last = [step for step in read if self._is_looked_up(step)]
+        looked_up = [step for step in read if self._is_looked_up(step)]
         before = dict(self._cached_bounds)
-        found = {step: self.bounds_of(step) for step in read if step not in last}
+        found = {step: self.bounds_of(step) for step in read if step not in looked_up}
         fresh = any(self._cached_bounds[step] is not before.get(step) for step in found)
-        return found | {step: self.bounds_of(step, again=fresh) for step in last}
+        found |= {step: self.bounds_of(step, again=fresh) for step in looked_up}
+        if commit is None:
+            return found
+        return {step: self._begun(step, commit, each) for step, each in found.items()}
+
+    def _begun(self, step: str, commit: Commit, bounds: Bounds) -> Bounds:
+        offsets = commit.sources.get(step, NOTHING_READ).offsets
+        starts = self.starts(step, offsets, bounds) or {}
+        return Bounds({p: max(first, starts.get(p, first)) for p, first in bounds.earliest.items()}, bounds.end)
+
+    def starts(self, step: str, read: Mapping[str, int], bounds: Bounds) -> Mapping[str, int] | None:
+        """Return where reading begins in the partitions that were not read; None: with their first records."""
+        fresh = [partition for partition in bounds.end if partition not in read]
+        return self.reader(step).starts(fresh, fresh=not read) if fresh else None
 
     def _is_looked_up(self, step: str) -> bool:
         in_order = self.inputs[step].in_order

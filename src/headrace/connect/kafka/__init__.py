@@ -1,8 +1,24 @@
 """Kafka: topics of a cluster as sources and sinks, exactly once in both directions.
 
-Needs the extra: `pip install headrace[kafka]`. Nothing outside this folder knows Kafka.
+Needs the extra: `pip install headrace[kafka]`. Nothing outside this folder knows Kafka, and this file imports none of
+its clients before they are used.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from headrace.connect.kafka.address import KafkaAddress
 
-__all__ = ["KafkaAddress"]
+if TYPE_CHECKING:
+    from headrace.connect.kafka.declared import topic
+
+__all__ = ["KafkaAddress", "topic"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs Kafka's clients when it is first used."""
+    if name == "topic":
+        from headrace.connect.kafka.declared import topic as found
+
+        globals()[name] = found
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

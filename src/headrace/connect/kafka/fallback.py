@@ -116,7 +116,7 @@ class LibrdkafkaTopic:
         until = _CLOCK.monotonic() + _PATIENCE
         while at < end:
             with our_errors(self.address, doing=doing, heard=self._heard):
-                messages = consumer.consume(_ROWS, _WAIT)
+                messages = consumer.consume(min(_ROWS, end - at), _WAIT)  # which waits for so many
             if messages:
                 until = _CLOCK.monotonic() + _PATIENCE
             elif _CLOCK.monotonic() > until:

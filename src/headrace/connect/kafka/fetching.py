@@ -17,7 +17,7 @@ from headrace.connect.kafka.brokers import (
     repeated,
 )
 from headrace.connect.kafka.raw_columns import EARLIEST, LATEST, of_range
-from headrace.connect.kafka.record_batches import Place, records_of, scanned
+from headrace.connect.kafka.record_batches import FetchedBatches, Place, records_of, scanned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,7 +41,10 @@ class _Fetched(NamedTuple):
 
 @dataclass
 class _Seen:
-    """What is known of a partition since it was read: bytes an offset, and the epoch of the leader up to an offset."""
+    """What is known of a partition since it was read: bytes an offset; up to where, and the last record's epoch.
+
+    The epoch is that of the leader that wrote the record before `upto`; -1 where compaction has removed it.
+    """
 
     density: float | None = None
     upto: int = -1
@@ -190,7 +193,7 @@ class FastTopic:
                         if following is None or following <= at:
                             raise self._nothing(partition, at)
                         pauses = None
-                        self._learn(partition, at, following, len(fetched.records or b""), batches.epoch)
+                        self._learn(partition, (at, following, end), len(fetched.records or b""), batches)
                         read, at = at, following
                         sent = self._send_ahead(connection, partition, at, end)
                         yield from records_of(batches, fetched.aborted, (read, min(at, end)), columns)
@@ -267,10 +270,37 @@ class FastTopic:
                 return error
         return None
 
-    def _learn(self, partition: int, at: int, following: int, size: int, epoch: int) -> None:
+    def _learn(self, partition: int, offsets: tuple[int, int, int], size: int, batches: FetchedBatches) -> None:
+        at, following, end = offsets
         seen = self._seen.setdefault(partition, _Seen())
         seen.density = size / max(1, following - at)
-        seen.upto, seen.epoch = following, epoch
+        seen.upto = min(following, end)
+        seen.epoch = batches.epoch(seen.upto - 1)
+
+    def epoch_before(self, partition: int, offset: int) -> int | None:
+        """Return the epoch of the leader that wrote the record before an offset; None where it cannot be told.
+
+        It does not change until that record is removed: compaction keeps the epochs of the batches that it rewrites.
+        """
+        seen = self._seen.get(partition)
+        if seen is not None and seen.upto == offset:
+            return seen.epoch if seen.epoch >= 0 else None
+        if offset <= 0:
+            return None
+        try:
+            batches = repeated(lambda: self._one(partition, offset - 1), again=lambda: self.state(again=True))
+        except (OffsetsLost, OffsetsBeyondEnd):
+            return None
+        epoch = batches.epoch(offset - 1)
+        return epoch if epoch >= 0 else None
+
+    def _one(self, partition: int, at: int) -> FetchedBatches:
+        """Return the batches of one small fetch."""
+        self._known()
+        with self.brokers.node(self._leader(partition)) as connection:
+            connection.send(self._fetch(connection, partition, at, at))
+            records = self._answer(connection, partition, at, at).records
+        return scanned(records, Place(self.name, str(partition)))
 
     def _check_not_truncated(self, partition: int, start: int) -> None:
         """Check that what was read here up to `start` is still what the leader has before it (KIP-320)."""

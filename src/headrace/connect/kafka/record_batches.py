@@ -65,10 +65,12 @@ class FetchedBatches:
         """The offset after the last batch; None where there is no batch."""
         return int(self.heads[-1, kernels.LAST]) + 1 if len(self.heads) else None
 
-    @property
-    def epoch(self) -> int:
-        """The epoch of the leader that wrote the last batch; -1 where there is none."""
-        return int(self.heads[-1, kernels.EPOCH]) if len(self.heads) else -1
+    def epoch(self, offset: int) -> int:
+        """Return the epoch of the leader that wrote the batch with an offset; -1 where no batch has it."""
+        at = int(np.searchsorted(self.heads[:, kernels.LAST], offset))
+        if at == len(self.heads) or self.heads[at, kernels.BASE] > offset:
+            return -1
+        return int(self.heads[at, kernels.EPOCH])
 
 
 def scanned(records: bytes | None, place: Place) -> FetchedBatches:

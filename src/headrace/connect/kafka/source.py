@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 
 from headrace.base.errors import HeadraceError, InvalidPlan
 from headrace.base.outside import OffsetsBeyondEnd
@@ -17,7 +17,7 @@ from headrace.connect.kafka.settings import uncovered
 from headrace.connect.source import Bounds, OffsetRange, Source, SourceReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -46,7 +46,8 @@ class KafkaSource(Source):
 
     `spec`: what an app declares: `prepare` then creates the topic if it is missing, with so many `partitions` (None:
     the cluster's number). `group`: the consumer group that shows how far it was read; None: no group does.
-    `reader`: None chooses the fast one where it can serve the address.
+    `reader`: None chooses the fast one where it can serve the address. `start`: where a new app begins, as `topic` in
+    this folder says; a time is in milliseconds.
     """
 
     address: KafkaAddress
@@ -56,6 +57,7 @@ class KafkaSource(Source):
     isolation: Isolation = "read_committed"
     reader: ReaderName | None = None
     group: str | None = None
+    start: int | Literal["earliest", "latest"] = "earliest"
     dates_records: ClassVar[bool] = True  # type: ignore[misc] # a constant, not a field
     undecoded: ClassVar[bool] = True  # type: ignore[misc] # a constant, not a field
 
@@ -118,6 +120,13 @@ class TopicReader(Protocol):
         ...
 
 
+@runtime_checkable
+class _Epochs(Protocol):
+    """A reader that can tell which leader wrote a record."""
+
+    def epoch_before(self, partition: int, offset: int) -> int | None: ...
+
+
 class KafkaReader(SourceReader):
     """Reads a topic. Connections stay open between ranges and epochs."""
 
@@ -128,6 +137,7 @@ class KafkaReader(SourceReader):
         self._topic: TopicReader | None = None
         self._described = float("-inf")
         self._ends: dict[str, int] = {}
+        self._latest: dict[str, int] = {}
         self._progress = _Progress(source) if source.group is not None else None
 
     @property
@@ -175,6 +185,23 @@ class KafkaReader(SourceReader):
     def _shorter(self, ends: Mapping[str, int]) -> str | None:
         return next((partition for partition, end in self._ends.items() if ends.get(partition, 0) < end), None)
 
+    def starts(self, partitions: Collection[str], *, fresh: bool) -> Mapping[str, int] | None:
+        """Return where reading begins in partitions that were not read yet; None: with their first records.
+
+        "latest" is the end at the first call. Partitions that are added later are read from their first records; with
+        a time, from that time.
+        """
+        if self.source.start == "earliest" or (self.source.start == "latest" and not fresh):
+            return None
+        if not self.topic.exists():
+            return {}
+        if self.source.start != "latest":
+            at, ends = self.topic.offsets(self.source.start, LATEST)
+            return {p: at[int(p)] if at.get(int(p), -1) >= 0 else ends.get(int(p), 0) for p in partitions}
+        if not self._latest:
+            self._latest = self._offsets()[1]
+        return {p: self._latest.get(p, 0) for p in partitions}
+
     def read(self, part: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the records of a range that a reader of this isolation sees.
 
@@ -210,6 +237,19 @@ class KafkaReader(SourceReader):
         )
         found = super().append_time(probe)
         return super().append_time(part) if found is None and probe.end < part.end else found
+
+    def mark(self, partition: str, offset: int) -> str | None:
+        """Return the epoch of the leader that wrote the record before an offset.
+
+        After an unclean election other records have these offsets, and a later epoch. librdkafka does not tell it.
+        """
+        if not isinstance(self.topic, _Epochs) or not self.topic.exists():
+            return None
+        try:
+            epoch = self.topic.epoch_before(int(partition), offset)
+        except OldFormat:  # these batches have no epoch
+            return None
+        return None if epoch is None else f"epoch {epoch}"
 
     def lost(self, partition: str, start: int, end: int) -> int:
         """Return how many offsets retention removed; compaction removes only records that a later one replaced."""

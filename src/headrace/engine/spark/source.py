@@ -129,7 +129,7 @@ class EpochReader(DataSourceStreamReader):
         if self._inputs is None:
             self._inputs = Inputs(self.job.inputs, clock=CLOCK)
         self.job.fault("before_bounds")
-        bounds = self._inputs.bounds()
+        bounds = self._inputs.bounds(commit)
         self.job.fault("after_bounds")
         ranges = self._inputs.unread(commit, bounds, control.limit if control.limit is not None else commit.limit)
         if not (ranges or control.force or commit.due or self._inputs.clock_epoch_due(commit, bounds, CLOCK.now())):
