@@ -47,7 +47,8 @@ class Bug:
     """A bug: `plant` patches it in. Cases that cannot meet it are not played.
 
     `needs`: a case has one of these actions. `points`: it crashes at one of these. `code`: its program has this text.
-    `shards`: it has several. `accidents`: cases are drawn with accidents, after which an error of ours is right.
+    `shards`: it has several. `accidents`: cases are drawn with accidents, after which an error of ours is right. `aim`:
+    bits are flipped in files with this in their path only.
     """
 
     name: str
@@ -57,9 +58,16 @@ class Bug:
     code: str = ""
     shards: bool = False
     accidents: bool = False
+    aim: str = ""
 
     def __str__(self) -> str:
         return self.name
+
+    def case(self, seed: int) -> Case:
+        """Return the case of a seed."""
+        case = draw(seed, accidents=self.accidents)
+        aimed = (("flip", action[1], self.aim) if action[0] == "flip" else action for action in case.actions)
+        return replace(case, actions=tuple(aimed)) if self.aim else case
 
     def may_show(self, case: Case) -> bool:
         """Whether a case can meet it."""
@@ -252,7 +260,8 @@ BUGS = (
         lambda _: lambda tables, _key: tables), code=".to_topic(", shards=True),
     Bug("shards chosen by another hash after a restart", plant_other_shards, ("restart", "crash"), shards=True),
     Bug("checksum of state and staged rows not checked", no_checksums(files), ("flip",), accidents=True),
-    Bug("checksum of commits and descriptions not checked", no_checksums(checked), ("flip",), accidents=True),
+    Bug("checksum of commits and descriptions not checked", no_checksums(checked), ("flip",), accidents=True,
+        aim="epochs/"),
     Bug("checksum of records not checked", no_checksums(frame, payload), ("flip",), accidents=True),
     Bug("changed program passed", replaced(engine, "changes", passed_changes), ("program",), accidents=True),
     Bug("lost epochs not noticed", replaced(engine, "recovered", forgotten_journal), ("lose", "restore"),
@@ -282,7 +291,7 @@ def hunt(bug: Bug, first: int, most: int) -> Catch:
     """Play cases until one notices a bug, at most so many."""
     seed, played = first, 0
     while played < most:
-        case = draw(seed, accidents=bug.accidents)
+        case = bug.case(seed)
         if bug.may_show(case):
             played += 1
             with planted(bug):

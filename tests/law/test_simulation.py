@@ -10,6 +10,8 @@ from scripts.simulate import SparkOracle
 
 from headrace.testing import simulate
 from headrace.testing.simulation import Case, Outcome, Output, Step, check, draw, outcome_of
+from headrace.testing.simulation.oracle import DuckOracle
+from headrace.testing.simulation.play import Play
 
 ACCIDENTS = 8
 SEEDS, FAST_SEEDS = 25, 12
@@ -53,6 +55,19 @@ def test_an_error_of_the_app_is_a_failure():
 def test_equal_seeds_draw_equal_cases():
     assert draw(11) == draw(11)
     assert draw(11) != draw(12)
+
+
+def test_a_case_that_is_played_again_writes_the_same_commits(tmp_path):
+    """Ids and clocks are the case's, so that what happens to the files of one run happens to those of the next."""
+    commits = []
+    for name in ("first", "again"):
+        play = Play(draw(3), tmp_path / name, "in process", DuckOracle())
+        with play.machine.watched():
+            play.run()
+        play.machine.stop()
+        commits.append({path.name: path.read_bytes() for path in (play.machine.storage / "epochs").glob("*.json")})
+    assert commits[0] == commits[1]
+    assert len(commits[0]) > 5
 
 
 def test_the_text_of_a_case_is_a_test_that_plays_it():

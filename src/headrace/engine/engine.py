@@ -373,7 +373,7 @@ class Engine:
             progress.ended = progress.ended or ended
             progress.instance = instances.get(name)
             partitions = planned.bounds[name].end if name in planned.bounds else [UNPARTITIONED]
-            for partition in {*progress.active, *partitions}:  # the clock may have been set back
+            for partition in sorted({*progress.active, *partitions}):  # the clock may have been set back
                 progress.active[partition] = min(now, progress.active.get(partition, now))
         for name, bounds in planned.bounds.items():  # where reading begins is decided once
             starts = self.inputs.starts(name, sources[name].offsets, bounds) or {}

@@ -37,6 +37,7 @@ class PowerCuts:
         self._latest: dict[int, bytes] = {}
         self._heads: dict[int, list[bytes]] = {}
         self._names: dict[int, dict[str, tuple[int, bool]]] = {}
+        self._folders: dict[int, Path] = {}  # where each is now, under whatever name
         self._cut: tuple[int, Random, Path] | None = None
         files.before, files.after = self._before, self._after
         self.all_is_durable()
@@ -98,8 +99,10 @@ class PowerCuts:
         return {entry.name: (self._id(Path(entry.path)), entry.is_dir()) for entry in os.scandir(folder)}
 
     def _look(self) -> None:
-        """Remember the current content of every file."""
+        """Remember the current content of every file, and the place of every folder."""
+        self._folders.clear()
         for inside, _, names in os.walk(self.files.folder):
+            self._folders[self._id(Path(inside))] = Path(inside)
             for name in names:
                 path = Path(inside, name)
                 raw = path.read_bytes()
@@ -116,9 +119,8 @@ class PowerCuts:
             entry = now.get(name) if sure or dice.getrandbits(1) else durable.get(name)  # a rename is one or the other
             if entry is None:
                 continue
-            inside = present / name if present is not None and now.get(name) == entry else None
             if entry[1]:
-                self._write_folder(entry[0], inside, into / name, dice)
+                self._write_folder(entry[0], self._folders.get(entry[0]), into / name, dice)
             elif sure:
                 (into / name).write_bytes(self._latest.get(entry[0], b""))
             else:

@@ -58,16 +58,22 @@ def lose_newest_commit(storage: Path) -> None:
         commits[-1].unlink()
 
 
-def flip_a_bit(storage: Path, seed: int) -> Path | None:
-    """Flip a bit of a file; each kind of file is as likely as another. Return the file."""
+def flip_a_bit(storage: Path, seed: int, where: str = "") -> Path | None:
+    """Flip a bit of a file with `where` in its path; each kind of file is as likely as another.
+
+    Of the files of a kind the last one, which is the newest, is the likeliest. Return the file.
+    """
     dice = Random(seed)  # noqa: S311 -- replayed from its seed
     kinds: dict[str, list[Path]] = {}
     for path in sorted(storage.rglob("*")):
         if path.is_file() and path.stat().st_size:
-            kinds.setdefault(_VARIES.sub("#", str(path.relative_to(storage))), []).append(path)
+            name = str(path.relative_to(storage))
+            if where in name:
+                kinds.setdefault(_VARIES.sub("#", name), []).append(path)
     if not kinds:
         return None
-    path = dice.choice(kinds[dice.choice(sorted(kinds))])
+    paths = kinds[dice.choice(sorted(kinds))]
+    path = dice.choice((paths[-1], dice.choice(paths)))
     raw = bytearray(path.read_bytes())
     raw[dice.randrange(len(raw))] ^= 1 << dice.randrange(8)
     path.write_bytes(raw)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+import uuid
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -51,10 +52,25 @@ def open_duck() -> Duck:
 
 
 class Machine:
-    """Runs an app in a folder, its log in its storage. `durable`: files are synced, and the power may be cut."""
+    """Runs an app in a folder, its log in its storage.
+
+    Args:
+        folder: a folder of its own.
+        carrier: what runs the epochs.
+        shards: how many.
+        durable: whether files are synced, and the power may be cut.
+        seed: of the ids that are drawn while it is watched, so that equal runs write equal files.
+
+    """
 
     def __init__(
-        self, folder: Path, *, carrier: Literal["in process", "spark"], shards: int, durable: bool = False
+        self,
+        folder: Path,
+        *,
+        carrier: Literal["in process", "spark"],
+        shards: int,
+        durable: bool = False,
+        seed: int | None = None,
     ) -> None:
         self.folder, self.carrier_name, self.shards, self.durable = folder, carrier, shards, durable
         folder.mkdir(parents=True, exist_ok=True)
@@ -62,6 +78,7 @@ class Machine:
         self.clock = ManualClock()
         self.faults = Faults()
         self.files = Files(folder)
+        self.dice = Random(seed)  # noqa: S311 -- replayed from its seed
         self.power = PowerCuts(self.files) if durable else None
         self.engine: Engine | None = None
         self.carrier: Any = None
@@ -85,14 +102,19 @@ class Machine:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Watch its files, and let it wait for owners that may live without waiting."""
-        real: Any = lease.CLOCK
+        """Watch its files, and let it wait in no time for owners that may live. One at a time."""
+        clock: Any = lease.CLOCK
+        drawn = uuid.uuid4
         lease.CLOCK = ManualClock()  # type: ignore[assignment]  # a clock like any other
+        uuid.uuid4 = self._id
         try:
             with self.files.watched():
                 yield
         finally:
-            lease.CLOCK = real
+            lease.CLOCK, uuid.uuid4 = clock, drawn
+
+    def _id(self) -> uuid.UUID:
+        return uuid.UUID(int=self.dice.getrandbits(128), version=4)
 
     def start(self, app: App) -> None:
         """Start an app, as a new process would."""

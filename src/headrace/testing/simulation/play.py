@@ -105,7 +105,7 @@ class Play:
         self.case = self.last_case = case
         self.oracle = oracle
         durable = any(action[0] == "power" for action in case.actions)
-        self.machine = Machine(folder / "disk", carrier=carrier, shards=case.shards, durable=durable)
+        self.machine = Machine(folder / "disk", carrier=carrier, shards=case.shards, durable=durable, seed=case.seed)
         self.sent = Sent()
         self.built: tuple[Case, App, dict[str, Handle]] | None = None
         self.handles: dict[str, Handle] = {}
@@ -227,11 +227,11 @@ class Play:
             self.sent.lose_unread(self.kept.count)
         self.do_restart()
 
-    def do_flip(self, seed: int) -> None:
-        """Flip a bit of a file, and start again."""
+    def do_flip(self, seed: int, where: str = "") -> None:
+        """Flip a bit of a file with `where` in its path, and start again."""
         self.accidents.append("flipped bit")
         self.machine.stop()
-        flipped = accidents.flip_a_bit(self.machine.storage, seed)
+        flipped = accidents.flip_a_bit(self.machine.storage, seed, where)
         self.flipped += [flipped] if flipped is not None else []
         self.do_restart()
 
