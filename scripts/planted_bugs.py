@@ -48,7 +48,7 @@ class Bug:
 
     `needs`: a case has one of these actions. `points`: it crashes at one of these. `code`: its program has this text.
     `shards`: it has several. `accidents`: cases are drawn with accidents, after which an error of ours is right. `aim`:
-    bits are flipped in files with this in their path only.
+    bits are flipped in files whose path matches this only.
     """
 
     name: str
@@ -261,7 +261,7 @@ BUGS = (
     Bug("shards chosen by another hash after a restart", plant_other_shards, ("restart", "crash"), shards=True),
     Bug("checksum of state and staged rows not checked", no_checksums(files), ("flip",), accidents=True),
     Bug("checksum of commits and descriptions not checked", no_checksums(checked), ("flip",), accidents=True,
-        aim="epochs/"),
+        aim=r"epochs/\d+\.json"),
     Bug("checksum of records not checked", no_checksums(frame, payload), ("flip",), accidents=True),
     Bug("changed program passed", replaced(engine, "changes", passed_changes), ("program",), accidents=True),
     Bug("lost epochs not noticed", replaced(engine, "recovered", forgotten_journal), ("lose", "restore"),

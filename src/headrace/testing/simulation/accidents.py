@@ -59,7 +59,7 @@ def lose_newest_commit(storage: Path) -> None:
 
 
 def flip_a_bit(storage: Path, seed: int, where: str = "") -> Path | None:
-    """Flip a bit of a file with `where` in its path; each kind of file is as likely as another.
+    """Flip a bit of a file whose path matches `where`; each kind of file is as likely as another.
 
     Of the files of a kind the last one, which is the newest, is the likeliest. Return the file.
     """
@@ -68,7 +68,7 @@ def flip_a_bit(storage: Path, seed: int, where: str = "") -> Path | None:
     for path in sorted(storage.rglob("*")):
         if path.is_file() and path.stat().st_size:
             name = str(path.relative_to(storage))
-            if where in name:
+            if re.search(where, name):
                 kinds.setdefault(_VARIES.sub("#", name), []).append(path)
     if not kinds:
         return None

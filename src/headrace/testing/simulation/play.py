@@ -228,7 +228,7 @@ class Play:
         self.do_restart()
 
     def do_flip(self, seed: int, where: str = "") -> None:
-        """Flip a bit of a file with `where` in its path, and start again."""
+        """Flip a bit of a file whose path matches `where`, and start again."""
         self.accidents.append("flipped bit")
         self.machine.stop()
         flipped = accidents.flip_a_bit(self.machine.storage, seed, where)
