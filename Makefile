@@ -1,6 +1,7 @@
 # Python and make are all that this needs; see scripts/setup.
 BIN := .venv/bin
-WORKERS ?= 2
+# more than a small machine has cores: half of the time they wait, for disks and for processes that start
+WORKERS ?= 3
 # tests start many processes: each would compile the sources anew where the environment forbids keeping bytecode
 FREE := env -u PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
@@ -26,7 +27,7 @@ test: setup
 	@$(BIN)/ruff format --quiet --check . || { echo "hint: $(BIN)/ruff format ."; exit 1; }
 	@echo "==> test: types (mypy)"
 	@$(BIN)/mypy
-	@echo "==> test: behaviour (pytest, $(WORKERS) workers; what needs Spark shares one session)"
+	@echo "==> test: behaviour (pytest, $(WORKERS) workers; what needs Spark shares two sessions)"
 	@$(FREE) $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup
 
 prove: setup

@@ -1,4 +1,4 @@
-"""What all tests share: one Spark session a process, and the real data."""
+"""What all tests share: a Spark session a process, and the real data."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def data() -> Path:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Choose between fast and long cases, and keep what needs Spark in one worker, so that they share a session.
+    """Choose between fast and long cases, and keep what needs Spark in two workers, so that they share two sessions.
 
     A test of both carriers runs in process; on Spark it is a long case, unless `on_spark` says that it is a fast one
     (with arguments: its cases whose ids contain one of them). Long cases run with `--prove`, or when the command line
@@ -81,12 +81,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
         if item.get_closest_marker("spark") is not None and item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.xdist_group("spark, batch" if _compares_with_batch(item) else "spark"))
         if brokers.SERVERS & set(getattr(item, "fixturenames", ())) and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group("kafka"))
         if _carried_by_spark(item) and not _fast_on_spark(item):
             item.add_marker("prove")
     _choose(config, items)
+
+
+def _compares_with_batch(item: pytest.Item) -> bool:
+    """Whether a test is in a folder that asks Spark for batch results: about half of what needs Spark."""
+    return not {"expressions", "law", "sql", "datasource"}.isdisjoint(item.path.parts)
 
 
 def _carried_by_spark(item: pytest.Item) -> bool:

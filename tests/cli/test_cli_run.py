@@ -1,4 +1,4 @@
-"""`headrace run` on Spark: it catches up, it stops when told, and goes on from there."""
+"""`headrace run`: it catches up, it stops when told, and goes on from there."""
 
 import json
 import signal
@@ -11,7 +11,6 @@ import pytest
 from headrace.cli.run import Stop
 from headrace.log import Log
 
-pytestmark = pytest.mark.spark
 PATIENCE = 240
 
 
@@ -38,9 +37,17 @@ def guarded():
         timer.cancel()
 
 
-def test_a_run_stops_at_sigint_and_the_next_goes_on_until_it_has_caught_up(headrace, program, guarded):
-    file = program()
-    with guarded(file, "--json") as running:
+@pytest.mark.parametrize(
+    ("carrier", "where"),
+    [
+        ("--local", "in this process"),
+        pytest.param(None, "on Spark", marks=[pytest.mark.spark, pytest.mark.prove]),  # tests/cluster runs it there
+    ],
+    ids=["local", "on Spark"],
+)
+def test_a_run_stops_at_sigint_and_the_next_goes_on_until_it_has_caught_up(headrace, program, guarded, carrier, where):
+    file, options = program(), [carrier] if carrier else []
+    with guarded(file, "--json", *options) as running:
         started = json.loads(running.stdout.readline())
         assert (started["event"], started["running"]) == ("started", True)
         with Log("shop/log") as log:
@@ -56,10 +63,10 @@ def test_a_run_stops_at_sigint_and_the_next_goes_on_until_it_has_caught_up(headr
         assert (last["event"], last["running"], last["lag"]) == ("stopped", False, 0)
     with Log("shop/log") as log:
         log.topic("orders").append([{"user": "ann", "price": 4, "at": "2026-01-31 10:30"}])
-    with guarded(file, "--until-caught-up") as running:
+    with guarded(file, "--until-caught-up", *options) as running:
         out, err = running.communicate()
         assert running.returncode == 0, err
-        assert err.startswith("starting app shop on Spark")
+        assert err.startswith(f"starting app shop {where}")
         assert out.startswith("running\n")
         assert "2 rows read in all, lag 0" in out.splitlines()[-1]
     rows = json.loads(headrace("views", "show", "spent", "--app", file, "--json").out)["rows"]

@@ -17,7 +17,9 @@ from headrace.engine.spark.java import java_home
 START_SECONDS = 180
 LOOPBACK = "127.0.0.1"
 EXECUTOR = "CoarseGrainedExecutorBackend"
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # ten JVMs that live for seconds: compiling less starts them sooner
 CONF = {
+    "spark.executor.extraJavaOptions": JVM,
     "spark.driver.host": LOOPBACK,
     "spark.driver.bindAddress": LOOPBACK,
     "spark.executor.memory": "512m",
@@ -39,6 +41,8 @@ class Cluster:
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": LOOPBACK,
             "SPARK_LOCAL_DIRS": str(folder / "local"),
+            "SPARK_DAEMON_JAVA_OPTS": JVM,
+            "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
             "PYSPARK_PYTHON": sys.executable,
         }

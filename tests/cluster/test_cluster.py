@@ -182,6 +182,7 @@ def test_a_task_that_hangs_is_overtaken_by_its_speculative_copy(cluster, tmp_pat
     scenario.compare()
 
 
+@pytest.mark.prove
 def test_executors_without_the_packages_are_refused_by_name(cluster, tmp_path):
     """As with a session of one's own whose PYSPARK_PYTHON is another Python."""
     bare = tmp_path / "bare"

@@ -113,6 +113,7 @@ def test_the_environment_is_put_back(monkeypatch, tmp_path):
 
 
 @pytest.mark.spark
+@pytest.mark.prove
 def test_without_a_system_java_the_wheels_runs_a_query_and_prints_nothing_else(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(
