@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import InvalidPlan
@@ -21,11 +22,18 @@ def is_elsewhere(location: str | None) -> bool:
     return is_address(location)
 
 
+def apart(location: str, prefix: str) -> str:
+    """Return the address of a cluster with one more prefix of topics' names."""
+    address = KafkaAddress.parse(location)
+    return replace(address, prefix=f"{address.prefix}{prefix}").text()
+
+
 def open_topics(
     location: str | None,
     log: Log,
     *,
-    clock: Clock,  # noqa: ARG001 -- soon
+    app: str | None = None,
+    clock: Clock,
     partitions: int,
     fault: Callable[[str], None],
 ) -> TopicStore:
@@ -34,6 +42,7 @@ def open_topics(
     Args:
         location: None, `"log:PATH"` or `"kafka://host:port"`.
         log: the embedded log of the app.
+        app: the app's name, under which a broker shows how far it has read; None: nothing is shown.
         clock: the clock of the app.
         partitions: the number of partitions of a topic that is created.
         fault: called at each point where a test may crash.
@@ -41,4 +50,12 @@ def open_topics(
     """
     if location is None or not is_address(location):
         return EmbeddedTopics(log, partitions=partitions, fault=fault)
-    raise InvalidPlan(f"topics={str(KafkaAddress.parse(location))!r}: Kafka is not ready yet")
+    address = KafkaAddress.parse(location)
+    try:
+        from headrace.connect.kafka.topics import KafkaTopics
+    except ModuleNotFoundError as error:
+        raise InvalidPlan(
+            f"topics={str(address)!r} needs the package {error.name}, which is not installed",
+            hint="pip install headrace[kafka]",
+        ) from error
+    return KafkaTopics(address, app=app, clock=clock, partitions=partitions, fault=fault)

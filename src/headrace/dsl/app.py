@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from headrace.plan.nodes import Emit
 
 
+TOPICS_VARIABLE = "HEADRACE_TOPICS"
+
+
 class App:
     """A program over streams: sources, steps and sinks, described first and run later.
 
@@ -41,7 +45,8 @@ class App:
         name: the app's name, `[A-Za-z_][A-Za-z0-9_]*`.
         storage: the folder of everything that the app owns.
         topics: where topics live: None is the embedded log under the storage, `"log:PATH"` another embedded log,
-            `"kafka://host:port"` a Kafka cluster (docs/kafka.md).
+            `"kafka://host:port"` a Kafka cluster (docs/kafka.md). Where nothing is said, the variable `HEADRACE_TOPICS`
+            of the environment decides.
         shards: into how many parts the state is cut; by default the cores that Spark has. It is fixed by the first
             start.
         on_error: what happens to records that cannot be read, and to rows on which an expression or a function fails:
@@ -65,7 +70,7 @@ class App:
     ) -> None:
         self.name = check_identifier(name, what="app")
         self.storage = a_path(storage, "storage")
-        self.topics = check_location(topics)
+        self.topics = check_location(os.environ.get(TOPICS_VARIABLE) if topics is None else topics)
         if shards is not None and (not isinstance(shards, int) or isinstance(shards, bool) or shards < 1):
             raise InvalidPlan(f"shards={shards!r} is not possible", hint="Give a number above zero.")
         self.shards = shards

@@ -158,7 +158,7 @@ class Outside:
         path = log_path(storage, location).absolute()  # tasks open it too, from folders of their own
         self.log = Log(path, clock=clock, fsync=sync)
         """The embedded log: of the app's topics, or where these are elsewhere, of its journal."""
-        self.topics = open_topics(location, self.log, clock=clock, partitions=partitions, fault=fault)
+        self.topics = open_topics(location, self.log, app=plan.app, clock=clock, partitions=partitions, fault=fault)
         self.views = SqliteViews(storage / "views.db", durable=sync)
         self.inputs = bound_inputs(plan, self.topics)
         self.replays = False

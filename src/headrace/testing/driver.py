@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from headrace.base import arguments
 from headrace.base.errors import InvalidArgument, NotRunning, PlanError
 from headrace.base.time import ManualClock, as_datetime
-from headrace.dsl.app import App
+from headrace.connect.stores import apart, is_elsewhere
+from headrace.dsl.app import TOPICS_VARIABLE, App
 from headrace.engine.engine import Engine, Settings, no_fault
 from headrace.engine.inprocess import InProcess
 from headrace.engine.operation.status import describe
@@ -44,7 +47,8 @@ class Driver:
             assert driver.view("clicks_by_user") == [{"user": "ann", "n": 1}]
 
     The storage is a temporary folder unless `storage` names one. Topics are in the embedded log there, or where
-    `App(topics="log:PATH")` says: so two apps can be tested together, each with a driver, on one `clock`.
+    `App(topics=…)` says: so two apps can be tested together, each with a driver, on one `clock`. Where the variable
+    `HEADRACE_TOPICS` names a Kafka cluster, each storage has topics of its own there.
     `carrier="spark"` runs the same scenario through Spark.
 
     Args:
@@ -79,6 +83,8 @@ class Driver:
         self.storage = Path(storage if storage is not None else self._folder.name)  # type: ignore[union-attr]
         self.clock = clock or ManualClock()
         self._topics = app.topics
+        if app.topics is not None and is_elsewhere(app.topics) and app.topics == os.environ.get(TOPICS_VARIABLE):
+            self._topics = apart(app.topics, f"{sha256(str(self.storage).encode()).hexdigest()[:12]}.")
         self._lates = _Lates()
         self._plan = make_plan(app.name, [*app.plan().sinks, *self._lates.sinks(app)])
         self._shards = shards or app.shards or 1

@@ -82,8 +82,15 @@ class KafkaAddress:
         """Return the name of a topic of ours in the cluster."""
         return f"{self.prefix}{topic}"
 
+    def text(self) -> str:
+        """Return the text that `parse` takes, secrets included: do not print it."""
+        ours = {"prefix": self.prefix or None, "replication": self.replication}
+        options = {**dict(self.options), **{name: str(value) for name, value in ours.items() if value is not None}}
+        return f"{SCHEME}{self.servers}{_query(options)}"
+
     def __str__(self) -> str:
-        return f"{SCHEME}{self.servers}{_shown(dict(self.options), self.prefix)}"
+        options = {name: "***" if is_secret(name, value) else value for name, value in self.options}
+        return f"{SCHEME}{self.servers}{_query(options | ({'prefix': self.prefix} if self.prefix else {}))}"
 
 
 def is_address(text: str | None) -> bool:
@@ -108,8 +115,5 @@ def _server(text: str) -> str:
     return f"{host}:{port}"
 
 
-def _shown(options: Mapping[str, str], prefix: str) -> str:
-    shown = {name: "***" if is_secret(name, value) else value for name, value in options.items()}
-    if prefix:
-        shown["prefix"] = prefix
-    return "?" + "&".join(f"{name}={quote(value, safe='*:/.,')}" for name, value in shown.items()) if shown else ""
+def _query(options: Mapping[str, str]) -> str:
+    return "?" + "&".join(f"{name}={quote(value, safe='*:/.,')}" for name, value in options.items()) if options else ""

@@ -1,0 +1,116 @@
+"""The topics of an app in a Kafka cluster: `App(topics="kafka://host:port")`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.base.dead_letters import DEAD
+from headrace.base.errors import InvalidPlan
+from headrace.base.time import SystemClock
+from headrace.connect.kafka.landing import KafkaLanding
+from headrace.connect.kafka.marks import writers_of
+from headrace.connect.kafka.open_topic import JSON, TEXT, KafkaOpenTopic
+from headrace.connect.kafka.sink import KafkaSink
+from headrace.connect.kafka.source import KafkaSource
+from headrace.connect.topics import TopicSpec, TopicStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headrace.base.time import Clock
+    from headrace.connect.kafka.address import KafkaAddress
+    from headrace.log.privacy.subjects import Origin
+
+
+class KafkaTopics(TopicStore):
+    """The topics of an app in a cluster.
+
+    Args:
+        address: the cluster.
+        app: the app's name: its consumer group, which shows how far the app has read.
+        clock: the clock of the app. With one that a test moves, records that the test sends have its time.
+        partitions: the number of partitions of a topic that is created.
+        fault: called at each point where a test may crash.
+
+    """
+
+    def __init__(
+        self, address: KafkaAddress, *, app: str | None, clock: Clock, partitions: int, fault: Callable[[str], None]
+    ) -> None:
+        self.address = address
+        self.app = app
+        self.clock = clock
+        self.partitions = partitions
+        self.fault = fault
+        self._opened: list[KafkaOpenTopic] = []
+
+    def source(self, topic: TopicSpec) -> KafkaSource:
+        """Return a topic as a source.
+
+        Raises:
+            InvalidPlan: it has private columns.
+
+        """
+        if topic.private:
+            raise InvalidPlan(
+                f'the topic "{topic.name}" is in Kafka and cannot have private columns: '
+                f"{', '.join(name for name, _ in topic.private)}",
+                detail="Their keys live in the embedded log.",
+                hint='Say App(topics=None) or App(topics="log:PATH").',
+            )
+        return KafkaSource(
+            address=self.address,
+            topic=topic.name,
+            spec=topic,
+            partitions=topic.partitions or self.partitions,
+            dated_by="broker" if isinstance(self.clock, SystemClock) else "sender",
+            group=self.app,
+        )
+
+    def sink(self, topic: TopicSpec, *, origins: Sequence[Origin] = ()) -> KafkaSink:
+        """Return a topic as a sink."""
+        del origins  # a topic with private columns is refused
+        return KafkaSink(
+            address=self.address,
+            topic=topic,
+            format=topic.format or JSON,
+            key_format=topic.key_format or TEXT,
+            partitions=topic.partitions or self.partitions,
+            fault=self.fault,
+        )
+
+    def dead_letters(self, topic: str) -> KafkaSink:
+        """Return the dead-letter topic of a topic."""
+        spec = TopicSpec(name=topic, schema=DEAD)
+        return KafkaSink(address=self.address, topic=spec, format=JSON, partitions=1, fault=self.fault, dead=True)
+
+    def opened(self, topic: TopicSpec) -> KafkaOpenTopic:
+        """Return a topic that exists."""
+        opened = KafkaOpenTopic(self.address, topic, self.clock)
+        self._opened.append(opened)
+        return opened
+
+    def writers(self, topic: str) -> set[str]:
+        """Return the names of the apps that have written to a topic."""
+        return writers_of(self.address, self.address.cluster_name(topic))
+
+    def landing(self, topic: TopicSpec, *, feed: str, limit: int, read: Callable[[], int]) -> KafkaLanding:
+        """Return a topic for a feed to fill."""
+        self.source(topic).prepare(clock=self.clock)
+        return KafkaLanding(
+            self.address,
+            topic=topic,
+            feed=feed,
+            limit=limit,
+            read=read,
+            fault=self.fault,
+            clock=self.clock,
+        )
+
+    def clean(self, topics: Sequence[str]) -> None:
+        """Do nothing: brokers clean their topics."""
+
+    def close(self) -> None:
+        """Close connections."""
+        for opened in self._opened:
+            opened.close()
