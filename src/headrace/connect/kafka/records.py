@@ -68,7 +68,7 @@ def encode(
     """Return rows as records.
 
     Args:
-        rows: the columns of the schema, `_time` in microseconds (int64), perhaps `_deleted` and `_headers`.
+        rows: the columns of the schema, and perhaps `_time` in microseconds (int64), `_deleted` and `_headers`.
         schema: the columns of a value.
         key: those of the key; empty: records have none.
         format: of values.
@@ -81,7 +81,8 @@ def encode(
     if "_deleted" in rows.schema.names:
         values = pc.if_else(rows.column("_deleted"), pa.scalar(None, pa.binary()), values)
     headers = next((each.column(HEADERS) for each in (encoded, rows) if HEADERS in each.schema.names), None)
-    times = pc.fill_null(rows.column("_time").cast(pa.int64()), now).to_numpy(zero_copy_only=False)
+    given = rows.column("_time") if "_time" in rows.schema.names else pa.nulls(len(rows), pa.int64())
+    times = pc.fill_null(given.cast(pa.int64()), now).to_numpy(zero_copy_only=False)
     return Records(
         keys=_keys(rows.select(list(key)), key_format) if key else pa.nulls(len(rows), pa.binary()),
         values=values,

@@ -36,6 +36,11 @@ _DESCRIBED_SECONDS = 1.0
 _SHORTER_SECONDS = 2.0
 """How long an end may be below what it was: a new leader learns it from its followers."""
 _TABLE = {"cleanup.policy": "compact"}
+_DATED_BY = {
+    "broker": {"message.timestamp.type": "LogAppendTime"},
+    "sender": {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"},
+}
+_POLL_SECONDS = 0.05
 _PROBE = 100
 """How many offsets are read first to find when a record was stored."""
 
@@ -57,6 +62,7 @@ class KafkaSource(Source):
     isolation: Isolation = "read_committed"
     reader: ReaderName | None = None
     group: str | None = None
+    dated_by: Literal["broker", "sender"] = "broker"
     start: int | Literal["earliest", "latest"] = "earliest"
     dates_records: ClassVar[bool] = True  # type: ignore[misc] # a constant, not a field
     undecoded: ClassVar[bool] = True  # type: ignore[misc] # a constant, not a field
@@ -74,8 +80,8 @@ class KafkaSource(Source):
     def prepare(self, *, clock: Clock) -> None:
         """Create the topic if it is to be created, or check that it is there.
 
-        In a topic that is created, records get the time of their arrival (`message.timestamp.type=LogAppendTime`), and
-        a table's is compacted.
+        In a topic that is created, records get the time of their arrival (`message.timestamp.type=LogAppendTime`),
+        unless it is `dated_by` their sender; a table's topic is compacted.
 
         Raises:
             TopicMissing: there is none, and it is not to be created.
@@ -86,7 +92,7 @@ class KafkaSource(Source):
         if self.spec is None:
             cluster(self.address).topic(self.name)
         elif not self.instance():
-            settings = {"message.timestamp.type": "LogAppendTime"} | (_TABLE if self.spec.upserts else {})
+            settings = _DATED_BY[self.dated_by] | (_TABLE if self.spec.upserts else {})
             cluster(self.address).create(self.name, partitions=self.partitions, settings=settings)
 
     def instance(self) -> str:
@@ -96,8 +102,7 @@ class KafkaSource(Source):
 
     def open(self, *, clock: Clock) -> KafkaReader:
         """Return a reader; it connects when it is first used."""
-        del clock
-        return KafkaReader(self)
+        return KafkaReader(self, patient=isinstance(clock, SystemClock))
 
 
 class TopicReader(Protocol):
@@ -130,10 +135,9 @@ class _Epochs(Protocol):
 class KafkaReader(SourceReader):
     """Reads a topic. Connections stay open between ranges and epochs."""
 
-    poll_seconds = 0.05
-
-    def __init__(self, source: KafkaSource) -> None:
+    def __init__(self, source: KafkaSource, *, patient: bool = True) -> None:
         self.source = source
+        self.poll_seconds = _POLL_SECONDS if patient else 0.0  # a clock that a test moves stands still in between
         self._topic: TopicReader | None = None
         self._described = float("-inf")
         self._ends: dict[str, int] = {}
