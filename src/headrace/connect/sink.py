@@ -52,7 +52,7 @@ class SinkWriter(Protocol):
 class Sink(Protocol):
     """Where rows are written to: frozen and picklable; it is part of the plan.
 
-    Subclass it to inherit what is optional: `prepare`, `guarantee` and `takes_tokens`.
+    Subclass it to inherit what is optional: `for_step`, `prepare`, `guarantee` and `takes_tokens`.
     """
 
     guarantee: Guarantee = "at_least_once"
@@ -64,6 +64,26 @@ class Sink(Protocol):
     def form(self) -> Form:
         """The form in which it receives a step's rows."""
         ...
+
+    def for_step(
+        self, *, schema: pa.Schema, key: tuple[str, ...] | None, is_table: bool, sealed: frozenset[str]
+    ) -> Sink:
+        """Return the sink for the rows of a step: override it where its columns or its form matter.
+
+        Called by `.to`, before anything else.
+
+        Args:
+            schema: the columns of the rows.
+            key: those that identify a row; None where nothing but the whole row does.
+            is_table: whether rows change, so that a changelog can be written.
+            sealed: the private columns.
+
+        Raises:
+            InvalidPlan: it cannot take such rows.
+
+        """
+        del schema, key, is_table, sealed
+        return self
 
     def prepare(self, *, clock: Clock) -> None:
         """Create or check what will be written to, once at the app's start.

@@ -44,6 +44,8 @@ def target_sink(node: Node, target: Any) -> Sink:
             hint="Give a connector's sink or an object with a method write(epoch, rows); or say .to_topic(name) or "
             ".to_view(name).",
         )
+    if connector and hasattr(target, "for_step"):
+        target = target.for_step(schema=node.schema, key=node.key, is_table=node.is_table, sealed=node.sealed)
     if connector and target.form == "changelog":
         table_key(node, "to")
     if connector and target.form == "rows" and not node.append_only:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import OffsetSpec
 
+from headrace.base.outside import Unavailable
+from headrace.base.time import SystemClock
+from headrace.connect.kafka.administration import cluster
 from headrace.connect.kafka.failures import FENCED, Heard, of_librdkafka
-from headrace.connect.kafka.transactions import TIMEOUT_MS, TransactionFenced, Transactions
+from headrace.connect.kafka.transactions import SETTLE_SECONDS, TIMEOUT_MS, TransactionFenced, Transactions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +24,7 @@ if TYPE_CHECKING:
     from headrace.connect.kafka.records import Records
 
 SECONDS = 30.0
+_CLOCK = SystemClock()
 _LARGEST = 1_000_000_000
 _OVER = {*FENCED, KafkaError._FATAL}  # noqa: SLF001 -- librdkafka's name
 _OPTIONS: dict[str, Any] = {
@@ -107,6 +113,18 @@ class LibrdkafkaTransactions(Transactions):
         """Commit."""
         with self._errors("commit a transaction"):
             self._producer.commit_transaction(SECONDS)
+
+    def settle(self, ends: Mapping[str, Mapping[int, int]]) -> None:
+        """Return when readers get as far as the last transaction; another open one may keep them from it."""
+        wanted = {(topic, number): end for topic, by_number in ends.items() for number, end in by_number.items()}
+        pause, until = 0.002, _CLOCK.monotonic() + SETTLE_SECONDS
+        with suppress(Unavailable):
+            while wanted and _CLOCK.monotonic() < until:
+                found = cluster(self.address).offsets(wanted, at=OffsetSpec.latest())
+                wanted = {part: end for part, end in wanted.items() if found[part] < end}
+                if wanted:
+                    _CLOCK.sleep(pause)
+                    pause = min(2 * pause, 0.1)
 
     def abort(self) -> None:
         """Abort."""

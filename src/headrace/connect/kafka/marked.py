@@ -101,7 +101,8 @@ class MarkedTransactions:
             transactions.begin(also=(self._topic, self._partition))
             send(transactions)
             self.fault("in_transaction")
-            after = mark(transactions.ends())
+            ends = transactions.ends()
+            after = mark(ends)
             self.fault("before_transaction_mark")
             self._send_mark(transactions, after)
         except TransactionFenced as error:
@@ -120,6 +121,7 @@ class MarkedTransactions:
             self._drop()  # it may have happened
             raise
         self.mark = after
+        transactions.settle(ends)
         self.fault("after_transaction")
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from headrace.connect.kafka.writer import KafkaWriter
 from headrace.connect.sink import Form, Guarantee, SharedSink, SharedWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from headrace.base.time import Clock
     from headrace.connect.format import Format
@@ -35,6 +35,21 @@ CREATED = {"message.timestamp.type": "CreateTime", "message.timestamp.after.max.
 def no_fault(point: str) -> None:
     """Do not crash."""
     del point
+
+
+def refuse_private(topic: str, sealed: Collection[str]) -> None:
+    """Refuse to write private columns to a topic of a cluster.
+
+    Raises:
+        InvalidPlan: there are some.
+
+    """
+    if sealed:
+        raise InvalidPlan(
+            f'private columns cannot be written to the topic "{topic}" of Kafka: {", ".join(sorted(sealed))}',
+            detail="Their keys live in the embedded log, so nobody could forget a subject there.",
+            hint="Leave them out with .select(…), or write to a topic of the embedded log.",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,13 +98,7 @@ class KafkaSink(SharedSink):
 
         """
         del clock
-        if self.topic.sealed:
-            raise InvalidPlan(
-                f'private columns cannot be written to the topic "{self.topic.name}" of Kafka: '
-                f"{', '.join(sorted(self.topic.sealed))}",
-                detail="Their keys live in the embedded log, so nobody could forget a subject there.",
-                hint="Leave them out with .select(…), or write to a topic of the embedded log.",
-            )
+        refuse_private(self.topic.name, self.topic.sealed)
         if not self.dead:
             self.create()
             self._warn()

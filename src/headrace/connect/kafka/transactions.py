@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 TIMEOUT_MS, LONGEST_TIMEOUT_MS = 60_000, 900_000
 """After so long a broker aborts a transaction; the second is the most that brokers allow by default."""
 
+SETTLE_SECONDS = 2.0
+
 
 class TransactionFenced(Exception):
     """The broker refuses this producer: a newer one has its id, or a transaction of its own lasted too long."""
@@ -53,6 +55,13 @@ class Transactions(Protocol):
 
     def commit(self) -> None:
         """Commit: all records become visible. `Unavailable`: they may be."""
+        ...
+
+    def settle(self, ends: Mapping[str, Mapping[int, int]]) -> None:
+        """Return when the records of the last commit, up to these ends, can be read: markers come a moment later.
+
+        It gives up after `SETTLE_SECONDS`, without an error: they are committed, and will be.
+        """
         ...
 
     def abort(self) -> None:

@@ -13,6 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from kafka.protocol.admin import DescribeTransactionsRequest, DescribeTransactionsResponse
 from kafka.protocol.consumer import (
     FetchRequest,
     FetchResponse,
@@ -64,6 +65,7 @@ _APIS: dict[type, tuple[Any, int]] = {
     AddPartitionsToTxnRequest: (AddPartitionsToTxnResponse, 3),
     ProduceRequest: (ProduceResponse, 11),
     EndTxnRequest: (EndTxnResponse, 3),
+    DescribeTransactionsRequest: (DescribeTransactionsResponse, 0),
     SaslHandshakeRequest: (SaslHandshakeResponse, 1),
     SaslAuthenticateRequest: (SaslAuthenticateResponse, 2),
 }
@@ -150,10 +152,18 @@ class Connection:
         self.send(request)
         return self.receive()
 
+    def speaks(self, request: type) -> bool:
+        """Whether the broker knows a request."""
+        return request.API_KEY in self._versions  # type: ignore[attr-defined]
+
     def close(self) -> None:
         """Close it; what is on its way is dropped."""
         self.alive = False
         self._socket.close()
+
+    def __del__(self) -> None:
+        if self.alive:  # forgotten, as after an error that nobody expected
+            self.close()
 
     def _bytes(self, size: int) -> memoryview:
         whole = memoryview(np.empty(size, np.uint8))  # type: ignore[arg-type] # not zeroed, unlike a bytearray

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from kafka import errors as protocol_errors
+from kafka.protocol.admin import DescribeTransactionsRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import (
     AddPartitionsToTxnRequest,
@@ -27,7 +28,7 @@ from headrace.connect.kafka.batch_encoding import Columns, Producer, batches
 from headrace.connect.kafka.brokers import Brokers, Retried, repeated
 from headrace.connect.kafka.failures import FENCED, failure
 from headrace.connect.kafka.settings import uncovered
-from headrace.connect.kafka.transactions import TIMEOUT_MS, TransactionFenced, Transactions
+from headrace.connect.kafka.transactions import SETTLE_SECONDS, TIMEOUT_MS, TransactionFenced, Transactions
 from headrace.connect.kafka.wire import Connection
 
 if TYPE_CHECKING:
@@ -41,12 +42,14 @@ if TYPE_CHECKING:
 BATCH_BYTES = 1_000_000
 AHEAD = 4
 """So many requests are on their way to a broker; with more, brokers do not check the order of sequence numbers."""
+SECONDS = 10.0
+"""For so long a request is repeated; after that the whole epoch is, at the pace of who publishes it."""
 PRODUCE_MS = 30_000
 FRESH_SECONDS = 30.0
 """How long it is believed who leads a partition, and that a connection without traffic is alive."""
 _TRANSACTION_KEY = 1
 _CODECS = ("none", "gzip", "lz4", "zstd")
-_CONCURRENT = 51
+_CONCURRENT, _PENDING = 51, "PrepareCommit"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 _COORDINATOR_MOVED = {14, 15, 16}
 _CLOCK = SystemClock()
@@ -142,6 +145,19 @@ class WireTransactions(Transactions):
 
         if self._added:
             self._ask_coordinator(request, "commit a transaction")
+
+    def settle(self, ends: Mapping[str, Mapping[int, int]]) -> None:
+        """Return when the coordinator has written all markers of the last transaction."""
+        del ends
+        pause, until = _FIRST_PAUSE, _CLOCK.monotonic() + SETTLE_SECONDS
+        with suppress(Unavailable):
+            while self._coordination is not None and self._coordination.speaks(DescribeTransactionsRequest):
+                answer = self._coordination.ask(DescribeTransactionsRequest(transactional_ids=[self.id]))
+                pending = any(each.transaction_state == _PENDING for each in answer.transaction_states)
+                if not pending or _CLOCK.monotonic() > until:
+                    return
+                _CLOCK.sleep(pause)
+                pause = min(pause * 1.5, _LONGEST_PAUSE)
 
     def abort(self) -> None:
         """Abort: getting another epoch of the producer does it; which batches are stored is not known."""
@@ -326,7 +342,7 @@ class WireTransactions(Transactions):
         return connection
 
     def _patiently(self, ask: Callable[[], Any]) -> Any:
-        return repeated(ask, again=lambda: None)
+        return repeated(ask, again=lambda: None, patience=SECONDS)
 
 
 def _codes(answer: Any) -> list[int]:
