@@ -107,7 +107,8 @@ def test_two_apps_do_not_fence_each_other(broker):
     assert [mark.epoch for mark in marks.marks_of(address, "app1")] == [1]
 
 
-@SELDOM
+@pytest.mark.prove
+@BOTH
 def test_a_broker_that_goes_away_before_the_commit_costs_a_repetition(breakable, way, monkeypatch):
     for module in ("wire_transactions", "librdkafka_transactions"):
         monkeypatch.setattr(f"headrace.connect.kafka.{module}.SECONDS", 2.0)

@@ -51,11 +51,11 @@ def records(broker, name="out", *, reader="fast"):
     source = KafkaSource(address=KafkaAddress.parse(broker.address), topic=name, reader=reader)
     columns = ["_key", "value", "_headers", "_time"]
     found = {}
-    with closing(source.open(clock=CLOCK)) as reader:
-        bounds = reader.bounds()
+    with closing(source.open(clock=CLOCK)) as opened:
+        bounds = opened.bounds()
         for part, end in bounds.end.items():
             each = OffsetRange(source="s", partition=part, start=bounds.earliest[part], end=end)
-            found[int(part)] = [row for batch in reader.read(each, columns) for row in batch.to_pylist()]
+            found[int(part)] = [row for batch in opened.read(each, columns) for row in batch.to_pylist()]
     return found
 
 
