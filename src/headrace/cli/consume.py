@@ -14,10 +14,10 @@ from headrace.cli.run import Stop
 from headrace.cli.values import as_text, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from headrace.cli.endpoints import ReadableTopic
     from headrace.cli.record_filter import RecordFilter
-    from headrace.log import Topic
 
 LOOK_SECONDS = 0.2
 EARLIEST, LATEST = "earliest", "latest"
@@ -29,15 +29,17 @@ class ConsumeRequest:
 
     `start` and `until` are `earliest`, `latest`, an offset or a time, as on the command line. `limit` is a number of
     records, `partition` None is all. `follow` waits for more records; `offsets` prints their system columns too.
+    `columns` are more columns of the topic, for the writer of lines.
     """
 
-    topic: Topic
+    topic: ReadableTopic
     start: str
     until: str | None
     partition: int | None
     limit: int | None
     follow: bool
-    offsets: bool
+    offsets: bool = False
+    columns: tuple[str, ...] = ()
 
 
 def write_records(request: ConsumeRequest, record_filter: RecordFilter, form: str, out: TextIO) -> None:
@@ -48,7 +50,8 @@ def write_records(request: ConsumeRequest, record_filter: RecordFilter, form: st
     if form == "csv":
         table.writerow(columns)
     with stop.listening():
-        for row in _rows(request, record_filter, stop):
+        for full in selected(request, record_filter, stop):
+            row = _row_to_show(full, request)
             if form == "csv":
                 table.writerow([as_text(row.get(name)) for name in columns])
             else:
@@ -59,15 +62,18 @@ def write_records(request: ConsumeRequest, record_filter: RecordFilter, form: st
                 return
 
 
-def _rows(request: ConsumeRequest, record_filter: RecordFilter, stop: Stop) -> Iterator[dict[str, Any]]:
-    position = _offsets(request, request.start, "--from")
+def selected(request: ConsumeRequest, record_filter: RecordFilter, stop: Stop) -> Iterator[dict[str, Any]]:
+    """Yield the records that pass the filter, with `_deleted`, `_partition`, `_offset` and `_time`."""
+    position = dict(_offsets(request, request.start, "--from"))
     remaining = request.limit if request.limit is not None else float("inf")
     while remaining > 0:
         ends, final = _ends(request)
-        for partition in position:
-            if position[partition] >= ends[partition]:
+        if request.partition is None:
+            position |= dict.fromkeys(ends.keys() - position, 0)  # partitions that were added meanwhile
+        for partition, at in list(position.items()):
+            if at >= ends[partition]:
                 continue
-            for row in _rows_between(request, record_filter, partition, position[partition], ends[partition]):
+            for row in _rows_between(request, record_filter, partition, at, ends[partition]):
                 yield row
                 remaining -= 1
                 if remaining <= 0:
@@ -77,7 +83,7 @@ def _rows(request: ConsumeRequest, record_filter: RecordFilter, stop: Stop) -> I
             return
 
 
-def _ends(request: ConsumeRequest) -> tuple[dict[int, int], bool]:
+def _ends(request: ConsumeRequest) -> tuple[Mapping[int, int], bool]:
     """Return the offsets to read up to now, and whether they are final: every partition has reached `--until`."""
     ends = request.topic.end_offsets()
     if request.until is None:
@@ -85,7 +91,7 @@ def _ends(request: ConsumeRequest) -> tuple[dict[int, int], bool]:
     if request.until == LATEST:
         return ends, True
     if request.until.isdigit():
-        bounds = dict.fromkeys(ends, int(request.until))
+        bounds: Mapping[int, int] = dict.fromkeys(ends, int(request.until))
         final = all(bounds[number] <= ends[number] for number in _partitions(request, ends))
     else:
         bounds = _offsets(request, request.until, "--until")
@@ -93,7 +99,7 @@ def _ends(request: ConsumeRequest) -> tuple[dict[int, int], bool]:
     return {number: min(bounds.get(number, end), end) for number, end in ends.items()}, final
 
 
-def _partitions(request: ConsumeRequest, ends: dict[int, int]) -> list[int]:
+def _partitions(request: ConsumeRequest, ends: Mapping[int, int]) -> list[int]:
     return list(ends) if request.partition is None else [request.partition]
 
 
@@ -101,12 +107,11 @@ def _rows_between(
     request: ConsumeRequest, record_filter: RecordFilter, partition: int, start: int, end: int
 ) -> Iterator[dict[str, Any]]:
     topic = request.topic
-    columns = [*topic.schema.names, "_deleted", "_offset", "_time"]
+    columns = [*topic.schema.names, "_deleted", "_offset", "_time", *request.columns]
     for batch in topic.batches(partition, start, end, columns=columns):
         number = pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows)
         rows = record_filter.apply(pa.Table.from_batches([batch]).append_column("_partition", number))
-        for row in rows.to_pylist(maps_as_pydicts="strict"):
-            yield _row_to_show(row, request)
+        yield from rows.to_pylist(maps_as_pydicts="strict")
 
 
 def _row_to_show(row: dict[str, Any], request: ConsumeRequest) -> dict[str, Any]:
@@ -117,13 +122,14 @@ def _row_to_show(row: dict[str, Any], request: ConsumeRequest) -> dict[str, Any]
     return row | (system if request.offsets else {})
 
 
-def _offsets(request: ConsumeRequest, text: str, option: str) -> dict[int, int]:
+def _offsets(request: ConsumeRequest, text: str, option: str) -> Mapping[int, int]:
     topic = request.topic
     first, end = topic.start_offsets(), topic.end_offsets()
     if request.partition is not None and request.partition not in end:
         raise PlanError(
             f"the topic {topic.name} has no partition {request.partition}", hint=f"It has 0 to {len(end) - 1}."
         )
+    offsets: Mapping[int, int]
     if text == EARLIEST:
         offsets = first
     elif text == LATEST:

@@ -10,7 +10,7 @@ from headrace.base.schema import to_ddl
 from headrace.base.text import counted
 from headrace.base.time import as_datetime
 from headrace.cli.output import example, json_option, say, say_json, say_rows
-from headrace.cli.places import find, log_options, open_log
+from headrace.cli.places import at_option, cluster_at, find, log_options, open_log
 from headrace.cli.values import as_duration, sized
 
 if TYPE_CHECKING:
@@ -64,15 +64,25 @@ def settings_of(topic: Topic) -> dict[str, Any]:
     }
 
 
-@click.command(epilog=example("headrace topics describe clicks"))
+@click.command(
+    epilog=example("headrace topics describe clicks", "headrace topics describe clicks --at kafka://localhost:9092")
+)
 @click.argument("name")
+@at_option
 @log_options
 @json_option
-def describe(name: str, *, log_folder: Path | None, app: str | None, as_json: bool) -> None:
+def describe(name: str, *, at: str | None, log_folder: Path | None, app: str | None, as_json: bool) -> None:
     """Describe the topic NAME: columns, key, settings, earlier schemas, and each partition.
 
-    In a compacted topic "rows" counts offsets: records that compaction removed are included.
+    In a compacted topic "rows" counts offsets: records that compaction removed are included. With --at: its settings in
+    Kafka, each partition, and the consumer groups that have read it, with how many offsets each lags behind.
     """
+    if at is not None:
+        address = cluster_at(at, log=log_folder, app=app)
+        from headrace.cli.kafka_topics import describe_topic
+
+        describe_topic(address, name, as_json=as_json)
+        return
     with open_log(log_folder, app) as log:
         topic = find(log, name)
         description = facts(topic) | {

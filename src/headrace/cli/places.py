@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +12,7 @@ from headrace.base.errors import PlanError, UnknownTopic, did_you_mean, nearest
 from headrace.cli.parameters import FOLDER
 from headrace.cli.programs import load_app
 from headrace.connect.embedded import log_path
+from headrace.connect.kafka.address import KafkaAddress, is_address
 from headrace.log import Log
 from headrace.views.sqlite import SqliteViews
 
@@ -47,6 +49,13 @@ def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return path(_app_option(command))
 
 
+def at_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--at`: it works on a Kafka cluster."""
+    return click.option(
+        "--at", metavar="ADDRESS", help="Work on the topics of a Kafka cluster: kafka://host:port?option=value."
+    )(command)
+
+
 def storage_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `--storage` and `--app`: which app's views it shows."""
     path = click.option("--storage", type=FOLDER, help="The app's storage [.headrace].")
@@ -67,6 +76,11 @@ def open_log(folder: Path | None, app: str | None, *, creates: bool = False) -> 
     _refuse_both(folder, app, "--log")
     if app is not None:
         program_app = load_app(app)
+        if is_address(program_app.topics):
+            raise PlanError(
+                f"the topics of the app {program_app.name} are in Kafka",
+                hint=f"Leave --app out, and say --at {KafkaAddress.parse(program_app.topics or '')}",
+            )
         return Log(log_path(program_app.storage, program_app.topics))
     if folder is not None and not creates:
         _check_log(folder)
@@ -149,6 +163,25 @@ def check_storage(path: Path) -> None:
 
 def _is_storage(path: Path) -> bool:
     return any((path / name).exists() for name in ("app.json", VIEWS, "epochs", "log/topics"))
+
+
+def cluster_at(at: str, **others: object) -> KafkaAddress:
+    """Return the address of `--at`; `others` are the options of a command that a cluster does not have.
+
+    Raises:
+        PlanError: it is no address, or the packages are missing.
+
+    """
+    for option, value in others.items():
+        if value not in (None, (), False):
+            raise click.UsageError(f"--{option.replace('_', '-')} is for topics of a log, and --at for those of Kafka")
+    address = KafkaAddress.parse(at)
+    missing = next((name for name in ("confluent_kafka", "kafka", "numba", "cramjam") if find_spec(name) is None), None)
+    if missing is not None:
+        raise PlanError(
+            f"--at needs the package {missing}, which is not installed", hint='pip install "headrace[kafka]"'
+        )
+    return address
 
 
 def _refuse_both(path: object, app: object, option: str) -> None:

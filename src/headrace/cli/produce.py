@@ -22,7 +22,7 @@ from headrace.log.segments.payload import SYSTEM_COLUMNS, WRITABLE_COLUMNS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from headrace.log import Topic
+    from headrace.cli.endpoints import WritableTopic
 
 BATCH_ROWS = 10_000
 CHUNK_BYTES = 1 << 16
@@ -100,7 +100,7 @@ class Batches(NamedTuple):
     lines: Lines
 
 
-def read_batches(stream: BinaryIO, form: str, topic: Topic) -> Batches:
+def read_batches(stream: BinaryIO, form: str, topic: WritableTopic) -> Batches:
     """Return the rows of a stream; `form` is `"json"` (an object a line) or `"csv"` (with a header)."""
     lines = Lines(stream)
     return Batches(_json_rows(lines, topic) if form == "json" else _csv_rows(lines, topic), lines)
@@ -114,7 +114,7 @@ class Producer:
     """
 
     def __init__(
-        self, topic: Topic, *, skip_bad: bool, say: Callable[[str], None] | None, rejects: IO[str] | None = None
+        self, topic: WritableTopic, *, skip_bad: bool, say: Callable[[str], None] | None, rejects: IO[str] | None = None
     ) -> None:
         self.topic = topic
         self.skip_bad = skip_bad or rejects is not None
@@ -227,7 +227,7 @@ class Producer:
 # ---- formats ----
 
 
-def _json_rows(lines: Lines, topic: Topic) -> Iterator[Row]:
+def _json_rows(lines: Lines, topic: WritableTopic) -> Iterator[Row]:
     by_column = ((field.name, from_json(field.type)) for field in topic.schema)
     converters = {name: convert for name, convert in by_column if convert is not None}
     for line in lines:
@@ -256,7 +256,7 @@ def _finite(text: str) -> float:
     return value
 
 
-def _csv_rows(lines: Lines, topic: Topic) -> Iterator[Row]:
+def _csv_rows(lines: Lines, topic: WritableTopic) -> Iterator[Row]:
     reader = csv.reader(iter(lines), strict=True)
     names = next(reader, None)
     if names is None:
@@ -283,7 +283,7 @@ def _csv_text(cells: list[str]) -> str:
     return written.getvalue()
 
 
-def _csv_columns(names: list[str], topic: Topic) -> dict[str, Callable[[Any], Any]]:
+def _csv_columns(names: list[str], topic: WritableTopic) -> dict[str, Callable[[Any], Any]]:
     kinds = {field.name: field.type for field in topic.schema} | {
         name: SYSTEM_COLUMNS[name] for name in WRITABLE_COLUMNS
     }

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-    from headrace.log import Topic
+    from headrace.cli.endpoints import ReadableTopic
 
 SYSTEM = {"_partition": pa.int32(), "_offset": pa.int64(), "_time": TIMESTAMP, "_deleted": pa.bool_()}
 
@@ -33,7 +33,7 @@ class ConditionFailed(PlanError):
 class RecordFilter:
     """Keeps the records of a key for which a condition is true. A context manager: it holds a DuckDB connection."""
 
-    def __init__(self, topic: Topic, *, keys: Sequence[str], where: str | None) -> None:
+    def __init__(self, topic: ReadableTopic, *, keys: Sequence[str], where: str | None) -> None:
         self._keys = _key(topic, keys) if keys else {}
         schema = pa.schema([*topic.schema, *(pa.field(name, kind) for name, kind in SYSTEM.items())])
         self._where = condition(where, schema, step="--where") if where is not None else None
@@ -74,7 +74,7 @@ class RecordFilter:
         return rows.filter(passed.column("passed"))
 
 
-def _key(topic: Topic, texts: Sequence[str]) -> dict[str, pa.Scalar]:
+def _key(topic: ReadableTopic, texts: Sequence[str]) -> dict[str, pa.Scalar]:
     """Return the value of each key column that `--key` names."""
     if not topic.key:
         raise PlanError(f"the topic {topic.name} has no key", hint='Use --where "column = value" instead.')

@@ -11,7 +11,7 @@ from headrace.base.errors import PlanError, TopicExists
 from headrace.base.schema import to_ddl
 from headrace.cli.describe import settings_of
 from headrace.cli.output import example, json_option, say, say_json
-from headrace.cli.places import find, log_options, open_log
+from headrace.cli.places import at_option, cluster_at, find, log_options, open_log
 from headrace.cli.programs import load_app
 from headrace.cli.values import as_bytes, from_text
 from headrace.engine.outside import create_declared
@@ -81,6 +81,7 @@ def _settings(options: dict[str, Any]) -> dict[str, Any]:
         'headrace topics create clicks --schema "user string, url string, at timestamp" --key user --event-time at',
         'headrace topics create users --schema "id bigint, name string" --key id --cleanup compact',
         'headrace topics create orders --schema "id bigint, user_id bigint, email string" --private email=user_id',
+        "headrace topics create users --at kafka://localhost:9092 --cleanup compact --set segment.ms=600000",
     )
 )
 @click.argument("name")
@@ -95,10 +96,23 @@ def _settings(options: dict[str, Any]) -> dict[str, Any]:
     help="Seal a column with a key for each value of the subject column; `forget` destroys it. May be repeated.",
 )
 @setting_options
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="With --at: a setting of Kafka's. May be repeated."
+)
+@at_option
 @log_options
 @json_option
 def create(name: str, *, log_folder: Path | None, app: str | None, as_json: bool, **options: Any) -> None:
-    """Create the topic NAME; with --app and without --schema as the app itself would, with what it declares."""
+    """Create the topic NAME; with --app and without --schema as the app itself would, with what it declares.
+
+    With --at in Kafka, where records have no schema: --partitions, --cleanup, --retention, --retention-bytes,
+    --delete-retention and --set; what is not given is as the cluster has it by default.
+    """
+    if options["at"] is not None:
+        _create_in_kafka(name, options | {"log": log_folder, "app": app}, as_json=as_json)
+        return
+    if options["settings"]:
+        raise click.UsageError("--set is for topics of Kafka: say --at kafka://host:port")
     settings = _settings(options)
     with open_log(log_folder, app, creates=True) as log:
         if options["schema"] is None:
@@ -120,6 +134,15 @@ def create(name: str, *, log_folder: Path | None, app: str | None, as_json: bool
             say_json(facts | {"private": topic.private} | settings_of(topic))
         else:
             say(f"created topic {name} in {log.path}: {to_ddl(topic.schema)}")
+
+
+def _create_in_kafka(name: str, options: dict[str, Any], *, as_json: bool) -> None:
+    absent = ("log", "app", "schema", "key", "event_time", "private", "archive", "archive_after")
+    address = cluster_at(options["at"], **{option: options[option] for option in absent})
+    from headrace.cli.kafka_topics import create_topic
+
+    given = click.get_current_context().get_parameter_source("partitions") is ParameterSource.COMMANDLINE
+    create_topic(address, name, options | ({} if given else {"partitions": None}), as_json=as_json)
 
 
 def _declared(log: Log, name: str, app: str | None, options: dict[str, Any]) -> Topic:

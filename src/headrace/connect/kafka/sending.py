@@ -1,0 +1,85 @@
+"""Records sent outside of transactions: by the command line, and by programs that feed a topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from headrace.connect.kafka.administration import cluster
+from headrace.connect.kafka.failures import Heard, our_errors
+from headrace.connect.kafka.partitioner import partitions_of
+
+if TYPE_CHECKING:
+    from headrace.connect.kafka.address import KafkaAddress
+    from headrace.connect.kafka.records import Records
+
+SECONDS = 30.0
+_OPTIONS = {"enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": int(SECONDS * 1_000)}
+
+
+class Sender:
+    """Sends records to topics of a cluster, each at least once: after a failure they may be sent again.
+
+    A sender is for one thread. It remembers how many partitions a topic has.
+    """
+
+    def __init__(self, address: KafkaAddress) -> None:
+        self.address = address
+        self._heard = Heard()
+        self._producer: Producer | None = None
+        self._partitions: dict[str, int] = {}
+        self._sent = 0
+
+    def send(self, name: str, records: Records, *, partition: int | None = None) -> None:
+        """Send records in their order; on return they are stored on every broker that is in sync.
+
+        Args:
+            name: the topic's name in the cluster.
+            records: the records. One without a key goes to any partition.
+            partition: where they go; None: where Java's clients would send them, by the key.
+
+        Raises:
+            TopicMissing: there is no such topic.
+            RecordTooLarge: a record is larger than the topic takes; others may be stored.
+            Unavailable: the cluster does not answer; some may be stored.
+
+        """
+        if name not in self._partitions:
+            self._partitions[name] = cluster(self.address).topic(name).partitions
+        if partition is None:
+            places = partitions_of(records.keys, self._partitions[name], first=self._sent)
+        else:
+            places = np.full(len(records), partition, np.int32)
+        self._sent += len(records)
+        with our_errors(self.address, doing=f'write to the topic "{name}"', heard=self._heard):
+            self._produce(name, records, places.tolist())
+
+    def _produce(self, name: str, records: Records, places: list[int]) -> None:
+        failed: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _message: object) -> None:
+            if error is not None:
+                failed.append(error)
+
+        producer = self._connected()
+        headers = [None] * len(records) if records.headers is None else records.headers.to_pylist()
+        columns = (records.values.to_pylist(), records.keys.to_pylist(), places, records.times.tolist(), headers)
+        for value, key, place, time, named in zip(*columns, strict=True):
+            pairs = [(each["name"], each["value"]) for each in named or ()]
+            while True:
+                try:
+                    producer.produce(name, value, key, place, delivered, int(time), pairs)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        left = producer.flush(SECONDS)
+        if failed or left:
+            raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 -- its name
+
+    def _connected(self) -> Producer:
+        if self._producer is None:
+            options = {**_OPTIONS, **self.address.configuration(), **self._heard.options()}
+            self._producer = self._heard.client = Producer(options)
+        return self._producer
