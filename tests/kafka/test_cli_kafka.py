@@ -5,9 +5,10 @@ import json
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 
 from headrace.cli.main import root
+from headrace.connect.kafka import KafkaAddress
+from headrace.connect.kafka.administration import cluster
 
 
 @pytest.fixture
@@ -202,12 +203,8 @@ def test_a_user_without_rights_is_told_what_is_missing(topics, broker, clicks):
 
 
 def test_the_lag_of_a_consumer_group_is_described(topics, broker, clicks):
-    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-
     group = f"{broker.prefix}readers"
-    at = ConsumerGroupTopicPartitions(group, [TopicPartition(broker.topic(clicks), 0, 1)])
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-    admin.alter_consumer_group_offsets([at])[group].result()
+    cluster(KafkaAddress.parse(broker.address)).set_group_offsets(group, {(broker.topic(clicks), 0): 1})
     assert json.loads(topics("describe", clicks, "--json").stdout)["groups"] == [{"group": group, "lag": 2}]
 
 

@@ -70,7 +70,7 @@ class Sender:
             pairs = [(each["name"], each["value"]) for each in named or ()]
             while True:
                 try:
-                    producer.produce(name, value, key, place, delivered, int(time), pairs)
+                    producer.produce(name, value, key, place, delivered, timestamp=time, headers=pairs)
                     break
                 except BufferError:
                     producer.poll(0.1)
