@@ -6,14 +6,16 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 
+from headrace.cli import produce
 from headrace.cli.main import root
 from headrace.connect.kafka import KafkaAddress
 from headrace.connect.kafka.administration import cluster
 
 
 @pytest.fixture
-def topics(broker):
+def topics(broker, monkeypatch):
     """Call `headrace topics …` on the broker, with this test's own topics."""
+    monkeypatch.setattr(produce, "SAY_SECONDS", float("inf"))  # progress comes between the lines that are expected
 
     def call(*arguments, stdin=None, at=broker.address):
         command = ["topics", *(str(each) for each in arguments), "--at", at]

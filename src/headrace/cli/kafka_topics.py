@@ -36,8 +36,8 @@ def found(address: KafkaAddress, name: str) -> KafkaTopic:
     try:
         return cluster(address).topic(address.cluster_name(name))
     except TopicMissing as error:
-        near = did_you_mean(name, [each.removeprefix(address.prefix) for each in cluster(address).names()])
-        error.hint = f'{near} Create it: headrace topics create {name} --at "{address}"'.strip()
+        similar = did_you_mean(name, [each.removeprefix(address.prefix) for each in cluster(address).names()])
+        error.hint = f'{similar} Create it: headrace topics create {name} --at "{address}"'.strip()
         raise
 
 

@@ -37,6 +37,7 @@ SECONDS = 15.0
 """How long an answer may take; after that the cluster does not answer."""
 VISIBLE_SECONDS = 10.0
 """How long a new topic may take until every broker that is asked knows it."""
+_LOGIN_SECONDS = 0.2
 _SHOWN = 3
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID)
 
@@ -252,10 +253,33 @@ class Cluster:
     def _admin(self) -> AdminClient:
         with self._lock:
             if self._client is None:
-                with our_errors(self.address, doing="open a connection"):
+                with our_errors(self.address, doing="open a connection", heard=self._heard):
                     options: dict[str, Any] = self.address.configuration() | self._heard.options()
                     self._client = self._heard.client = AdminClient(options)
+                    if "security.protocol" in options:
+                        self._log_in(self._client)
             return self._client
+
+    def _log_in(self, client: AdminClient) -> None:
+        """Wait until the cluster answers, but no longer than until it refuses the login.
+
+        librdkafka goes on trying after that, so that the first request would only time out.
+        """
+        until = CLOCK.monotonic() + SECONDS
+        while True:
+            try:
+                client.describe_cluster(request_timeout=SECONDS).result(timeout=_LOGIN_SECONDS)
+            except TimeoutError:
+                pass
+            except KafkaException:
+                self._client = None
+                raise
+            else:
+                return
+            self._heard.listen()
+            if self._heard.worst is not None or CLOCK.monotonic() > until:
+                self._client = None
+                raise KafkaException(self._heard.worst or KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 -- its name
 
 
 class _Exists(Exception):
