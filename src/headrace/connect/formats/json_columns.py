@@ -5,7 +5,6 @@ Importing this imports numba.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,12 +13,13 @@ import pyarrow.compute as pc
 
 from headrace.base.schema import TIMESTAMP
 from headrace.connect.formats import json_scan as scan
+from headrace.connect.formats.fields import Field, bytes_of, decimals, fields_of
 from headrace.connect.formats.gather import gather
 from headrace.connect.formats.json_values import NO_OBJECT, BadValue, converter, parsed
 from headrace.connect.formats.verdicts import Verdicts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from headrace.connect.format import Formatted
 
@@ -28,31 +28,13 @@ if TYPE_CHECKING:
 _LARGEST_FLOAT = 3.4028235677973362e38
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A field that is looked for: its place in the tree of structs, and its number in what the scan found."""
-
-    path: str
-    name: str
-    type: pa.DataType
-    number: int
-    scope: int
-    inside: tuple[Field, ...] = ()
-
-    def all(self) -> Iterator[Field]:
-        """Return the field and all that are inside it."""
-        yield self
-        for field in self.inside:
-            yield from field.all()
-
-
 class Scanned:
     """The columns of records that compiled code looked through."""
 
     def __init__(self, values: pa.Array, schema: pa.Schema) -> None:
         self.count = len(values)
         self.data, offsets, valid = bytes_of(values)
-        self.fields = tuple(_tree(schema, "", -1, iter(range(1 << 30))))
+        self.fields = fields_of(schema)
         every = [each for field in self.fields for each in field.all()]
         self.found = scan.found_of(len(every), self.count)
         longest = int(np.diff(offsets).max(initial=1))
@@ -103,7 +85,7 @@ class Scanned:
         elif pa.types.is_boolean(field.type):
             numbers = numbers == 1
         elif pa.types.is_decimal(field.type):
-            return _decimals(numbers, nulls, field.type)
+            return decimals(numbers, nulls, field.type)
         elif pa.types.is_integer(field.type):
             numbers = numbers.astype(field.type.to_pandas_dtype())
         elif pa.types.is_date(field.type):
@@ -155,28 +137,6 @@ class Scanned:
         return found
 
 
-def bytes_of(values: pa.Array) -> tuple[Array, Array, Array]:
-    """Return the bytes of text or binary values, where each begins and the last ends, and which are not null."""
-    if pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type):
-        values = values.cast(pa.large_binary())
-        width: Any = np.int64
-    else:
-        values, width = values.cast(pa.binary()), np.int32
-    _, places, data = values.buffers()
-    offsets = np.frombuffer(places, width)[values.offset : values.offset + len(values) + 1].astype(np.int64)
-    raw = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
-    return raw, offsets, values.is_valid().to_numpy(zero_copy_only=False)
-
-
-def _tree(fields: Sequence[pa.Field], above: str, scope: int, numbers: Iterator[int]) -> Iterator[Field]:
-    for field in fields:
-        number, path = next(numbers), above + field.name
-        inside: tuple[Field, ...] = ()
-        if pa.types.is_struct(field.type):
-            inside = tuple(_tree(list(field.type), f"{path}.", number, numbers))
-        yield Field(path, field.name, field.type, number, scope, inside)
-
-
 def _kind(kind: pa.DataType) -> int:
     if pa.types.is_integer(kind):
         return scan.WHOLE
@@ -212,11 +172,3 @@ def _wanted(fields: Sequence[Field]) -> scan.Wanted:
     scopes = np.array([field.scope for field in fields], np.int64)
     raw = np.frombuffer(b"".join(names) or b"\0", np.uint8)
     return scan.Wanted(raw, starts, scopes, np.array(kinds, np.int64), lows, highs, scales)
-
-
-def _decimals(numbers: Array, nulls: Array, kind: pa.DataType) -> pa.Array:
-    wide = np.empty((len(numbers), 2), np.int64)
-    wide[:, 0], wide[:, 1] = numbers, numbers >> 63
-    return pa.Array.from_buffers(
-        kind, len(numbers), [pa.py_buffer(np.packbits(~nulls, bitorder="little")), pa.py_buffer(wide)]
-    )

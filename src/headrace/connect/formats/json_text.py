@@ -68,7 +68,7 @@ def _written(column: pa.Array) -> pa.Array:
         return pc.if_else(odd, pc.binary_join_element_wise(_QUOTE, texts, _QUOTE, _NOTHING), texts)
     if pa.types.is_nested(kind):
         write = _writer(kind)
-        return pa.array([None if each is None else write(each) for each in _plain(column)], pa.string())
+        return pa.array([None if each is None else write(each) for each in plain(column)], pa.string())
     return pc.cast(column, pa.string())
 
 
@@ -107,7 +107,7 @@ def _times(column: pa.Array) -> pa.Array:
     return pa.array([None if each is None else time_text(each, zone) for each in found], pa.string())
 
 
-def _plain(column: pa.Array) -> list[Any]:
+def plain(column: pa.Array) -> list[Any]:
     """Return nested values as Python's, times and dates as numbers: Python's own end in the year 9999."""
     return column.cast(_with_numbers(column.type)).to_pylist()  # type: ignore[no-any-return]
 
@@ -127,7 +127,7 @@ def _with_numbers(kind: pa.DataType) -> pa.DataType:
 
 
 def _writer(kind: pa.DataType) -> Callable[[Any], str]:
-    """Return a function from a value of `_plain` to JSON."""
+    """Return a function from a value of `plain` to JSON."""
     write = _writer_of(kind)
     return lambda value: "null" if value is None else write(value)
 
