@@ -15,7 +15,6 @@ from headrace.connect.formats.avro_values import MICROS
 from headrace.connect.formats.fields import Field, decimals, fields_of
 from headrace.connect.formats.gather import gather
 from headrace.connect.formats.json_scan import found_of
-from headrace.connect.formats.json_text import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -117,7 +116,7 @@ class Columns:
                 return pc.cast(natural, field.type)
             except pa.ArrowInvalid:
                 pass
-        read = texts.read([text_of(natural)], pa.schema([(field.name, field.type)]))
+        read = texts.read([natural], pa.schema([(field.name, field.type)]))
         for row in np.flatnonzero(~np.asarray(read.good)).tolist():
             self.reasons.setdefault(row, read.reasons[row].as_py().replace(field.name, field.path, 1))
         return texts.spread(read)[0]

@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import ssl
-import time
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.error import HTTPError, URLError
@@ -16,6 +15,7 @@ from urllib.request import Request, urlopen
 from headrace.base.blame import OutsideError
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import Unavailable
+from headrace.base.time import SystemClock
 
 TRIES = 4
 TIMEOUT_SECONDS = 10
@@ -110,7 +110,7 @@ class Registry:
             except (URLError, OSError, ValueError) as error:
                 why = str(getattr(error, "reason", error))
             if attempt + 1 < TRIES:
-                time.sleep(0.1 * 4**attempt)
+                SystemClock().sleep(0.1 * 4**attempt)
         raise Unavailable(
             f"the schema registry {self.place} does not answer: {why}", hint="Check the address of registry=."
         )
