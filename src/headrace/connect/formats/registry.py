@@ -130,9 +130,9 @@ class Registry:
 
     def _refusal(self, error: HTTPError) -> RegistryRefused:
         try:
-            told = json.load(error).get("message", "")
+            message = json.load(error).get("message", "")
         except (ValueError, AttributeError, OSError):
-            told = ""
+            message = ""
         hints = {
             401: "Give registry(url, username=…, password=…).",
             403: "Ask for the permission.",
@@ -141,7 +141,7 @@ class Registry:
         }
         return RegistryRefused(
             f"the schema registry {self.place} refuses ({error.code})",
-            detail=told[:500],
+            detail=message[:500],
             hint=hints.get(error.code, ""),
         )
 
