@@ -42,7 +42,7 @@ from scripts.broker.servers import Servers
 import headrace as hr
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 USERS = 1_000
 PARTITIONS = 3
@@ -52,6 +52,10 @@ TRANSACTION_SECONDS = 4
 PREFIX = "fire."
 PATIENCE = 300
 MOST_ENDS = 20
+PIECES = 5
+"""The events are sent in so many pieces for each misfortune, at most; what is left is sent at the end."""
+WHILE_IT_RUNS = 0.75
+"""How often a misfortune waits for epochs; else it may happen while the app starts."""
 CLOSES_WINDOWS = -1
 """The user of the last records, an hour later, which let all windows close."""
 
@@ -92,7 +96,8 @@ class Fire:
     kafka: Kafka
     seed: int
     local: bool
-    zombies: bool = True
+    only: Sequence[str] = ()
+    piece: int = 1_000
     sent: int = 0
     process: subprocess.Popen[bytes] | None = None
     happened: Counter[str] = field(default_factory=Counter)
@@ -148,7 +153,8 @@ class Fire:
         """Start the app; it goes on where it stopped."""
         command = self.command(program=self.taking_over if taking_over else None)
         with (self.folder / "output.log").open("ab") as output:
-            self.process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+            traced = os.environ | {"PYTHONFAULTHANDLER": "1"}
+            self.process = subprocess.Popen(command, env=traced, stdout=output, stderr=output, start_new_session=True)
 
     def look(self) -> None:
         """Start the app again if it ended by itself, and remember its words."""
@@ -162,7 +168,7 @@ class Fire:
     def last_words(self) -> str:
         """Return the end of what the app said."""
         text = (self.folder / "output.log").read_text(encoding="utf-8", errors="replace").rstrip()
-        return text[-600:]
+        return text[-3000:]
 
     def end(self, process: subprocess.Popen[bytes] | None = None) -> None:
         """Kill the app and all its processes."""
@@ -184,14 +190,16 @@ class Fire:
         return max((int(each.stem) for each in (self.storage / "epochs").glob("*.json") if each.stem.isdecimal()),
                    default=-1)  # fmt: skip
 
-    def await_epochs(self, more: int) -> None:
-        """Wait until the app has committed some epochs more."""
-        until, end = self.epoch() + more, time.monotonic() + PATIENCE
-        while self.epoch() < until:
-            self.look()
-            if time.monotonic() > end:
-                raise SystemExit(f"the app makes no progress: {self.last_words()}")
-            time.sleep(0.05)
+    def feed(self, epochs: int) -> None:
+        """Send a piece of the events, and wait until the app has committed an epoch; so many times."""
+        for _ in range(epochs):
+            before, end = self.epoch(), time.monotonic() + PATIENCE
+            self.send(self.piece)
+            while self.epoch() <= before:
+                self.look()
+                if time.monotonic() > end:
+                    raise SystemExit(f"the app makes no progress: {self.last_words()}")
+                self.producer.poll(0.05)
 
 
 def driver(fire: Fire) -> None:
@@ -240,12 +248,14 @@ def zombie(fire: Fire) -> None:
     stopped, fire.process = fire.process, None
     assert stopped is not None
     fire.start(taking_over=True)
-    fire.await_epochs(2)
+    fire.feed(2)
     os.killpg(stopped.pid, signal.SIGCONT)
     try:
         stopped.wait(60)
     except subprocess.TimeoutExpired:
-        fire.ended.append("WRONG: a zombie went on for a minute beside the process that took over")
+        stopped.send_signal(signal.SIGABRT)  # says where its threads are
+        stopped.wait()
+        fire.ended.append(f"WRONG: a zombie ran for a minute beside the process that took over: {fire.last_words()}")
     fire.end(stopped)
 
 
@@ -257,7 +267,7 @@ MISFORTUNES: dict[str, Callable[[Fire], None]] = {
     "transaction": transaction,
     "zombie": zombie,
 }
-WEIGHTS = (5, 3, 4, 2, 2, 1)
+WEIGHTS = {"driver": 5, "worker": 3, "broker": 4, "stalled broker": 2, "transaction": 2, "zombie": 1}
 
 
 def processes_of(leader: int) -> list[int]:
@@ -283,24 +293,25 @@ def command_of(process: int) -> str:
 
 def burn(fire: Fire, *, events: int, kills: int) -> None:
     """Send the events and let misfortunes happen meanwhile, at random moments of the app's life."""
-    names = list(MISFORTUNES) if fire.zombies else [name for name in MISFORTUNES if name != "zombie"]
-    plan = (names + fire.chance.choices(names, WEIGHTS[: len(names)], k=kills))[:kills]
+    names = [name for name in MISFORTUNES if name in fire.only or not fire.only]
+    plan = (names + fire.chance.choices(names, [WEIGHTS[name] for name in names], k=kills))[:kills]
     fire.chance.shuffle(plan)
-    each = events // (kills + 1)
-    fire.send(each)
+    fire.piece = events // (PIECES * (kills + 2))
+    fire.send(fire.piece)
     fire.producer.flush()
     fire.start()
-    fire.await_epochs(1)
+    fire.feed(1)
     began = time.monotonic()
-    for number, name in enumerate(plan, 1):
-        fire.send(each)
-        if fire.chance.random() < 0.75:
-            fire.await_epochs(fire.chance.randint(1, 3) if number < len(plan) else 1)
+    for name in plan:
+        if fire.chance.random() < WHILE_IT_RUNS:
+            fire.feed(fire.chance.randint(1, PIECES - 2))
+        else:
+            fire.send(fire.piece)
         time.sleep(fire.chance.uniform(0, 1.5))
         fire.look()
         MISFORTUNES[name](fire)
         fire.happened[name] += 1
-        print(f"{time.monotonic() - began:5.0f} s: {name}, epoch {fire.epoch()}", flush=True)
+        print(f"{time.monotonic() - began:5.0f} s: {name}, epoch {fire.epoch()}, {fire.sent:,} events", flush=True)
     fire.send(events - fire.sent)
     fire.close_windows()
     fire.look()
@@ -382,14 +393,15 @@ def _check_totals(records: Iterator[tuple[Any, Any]], totals: dict[int, tuple[in
     )
 
 
-def run(folder: Path, *, events: int, kills: int, seed: int, local: bool, brokers: int, zombies: bool = True) -> Fire:
+def run(
+    folder: Path, *, events: int, kills: int, seed: int, local: bool, brokers: int, only: Sequence[str] = ()
+) -> Fire:
     """Run it all; the Fire has what happened, and its `ended` what must not have."""
     kafka = Kafka(Servers(folder / "kafka", shared=True), brokers=brokers)
     kafka.start()
-    fire = Fire(folder, kafka, seed, local, zombies)
+    fire = Fire(folder, kafka, seed, local, only)
     try:
         burn(fire, events=events, kills=kills)
-        fire.await_epochs(1)
         fire.end()
         for _ in range(3):  # what was open when it died may have to time out first
             done = subprocess.run(fire.command("--until-caught-up"), capture_output=True, text=True, check=False,
@@ -413,11 +425,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--local", action="store_true", help="in one process, without Spark")
+    parser.add_argument("--only", nargs="+", choices=list(MISFORTUNES), default=[], help="these misfortunes alone")
     parser.add_argument("--keep", type=Path, help="the folder to use, and to keep")
     asked = parser.parse_args()
     began = time.monotonic()
     options = partial(run, events=asked.events, kills=asked.kills, seed=asked.seed, local=asked.local,
-                      brokers=asked.brokers)  # fmt: skip
+                      brokers=asked.brokers, only=asked.only)  # fmt: skip
     if asked.keep:
         asked.keep.mkdir(parents=True, exist_ok=True)
         fire = options(asked.keep)
@@ -426,7 +439,7 @@ def main() -> int:
             fire = options(Path(folder))
     wrong = [each for each in fire.ended if each.startswith("WRONG")]
     for words in fire.ended:
-        print(words if words in wrong else f"the app ended by itself and was started again: {words}")
+        print(words if words in wrong else f"the app ended by itself and was started again: {words[-600:]}")
     happened = ", ".join(f"{count} {name}" for name, count in fire.happened.items())
     where = "in one process" if asked.local else "on Spark"
     said = f"{fire.sent:,} events, {fire.epoch() + 1} epochs, {sum(fire.happened.values())} kills ({happened})"
