@@ -140,4 +140,9 @@ BENCHES = {
         "Spark, micro-batches as installed; Flink, exactly once, checkpoints each second; Kafka Streams",
         "<= 0.6; <= 0.5; report",
     ),
+    "kafka_malformed": Bench(
+        "2 M records from Kafka, 1 M of them malformed: each becomes a dead letter that names it",
+        "itself on 2 M clean records",
+        ">= 0.3",
+    ),
 }

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from bench.setting import Setting
@@ -54,8 +54,15 @@ class Bids:
         return tuple(int(number) for number in found)
 
 
-def make(setting: Setting, servers: str, *, rows: int, name: str = "bids") -> Bids:
-    """Write the bids to a new topic and to a Parquet file."""
+def make(
+    setting: Setting,
+    servers: str,
+    *,
+    rows: int,
+    name: str = "bids",
+    change: Callable[[pa.Array], pa.Array] = lambda values: values,
+) -> Bids:
+    """Write the bids to a new topic and to a Parquet file; `change` may change the records' values in the topic."""
     setting.say(f"writing {rows:,} bids to a topic and to Parquet")
     folder = setting.fresh(name)
     folder.mkdir(parents=True)
@@ -65,7 +72,7 @@ def make(setting: Setting, servers: str, *, rows: int, name: str = "bids") -> Bi
     with pq.ParquetWriter(bids.parquet, next(chunks(1)).schema) as writer:
         for table in chunks(rows):
             writer.write_table(table)
-            _send(producer, bids.topic, table)
+            _send(producer, bids.topic, table, change(as_json(table)))
     producer.flush()
     return bids
 
@@ -122,10 +129,10 @@ def _producer(servers: str) -> object:
     )
 
 
-def _send(producer: object, topic: str, table: pa.Table) -> None:
+def _send(producer: object, topic: str, table: pa.Table, values: pa.Array) -> None:
     keys = table["auction"].cast(pa.string()).cast(pa.binary()).to_pylist()
     times = table["dateTime"].cast(pa.int64()).to_pylist()
-    for value, key, at in zip(as_json(table).to_pylist(), keys, times, strict=True):
+    for value, key, at in zip(values.to_pylist(), keys, times, strict=True):
         while True:
             try:
                 producer.produce(topic, value, key, timestamp=at)  # type: ignore[attr-defined]

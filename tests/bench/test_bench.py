@@ -66,6 +66,7 @@ def test_every_bench_is_listed(bench):
         "kafka_windowed",
         "kafka_topic_to_topic",
         "kafka_latency",
+        "kafka_malformed",
     }
     assert listed["windowed_heavy"]["must"] == ">= 6"
 
