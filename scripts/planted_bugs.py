@@ -48,7 +48,7 @@ class Bug:
 
     `needs`: a case has one of these actions. `points`: it crashes at one of these. `code`: its program has this text.
     `shards`: it has several. `accidents`: cases are drawn with accidents, after which an error of ours is right. `aim`:
-    bits are flipped in files whose path matches this only.
+    bits are flipped in files of such a path only, in such a place.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Bug:
     code: str = ""
     shards: bool = False
     accidents: bool = False
-    aim: str = ""
+    aim: tuple[str, str] | tuple[()] = ()
 
     def __str__(self) -> str:
         return self.name
@@ -66,7 +66,7 @@ class Bug:
     def case(self, seed: int) -> Case:
         """Return the case of a seed."""
         case = draw(seed, accidents=self.accidents)
-        aimed = (("flip", action[1], self.aim) if action[0] == "flip" else action for action in case.actions)
+        aimed = (("flip", action[1], *self.aim) if action[0] == "flip" else action for action in case.actions)
         return replace(case, actions=tuple(aimed)) if self.aim else case
 
     def may_show(self, case: Case) -> bool:
@@ -261,7 +261,7 @@ BUGS = (
     Bug("shards chosen by another hash after a restart", plant_other_shards, ("restart", "crash"), shards=True),
     Bug("checksum of state and staged rows not checked", no_checksums(files), ("flip",), accidents=True),
     Bug("checksum of commits and descriptions not checked", no_checksums(checked), ("flip",), accidents=True,
-        aim=r"epochs/\d+\.json"),
+        aim=(r"epochs/\d+\.json", r'(?<="offsets": {)[^}]+')),
     Bug("checksum of records not checked", no_checksums(frame, payload), ("flip",), accidents=True),
     Bug("changed program passed", replaced(engine, "changes", passed_changes), ("program",), accidents=True),
     Bug("lost epochs not noticed", replaced(engine, "recovered", forgotten_journal), ("lose", "restore"),

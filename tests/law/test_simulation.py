@@ -155,3 +155,18 @@ def test_batch_spark_gives_what_the_oracle_gives(spark, seeds):
     for seed in seeds:
         finding = simulate(seed, oracle=oracle)
         assert finding is None, finding.text()
+
+
+@pytest.mark.spark
+@pytest.mark.prove
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_crash_on_spark_ends_its_query_and_the_app_goes_on(spark, seed):
+    """Points of the driver and calls of its file system; Spark's epochs are spread with the one seed, small else."""
+    del spark
+    case = counted("SELECT k, count(*) AS n FROM {0} GROUP BY k")
+    crashes = (("crash", "during_commit"), ("crash", "between_topics"), ("fault", 3, "torn", "epoch"),
+               ("fault", 5, "EIO", "epoch"))  # fmt: skip
+    sends = (("send", "s", ((number, "b", 0, 3, 1_767_225_602_000),)) for number in range(4, 8))
+    actions = (*case.actions, *(action for pair in zip(sends, crashes, strict=True) for action in pair))
+    failure = check(replace(case, actions=actions, seed=seed), carrier="spark")
+    assert failure is None, failure

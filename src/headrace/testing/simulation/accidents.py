@@ -58,10 +58,10 @@ def lose_newest_commit(storage: Path) -> None:
         commits[-1].unlink()
 
 
-def flip_a_bit(storage: Path, seed: int, where: str = "") -> Path | None:
-    """Flip a bit of a file whose path matches `where`; each kind of file is as likely as another.
+def flip_a_bit(storage: Path, seed: int, where: str = "", what: str = "(?s).+") -> Path | None:
+    """Flip a bit of a file whose path matches `where`, in a place that matches `what`; return the file.
 
-    Of the files of a kind the last one, which is the newest, is the likeliest. Return the file.
+    Each kind of file is as likely as another; of a kind the last one, which is the newest, is the likeliest.
     """
     dice = Random(seed)  # noqa: S311 -- replayed from its seed
     kinds: dict[str, list[Path]] = {}
@@ -75,7 +75,10 @@ def flip_a_bit(storage: Path, seed: int, where: str = "") -> Path | None:
     paths = kinds[dice.choice(sorted(kinds))]
     path = dice.choice((paths[-1], dice.choice(paths)))
     raw = bytearray(path.read_bytes())
-    raw[dice.randrange(len(raw))] ^= 1 << dice.randrange(8)
+    places = [found.span() for found in re.finditer(what.encode(), raw)]
+    if not places:
+        return None
+    raw[dice.randrange(*dice.choice(places))] ^= 1 << dice.randrange(8)
     path.write_bytes(raw)
     return path
 

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from headrace.base.errors import HeadraceError, NotRunning
 from headrace.base.time import ManualClock
 from headrace.engine import lease
-from headrace.engine.engine import Engine, Settings, no_fault, task
+from headrace.engine.engine import Engine, Settings, task
 from headrace.engine.inprocess import CARRIER, InProcess
 from headrace.engine.level_zero import run_ranges
 from headrace.engine.levels import run_levels
+from headrace.engine.pace import SMALL_ROWS
 from headrace.engine.recovery.opening import open_engine
 from headrace.kernels.duck import Duck
 from headrace.kernels.level import LevelRun
@@ -78,6 +79,7 @@ class Machine:
         self.clock = ManualClock()
         self.faults = Faults()
         self.files = Files(folder)
+        self.seed = seed or 0
         self.dice = Random(seed)  # noqa: S311 -- replayed from its seed
         self.power = PowerCuts(self.files) if durable else None
         self.engine: Engine | None = None
@@ -126,7 +128,8 @@ class Machine:
             clock=self.clock,
             sync=self.durable,
             partitions=1,
-            fault=self.faults if self.carrier_name != "spark" else no_fault,
+            fault=self.faults,  # tasks on Spark get a copy of it, which is never armed
+            small=SMALL_ROWS if self.seed % 3 else 0,  # of Spark: in every third case all epochs are spread
         )
         self.engine = open_engine(make_plan(app.name, app.plan().sinks), settings)
         try:
@@ -141,7 +144,23 @@ class Machine:
         from headrace.engine.spark.carrier import SparkCarrier
         from headrace.engine.spark.source import EpochControl
 
+        for name in ("commit", "publish"):  # Spark calls them in a thread of its own
+            setattr(engine, name, self._ending_the_query(getattr(engine, name)))
         return SparkCarrier(engine, control=EpochControl(until=engine.last.epoch))
+
+    def _ending_the_query(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a call after whose crash the process is dead, and Spark's query ends."""
+
+        def run(*arguments: Any, **named: Any) -> Any:
+            if self.files.dead:  # it died in another thread
+                raise RuntimeError("the process is dead")
+            try:
+                return call(*arguments, **named)
+            except Crash as crash:
+                self.files.dead = True
+                raise RuntimeError(f"the process died: {crash}") from crash
+
+        return run
 
     def stop(self) -> None:
         """Stop, in whatever state it is: nothing is left but files."""
