@@ -25,7 +25,6 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -49,7 +48,6 @@ PARTITIONS = 3
 START_MS = 1_767_225_600_000  # 2026-01-01, the start of a window
 WINDOW_MS = 10_000
 TRANSACTION_SECONDS = 4
-PREFIX = "fire."
 PATIENCE = 300
 MOST_ENDS = 20
 PIECES = 5
@@ -97,6 +95,7 @@ class Fire:
     seed: int
     local: bool
     only: Sequence[str] = ()
+    prefix: str = "fire."
     piece: int = 1_000
     sent: int = 0
     process: subprocess.Popen[bytes] | None = None
@@ -106,14 +105,15 @@ class Fire:
 
     def __post_init__(self) -> None:
         self.chance = Random(self.seed)  # noqa: S311 -- moments, not secrets
+        self.folder.mkdir(parents=True, exist_ok=True)
         self.storage = self.folder / "app"
         self.program, self.taking_over = self.folder / "program.py", self.folder / "taking_over.py"
-        options = f"prefix={PREFIX}&transaction.timeout.ms={TRANSACTION_SECONDS * 1000}"
+        options = f"prefix={self.prefix}&transaction.timeout.ms={TRANSACTION_SECONDS * 1000}"
         address = f"{self.kafka.address}?{options}"
         for path, prelude in ((self.program, ""), (self.taking_over, WITHOUT_LOCKS)):
             path.write_text(PROGRAM.format(prelude=prelude, storage=self.storage, address=address), encoding="utf-8")
         admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap})
-        topic = NewTopic(f"{PREFIX}events", PARTITIONS, config={"retention.ms": "-1"})
+        topic = NewTopic(f"{self.prefix}events", PARTITIONS, config={"retention.ms": "-1"})
         for done in admin.create_topics([topic]).values():
             done.result()
         settings = {"enable.idempotence": True, "message.timeout.ms": 0, "linger.ms": 20, "partitioner": "murmur2"}
@@ -138,7 +138,7 @@ class Fire:
         value = f'{{"id": {number}, "user": {user}, "amount": {amount}, "at": {at}}}'
         while True:
             try:
-                self.producer.produce(f"{PREFIX}events", value, str(user), timestamp=at, **where)
+                self.producer.produce(f"{self.prefix}events", value, str(user), timestamp=at, **where)
                 break
             except BufferError:
                 self.producer.poll(0.1)
@@ -155,6 +155,11 @@ class Fire:
         with (self.folder / "output.log").open("ab") as output:
             traced = os.environ | {"PYTHONFAULTHANDLER": "1"}
             self.process = subprocess.Popen(command, env=traced, stdout=output, stderr=output, start_new_session=True)
+
+    @property
+    def wrong(self) -> list[str]:
+        """What must not have happened."""
+        return [each for each in self.ended if each.startswith("WRONG")]
 
     def look(self) -> None:
         """Start the app again if it ended by itself, and remember its words."""
@@ -347,20 +352,20 @@ def check(fire: Fire) -> list[str]:
     by_slot = np.bincount(slots, amounts).astype(np.int64)
     windows = {int(s): (int(n), int(by_slot[s])) for s, n in zip(found, each, strict=True)}
     servers = fire.kafka.bootstrap
-    wrong = _check_windows(committed(servers, f"{PREFIX}windows"), windows)
-    wrong += _check_totals(committed(servers, f"{PREFIX}totals"), totals)
+    wrong = _check_windows(committed(servers, f"{fire.prefix}windows"), windows)
+    wrong += _check_totals(committed(servers, f"{fire.prefix}totals"), totals)
     shown = hr.App("fire", storage=fire.storage).view("totals").to_pylist()
     if {row["user"]: (row["n"], row["total"]) for row in shown} != totals:
         wrong.append("the view of totals is not that of the batch query")
     topics = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=30).topics
     for topic in topics:
         if (
-            topic.startswith(PREFIX)
+            topic.startswith(fire.prefix)
             and topic.endswith((".dead", ".late"))
             and (kept := sum(1 for _ in committed(servers, topic)))
         ):
             wrong.append(f"{topic} has {kept} records, and no record was bad or late")
-    if sum(1 for _ in committed(servers, f"{PREFIX}events")) != fire.sent + PARTITIONS:
+    if sum(1 for _ in committed(servers, f"{fire.prefix}events")) != fire.sent + PARTITIONS:
         wrong.append("the input is not what was sent: this script is wrong")
     return wrong
 
@@ -393,19 +398,14 @@ def _check_totals(records: Iterator[tuple[Any, Any]], totals: dict[int, tuple[in
     )
 
 
-def run(
-    folder: Path, *, events: int, kills: int, seed: int, local: bool, brokers: int, only: Sequence[str] = ()
-) -> Fire:
-    """Run it all; the Fire has what happened, and its `ended` what must not have."""
-    kafka = Kafka(Servers(folder / "kafka", shared=True), brokers=brokers)
-    kafka.start()
-    fire = Fire(folder, kafka, seed, local, only)
+def run(fire: Fire, *, events: int, kills: int) -> None:
+    """Run it all: `ended` then has what went wrong, beside the last words of apps that ended by themselves."""
     try:
         burn(fire, events=events, kills=kills)
         fire.end()
         for _ in range(3):  # what was open when it died may have to time out first
-            done = subprocess.run(fire.command("--until-caught-up"), capture_output=True, text=True, check=False,
-                                  timeout=PATIENCE * 4)  # fmt: skip
+            command = fire.command("--until-caught-up")
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE * 4)
             if not done.returncode:
                 break
         else:
@@ -413,8 +413,6 @@ def run(
         fire.ended += [f"WRONG: {each}" for each in check(fire)]
     finally:
         fire.end()
-        kafka.servers.leave()
-    return fire
 
 
 def main() -> int:
@@ -429,20 +427,22 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="the folder to use, and to keep")
     asked = parser.parse_args()
     began = time.monotonic()
-    options = partial(run, events=asked.events, kills=asked.kills, seed=asked.seed, local=asked.local,
-                      brokers=asked.brokers, only=asked.only)  # fmt: skip
-    if asked.keep:
-        asked.keep.mkdir(parents=True, exist_ok=True)
-        fire = options(asked.keep)
-    else:
-        with tempfile.TemporaryDirectory(prefix="headrace-fire-", ignore_cleanup_errors=True) as folder:
-            fire = options(Path(folder))
-    wrong = [each for each in fire.ended if each.startswith("WRONG")]
+    with tempfile.TemporaryDirectory(prefix="headrace-fire-", ignore_cleanup_errors=True) as made:
+        folder = asked.keep or Path(made)
+        kafka = Kafka(Servers(folder / "kafka", shared=True), brokers=asked.brokers)
+        kafka.start()
+        fire = Fire(folder, kafka, asked.seed, asked.local, asked.only)
+        try:
+            run(fire, events=asked.events, kills=asked.kills)
+        finally:
+            kafka.servers.leave()
+        epochs = fire.epoch() + 1
+    wrong = fire.wrong
     for words in fire.ended:
         print(words if words in wrong else f"the app ended by itself and was started again: {words[-600:]}")
     happened = ", ".join(f"{count} {name}" for name, count in fire.happened.items())
     where = "in one process" if asked.local else "on Spark"
-    said = f"{fire.sent:,} events, {fire.epoch() + 1} epochs, {sum(fire.happened.values())} kills ({happened})"
+    said = f"{fire.sent:,} events, {epochs} epochs, {sum(fire.happened.values())} kills ({happened})"
     verdict = "FAILED" if wrong else "0 lost, 0 twice"
     print(f"{said}, {where}, {time.monotonic() - began:.0f} s, seed {asked.seed}: {verdict}")
     return int(bool(wrong))

@@ -24,6 +24,7 @@ BEGIN, END = "<!-- last run: begin -->", "<!-- last run: end -->"
 SCRIPTS: dict[str, list[str]] = {
     "flat_state": ["--hours", "6", "--plot", "/dev/null"],
     "fuzz_texts": ["--count", "15000"],
+    "kafka_fire": ["--local"],
     "log_flips": ["--flips", "3000"],
     "log_kills": ["--kills", "200"],
     "log_power": ["--cuts", "600"],
