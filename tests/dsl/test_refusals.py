@@ -199,6 +199,8 @@ REFUSED = {
         "take .late right after .agg(…)",
     ),
     "out_of_order below zero": (lambda _: app().stream("m", SHOP, out_of_order="-3 s"), "is below zero", ""),
+    "no shards": (lambda _: hr.App("m", shards=0), "shards=0 is not possible", "1 to 10000"),
+    "too many shards": (lambda _: hr.App("m", shards=10**9), "shards=1000000000 is not possible", "1 to 10000"),
     "no partitions": (lambda _: app().stream("m", SHOP, partitions=0), "partitions=0", "above zero"),
     "on_error": (
         lambda _: app().stream("m", SHOP, on_error="x"),
@@ -208,7 +210,7 @@ REFUSED = {
     "a view's name": (lambda s: s.to_view("my view"), "'my view' is not allowed as the name of a view", '"my_view"'),
     "a topic's name": (lambda s: s.to_topic("../x"), "'../x' is not allowed as the name of a topic", 'Try "x"'),
     "a step's name": (lambda s: s.named("1x"), "'1x' is not allowed as the name of a step", "first is not a digit"),
-    "an app's name": (lambda _: hr.App("my app"), "is not allowed as the name of", '"my_app"'),
+    "an app's name": (lambda _: hr.App("my app"), "is not allowed as the name of an app", '"my_app"'),
     "a type": (lambda _: app().stream("m", "id bigit"), 'unknown type "bigit"', 'Did you mean "bigint"?'),
     "a sink": (lambda s: s.to(3), "3 cannot take rows", "write(epoch, rows)"),
     "a view twice": (

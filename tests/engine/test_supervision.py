@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 import supervising
-from test_local import CLOCK, PATIENCE, expected, program, wait_for
+from test_local import CLOCK, PATIENCE, expected, program, runs, wait_for
 
 import headrace as hr
 from headrace.base.errors import InvalidPlan, InvalidTime, StepFailed
-from headrace.base.outside import DiskFull, OutsideBusy, SinkFailed, Unavailable
+from headrace.base.outside import AccessRefused, DiskFull, OutsideBusy, SinkFailed, Unavailable
 from headrace.engine import publish
 from headrace.engine.operation.failures import as_ours
 from headrace.engine.operation.restart import Budget, Restart, restart_of
@@ -105,6 +105,27 @@ def test_what_the_machine_refuses_now_may_pass(error, kind):
     assert type(ours) is kind
     assert ours.may_pass
     assert ours.__cause__ is error
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_file_that_may_not_be_written_is_named_with_what_to_do(number):
+    ours = as_ours(OSError(number, os.strerror(number), "/srv/app/lock"))
+    assert type(ours) is AccessRefused
+    assert not ours.may_pass
+    assert ours.what == f"/srv/app/lock cannot be used: {os.strerror(number)}"
+    assert "the user that owns it" in ours.hint
+
+
+def test_an_app_whose_storage_was_moved_away_leaves_no_trace_in_its_place(tmp_path):
+    """So the folder can be moved back."""
+    storage = tmp_path / "storage"
+    with program(storage) as running:
+        wait_for(lambda: runs(storage), running)
+        storage.rename(tmp_path / "moved")
+        _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 1
+    assert "[SOURCE_REPLACED]" in err
+    assert not storage.exists()
 
 
 def test_what_does_not_pass_ends_the_app_once(tmp_path):

@@ -21,7 +21,7 @@ def check_identifier(name: object, *, what: str) -> str:
     if isinstance(name, str) and IDENTIFIER.fullmatch(name) and len(name) <= MAX_LENGTH:
         return name
     raise InvalidName(
-        f"{name!r} is not allowed as the name of a {what}",
+        f"{name!r} is not allowed as the name of {'an' if what[0] in 'aeiou' else 'a'} {what}",
         detail=f"Letters, digits and _ are allowed, up to {MAX_LENGTH} of them; the first is not a digit.",
         hint=_suggest(name),
     )

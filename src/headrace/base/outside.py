@@ -187,6 +187,19 @@ class DiskFull(OutsideError):
         )
 
 
+class AccessRefused(OutsideError):
+    """This user may not read or write a file that the app needs."""
+
+    condition = "ACCESS_REFUSED"
+
+    def __init__(self, file: str, why: str) -> None:
+        super().__init__(
+            f"{file} cannot be used: {why}",
+            hint="Run it as the user that owns it, allow this user to read and write it, or mount its disk for "
+            "writing.",
+        )
+
+
 class FileTooLarge(OutsideError):
     """This process may not write files of the size that is needed. What was committed is complete."""
 

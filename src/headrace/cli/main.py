@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 import headrace
-from headrace.base.errors import HeadraceError, InternalError, OutsideError
 from headrace.base.trace import traced
 from headrace.cli.backup import backup, restore
 from headrace.cli.connect import connect
@@ -25,6 +24,7 @@ from headrace.cli.status import status
 from headrace.cli.topics import topics
 from headrace.cli.verify import verify
 from headrace.cli.views import views
+from headrace.engine.operation.failures import as_ours
 
 
 class Headrace(Commands):
@@ -45,7 +45,7 @@ class Headrace(Commands):
         except Exception as error:  # noqa: BLE001 -- the outermost handler
             if traced() or ctx.meta.get(TRACE):
                 traceback.print_exc()
-            click.echo(str(_ours(error)), err=True)
+            click.echo(str(as_ours(error)), err=True)
             ctx.exit(1)
         return result
 
@@ -82,15 +82,3 @@ def main() -> None:
         root(prog_name="headrace")
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # everything is printed; only the JVM is still stopping
-
-
-def _ours(error: Exception) -> HeadraceError:
-    if isinstance(error, HeadraceError):
-        return error
-    if isinstance(error, OSError):
-        return OutsideError(f"{type(error).__name__}: {error}")
-    return InternalError(
-        f"{type(error).__name__}: {error}",
-        detail="This should not happen.",
-        hint="Please report it with what HEADRACE_TRACE=1 shows.",
-    )

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from headrace.plan.nodes import Emit
 
 
+MAX_SHARDS = 10_000
 TOPICS_VARIABLE = "HEADRACE_TOPICS"
 
 
@@ -71,8 +72,9 @@ class App:
         self.name = check_identifier(name, what="app")
         self.storage = a_path(storage, "storage")
         self.topics = check_location(os.environ.get(TOPICS_VARIABLE) if topics is None else topics)
-        if shards is not None and (not isinstance(shards, int) or isinstance(shards, bool) or shards < 1):
-            raise InvalidPlan(f"shards={shards!r} is not possible", hint="Give a number above zero.")
+        number = isinstance(shards, int) and not isinstance(shards, bool)
+        if shards is not None and not (number and 1 <= shards <= MAX_SHARDS):
+            raise InvalidPlan(f"shards={shards!r} is not possible", hint=f"Give a number from 1 to {MAX_SHARDS}.")
         self.shards = shards
         self.on_error = check_on_error(on_error)
         self._registry = Registry()

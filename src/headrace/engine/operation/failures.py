@@ -6,9 +6,10 @@ import errno
 import os
 
 from headrace.base.errors import HeadraceError, InternalError, OutsideError
-from headrace.base.outside import DiskFull, FileTooLarge, OutsideBusy
+from headrace.base.outside import AccessRefused, DiskFull, FileTooLarge, OutsideBusy
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _PASSING = (errno.EAGAIN, errno.EBUSY, errno.ENOMEM, errno.ENFILE, errno.EMFILE, errno.ESTALE)
 _FULL_TEXTS = tuple(os.strerror(number) for number in _FULL)
 
@@ -28,6 +29,8 @@ def _named(error: BaseException) -> HeadraceError:
         return DiskFull(str(error))
     if isinstance(error, OSError) and error.errno == errno.EFBIG:
         return FileTooLarge("storage", str(error))
+    if isinstance(error, OSError) and error.errno in _REFUSED:
+        return AccessRefused(str(error.filename or "a file"), error.strerror or str(error))
     if isinstance(error, OSError):
         kind = OutsideBusy if error.errno in _PASSING else OutsideError
         return kind(f"{type(error).__name__}: {error}")

@@ -38,7 +38,8 @@ class RunState:
         self._facts |= {"state": state, "next_try": None, "since": CLOCK.now(), **changes}
         with suppress(OSError, HeadraceError):
             self.storage.lease.check()  # the file is that of the process that runs the app now
-            self.storage.write_json(FILE, self._facts)
+            if self.storage.path.is_dir():  # else it was moved away, and its place stays free for it
+                self.storage.write_json(FILE, self._facts)
 
     @property
     def failed(self) -> bool:

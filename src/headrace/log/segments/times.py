@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from headrace.base.arguments import a_whole_number
 from headrace.base.errors import ArchiveMissing, CorruptBatch, OffsetOutOfRange
 from headrace.log.segments import payload as payloads
 from headrace.log.segments.frame import HOLE, NO_MAX, NO_MIN, OFFSETS
@@ -93,6 +94,7 @@ def appended(partition: Partition, bounds: tuple[int, int]) -> int | None:
 
 def mark(partition: Partition, offset: int) -> str | None:
     """Return what tells the batch with the record before an offset from any other; None if it is not as appended."""
+    a_whole_number(offset, "offset")
     state = partition.state()
     if not state.start < offset <= state.end:
         return None
