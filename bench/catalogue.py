@@ -70,6 +70,11 @@ BENCHES = {
         "the same in Spark SQL, code generated and warm, noop sink",
         ">= 1.5",
     ),
+    "avro_decode": Bench(
+        "4 M bids as Avro records in Parquet to columns",
+        "Spark's from_avro, warm, noop sink",
+        ">= 2",
+    ),
     "table_churn": Bench(
         "an epoch that changes 0.1 % of a table of 20 M rows, and with it an aggregate of 100 k groups",
         "Spark recomputes the aggregate from Parquet of the same state",

@@ -62,6 +62,7 @@ def test_every_bench_is_listed(bench):
         "dedupe",
         "top_n",
         "timeline",
+        "avro_decode",
         "kafka_filter",
         "kafka_windowed",
         "kafka_topic_to_topic",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.base.errors import InvalidPlan, did_you_mean
 from headrace.connect.formats.avro_format import avro
 from headrace.connect.formats.csv_format import CsvFormat, csv
+from headrace.connect.formats.debezium_format import DebeziumFormat, debezium
 from headrace.connect.formats.json_format import JsonFormat
 from headrace.connect.formats.plain import BinaryFormat, TextFormat
 from headrace.connect.formats.registry import registry
@@ -14,9 +15,11 @@ from headrace.connect.formats.registry import registry
 if TYPE_CHECKING:
     from headrace.connect.format import Format
 
-__all__ = ["FORMATS", "avro", "csv", "format_named", "format_of", "registry"]
+__all__ = ["FORMATS", "avro", "csv", "debezium", "format_named", "format_of", "registry"]
 
-FORMATS: dict[str, Format] = {each.name: each for each in (JsonFormat(), TextFormat(), BinaryFormat(), CsvFormat())}
+FORMATS: dict[str, Format] = {
+    each.name: each for each in (JsonFormat(), TextFormat(), BinaryFormat(), CsvFormat(), DebeziumFormat())
+}
 
 
 def format_of(given: str | Format | None, default: str | None = None) -> Format | None:
