@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from headrace.base.errors import InvalidPlan, UnknownColumn
 from headrace.connect.formats import format_named
-from headrace.connect.kafka.sink import KafkaSink, refuse_private
+from headrace.connect.kafka.sink import KafkaSink, TooLarge, refuse_private
 from headrace.connect.kafka.source import KafkaSource
 from headrace.connect.topics import TopicSpec
 
@@ -25,7 +25,7 @@ class TopicConnector(KafkaSource):
     key: tuple[str, ...] = ()
     format: Format = field(default_factory=lambda: format_named("json"))
     key_format: Format | None = None
-    too_large: Literal["fail", "dead_letter"] = "fail"
+    too_large: TooLarge = "fail"
 
     @property
     def form(self) -> Form:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from headrace.connect.topics import TopicSpec
 
 logger = logging.getLogger("headrace.kafka")
+TooLarge = Literal["fail", "dead_letter"]
+"""What happens to a record above its topic's limit: the app stops, or it is a dead letter."""
 _FOREVER = str(2**63 - 1)
 CREATED = {"message.timestamp.type": "CreateTime", "message.timestamp.after.max.ms": _FOREVER}
 """Settings of every output that is created: a record's time is its row's event time, of the future, too."""
@@ -65,7 +67,7 @@ class KafkaSink(SharedSink):
     format: Format
     key_format: Format | None = None
     partitions: int | None = None
-    too_large: Literal["fail", "dead_letter"] = "fail"
+    too_large: TooLarge = "fail"
     fault: Callable[[str], None] = no_fault
     dead: bool = False
 
