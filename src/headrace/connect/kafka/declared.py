@@ -41,33 +41,25 @@ def topic(  # noqa: PLR0913 -- options of a topic have names
 ) -> TopicConnector:
     """Return a topic of a Kafka cluster, for `source=` of `app.stream` and `app.table`, and for `.to(…)`.
 
-    Each record is read exactly once. Records that retention removes before they are read are counted as lost, or stop
-    the app with `on_error="fail"`.
-
-    An epoch is written as one transaction, with all topics of the app in the cluster: readers with
-    `isolation.level=read_committed` see each row exactly once. A table's rows become a changelog: a record a change,
-    with the table's key, and no value where a row is deleted. A topic that is missing is created: compacted for a
-    table, else without retention, because a record's time is its row's event time, which may be long ago.
+    Each record is read exactly once; those that retention removes before are counted as lost, or stop the app with
+    `on_error="fail"`. An epoch is written as one transaction: readers with `isolation.level=read_committed` see each
+    row exactly once. A table's records have its key, and no value where a row is deleted.
 
     Args:
         address: the cluster, `"kafka://host:port,host:port?option=value"`: see `KafkaAddress`.
         name: the topic; the address's prefix is put before it.
         start: where an app begins that has read nothing yet: "earliest", "latest" (the end when it first looks), or a
-            time: records from that time on, by Kafka's timestamps. Partitions that are added later are read from their
-            first records. Once something is read, `start` has no effect.
-        isolation: "read_committed" sees committed transactions only, and waits behind an open one. "read_uncommitted"
-            also sees what is aborted later.
+            time, by Kafka's timestamps. Partitions that are added later are read from their first records.
+        isolation: "read_committed" waits behind an open transaction; "read_uncommitted" sees what is aborted later.
         reader: "fast" reads whole record batches by compiled code; "librdkafka" knows every option, at a tenth of the
             speed. None chooses: "fast" unless the address has options that it does not know.
-        group: a consumer group that shows how far the app has read, for tools that show lag; its offsets are never
-            read.
-        key: for `.to` of a stream, the columns of the records' keys, which choose the partition as Java's clients do;
-            without them records are spread. A table has its own key.
-        format: for `.to`, how values are written. A stream or table that reads the topic says its own.
-        key_format: for `.to`, how keys are written.
-        partitions: of a topic that is created; None: the cluster's default.
-        too_large: for `.to`, whether a record above the topic's `max.message.bytes` stops the app, with nothing of its
-            epoch visible, or becomes a record of `<name>.dead`.
+        group: a consumer group that shows how far the app has read; its offsets are never read.
+        key: the columns of written records' keys, which choose the partition; a table has its own.
+        format: how values are written. A stream or table that reads the topic says its own.
+        key_format: how keys are written.
+        partitions: of a topic that `.to` creates; None: the cluster's default.
+        too_large: whether a record above the topic's `max.message.bytes` stops the app, with nothing of its epoch
+            visible, or becomes a record of `<name>.dead`.
         options: more options of librdkafka, like those of the address.
 
     Raises:
@@ -75,21 +67,14 @@ def topic(  # noqa: PLR0913 -- options of a topic have names
 
     Examples:
         >>> from headrace.connect import kafka
-        >>> orders = kafka.topic("kafka://localhost:9092", "orders", start="2026-01-01")
-        >>> orders.identity
+        >>> kafka.topic("kafka://localhost:9092", "orders", start="2026-01-01").identity
         'kafka:orders'
 
     """
     check_topic(name)
-    place = KafkaAddress.parse(address) if not isinstance(address, KafkaAddress) else address
-    if options:
-        place = replace(place, options=tuple(sorted((dict(place.options) | dict(options)).items())))
-    allowed = ((isolation, Isolation, "isolation"), (reader, ReaderName, "reader"), (too_large, TooLarge, "too_large"))
-    for value, known, what in allowed:
-        if value is not None and value not in get_args(known):
-            raise InvalidPlan(f"{what}={value!r} is not known", hint=f"Known are: {', '.join(get_args(known))}.")
+    _check_words(isolation=(isolation, Isolation), reader=(reader, ReaderName), too_large=(too_large, TooLarge))
     return TopicConnector(
-        address=place,
+        address=_place(address, options or {}),
         topic=name,
         isolation=isolation,
         reader=reader,
@@ -101,6 +86,18 @@ def topic(  # noqa: PLR0913 -- options of a topic have names
         partitions=partitions,
         too_large=too_large,
     )
+
+
+def _place(address: str | KafkaAddress, options: Mapping[str, str]) -> KafkaAddress:
+    place = address if isinstance(address, KafkaAddress) else KafkaAddress.parse(address)
+    return replace(place, options=tuple(sorted((dict(place.options) | dict(options)).items()))) if options else place
+
+
+def _check_words(**given: tuple[str | None, object]) -> None:
+    """Refuse what is not one of the words that an argument may be."""
+    for what, (value, words) in given.items():
+        if value is not None and value not in get_args(words):
+            raise InvalidPlan(f"{what}={value!r} is not known", hint=f"Known are: {', '.join(get_args(words))}.")
 
 
 def _start(start: object) -> int | Literal["earliest", "latest"]:
