@@ -51,15 +51,13 @@ def topic(  # noqa: PLR0913 -- options of a topic have names
         start: where an app begins that has read nothing yet: "earliest", "latest" (the end when it first looks), or a
             time, by Kafka's timestamps. Partitions that are added later are read from their first records.
         isolation: "read_committed" waits behind an open transaction; "read_uncommitted" sees what is aborted later.
-        reader: "fast" reads whole record batches by compiled code; "librdkafka" knows every option, at a tenth of the
-            speed. None chooses: "fast" unless the address has options that it does not know.
+        reader: "fast", or "librdkafka", a tenth as fast, which knows every option; None chooses by the options.
         group: a consumer group that shows how far the app has read; its offsets are never read.
         key: the columns of written records' keys, which choose the partition; a table has its own.
         format: how values are written. A stream or table that reads the topic says its own.
         key_format: how keys are written.
         partitions: of a topic that `.to` creates; None: the cluster's default.
-        too_large: whether a record above the topic's `max.message.bytes` stops the app, with nothing of its epoch
-            visible, or becomes a record of `<name>.dead`.
+        too_large: whether a record above the topic's limit stops the app, or becomes one of `<name>.dead`.
         options: more options of librdkafka, like those of the address.
 
     Raises:
