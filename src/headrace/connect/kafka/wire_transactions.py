@@ -283,11 +283,11 @@ class WireTransactions(Transactions):
             try:
                 answer = self._ask_until_free(self._coordinator, request)
             except Unavailable:
-                self._coordinator = self._coordination = None
+                self._forget_coordinator()
                 raise
             for code in _codes(answer):
                 if code in _COORDINATOR_MOVED:
-                    self._coordinator = self._coordination = None
+                    self._forget_coordinator()
                 if code in _COORDINATOR_MOVED or code == _CONCURRENT:
                     raise Retried(f"Kafka at {self.address.servers} did not {doing}: {_text(code)}")
                 if code:
@@ -295,6 +295,11 @@ class WireTransactions(Transactions):
             return answer
 
         return self._patiently(ask)
+
+    def _forget_coordinator(self) -> None:
+        if self._coordination is not None:
+            self._coordination.close()
+        self._coordinator = self._coordination = None
 
     def _ask_until_free(self, place: Place, request: Callable[[], Any]) -> Any:
         """Return the answer; for a moment the markers of the transaction before are being written."""
