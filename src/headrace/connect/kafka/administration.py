@@ -37,6 +37,8 @@ SECONDS = 15.0
 """How long an answer may take; after that the cluster does not answer."""
 VISIBLE_SECONDS = 10.0
 """How long a new topic may take until every broker that is asked knows it."""
+MISSING_SECONDS = 2.0
+"""So long a broker may say that there is no such topic before it is believed: it may hear of a new one late."""
 _LOGIN_SECONDS = 0.2
 _SHOWN = 3
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID)
@@ -102,8 +104,11 @@ class Cluster:
             TopicMissing: there is none of this name.
 
         """
-        found = self.describe([name]).get(name)
-        if found is None:
+        began = CLOCK.monotonic()
+        while (found := self.describe([name]).get(name)) is None:
+            if CLOCK.monotonic() < began + MISSING_SECONDS:
+                CLOCK.sleep(0.05)
+                continue
             raise TopicMissing(
                 f'Kafka at {self.address.servers} has no topic "{name}"',
                 hint="See which it has: headrace topics list --at kafka://HOST:PORT.",
@@ -188,7 +193,12 @@ class Cluster:
 
         def found(admin: AdminClient) -> dict[tuple[str, int], int]:
             futures = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=SECONDS)
-            return {(part.topic, part.partition): future.result().offset for part, future in futures.items()}
+            try:
+                return {(part.topic, part.partition): future.result().offset for part, future in futures.items()}
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError._NOENT:  # noqa: SLF001 -- so librdkafka says that it knows no leader
+                    raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION)) from error  # noqa: SLF001
+                raise
 
         return self._patiently("say its offsets", found)
 
@@ -238,17 +248,20 @@ class Cluster:
         return self._patiently(doing, lambda admin: call(admin).result())
 
     def _patiently(self, doing: str, call: Callable[[AdminClient], T]) -> T:
-        """Return what a call returns; while leaders change it is repeated."""
-        until = CLOCK.monotonic() + VISIBLE_SECONDS
+        """Return what a call returns; while leaders change it is repeated, and while a new topic may not be known."""
+        began = CLOCK.monotonic()
         while True:
             try:
                 with our_errors(self.address, doing=doing, heard=self._heard):
                     return call(self._admin())
             except Unavailable as error:
                 changes = isinstance(error.__cause__, KafkaException) and error.__cause__.args[0].code() > 0
-                if not changes or CLOCK.monotonic() > until:
+                if not changes or CLOCK.monotonic() > began + VISIBLE_SECONDS:
                     raise
-                CLOCK.sleep(0.05)
+            except TopicMissing:  # of a broker that may not have heard of the topic yet
+                if CLOCK.monotonic() > began + MISSING_SECONDS:
+                    raise
+            CLOCK.sleep(0.05)
 
     def _admin(self) -> AdminClient:
         with self._lock:
