@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import KafkaError, KafkaException, Producer
 
-from headrace.base.outside import Unavailable
 from headrace.base.time import SystemClock
 from headrace.connect.decoding import RecordShape, decode
 from headrace.connect.formats import format_named
 from headrace.connect.kafka.administration import cluster
-from headrace.connect.kafka.failures import Heard, our_errors
-from headrace.connect.kafka.partitioner import partitions_of
 from headrace.connect.kafka.records import encode
+from headrace.connect.kafka.sending import Sender
 from headrace.connect.kafka.source import KafkaSource
 from headrace.connect.source import OffsetRange
 from headrace.connect.topics import OpenTopic
@@ -27,11 +23,9 @@ if TYPE_CHECKING:
 
     from headrace.base.time import Clock
     from headrace.connect.kafka.address import KafkaAddress
-    from headrace.connect.kafka.records import Records
     from headrace.connect.topics import TopicSpec
     from headrace.log.rows import Rows
 
-SECONDS = 30.0
 JSON, TEXT = format_named("json"), format_named("text")
 
 
@@ -47,9 +41,7 @@ class KafkaOpenTopic(OpenTopic):
         self.clock = clock
         self.name = address.cluster_name(spec.name)
         self._reader = KafkaSource(address=address, topic=spec.name).open(clock=SystemClock())
-        self._heard = Heard()
-        self._producer: Producer | None = None
-        self._sent = 0
+        self._sender = Sender(address)
 
     @property
     def schema(self) -> pa.Schema:
@@ -81,51 +73,8 @@ class KafkaOpenTopic(OpenTopic):
                 key_format=self.spec.key_format or TEXT,
                 now=self.clock.now(),
             )
-            self._send(records, partition)
+            self._sender.send(self.name, records, partition=partition)
         return int(table.num_rows)
-
-    def _send(self, records: Records, partition: int | None) -> None:
-        count = cluster(self.address).topic(self.name).partitions
-        places = partitions_of(records.keys, count, first=self._sent)
-        if partition is not None:
-            places = np.full(len(records), partition, np.int32)
-        self._sent += len(records)
-        failed: list[KafkaError] = []
-
-        def delivered(error: KafkaError | None, _message: object) -> None:
-            if error is not None:
-                failed.append(error)
-
-        producer = self._connected()
-        keys, values = records.keys.to_pylist(), records.values.to_pylist()
-        headers = [None] * len(records) if records.headers is None else records.headers.to_pylist()
-        with our_errors(self.address, doing=f"write to the topic {self.name}", heard=self._heard):
-            for key, value, header, place, time in zip(keys, values, headers, places, records.times, strict=True):
-                named = None if header is None else [(each["name"], each["value"]) for each in header]
-                while True:
-                    try:
-                        producer.produce(
-                            self.name,
-                            value,
-                            key,
-                            int(place),
-                            on_delivery=delivered,
-                            timestamp=int(time),
-                            headers=named,
-                        )
-                        break
-                    except BufferError:
-                        producer.poll(0.1)
-            if producer.flush(SECONDS):
-                raise Unavailable(f"Kafka at {self.address.servers} did not store the records in {SECONDS:.0f} seconds")
-            if failed:
-                raise KafkaException(failed[0])
-
-    def _connected(self) -> Producer:
-        if self._producer is None:
-            options = {"enable.idempotence": True, "linger.ms": 1, **self.address.configuration()}
-            self._producer = self._heard.client = Producer({**options, **self._heard.options()})
-        return self._producer
 
     def start_offsets(self) -> dict[int, int]:
         """Return the first offset of each partition."""
