@@ -23,8 +23,12 @@ WAYS = {"fast": "", "librdkafka": "&compression.type=snappy"}
 
 
 def sink(broker, name="out", *, way="fast", key=("id",), changelog=False, **more):
-    spec = TopicSpec(name=name, schema=COLUMNS, key=key, changelog=changelog)
     address = KafkaAddress.parse(f"{broker.address}{WAYS[way]}")
+    return sink_at(address, name, key=key, changelog=changelog, **more)
+
+
+def sink_at(address, name="out", *, key=("id",), changelog=False, **more):
+    spec = TopicSpec(name=name, schema=COLUMNS, key=key, changelog=changelog)
     made = {"format": format_named("json"), "partitions": 2} | more
     return KafkaSink(address=address, topic=spec, **made)
 

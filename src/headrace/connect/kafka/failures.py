@@ -150,9 +150,14 @@ def failure(code: int, text: str, address: KafkaAddress, *, doing: str) -> Headr
         return Fenced(f"with topics at {address.servers}", by="it opened a newer transaction")
     if code in _PASSES:
         return Unavailable(f"{at} did not {doing}: {text}", hint=_ANSWERS)
-    return BrokerFailed(f"{at} did not {doing}: {text} (error {code})")
+    hint = _FAR if code == KafkaError.INVALID_TIMESTAMP else ""
+    return BrokerFailed(f"{at} did not {doing}: {text} (error {code})", hint=hint)
 
 
+_FAR = (
+    "A record's time is its row's event time. Let the topic take times that far from now: kafka-configs --alter "
+    "--entity-type topics --entity-name TOPIC --add-config message.timestamp.after.max.ms=9223372036854775807."
+)
 _ANSWERS = "Check that the cluster runs and that the address is right; it is tried again."
 
 
@@ -204,8 +209,6 @@ def of_kafka_python(error: protocol_errors.KafkaError, address: KafkaAddress, *,
     """Return an error of kafka-python as one of ours."""
     text = str(error) or type(error).__name__
     number = getattr(error, "errno", None)
-    if isinstance(error, protocol_errors.AuthenticationFailedError):
-        return failure(KafkaError.SASL_AUTHENTICATION_FAILED, text, address, doing=doing)
     if isinstance(number, int) and number > 0:
         return failure(number, text, address, doing=doing)
     return Unavailable(f"Kafka at {address.servers} did not {doing}: {text}", hint=_ANSWERS)
