@@ -20,6 +20,9 @@ from scripts.broker.brokers import VERSION, Kafka
 from scripts.broker.jars import Unavailable
 from scripts.broker.servers import NotStarted, Servers
 
+PORT = 9092
+"""Kafka's usual port; others are taken where it is not free."""
+
 
 def main() -> None:
     """Do what the command line says."""
@@ -31,7 +34,7 @@ def main() -> None:
     given = parser.parse_args()
     made = given.folder / "cluster.json"
     brokers = len(json.loads(made.read_text())["ports"]) if made.exists() else given.brokers
-    kafka = Kafka(Servers(given.folder, shared=False), brokers=brokers)
+    kafka = Kafka(Servers(given.folder, shared=False), brokers=brokers, port=PORT)
     if given.verb == "start":
         _start(kafka, given.folder)
     elif not made.exists():

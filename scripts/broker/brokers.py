@@ -69,10 +69,12 @@ log.retention.check.interval.ms=1000
 class Kafka:
     """A cluster of one broker or several in a folder; brokers count from 1."""
 
-    def __init__(self, servers: Servers, *, brokers: int = 1) -> None:
+    def __init__(self, servers: Servers, *, brokers: int = 1, port: int | None = None) -> None:
+        """Use a folder's servers; a new cluster has the ports from `port` on if they are free, else any."""
         self.servers = servers
         self.folder = servers.folder
         self.brokers = range(1, brokers + 1)
+        self._port = port
 
     @property
     def bootstrap(self) -> str:
@@ -168,7 +170,7 @@ class Kafka:
 
     def _format(self) -> None:
         cluster = "h" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:].rstrip("=")  # "-…" were an option
-        first = free_ports(_PORTS_EACH * len(self.brokers))
+        first = free_ports(_PORTS_EACH * len(self.brokers), wanted=self._port)
         ports = {broker: first + _PORTS_EACH * (broker - 1) for broker in self.brokers}
         (self.folder / "logging.yaml").write_text(_LOGGING)
         (self.folder / "tls.pem").write_bytes(_certificate())

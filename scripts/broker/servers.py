@@ -119,10 +119,10 @@ def shared(root: Path, kind: str) -> Servers:
     raise AssertionError
 
 
-def free_ports(number: int) -> int:
-    """Return the first of some ports in a row that nobody listens on now."""
-    for _ in range(100):
-        first = random.randrange(_PORTS.start, _PORTS.stop - number)  # noqa: S311 - any will do
+def free_ports(number: int, *, wanted: int | None = None) -> int:
+    """Return the first of some ports in a row that nobody listens on now: `wanted` if they are free."""
+    drawn = (random.randrange(_PORTS.start, _PORTS.stop - number) for _ in range(100))  # noqa: S311 - any will do
+    for first in (*([] if wanted is None else [wanted]), *drawn):
         if all(_is_free(first + n) for n in range(number)):
             return first
     raise NotStarted(f"{LOOPBACK} has no {number} free ports in a row")

@@ -41,7 +41,7 @@ CLICKS = (
 
 @pytest.fixture
 def clicks(topics):
-    made = topics("create", "clicks", "--partitions", 1)
+    made = topics("create", "clicks", "--partitions", 1, "--retention", "none")
     assert made.exit_code == 0, made.stderr
     result = topics("produce", "clicks", "--key", "user", "--event-time", "at", stdin=CLICKS)
     assert (result.exit_code, result.stderr) == (0, "appended 3 rows to clicks\n")
@@ -180,6 +180,14 @@ def test_records_of_an_aborted_transaction_are_not_shown(topics, broker):
         producer.flush()
         end()
     assert [record["value"] for record in records(topics("consume", "orders"))] == ["kept"]
+
+
+def test_who_sends_records_that_retention_removes_is_warned(topics):
+    topics("create", "old", "--partitions", 1, "--retention", "7 days")
+    options = ("--key", "user", "--event-time", "at")
+    assert "Kafka removes records older than 7 days" in topics("produce", "old", *options, stdin=CLICKS).stderr
+    topics("create", "dated", "--partitions", 1, "--set", "message.timestamp.type=LogAppendTime")
+    assert "--event-time had no effect" in topics("produce", "dated", *options, stdin=CLICKS).stderr
 
 
 @pytest.mark.parametrize("command", ["describe", "consume", "produce", "delete"])

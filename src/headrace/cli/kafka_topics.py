@@ -10,7 +10,7 @@ import click
 from headrace.base.broker_errors import TopicMissing
 from headrace.base.errors import TopicExists, did_you_mean
 from headrace.base.text import counted
-from headrace.base.time import duration
+from headrace.base.time import SystemClock, duration
 from headrace.cli.output import note, say, say_json, say_rows
 from headrace.cli.reset import NotConfirmed
 from headrace.cli.values import as_bytes, as_duration
@@ -154,6 +154,24 @@ def delete_topic(address: KafkaAddress, name: str, *, yes: bool, as_json: bool) 
         say_json({"topic": name, "deleted": True, "rows": rows})
     else:
         say(f"deleted topic {name} and its {counted(rows, 'row')}")
+
+
+def note_what_times_do(address: KafkaAddress, name: str, oldest: int, *, dated: bool) -> None:
+    """Say what becomes of records whose time was given: a topic may ignore it, or remove what is old at once.
+
+    `oldest` is the earliest time that was appended, in microseconds; `dated`: times were given.
+    """
+    settings = cluster(address).settings(address.cluster_name(name))
+    kept = int(settings.get("retention.ms", "-1"))
+    if not dated:
+        return
+    if settings.get("message.timestamp.type") == "LogAppendTime":
+        note(f"the topic {name} has the time of arrival (message.timestamp.type): --event-time had no effect")
+    elif 0 <= kept < SystemClock().now() // _MILLI - oldest // _MILLI and "delete" in settings["cleanup.policy"]:
+        note(
+            f"Kafka removes records older than {as_duration(kept * _MILLI)} (retention.ms) from the topic {name}, and the "
+            f"oldest of these are, by --event-time. A topic of its own keeps them: headrace topics create … --retention none"
+        )
 
 
 def _groups(address: KafkaAddress, topic: KafkaTopic, ends: dict[int, int]) -> list[dict[str, Any]]:

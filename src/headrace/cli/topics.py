@@ -120,12 +120,14 @@ def _produce_records(name: str, form: str, options: dict[str, Any], *, as_json: 
     refused = {option: options[option] for option in ("schema", "log", "app")}
     address = cluster_at(options["at"], **refused)
     from headrace.cli.kafka_records import RecordReader
-    from headrace.cli.kafka_topics import opened
+    from headrace.cli.kafka_topics import note_what_times_do, opened
 
     reader = RecordReader(form, key=options["key"], event_time=options["event_time"])
     topic = opened(address, name)
     try:
         _produce(topic, lambda: reader.batches(sys.stdin.buffer), options, as_json=as_json)
+        if topic.oldest is not None:
+            note_what_times_do(address, name, topic.oldest, dated=reader.event_time is not None)
     finally:
         topic.close()
 

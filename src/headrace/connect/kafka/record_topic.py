@@ -51,6 +51,8 @@ class RecordTopic:
         self._found = cluster(address).topic(self._in_cluster)
         self._reader = KafkaSource(address=address, topic=name).open(clock=CLOCK)
         self._sender = Sender(address)
+        self.oldest: int | None = None
+        """The earliest time of a record that was appended, in microseconds."""
 
     def start_offsets(self) -> dict[int, int]:
         """Return the first offset of each partition."""
@@ -106,6 +108,7 @@ class RecordTopic:
             return
         now = CLOCK.now()
         times = [now if row.get("_time") is None else row["_time"] for row in rows]
+        self.oldest = min(times) if self.oldest is None else min(self.oldest, *times)
         headers = [[{"name": name, "value": value} for name, value in row.get("headers") or ()] for row in rows]
         records = Records(
             keys=pa.array([row.get("key") for row in rows], pa.binary()),
