@@ -169,8 +169,8 @@ def note_what_times_do(address: KafkaAddress, name: str, oldest: int, *, dated: 
         note(f"the topic {name} has the time of arrival (message.timestamp.type): --event-time had no effect")
     elif 0 <= kept < SystemClock().now() // _MILLI - oldest // _MILLI and "delete" in settings["cleanup.policy"]:
         note(
-            f"Kafka removes records older than {as_duration(kept * _MILLI)} (retention.ms) from the topic {name}, and the "
-            f"oldest of these are, by --event-time. A topic of its own keeps them: headrace topics create … --retention none"
+            f"Kafka removes records older than {as_duration(kept * _MILLI)} (retention.ms) from the topic {name}, "
+            "and the oldest of these are. Topics created with --retention none keep them."
         )
 
 
