@@ -27,6 +27,7 @@ def test_a_view_is_shown_as_table_csv_and_json(headrace, ran):
     ]
     assert result.err.startswith("view spent: 2 rows, as of epoch ")
     assert "the first 1 shown" in headrace("views", "show", "spent", "--app", file, "--limit", "1").err
+    assert headrace("views", "show", "spent", "--app", file, "--limit", 10**24).out == result.out
     rows = list(csv.DictReader(io.StringIO(headrace("views", "show", "spent", "--app", file, "--csv").out)))
     assert rows[1]["spent"] == "4"
     view = json.loads(headrace("views", "show", "spent", "--app", file, "--json").out)

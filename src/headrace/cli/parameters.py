@@ -27,7 +27,8 @@ class _Folder(click.Path):
             self.fail(f"{error.what}. {error.hint}", param, ctx)
         file = in_the_way(path)
         if file is not None:
-            self.fail(f"{path} cannot be a folder: {file} is no folder", param, ctx)
+            what = f"{path} is no folder" if file == path else f"there can be no folder {path}: {file} is no folder"
+            self.fail(what, param, ctx)
         return super().convert(path, param, ctx)
 
 

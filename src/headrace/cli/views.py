@@ -101,7 +101,7 @@ def _show(now: SqliteSnapshot, served: Served, name: str, *, limit: int | None, 
         table = node.schema.empty_table()
     else:
         what, table = now.describe(name), open_view(served.views.path.parent, name, now.read(name))
-    rows: list[dict[str, Any]] = table.slice(0, limit).to_pylist(maps_as_pydicts="strict")
+    rows: list[dict[str, Any]] = table[:limit].to_pylist(maps_as_pydicts="strict")
     if style == "json":
         say_json({"view": name, "epoch": now.applied(), "key": what.key, "count": what.rows, "rows": rows})
     elif style == "csv":
