@@ -33,6 +33,8 @@ SCRIPTS: dict[str, list[str]] = {
     "random_expressions": ["--count", "10000"],
     "random_joins": ["--count", "300"],
     "simulate": ["--count", "2000"],
+    "simulate --accidents": ["--count", "2000"],
+    "simulate --spark": ["--count", "100"],
     "spark_kills": ["--kills", "4"],
     "sql_against_spark": ["--epochs", "5"],
     "transfers": ["--reads", "2000"],
@@ -57,7 +59,12 @@ def commands(seed: int, workers: int) -> dict[str, list[str]]:
     """Return each run's command by its name."""
     tests = ["-m", "pytest", "--prove", f"--hypothesis-seed={seed}", f"--numprocesses={workers}", "--dist=loadgroup"]
     seeded = {
-        name: [f"scripts/{name}.py", *counts, *([] if name in UNSEEDED else ["--seed", str(seed)])]
+        name: [
+            f"scripts/{name.split()[0]}.py",
+            *name.split()[1:],
+            *counts,
+            *([] if name in UNSEEDED else ["--seed", str(seed)]),
+        ]
         for name, counts in SCRIPTS.items()
     }
     return {"tests": tests, **seeded}

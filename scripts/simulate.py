@@ -4,9 +4,9 @@
 
 A seed gives an app of random steps, its input, and what happens to it (`headrace.testing.simulate`). Every output must
 be what the batch query over the same input gives. DuckDB answers it; with `--spark-oracle` batch Spark SQL does, from
-the same text. `--spark` also runs the app on Spark. With `--accidents` older copies are put back, commits are lost,
-bits are flipped, steps are reset and programs change; how that ended is counted. Ends with 1 if a case failed.
-`--minutes` ends the run early.
+the same text. `--spark` runs the app on Spark, all cases in one session. With `--accidents` older copies are put back,
+commits are lost, bits are flipped, steps are reset and programs change; how that ended is counted. Ends with 1 if a
+case failed. `--minutes` ends the run early.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print one object a failure, and one in the end")
     asked = parser.parse_args(arguments)
     chosen = asked.seeds if asked.seeds is not None else range(asked.seed, asked.seed + asked.count)
-    oracle = SparkOracle(session(master="local[2]")) if asked.spark_oracle or asked.spark else None
+    spark = session(master="local[2]") if asked.spark_oracle or asked.spark else None
+    oracle = SparkOracle(spark) if asked.spark_oracle else None
     endings = Counter[str]()
     options: dict[str, Any] = {"oracle": oracle, "carrier": "spark" if asked.spark else "in process"}
     if asked.accidents:

@@ -115,3 +115,27 @@ def test_a_lost_fill_of_another_program_is_refused(tmp_path):
     shutil.copytree(tmp_path / "copy", storage, dirs_exist_ok=True)
     with pytest.raises(EpochsLost, match="another version of the program"):
         Driver(app_of(), storage=storage)
+
+
+def timed_app():
+    """An app of two steps that work with a watermark."""
+    app = hr.App("timed")
+    rows = app.stream("rows", "user string, n int, at timestamp", event_time="at")
+    for name in ("first", "second"):
+        minutes = rows.group_by("user").window(hr.tumbling("1 minute", grace="0 seconds"))
+        minutes.agg(n="sum(n)").named(name).to_view(name)
+    return app
+
+
+def test_a_lost_fill_after_a_watermark_that_no_epoch_has_worked_with_is_recovered(tmp_path):
+    """A fill reads nothing, so the steps that were there work with the watermark that they had."""
+    with Driver(timed_app(), storage=tmp_path) as driver:
+        driver.send("rows", {"user": "ann", "n": 1, "at": "2026-01-01 10:00"})
+        driver.step()
+    reset(timed_app().plan(), tmp_path, "second", sync=False)
+    Driver(timed_app(), storage=tmp_path).close()
+    (tmp_path / "epochs" / "000000000001.json").unlink()
+    with Driver(timed_app(), storage=tmp_path) as driver:
+        driver.run()
+        assert driver.view("first") == driver.view("second")
+        assert [row["n"] for row in driver.view("second")] == [1]

@@ -17,6 +17,7 @@ from headrace.base.outside import EpochsLost
 from headrace.connect.embedded.marks import marks_of
 from headrace.connect.source import from_json
 from headrace.engine.pace import add_counts
+from headrace.engine.recovery.fencing import FENCE
 from headrace.engine.recovery.same_sources import check_instances, differs
 from headrace.kernels.files import read_metadata
 
@@ -96,16 +97,18 @@ def _chain(storage: Storage, last: Commit | None, entries: Mapping[int, Commit])
 
 
 def _follows(entry: Commit, before: Commit) -> bool:
-    """Whether an epoch began where another one ended, with its watermarks."""
+    """Whether an epoch began where another one ended, with its watermarks.
+
+    One that fills what is new, or fences, leaves the watermark to the epoch after it, which works with it.
+    """
+    used = before.previous if entry.filled or entry.carrier == FENCE else before.watermarks
     starts = {(offsets.source, offsets.partition): offsets.start for offsets in reversed(from_json(entry.ranges))}
     read = {
         (step, partition): offset
         for step, progress in before.sources.items()
         for partition, offset in progress.offsets.items()
     }
-    same_watermarks = all(
-        mark == before.watermarks.get(step) for step, mark in entry.previous.items() if step not in entry.filled
-    )
+    same_watermarks = all(mark == used.get(step) for step, mark in entry.previous.items() if step not in entry.filled)
     return same_watermarks and all(start >= read.get(partition, 0) for partition, start in starts.items())
 
 
