@@ -130,6 +130,23 @@ def test_a_broker_that_goes_away_before_the_commit_costs_a_repetition(breakable,
     writer.close()
 
 
+def test_a_transaction_that_takes_too_long_is_ended_by_the_broker_and_written_again(broker):
+    slow = [True]
+
+    def fault(point):
+        if point == "before_transaction_ends" and slow:
+            slow.pop()
+            writing.CLOCK.sleep(2.5)
+
+    address = KafkaAddress.parse(f"{broker.address}&transaction.timeout.ms=1000")
+    writer = writing.opened(writing.sink_at(address, fault=fault))
+    with pytest.raises(Unavailable, match="ended the transaction"):
+        writer.publish(0, {"out": writing.rows(1, 2)})
+    writer.publish(0, {"out": writing.rows(1, 2)})
+    assert writing.ids(broker) == [1, 2]
+    writer.close()
+
+
 def test_a_commit_whose_answer_was_lost_is_not_repeated(broker):
     """The mark says that it happened."""
     writer = writing.opened(writing.sink(broker))
