@@ -31,7 +31,7 @@ def counting(broker, tmp_path):
         pytest.skip(f"no Kafka Streams: {reason}")
     at = cluster(KafkaAddress.parse(broker.address))
     at.create(broker.topic("totals"), partitions=2, settings={"cleanup.policy": "compact"})
-    at.create(broker.topic("counts"), partitions=1)
+    at.create(broker.topic("counts"), partitions=1, settings={"retention.ms": "-1"})  # times are of the events
     names = broker.topic("totals"), broker.topic("counts")
     with (tmp_path / "streams.log").open("w") as log:
         command = [str(java()), "-Xmx300m", "-cp", f"{jars}/*", str(PROGRAM), broker.bootstrap, *names, str(tmp_path)]
