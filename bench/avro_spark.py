@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any
 
-PACKAGE = "org.apache.spark:spark-avro_2.13:4.2.0"
+PACKAGE = "org.apache.spark:spark-avro_2.13:4.1.1"
 """The newest one that is published for the major version of PySpark that we use."""
 
 

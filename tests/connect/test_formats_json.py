@@ -205,6 +205,12 @@ def test_exact_numbers_stay_exact(way):
 
 
 @BOTH
+def test_a_reason_names_the_field_inside_a_struct(way):
+    read = way(pa.array(['{"t": {"c": {"d": "x"}}}', '{"t": 7}']), EVERY)
+    assert read.reasons.to_pylist() == ['the field t.c.d is no number: "x"', "the field t is no object: 7"]
+
+
+@BOTH
 def test_of_fields_of_one_name_the_first_counts(way):
     read = way(pa.array(['{"a": 1, "t": {"b": 1}, "a": 2, "t": {"b": 2}}']), as_schema("a int, t struct<b int>")).rows
     assert read.to_pylist() == [{"a": 1, "t": {"b": 1}}]

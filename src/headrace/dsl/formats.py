@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from headrace.base.errors import InvalidPlan, did_you_mean
 
-FORMATS = ("json", "text", "binary", "csv", "debezium")
+FORMATS = ("json", "text", "binary", "csv", "cloudevents", "debezium")
 """The formats that have names; `connect/formats` has what reads them."""
 
 

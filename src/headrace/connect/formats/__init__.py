@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.errors import InvalidPlan, did_you_mean
 from headrace.connect.formats.avro_format import avro
+from headrace.connect.formats.cloudevents_format import CloudEventsFormat, cloudevents
 from headrace.connect.formats.csv_format import CsvFormat, csv
 from headrace.connect.formats.debezium_format import DebeziumFormat, debezium
 from headrace.connect.formats.json_format import JsonFormat
@@ -15,11 +16,13 @@ from headrace.connect.formats.registry import registry
 if TYPE_CHECKING:
     from headrace.connect.format import Format
 
-__all__ = ["FORMATS", "avro", "csv", "debezium", "format_named", "format_of", "registry"]
+__all__ = ["FORMATS", "avro", "cloudevents", "csv", "debezium", "format_named", "format_of", "registry"]
 
 FORMATS: dict[str, Format] = {
-    each.name: each for each in (JsonFormat(), TextFormat(), BinaryFormat(), CsvFormat(), DebeziumFormat())
+    each.name: each
+    for each in (JsonFormat(), TextFormat(), BinaryFormat(), CsvFormat(), CloudEventsFormat(), DebeziumFormat())
 }
+"""The formats that need no options; `avro` and `protobuf` do."""
 
 
 def format_of(given: str | Format | None, default: str | None = None) -> Format | None:

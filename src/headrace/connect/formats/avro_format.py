@@ -184,7 +184,7 @@ def _one_by_one(
                 column.append(converter(field.type)(found.get(name)))
             except BadValue as error:
                 column.append(None)
-                reasons.setdefault(row, f"the field {field.name} {error}")
+                reasons.setdefault(row, error.reason(field.name))
     return [pa.array(column, field.type) for field, column in zip(schema, columns, strict=True)], bad, reasons
 
 

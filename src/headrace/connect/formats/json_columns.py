@@ -121,7 +121,7 @@ class Scanned:
                     values.append(convert(value))
                 except BadValue as error:
                     values.append(None)
-                    reasons[row] = f"the field {field.path} {error}"
+                    reasons[row] = error.reason(field.path)
             self.verdicts.refuse_each(reasons)
         others = pa.nulls(self.count, field.type) if base is None else base
         if not len(rows):

@@ -29,5 +29,5 @@ def exact(values: pa.Array, schema: pa.Schema) -> Formatted:
                 column.append(convert[name](found.get(name)))
             except BadValue as error:
                 column.append(None)
-                verdicts.refuse_each({row: f"the field {name} {error}"})
+                verdicts.refuse_each({row: error.reason(name)})
     return verdicts.formatted([pa.array(columns[field.name], field.type) for field in schema], schema.names)

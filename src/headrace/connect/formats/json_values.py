@@ -33,7 +33,15 @@ _SHOWN = 200
 
 
 class BadValue(ValueError):
-    """A value that the declared type does not have."""
+    """A value that the declared type does not have; `path` says where in a struct it is."""
+
+    def __init__(self, why: str, path: str = "") -> None:
+        super().__init__(why)
+        self.path = path
+
+    def reason(self, field: str) -> str:
+        """Return why a record with it in a field is bad."""
+        return f"the field {field}{self.path} {self}"
 
 
 class Number(str):
@@ -203,7 +211,13 @@ def _struct(fields: dict[str, Convert]) -> Convert:
     def convert(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             _refuse("is no object", value)
-        return {name: inner(value.get(name)) for name, inner in fields.items()}
+        found = {}
+        for name, inner in fields.items():
+            try:
+                found[name] = inner(value.get(name))
+            except BadValue as error:
+                raise BadValue(str(error), f".{name}{error.path}") from error
+        return found
 
     return convert
 
