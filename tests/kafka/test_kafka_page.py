@@ -29,7 +29,7 @@ def test_the_quick_start_gives_what_the_page_shows(broker, tmp_path):
         assert run.returncode == 0, f"{command}\n{run.stderr}"
         if "views show" in command:
             assert run.stdout == expected
-        else:  # how many partitions there are depends on the cores of the machine
+        elif expected:  # how many partitions there are depends on the cores of the machine
             assert [len(line.split()) for line in run.stdout.splitlines()] == [
                 len(line.split()) for line in expected.splitlines()
             ], run.stdout
