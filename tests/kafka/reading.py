@@ -27,7 +27,7 @@ def created(broker, name="t", *, partitions=1, **settings):
 def producer(broker, **options):
     """Return a producer of librdkafka. Options have underscores for dots."""
     return Producer(
-        {"bootstrap.servers": broker.bootstrap, "linger.ms": 20}
+        {"bootstrap.servers": broker.bootstrap, "linger.ms": 20, "log_level": 0}
         | {key.replace("_", "."): value for key, value in options.items()}
     )
 

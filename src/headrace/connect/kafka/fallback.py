@@ -161,6 +161,7 @@ class LibrdkafkaTopic:
                 "allow.auto.create.topics": False,
                 "isolation.level": "read_committed" if self.committed else "read_uncommitted",
                 "check.crcs": True,
+                "fetch.wait.max.ms": 20,  # a fetch at the end of one range holds up the first fetch of the next
             }
             self._consumer = Consumer(options | self.address.configuration() | self._heard.options())
             self._heard.client = None  # `consume` hears its reports
