@@ -8,7 +8,7 @@ from headrace.engine.spark.datasource.options import EARLIEST, LATEST, read_opti
 
 MISUSE = [
     ({"subcribe": "a"}, 'reading a topic has no option "subcribe"', 'Did you mean "subscribe"?'),
-    ({"kafka.bootstrap.servers": "x"}, 'has no option "kafka.bootstrap.servers"', 'belong to format("kafka")'),
+    ({"kafka.bootstrap.servers": "x"}, 'has no option "kafka.bootstrap.servers"', "are for topics of Kafka"),
     ({"path": ""}, "the log's folder is not given", '.option("path"'),
     ({"path": "missing"}, 'there is no log at "missing"', "Give the folder of an hr.Log"),
     ({"subscribe": None}, "exactly one of subscribe, subscribePattern, assign", "not none"),

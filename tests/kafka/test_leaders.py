@@ -70,7 +70,9 @@ def test_records_that_an_unclean_election_has_lost_are_noticed(cluster):
     settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     topic = cluster.topic("t")
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_topics([NewTopic(topic, replica_assignment=[[first, second]], config=settings)])[topic].result()
+    admin.create_topics([NewTopic(topic, num_partitions=1, replica_assignment=[[first, second]], config=settings)])[
+        topic
+    ].result()
     assert leader(cluster, topic) == first
     sent(cluster, topic, range(10))
     cluster.kafka.kill(second)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from headrace.engine.spark.datasource.filters import ColumnTest
     from headrace.engine.spark.datasource.options import ReadOptions
+    from headrace.log import Topic
 
 
 class PushFilters:
@@ -51,14 +52,22 @@ class BatchReader(DataSourceReader):
                 hint="Give endingOffsets, or leave it out.",
             )
         self.options = options
-        with Log(options.path) as log:
-            self.schema = columns.arrow_schema(subscription.subscribed(log, options), schema)
+        self.schema = self.arrow_schema(schema)
         self.tests: tuple[ColumnTest, ...] = ()
         self.pushFilters: Any = PushFilters(self)
 
+    def arrow_schema(self, schema: StructType) -> pa.Schema:
+        """Return the columns that Spark asks for, if the topics have them."""
+        with self.log() as log:
+            return columns.arrow_schema(subscription.subscribed(log, self.options), schema)
+
+    def log(self) -> Log:
+        """Return the log, open."""
+        return Log(self.options.path)
+
     def partitions(self) -> Sequence[InputPartition]:
         """Fix the offsets and return the tasks."""
-        with Log(self.options.path) as log:
+        with self.log() as log:
             topics = subscription.subscribed(log, self.options)
             first = subscription.starts(topics, self.options, default=EARLIEST)
             last = subscription.ends(topics, self.options)
@@ -66,8 +75,12 @@ class BatchReader(DataSourceReader):
             for topic in topics:
                 for number, start in first[topic.name].items():
                     range_ = _range(topic.name, number, start, last[topic.name][number])
-                    ranges += read_tasks.pruned(topic, range_, self.tests)
+                    ranges += self.pruned(topic, range_)
         return read_tasks.plan_tasks(ranges, least=self.options.tasks) or [read_tasks.ReadTask([])]
+
+    def pruned(self, topic: Topic, range_: OffsetRange) -> list[OffsetRange]:
+        """Return the parts of a range that can hold records which pass the filters."""
+        return read_tasks.pruned(topic, range_, self.tests)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""

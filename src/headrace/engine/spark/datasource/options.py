@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.base.errors import InvalidOption, did_you_mean
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 EARLIEST, LATEST = -2, -1
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
-_READ = (
+READ = (
     "path", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "startingTimestamp",
     "endingTimestamp", "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minPartitions", "failOnDataLoss",
     "includeMetadata", "columns",
@@ -71,7 +71,17 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         InvalidOption: an option is unknown, malformed, missing, or excludes another one.
 
     """
-    options = _exact_names(given, _READ, "reading")
+    options = exact_names(given, READ, "reading")
+    return ReadOptions(path=_path(options), **read_parts(options))
+
+
+def read_parts(options: Mapping[str, str]) -> dict[str, Any]:
+    """Parse the options that say which records are read, of any kind of log: the fields of `ReadOptions`, without path.
+
+    Raises:
+        InvalidOption: an option is malformed, missing, or excludes another one.
+
+    """
     chosen = [name for name in _CHOICES if name in options]
     if len(chosen) != 1:
         raise InvalidOption(
@@ -83,21 +93,20 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             raise InvalidOption(f"{clock} and {offsets} exclude each other", hint="Give one of them.")
     unmatched = options.get("startingOffsetsByTimestampStrategy", "error")
     if unmatched not in ("error", "latest"):
-        raise _wrong("startingOffsetsByTimestampStrategy", unmatched, 'Say "error" or "latest".')
-    return ReadOptions(
-        path=_path(options),
-        names=_list(options, "subscribe"),
-        pattern=_pattern(options),
-        assigned=_assigned(options),
-        start=_bound(options, "startingOffsets", "startingTimestamp", lowest=EARLIEST),
-        end=_bound(options, "endingOffsets", "endingTimestamp", lowest=LATEST),
-        unmatched=unmatched,
-        most=_number(options, "maxOffsetsPerTrigger") if "maxOffsetsPerTrigger" in options else None,
-        tasks=_number(options, "minPartitions") if "minPartitions" in options else 1,
-        fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
-        metadata=_flag(options, "includeMetadata", default=False),
-        columns=_list(options, "columns"),
-    )
+        raise wrong("startingOffsetsByTimestampStrategy", unmatched, 'Say "error" or "latest".')
+    return {
+        "names": _list(options, "subscribe"),
+        "pattern": _pattern(options),
+        "assigned": _assigned(options),
+        "start": _bound(options, "startingOffsets", "startingTimestamp", lowest=EARLIEST),
+        "end": _bound(options, "endingOffsets", "endingTimestamp", lowest=LATEST),
+        "unmatched": unmatched,
+        "most": _number(options, "maxOffsetsPerTrigger") if "maxOffsetsPerTrigger" in options else None,
+        "tasks": _number(options, "minPartitions") if "minPartitions" in options else 1,
+        "fail_on_data_loss": _flag(options, "failOnDataLoss", default=True),
+        "metadata": _flag(options, "includeMetadata", default=False),
+        "columns": _list(options, "columns"),
+    }
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -107,7 +116,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         InvalidOption: an option is unknown, malformed or missing.
 
     """
-    options = _exact_names(given, _WRITE, "writing", but=_OF_SPARK)
+    options = exact_names(given, _WRITE, "writing", but=_OF_SPARK)
     if not options.get("topic", "").strip():
         raise InvalidOption("no topic to write to is given", hint='Say .option("topic", "searches").')
     if ("producer" in options) != ("sequence" in options):
@@ -120,17 +129,22 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     )
 
 
-def _exact_names(
+def exact_names(
     given: Mapping[str, str], names: Iterable[str], doing: str, *, but: Iterable[str] = ()
 ) -> dict[str, str]:
-    """Return the options under their exact names: Spark hands them over in any case."""
+    """Return the options under their exact names: Spark hands them over in any case.
+
+    Raises:
+        InvalidOption: one is not among `names` or `but`.
+
+    """
     spelled = {name.lower(): name for name in (*names, *but)}
     options = {}
     for name, value in given.items():
         if name.lower() not in spelled:
             hint = did_you_mean(name, names)
             if name.lower().startswith("kafka."):
-                hint = 'Options of brokers belong to format("kafka"); this format reads a folder: .option("path", …).'
+                hint = 'Options of brokers are for topics of Kafka: .option("kafka.bootstrap.servers", "host:port").'
             raise InvalidOption(
                 f'{doing} a topic has no option "{name}"',
                 detail=f"The options are: {', '.join(names)}.",
@@ -159,7 +173,7 @@ def _list(options: Mapping[str, str], name: str) -> tuple[str, ...]:
         return ()
     found = tuple(dict.fromkeys(part.strip() for part in options[name].split(",") if part.strip()))
     if not found:
-        raise _wrong(name, options[name], "Names are separated by commas.")
+        raise wrong(name, options[name], "Names are separated by commas.")
     return found
 
 
@@ -168,7 +182,7 @@ def _pattern(options: Mapping[str, str]) -> str | None:
     try:
         return None if text is None else re.compile(text).pattern
     except re.error as error:
-        raise _wrong("subscribePattern", str(text), f"It is no regular expression: {error}.") from None
+        raise wrong("subscribePattern", str(text), f"It is no regular expression: {error}.") from None
 
 
 def _assigned(options: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
@@ -178,7 +192,7 @@ def _assigned(options: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
     found: dict[str, tuple[int, ...]] = {}
     for topic, numbers in _json(options, "assign", hint).items():
         if not isinstance(numbers, list) or not numbers or not all(_is_count(number) for number in numbers):
-            raise _wrong("assign", options["assign"], hint)
+            raise wrong("assign", options["assign"], hint)
         found[topic] = tuple(sorted(set(numbers)))
     return found
 
@@ -197,9 +211,9 @@ def _bound(options: Mapping[str, str], offsets: str, clock: str, *, lowest: int)
     found: dict[str, dict[int, int]] = {}
     for topic, each in _json(options, offsets, hint).items():
         if not isinstance(each, dict) or not all(number.isdecimal() for number in each):
-            raise _wrong(offsets, text, hint)
+            raise wrong(offsets, text, hint)
         if not all(isinstance(at, int) and not isinstance(at, bool) and at >= lowest for at in each.values()):
-            raise _wrong(offsets, text, hint)
+            raise wrong(offsets, text, hint)
         found[topic] = {int(number): at for number, at in each.items()}
     return OffsetBound(offsets=found)
 
@@ -208,23 +222,23 @@ def _json(options: Mapping[str, str], name: str, hint: str) -> dict[str, object]
     try:
         found = json.loads(options[name])
     except ValueError:
-        raise _wrong(name, options[name], hint) from None
+        raise wrong(name, options[name], hint) from None
     if not isinstance(found, dict) or not found:
-        raise _wrong(name, options[name], hint)
+        raise wrong(name, options[name], hint)
     return found
 
 
 def _number(options: Mapping[str, str], name: str, *, least: int = 1) -> int:
     text = options[name].strip()
     if not text.isdecimal() or int(text) < least:
-        raise _wrong(name, text, f"It is a whole number from {least} on.")
+        raise wrong(name, text, f"It is a whole number from {least} on.")
     return int(text)
 
 
 def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = options.get(name, str(default)).strip().lower()
     if text not in ("true", "false"):
-        raise _wrong(name, text, 'Say "true" or "false".')
+        raise wrong(name, text, 'Say "true" or "false".')
     return text == "true"
 
 
@@ -232,5 +246,6 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _wrong(name: str, value: str, hint: str) -> InvalidOption:
+def wrong(name: str, value: str, hint: str) -> InvalidOption:
+    """Return the error of an option with an impossible value."""
     return InvalidOption(f'the option {name} cannot be "{value}"', hint=hint)

@@ -44,12 +44,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         self.options = options
         self.target: Offset | None = None
-        with Log(options.path) as log:
-            self.schema = columns.arrow_schema(subscription.subscribed(log, options), schema)
+        self.schema = self.arrow_schema(schema)
+
+    def arrow_schema(self, schema: StructType) -> pa.Schema:
+        """Return the columns that Spark asks for, if the topics have them."""
+        with self.log() as log:
+            return columns.arrow_schema(subscription.subscribed(log, self.options), schema)
+
+    def log(self) -> Log:
+        """Return the log, open."""
+        return Log(self.options.path)
 
     def initialOffset(self) -> Offset:  # noqa: N802 -- Spark's name
         """Return where a new query begins: at the end, unless the options say otherwise."""
-        with Log(self.options.path) as log:
+        with self.log() as log:
             topics = subscription.subscribed(log, self.options)
             return _spark_offset(subscription.starts(topics, self.options, default=LATEST))
 
@@ -75,7 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 -- Spark's name
         """Return where the topics end, for the query's progress."""
-        with Log(self.options.path) as log:
+        with self.log() as log:
             return _spark_offset({topic.name: topic.end_offsets() for topic in self._topics(log)})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 -- Spark's name
@@ -109,7 +117,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ends(self, start: Mapping[str, Mapping[str, int]]) -> Offset:
         """Return where the partitions end now; a topic that is gone stays where it was read to."""
-        with Log(self.options.path) as log:
+        with self.log() as log:
             found = {
                 topic.name: {
                     number: topic.end_offsets()[number] for number in subscription.partitions_read(topic, self.options)
@@ -126,7 +134,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> list[OffsetRange]:
         fail = self.options.fail_on_data_loss
         ranges = []
-        with Log(self.options.path) as log:
+        with self.log() as log:
             for name, each in end.items():
                 if not fail and not log.has_topic(name):
                     continue
