@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from contextlib import closing
 
 import pytest
@@ -308,3 +309,13 @@ def test_what_the_fast_reader_does_not_know_librdkafka_reads():
         at(address, reader="fast").open(clock=ManualClock()).bounds()
     assert type(at(address).open(clock=ManualClock()).topic).__name__ == "LibrdkafkaTopic"
     assert type(at("kafka://localhost:1").open(clock=ManualClock()).topic).__name__ == "FastTopic"
+
+
+def test_without_a_compiler_librdkafka_reads(monkeypatch):
+    """Numba has no wheel for some platforms; whoever insists on the fast reader is told."""
+    for name in ("numba", "headrace.connect.kafka.fetching", "headrace.connect.kafka.record_batches"):
+        monkeypatch.setitem(sys.modules, name, None)
+    opened = at("kafka://localhost:1").open(clock=ManualClock())
+    assert type(opened.topic).__name__ == "LibrdkafkaTopic"
+    with pytest.raises(InvalidPlan, match="it does not know this Python"):
+        at("kafka://localhost:1", reader="fast").open(clock=ManualClock()).bounds()

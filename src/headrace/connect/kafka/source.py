@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 
 from headrace.base.errors import HeadraceError, InvalidPlan
-from headrace.base.outside import OffsetsBeyondEnd
+from headrace.base.outside import OffsetsBeyondEnd, SourceReplaced
 from headrace.base.time import SystemClock
 from headrace.connect.kafka.administration import cluster
 from headrace.connect.kafka.fallback import LibrdkafkaTopic
@@ -150,6 +150,13 @@ class KafkaReader(SourceReader):
         if self._topic is None:
             self._topic = _opened(self.source)
         return self._topic
+
+    def knows_its_topic(self) -> bool:
+        """Whether the topic of this name is the one that it has read so far."""
+        try:
+            return self.topic.exists(again=True)
+        except SourceReplaced:
+            return False
 
     def bounds(self) -> Bounds:
         """Return the bounds of the topic's partitions; empty while there is no topic.
@@ -315,16 +322,24 @@ def _opened(source: KafkaSource) -> TopicReader:
         return _librdkafka(source)
     why = uncovered(source.address.configuration())
     if why is None:
-        from headrace.connect.kafka.brokers import Brokers
-        from headrace.connect.kafka.fetching import FastTopic
-
-        return FastTopic(Brokers(source.address), source.name, source.isolation == "read_committed")
+        try:
+            return _fast(source)
+        except ImportError as error:  # numba and cramjam have no wheel for every platform
+            why = f"this Python: {error}"
+            logger.info('the topic "%s" is read by librdkafka: %s', source.name, error)
     if source.reader == "fast":
         raise InvalidPlan(
             f'reader="fast" cannot read the topic "{source.name}": it does not know {why}',
             hint='Leave reader= out, or say reader="librdkafka".',
         )
     return _librdkafka(source)
+
+
+def _fast(source: KafkaSource) -> TopicReader:
+    from headrace.connect.kafka.brokers import Brokers
+    from headrace.connect.kafka.fetching import FastTopic
+
+    return FastTopic(Brokers(source.address), source.name, source.isolation == "read_committed")
 
 
 def _librdkafka(source: KafkaSource) -> TopicReader:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
-    from headrace.connect.kafka.source import KafkaReader
+    from headrace.connect.kafka.source import KafkaReader, KafkaSource
     from headrace.connect.source import OffsetRange
     from headrace.engine.spark.datasource.kafka_options import KafkaOptions
     from headrace.log import Log, Topic
@@ -67,8 +66,8 @@ def spark_schema(options: KafkaOptions) -> StructType:
 class KafkaLog:
     """The topics of a cluster, as the planner of a log's queries knows them."""
 
-    def __init__(self, options: KafkaOptions) -> None:
-        self.options = options
+    def __init__(self, options: KafkaOptions, *, anew: bool = False) -> None:
+        self.options, self.anew = options, anew
         self.path = str(options.address)
 
     def __enter__(self) -> Self:
@@ -86,7 +85,7 @@ class KafkaLog:
 
     def has_topic(self, name: str) -> bool:
         """Whether there is a topic."""
-        return bool(_reader(self.options, name, os.getpid()).bounds().end)
+        return bool(_reader(self.options, name).bounds().end)
 
     def topic(self, name: str) -> KafkaTopic:
         """Return a topic.
@@ -95,7 +94,8 @@ class KafkaLog:
             UnknownTopic: there is none.
 
         """
-        bounds = (reader := _reader(self.options, name, os.getpid())).bounds()
+        reader = _reader(self.options, name, anew=self.anew)
+        bounds = reader.bounds()
         if not bounds.end:
             raise UnknownTopic(name, log=self.path, topics=self.topics())
         ends = {int(number): end for number, end in sorted(bounds.end.items())}
@@ -130,14 +130,21 @@ class KafkaTopic:
         return {number: at[number] if at.get(number, -1) >= 0 else end for number, end in self.last.items()}
 
 
-@lru_cache(maxsize=256)
-def _reader(options: KafkaOptions, name: str, process: int) -> KafkaReader:
-    """Return the reader of a topic, which a process keeps: connections do not survive a fork."""
+_READERS: dict[tuple[int, KafkaSource], KafkaReader] = {}
+"""Open readers, which a process keeps between micro-batches; by process, since connections do not survive a fork."""
+
+
+def _reader(options: KafkaOptions, name: str, *, anew: bool = False) -> KafkaReader:
+    """Return the reader of a topic. `anew`: it knows nothing yet of the topic that has this name."""
     from headrace.connect.kafka.source import KafkaSource
 
-    del process
     source = KafkaSource(address=options.address, topic=name, isolation=options.isolation, reader=options.reader)
-    return source.open(clock=SystemClock())
+    place = os.getpid(), source
+    if anew and place in _READERS:
+        _READERS.pop(place).close()
+    if place not in _READERS:
+        _READERS[place] = source.open(clock=SystemClock())
+    return _READERS[place]
 
 
 class KafkaBatchReader(batch.BatchReader):
@@ -151,7 +158,7 @@ class KafkaBatchReader(batch.BatchReader):
 
     def log(self) -> Log:
         """Return the cluster's topics."""
-        return KafkaLog(self.options)  # type: ignore[return-value] # what the planner needs of a log
+        return KafkaLog(self.options, anew=True)  # type: ignore[return-value] # what the planner needs of a log
 
     def pruned(self, topic: Topic, range_: OffsetRange) -> list[OffsetRange]:
         """Return the range: Kafka has no index that filters could use."""
@@ -197,7 +204,9 @@ def _checked(options: KafkaOptions, schema: StructType) -> pa.Schema:
 
 def _batches(options: KafkaOptions, schema: pa.Schema, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
     for range_ in ranges:
-        reader = _reader(options, range_.source, os.getpid())
+        reader = _reader(options, range_.source)
+        if not reader.knows_its_topic():  # a batch was planned after the topic was created again
+            reader = _reader(options, range_.source, anew=True)
         for records in _records(options, schema, reader, range_):
             rows = (
                 _raw(records, reader, range_, schema)
