@@ -18,7 +18,7 @@ from headrace.engine.spark.datasource.kafka_options import kafka_options
 def orders(broker):
     """Ten records in two partitions, the even ones in the first."""
     topic = broker.topic("orders")
-    cluster(KafkaAddress.parse(broker.address)).create(topic, partitions=2)
+    cluster(KafkaAddress.parse(broker.address)).create(topic, partitions=2, settings={"retention.ms": "-1"})
     write(broker, range(10))
     return topic
 

@@ -18,8 +18,11 @@ ALL = tuple(TYPES)
 
 
 def created(broker, name="t", *, partitions=1, **settings):
-    """Create a topic; return its name in the cluster. Settings have underscores for dots."""
-    settings = {key.replace("_", "."): str(value) for key, value in settings.items()}
+    """Create a topic; return its name in the cluster. Settings have underscores for dots.
+
+    It keeps old records: tests give them times of their own.
+    """
+    settings = {"retention.ms": "-1"} | {key.replace("_", "."): str(value) for key, value in settings.items()}
     cluster(KafkaAddress.parse(broker.address)).create(broker.topic(name), partitions=partitions, settings=settings)
     return broker.topic(name)
 

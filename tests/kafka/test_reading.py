@@ -319,3 +319,24 @@ def test_without_a_compiler_librdkafka_reads(monkeypatch):
     assert type(opened.topic).__name__ == "LibrdkafkaTopic"
     with pytest.raises(InvalidPlan, match="it does not know this Python"):
         at("kafka://localhost:1", reader="fast").open(clock=ManualClock()).bounds()
+
+
+def test_a_connection_that_is_not_of_the_right_kind_says_what_to_set(broker, tmp_path):
+    """TLS to a listener without it, an unknown authority, a file that is not there."""
+    authority = tmp_path / "other.pem"
+    authority.write_text("")
+    plain = f"kafka://{broker.bootstrap}?security.protocol=SSL"
+    with closing(at(plain, reader="fast").open(clock=ManualClock())) as opened, pytest.raises(LoginRefused) as error:
+        opened.bounds()
+    assert "security.protocol" in str(error.value)
+    trusting_others = broker.kafka.tls_address.split("&")[0]
+    with (
+        closing(at(trusting_others).open(clock=ManualClock())) as opened,
+        pytest.raises(LoginRefused, match="certificate"),
+    ):
+        opened.bounds()
+    missing = f"{plain}&ssl.ca.location={tmp_path}/none.pem"
+    with pytest.raises(InvalidPlan, match="cannot be read"):
+        at(missing).open(clock=ManualClock()).bounds()
+    with pytest.raises(InvalidPlan, match=r"socket.timeout.ms=soon of a Kafka address is no number"):
+        at("kafka://localhost?socket.timeout.ms=soon").open(clock=ManualClock()).bounds()

@@ -132,8 +132,8 @@ class FastTopic:
 
     def _offsets(self, times: Sequence[int]) -> list[dict[int, int]]:
         leaders: dict[int, list[int]] = {}
-        for partition, (node, _) in self._known().leaders.items():
-            leaders.setdefault(node, []).append(partition)
+        for partition in self._known().leaders:
+            leaders.setdefault(self._leader(partition), []).append(partition)
         found: list[dict[int, int]] = [{} for _ in times]
         for node, partitions in leaders.items():
             with self.brokers.node(node) as connection:
@@ -178,12 +178,11 @@ class FastTopic:
         return of_range(batches) if "_appended" in columns else batches
 
     def _read(self, partition: int, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        self._known()
-        self._check_not_truncated(partition, start)
         pauses: Pauses | None = None
         at = start
         while at < end:
             try:
+                self._check_not_truncated(partition, at)
                 with self.brokers.node(self._leader(partition)) as connection:
                     connection.send(self._fetch(connection, partition, at, end))
                     while at < end:
@@ -309,9 +308,9 @@ class FastTopic:
             return
         if self._known().leaders.get(partition, (-1, seen.epoch))[1] == seen.epoch:
             return
-        ends = repeated(lambda: self._epoch_end(partition, seen.epoch), again=lambda: self.state(again=True))
-        if 0 <= ends < start:
-            raise OffsetsBeyondEnd(self.name, str(partition), read=start, end=ends)
+        ended = self._epoch_end(partition, seen.epoch)
+        if 0 <= ended < start:
+            raise OffsetsBeyondEnd(self.name, str(partition), read=start, end=ended)
 
     def _epoch_end(self, partition: int, epoch: int) -> int:
         """Return the offset at which an epoch of leaders ended; -1 where the broker cannot tell."""

@@ -6,8 +6,10 @@ import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headrace.base.errors import InvalidPlan
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -95,13 +97,12 @@ def wire_settings(options: Mapping[str, str]) -> WireSettings:
     """Return the settings that options of librdkafka mean; `uncovered` says None of them.
 
     Raises:
-        OSError: a file with certificates or a key cannot be read.
+        InvalidPlan: a file with certificates or a key cannot be read; a number is none.
 
     """
     protocol = options.get("security.protocol", "PLAINTEXT").upper()
     login = protocol.startswith("SASL")
     servers = tuple(_server(each) for each in options["bootstrap.servers"].split(","))
-    limit = options.get("max.partition.fetch.bytes", options.get("fetch.message.max.bytes"))
     return WireSettings(
         servers=servers,
         client=options.get("client.id", "headrace"),
@@ -109,11 +110,20 @@ def wire_settings(options: Mapping[str, str]) -> WireSettings:
         username=options.get("sasl.username", ""),
         password=options.get("sasl.password", ""),
         tls=_tls(options) if protocol.endswith("SSL") else None,
-        connect_timeout=int(options.get("socket.connection.setup.timeout.ms", 10_000)) / 1_000,
-        timeout=int(options.get("socket.timeout.ms", 30_000)) / 1_000,
-        fetch_bytes=int(limit) if limit else 16 << 20,
-        frame_bytes=int(options.get("receive.message.max.bytes", 1 << 30)),
+        connect_timeout=_number(options, ("socket.connection.setup.timeout.ms",), 10_000) / 1_000,
+        timeout=_number(options, ("socket.timeout.ms",), 30_000) / 1_000,
+        fetch_bytes=_number(options, ("max.partition.fetch.bytes", "fetch.message.max.bytes"), 16 << 20),
+        frame_bytes=_number(options, ("receive.message.max.bytes",), 1 << 30),
     )
+
+
+def _number(options: Mapping[str, str], names: Sequence[str], default: int) -> int:
+    for name in names:
+        if name in options:
+            if not options[name].isdecimal():
+                raise InvalidPlan(f"{name}={options[name]} of a Kafka address is no number")
+            return int(options[name])
+    return default
 
 
 def _mechanism(options: Mapping[str, str]) -> str:
@@ -126,6 +136,14 @@ def _server(text: str) -> tuple[str, int]:
 
 
 def _tls(options: Mapping[str, str]) -> ssl.SSLContext:
+    try:
+        return _context(options)
+    except OSError as error:  # ssl.SSLError is one
+        files = ", ".join(f"{name}={options[name]}" for name in sorted(options) if name.endswith(".location"))
+        raise InvalidPlan(f"certificates or a key of Kafka cannot be read: {error}", detail=f"{files}.") from error
+
+
+def _context(options: Mapping[str, str]) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=options.get("ssl.ca.location"))
     if options.get("ssl.endpoint.identification.algorithm", "https").lower() == "none":
         context.check_hostname = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import socket
+import ssl
 import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -72,6 +73,7 @@ _APIS: dict[type, tuple[Any, int]] = {
 """The response of each request, and the newest version of it that we speak."""
 
 _UNSUPPORTED_MECHANISM = 33
+_LOST_IN_TLS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 _SESSION_SHARE = 0.8  # of a login's lifetime for which a connection serves
 _HEADER_BYTES = 64  # of a response: more than its header has
 _CLOCK = SystemClock()  # the network takes real time, whatever clock an app has
@@ -95,18 +97,7 @@ class Connection:
         self._versions: dict[int, tuple[int, int]] = {}
         self._serves_until = float("inf")
         self.alive = True
-        try:
-            self._socket = socket.create_connection((host, port), settings.connect_timeout)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if settings.tls is not None:
-                self._socket = settings.tls.wrap_socket(self._socket, server_hostname=host)
-            self._socket.settimeout(settings.timeout)
-        except OSError as error:
-            self.alive = False
-            raise Unavailable(
-                f"no connection to the Kafka broker {self.place}: {error}",
-                hint="Is it running, and is its advertised address reachable from here?",
-            ) from error
+        self._socket = self._connected(host, port)
         self._open()
 
     @property
@@ -180,9 +171,33 @@ class Connection:
 
     def _lost(self, why: object) -> Unavailable:
         self.close()
-        return Unavailable(f"the connection to the Kafka broker {self.place} is lost: {why}")
+        hint = "" if self._versions else "If it runs, it may want TLS or a login: security.protocol."
+        return Unavailable(f"the connection to the Kafka broker {self.place} is lost: {why}", hint=hint)
 
     # ---- opening ----
+
+    def _connected(self, host: str, port: int) -> socket.socket:
+        plain: socket.socket | None = None
+        try:
+            plain = socket.create_connection((host, port), self._settings.connect_timeout)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            tls = self._settings.tls
+            open_ = plain if tls is None else tls.wrap_socket(plain, server_hostname=host)
+            open_.settimeout(self._settings.timeout)
+        except OSError as error:
+            self.alive = False
+            if plain is not None:
+                plain.close()
+            if isinstance(error, ssl.SSLError) and not isinstance(error, _LOST_IN_TLS):
+                raise LoginRefused(
+                    f"no encrypted connection to the Kafka broker {self.place}: {error}",
+                    hint="Check security.protocol, and ssl.ca.location: the certificates that are trusted.",
+                ) from error
+            raise Unavailable(
+                f"no connection to the Kafka broker {self.place}: {error}",
+                hint="Is it running, and is its advertised address reachable from here?",
+            ) from error
+        return open_
 
     def _open(self) -> None:
         try:
