@@ -193,9 +193,10 @@ class Connection:
                     f"no encrypted connection to the Kafka broker {self.place}: {error}",
                     hint="Check security.protocol, and ssl.ca.location: the certificates that are trusted.",
                 ) from error
+            speaks = " Does it speak TLS there? See security.protocol." if isinstance(error, ssl.SSLError) else ""
             raise Unavailable(
                 f"no connection to the Kafka broker {self.place}: {error}",
-                hint="Is it running, and is its advertised address reachable from here?",
+                hint=f"Is it running, and is its advertised address reachable from here?{speaks}",
             ) from error
         return open_
 
