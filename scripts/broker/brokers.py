@@ -34,6 +34,7 @@ JARS = (
 PASSWORDS = {"ada": "lovelace", "eve": "dropper"}
 START_SECONDS = 120
 HEAP = "-Xmx400m"
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"  # users are made by who wants one
 _PORTS_EACH = 4  # plain, controller, SASL, TLS
 _LOGGING = """\
 Configuration:
@@ -47,7 +48,7 @@ process.roles=broker,controller
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAIN
 listener.security.protocol.map=PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL
-listener.name.sasl.sasl.enabled.mechanisms=PLAIN
+listener.name.sasl.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
 listener.name.tls.ssl.keystore.type=PEM
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:ANONYMOUS;User:ada
@@ -197,6 +198,8 @@ class Kafka:
             "controller.quorum.voters": voters,
             "listeners": ",".join(f"{name}://{LOOPBACK}:{at}" for name, at in listeners.items()),
             "listener.name.sasl.plain.sasl.jaas.config": login,
+            "listener.name.sasl.scram-sha-512.sasl.jaas.config": _SCRAM,
+            "listener.name.sasl.scram-sha-256.sasl.jaas.config": _SCRAM,
             "listener.name.tls.ssl.keystore.location": self.folder / "tls.pem",
             "log.dirs": self.folder / _name(broker),
             "default.replication.factor": copies,

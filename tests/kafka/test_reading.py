@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from reading import created, producer, ranges, read_by, read_twice, source, table
 
 from headrace.base.broker_errors import LoginRefused, TopicMissing
@@ -295,6 +295,24 @@ def test_the_fast_reader_logs_in_and_encrypts(broker):
         joined = f"{address}{'&' if '?' in address else '?'}prefix={broker.prefix}"
         with closing(at(joined, reader="fast").open(clock=ManualClock())) as reader:
             assert table(reader, ranges(reader), ["value"]).to_pylist() == [{"value": b"v"}], joined
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_the_fast_reader_logs_in_without_sending_the_password(broker, mechanism):
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    how = ScramCredentialInfo(ScramMechanism[mechanism.replace("-", "_")], 4096)
+    user = broker.prefix.rstrip(".")
+    admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, how, b"se=cr,et")])[user].result()
+    servers = broker.kafka.sasl_address().partition("?")[0]
+    options = f"security.protocol=SASL_PLAINTEXT&sasl.mechanism={mechanism}&sasl.username={user}"
+    place = at(f"{servers}?{options}&sasl.password=se%3Dcr%2Cet", reader="fast").address
+    host, port = place.servers.rsplit(":", 1)
+    connection = Connection(host, int(port), wire_settings(place.configuration()))
+    assert connection.alive
+    connection.close()
+    wrong = wire_settings(dict(place.configuration()) | {"sasl.password": "another"})
+    with pytest.raises(LoginRefused, match="refuses the login"):
+        Connection(host, int(port), wrong)
 
 
 @pytest.mark.parametrize("reader", ["fast", pytest.param("librdkafka", marks=pytest.mark.prove)])
