@@ -61,6 +61,15 @@ def test_a_topic_that_is_read_and_one_that_is_written(broker):
     assert writing.ids(broker, "even") == [0, 2, 4, 6, 8, 10, 12]
 
 
+def test_a_cluster_that_is_named_by_two_addresses_is_refused(broker):
+    app = hr.App("shop")
+    stream = app.stream("orders", "id int, text string", key="id")
+    stream.to(kafka.topic(broker.address, "some"))
+    stream.to(kafka.topic(broker.address.replace("127.0.0.1", "localhost"), "more"))
+    with pytest.raises(InvalidPlan, match="by two addresses"), Driver(app) as driver:
+        driver.run()
+
+
 def test_keys_that_do_not_fit_are_refused_where_the_program_says_them():
     app = hr.App("shop")
     stream = app.stream("orders", "id int, who string, price int")

@@ -13,7 +13,7 @@ from headrace.base.broker_errors import RecordTooLarge
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import Fenced, OutputLost, Unavailable
 from headrace.connect.formats import format_named
-from headrace.connect.kafka import marks
+from headrace.connect.kafka import marked, marks
 from headrace.connect.kafka.address import KafkaAddress
 from headrace.connect.kafka.administration import cluster
 from headrace.connect.kafka.sink import KafkaSink
@@ -150,8 +150,7 @@ def test_a_transaction_that_takes_too_long_is_ended_by_the_broker_and_written_ag
 def test_a_commit_whose_answer_was_lost_is_not_repeated(broker):
     """The mark says that it happened."""
     writer = writing.opened(writing.sink(broker))
-    marked = writer._marked
-    transactions = marked._transactions
+    transactions = writer._marked._transactions
     commit = transactions.commit
 
     def lost():
@@ -162,9 +161,48 @@ def test_a_commit_whose_answer_was_lost_is_not_repeated(broker):
     with pytest.raises(Unavailable):
         writer.publish(0, {"out": writing.rows(1, 2)})
     writer.publish(0, {"out": writing.rows(1, 2)})
-    assert marked._transactions is not transactions
+    assert writer._marked._transactions is not transactions
     assert writing.ids(broker) == [1, 2]
     writer.close()
+
+
+def test_an_unfinished_transaction_of_its_own_does_not_hold_up_a_writer(broker):
+    """The broker would end it after a minute; opening it again does at once."""
+    writer = writing.opened(writing.sink(broker))
+
+    def lost():
+        raise Unavailable("no answer")
+
+    writer._marked._transactions.commit = lost
+    began = writing.CLOCK.monotonic()
+    with pytest.raises(Unavailable):
+        writer.publish(0, {"out": writing.rows(1, 2)})
+    writer.publish(0, {"out": writing.rows(1, 2)})
+    assert writing.CLOCK.monotonic() - began < 20
+    assert writing.ids(broker) == [1, 2]
+    writer.close()
+
+
+def test_a_process_that_slept_while_it_opened_a_writer_leaves_it_to_the_one_that_has_it(broker, monkeypatch):
+    sink = writing.sink(broker)
+    writing.opened(sink).close()
+    owners = []
+    opened = marked.open_transactions
+
+    def slept(*given, **more):
+        monkeypatch.setattr(marked, "open_transactions", opened)
+        owners.append(writing.opened(sink))
+        owners[0].publish(0, {"out": writing.rows(1)})
+        return opened(*given, **more)
+
+    monkeypatch.setattr(marked, "open_transactions", slept)
+    with pytest.raises(Unavailable, match="at the same moment"):
+        writing.opened(sink)
+    with pytest.raises(Unavailable):
+        owners[0].publish(1, {"out": writing.rows(2)})
+    owners[0].publish(1, {"out": writing.rows(2)})
+    assert writing.ids(broker) == [1, 2]
+    owners[0].close()
 
 
 @SELDOM

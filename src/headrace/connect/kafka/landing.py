@@ -184,7 +184,7 @@ class KafkaLanding(Landing):
             raise FeedTopicReplaced(self.topic.name, state=where)
 
     def _give_way(self) -> None:
-        found = marks.read_mark(self.address, self._marked.writer)
+        found = marks.read_mark(self.address, self._marked.writer, complete=False)
         if found is not None:
             _TAKEN_OVER[self._lot] = found.instance, found.epoch, _MACHINE.monotonic()
 
@@ -193,7 +193,7 @@ def _stay_out(lot: tuple[KafkaAddress, str], writer: str) -> None:
     """Refuse to take a feed back from the process that has taken it over, as long as that one has it."""
     if lot not in _TAKEN_OVER:
         return
-    found, (other, number, since) = marks.read_mark(lot[0], writer), _TAKEN_OVER[lot]
+    found, (other, number, since) = marks.read_mark(lot[0], writer, complete=False), _TAKEN_OVER[lot]
     if found is not None and found.instance == other:
         if found.epoch != number:
             _TAKEN_OVER[lot] = other, found.epoch, _MACHINE.monotonic()

@@ -16,11 +16,12 @@ import uuid
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, InvalidPlan
 from headrace.base.outside import Fenced, Unavailable
 from headrace.base.time import SystemClock
 from headrace.connect.kafka import marks
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("headrace.kafka")
 _MACHINE = SystemClock()  # marks of many apps are compared
+
+_OPEN: WeakValueDictionary[tuple[str, str], MarkedTransactions] = WeakValueDictionary()
+"""What is open in this process, by cluster and transactional id."""
 
 
 class MarkedTransactions:
@@ -64,9 +68,11 @@ class MarkedTransactions:
         """What is committed, as far as this writer knows."""
         self._timeout_ms = TIMEOUT_MS
         self._transactions: Transactions | None = None
+        self._refuse_another_address()
         marks.ensure_marks(address)
         self._partition = marks.partition_of(writer, cluster(address).topic(self._topic).partitions)
         self._open(first=True)
+        _OPEN[self._lot] = self
 
     @property
     def is_open(self) -> bool:
@@ -143,24 +149,41 @@ class MarkedTransactions:
             Fenced: a newer writer is open already.
 
         """
+        before = marks.read_mark(self.address, self.writer, complete=False)
         if not first:
-            self._refuse_newer()
+            self._refuse_newer(before)
         transactions = open_transactions(self.address, self._transactional_id, timeout_ms=self._timeout_ms)
         try:
             self.mark = marks.read_mark(self.address, self.writer) or Mark(self.writer)
             if self.mark.instance != self.instance:
+                self._give_way(before)
                 transactions.begin(also=(self._topic, self._partition))
                 self.mark = self.mark.after(self.mark.epoch, self.instance, {})
                 self._send_mark(transactions, self.mark)
                 transactions.commit()
         except TransactionFenced as error:
             transactions.close()
-            raise self._fenced(error) from error
+            raise (self._at_the_same_moment() if first else self._fenced(error)) from error
         except BaseException:
             transactions.close()
             raise
         self._transactions = transactions
         return transactions
+
+    @property
+    def _lot(self) -> tuple[str, str]:
+        return cluster(self.address).id, self._transactional_id
+
+    def _refuse_another_address(self) -> None:
+        """Refuse what would fence itself: one writer by two addresses of one cluster."""
+        other = _OPEN.get(self._lot)
+        if other is not None and other.is_open and other.address.servers != self.address.servers:
+            raise InvalidPlan(
+                f"{self.writer} writes to one cluster of Kafka by two addresses: {other.address.servers} and "
+                f"{self.address.servers}",
+                detail="What an app writes to a cluster is one transaction, through one address.",
+                hint="Give the same address in both places.",
+            )
 
     @property
     def _topic(self) -> str:
@@ -170,15 +193,28 @@ class MarkedTransactions:
     def _transactional_id(self) -> str:
         return f"{self.address.prefix}headrace.{self.writer.replace('/', '.')}"
 
-    def _refuse_newer(self) -> None:
-        found = marks.read_mark(self.address, self.writer)
+    def _give_way(self, before: Mark | None) -> None:
+        """Refuse to go on where another process has opened the writer since `before` was read.
+
+        It may be the owner of the app, and this one a process that has slept. If this one is the owner, it tries again.
+        """
+        if self.mark.instance != ("" if before is None else before.instance):
+            raise self._at_the_same_moment()
+
+    def _at_the_same_moment(self) -> Unavailable:
+        return Unavailable(
+            f"{self.writer} was opened by another process at the same moment, to write to Kafka at "
+            f"{self.address.servers}"
+        )
+
+    def _refuse_newer(self, found: Mark | None) -> None:
         if found is not None and found.instance != self.instance:
             raise Fenced(f"of {self.writer}", by=f"it writes to Kafka at {self.address.servers}")
 
     def _fenced(self, error: Exception) -> HeadraceError:
         """Return what it means that the cluster refuses the producer: a newer writer, or too long a transaction."""
         try:
-            self._refuse_newer()
+            self._refuse_newer(marks.read_mark(self.address, self.writer, complete=False))
         except HeadraceError as found:
             return found
         self._timeout_ms = min(2 * self._timeout_ms, LONGEST_TIMEOUT_MS)

@@ -118,11 +118,14 @@ def partition_of(writer: str, partitions: int) -> int:
     return (murmur2(writer.encode()) & _POSITIVE) % partitions
 
 
-def read_mark(address: KafkaAddress, writer: str) -> Mark | None:
+def read_mark(address: KafkaAddress, writer: str, *, complete: bool = True) -> Mark | None:
     """Return the last mark of a writer, None where it has none.
 
-    Everything that was written before the call and is committed is seen: it waits for transactions that are unfinished
-    in this partition.
+    Args:
+        address: the cluster.
+        writer: the writer's name.
+        complete: whether everything is seen that was written before the call and is committed: it then waits for
+            transactions that are unfinished in this partition, of other writers too. Else what is to be seen at once.
 
     Raises:
         Unavailable: the cluster does not answer, or a transaction there is unfinished for long.
@@ -133,7 +136,7 @@ def read_mark(address: KafkaAddress, writer: str) -> Mark | None:
     if topic is None:
         return None
     number = partition_of(writer, topic.partitions)
-    start, end = _span(address, name, number)
+    start, end = _span(address, name, number, complete=complete)
     for first in sorted({max(start, end - _TAIL), start}, reverse=True):
         found = None
         for key, value in _records(address, name, number, first, end):
@@ -177,12 +180,12 @@ def _all(address: KafkaAddress) -> list[Mark]:
     return sorted(found.values(), key=lambda mark: mark.at)
 
 
-def _span(address: KafkaAddress, name: str, number: int) -> tuple[int, int]:
-    """Return from where to where a partition can be read, once all is finished that has begun there."""
+def _span(address: KafkaAddress, name: str, number: int, *, complete: bool = True) -> tuple[int, int]:
+    """Return from where to where a partition can be read; `complete`: once all is finished that has begun there."""
     at, part = cluster(address), (name, number)
-    end = at.offsets([part], at=OffsetSpec.latest(), committed=False)[part]
+    end = at.offsets([part], at=OffsetSpec.latest(), committed=not complete)[part]
     until = CLOCK.monotonic() + _UNFINISHED_SECONDS
-    while at.offsets([part], at=OffsetSpec.latest())[part] < end:
+    while complete and at.offsets([part], at=OffsetSpec.latest())[part] < end:
         if CLOCK.monotonic() > until:
             raise Unavailable(
                 f"the topic {name} of Kafka at {address.servers} has an unfinished transaction in partition {number}",
