@@ -11,6 +11,7 @@ from headrace.base.errors import HeadraceError, PlanError
 from headrace.base.outside import OffsetsBeyondEnd, OutputLost, SourceReplaced
 from headrace.connect.embedded.marks import AppMarks, marks_of
 from headrace.engine.program.reset import reset
+from headrace.engine.recovery.verify import verify
 from headrace.engine.storage import Storage
 from headrace.log import Log
 from headrace.plan.plan import make_plan
@@ -49,6 +50,11 @@ def restored_from_an_older_copy(storage, folder):
     (storage / "old").rename(storage / folder)
 
 
+def differs(storage):
+    """What `headrace verify` says of the input."""
+    return next(found.what for found in verify(storage, storage / "log") if found.part == 'source "in"')
+
+
 def refused(storage):
     with pytest.raises(HeadraceError) as error, Driver(two_lines(), storage=storage) as driver:
         driver.run()
@@ -65,6 +71,7 @@ def test_an_input_topic_that_was_deleted_and_created_again_is_refused(tmp_path):
         error = refused(tmp_path)
         assert isinstance(error, SourceReplaced)
         assert 'the topic "in" was deleted and created again' in str(error)
+        assert 'the topic "in" was deleted and created again' in differs(tmp_path)
         assert "headrace reset FILE" in error.hint
 
 
@@ -75,6 +82,7 @@ def test_an_input_topic_that_was_deleted_is_refused_and_not_created_empty(tmp_pa
     error = refused(tmp_path)
     assert isinstance(error, SourceReplaced)
     assert "is gone" in error.what
+    assert 'the topic "in" is gone' in differs(tmp_path)
     assert not (tmp_path / "log/topics/in").exists()
 
 
@@ -83,6 +91,7 @@ def test_a_log_restored_from_an_older_copy_is_refused(tmp_path):
     put(tmp_path, 5)
     error = refused(tmp_path)
     assert isinstance(error, OffsetsBeyondEnd)
+    assert "was read up to offset 5 of partition 0, and ends at 4" in differs(tmp_path)
     assert "has read up to offset 5" in error.what
     assert "ends at offset 4" in error.what
     assert "headrace reset FILE" in error.hint

@@ -8,6 +8,7 @@ import pytest
 
 import headrace as hr
 from headrace.base.outside import OffsetsBeyondEnd, OutputLost, SourceDiverged, SourceReplaced
+from headrace.engine.recovery.verify import verify
 from headrace.engine.storage import Storage
 from headrace.log import Log
 
@@ -79,6 +80,11 @@ def test_a_log_restored_from_an_older_copy_that_has_grown_past_the_apps_offset_i
         ) as error:
             drive(app, storage=tmp_path / "app")
     assert "headrace reset FILE" in error.value.hint
+    (found,) = verify(tmp_path / "app", tmp_path / "log")
+    assert (found.part, found.what) == (
+        'source "in"',
+        'the topic "in" has another record before offset 3 of partition 0 than was read',
+    )
 
 
 @pytest.mark.parametrize("change", ["compact", "retention", "evolve", "partition", "archive", "forget the commit's"])

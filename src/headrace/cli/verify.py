@@ -37,8 +37,8 @@ def verify(file: str | None, *, storage: Path | None, log_folder: Path | None, r
     """Check everything that the app in FILE, or the storage, owns; exit 1 says what is damaged and what mends it.
 
     It reads every file (descriptions, commits, state, staged rows, views, the journal, every topic of the log and the
-    positions of feeds) and compares checksums, the digest of each view, and what was published with what the commits
-    say. It changes nothing, and may be used while the app runs.
+    positions of feeds) and compares checksums, the digest of each view, and what was read and published with what the
+    commits say. It changes nothing, and may be used while the app runs.
 
     With --repair, and FILE, it first builds damaged views anew from the state of the steps above them. A view of
     closed windows, or of rows that no step keeps, cannot be built from state: then nothing is changed, and the error

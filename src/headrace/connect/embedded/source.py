@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from headrace.log.privacy.subjects import Origin
 
 
+_KIND = "topic:"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedSource(Source):
     """A topic of a log, read from its start. `partitions`: their number if the topic is created."""
@@ -34,7 +37,7 @@ class EmbeddedSource(Source):
     @property
     def identity(self) -> str:
         """The topic's name; not the path, since a log may be moved."""
-        return f"topic:{self.topic.name}"
+        return f"{_KIND}{self.topic.name}"
 
     def prepare(self, *, clock: Clock) -> None:
         """Create the topic or check it.
@@ -167,3 +170,35 @@ class EmbeddedReader(SourceReader):
         rules = self.topic.settings
         bounded = rules["retention"] is not None or rules["retention_bytes"] is not None
         return end - start if bounded or rules["cleanup"] != "compact" else 0
+
+
+def what_differs(
+    log: Log, identity: str, instance: str | None, *, offsets: Mapping[str, int], marks: Mapping[str, str]
+) -> str:
+    """Return how a topic differs from the one that was read; nothing if it does not, or if it is in no log of ours.
+
+    Args:
+        log: where it is.
+        identity: that of the source, as it was stored (`Source.identity`).
+        instance: that of the topic which was read (`Source.instance`), None if nobody knows it.
+        offsets: up to where each partition was read.
+        marks: what told the record before an offset from others (`SourceReader.mark`), where that is known.
+
+    """
+    name = identity.removeprefix(_KIND)
+    if name == identity or instance is None:
+        return ""
+    if not log.has_topic(name):
+        return f'the topic "{name}" is gone'
+    topic = log.topic(name)
+    if topic.id != instance:
+        return f'the topic "{name}" was deleted and created again'
+    ends = topic.end_offsets()
+    for partition, read in offsets.items():
+        end = ends.get(int(partition), 0)
+        if end < read:
+            return f'the topic "{name}" was read up to offset {read} of partition {partition}, and ends at {end}'
+        mark = topic.mark(int(partition), read) if partition in marks else None
+        if mark not in (None, marks.get(partition)):
+            return f'the topic "{name}" has another record before offset {read} of partition {partition} than was read'
+    return ""

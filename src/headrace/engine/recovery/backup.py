@@ -21,8 +21,10 @@ from headrace.base.outside import BackupRefused
 from headrace.connect.embedded import log_path
 from headrace.connect.embedded.boundaries import TOPIC as BOUNDARIES
 from headrace.connect.embedded.landing import FOLDER as LANDINGS
+from headrace.connect.embedded.source import what_differs
 from headrace.engine.recovery.journal import FOLDER as JOURNALS
 from headrace.engine.recovery.journal import Journal
+from headrace.engine.recovery.same_sources import SOURCES
 from headrace.engine.storage import Storage, read_json
 from headrace.kernels.files import read_metadata
 from headrace.log import Log
@@ -34,8 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.dsl.app import App
-    from headrace.engine.storage import Commit, SourceProgress
-    from headrace.log import Topic
+    from headrace.engine.storage import Commit
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -309,25 +310,16 @@ def _check_fits(source: Path, manifest: dict[str, Any], folder: Path) -> None:
             f"the log {folder} {what}, and the backup has epoch {manifest['epoch']}",
             hint="Restore the log of the backup, too: move that one away, and leave --keep-log out.",
         )
-    commit = Storage(source / "storage", manifest["app"]).read_commit(manifest["epoch"])
+    storage = Storage(source / "storage", manifest["app"])
+    identities = storage.read_json(SOURCES) or {}
     with Log(folder) as log:
-        topics = {log.topic(name).id: log.topic(name) for name in log.topics()}
-        for step, progress in commit.sources.items():
-            there = topics.get(progress.instance or "")
-            if progress.instance and (there is None or _lacks(there, progress)):
+        for step, read in storage.read_commit(manifest["epoch"]).sources.items():
+            why = what_differs(log, identities.get(step, ""), read.instance, offsets=read.offsets, marks=read.marks)
+            if why:
                 raise BackupRefused(
-                    f'the log {folder} does not have what the step "{step}" has read',
+                    f'the log {folder} does not have what the step "{step}" has read: {why}',
                     hint="Restore the log of the backup, too: move that one away, and leave --keep-log out.",
                 )
-
-
-def _lacks(topic: Topic, progress: SourceProgress) -> bool:
-    """Whether a topic ends before what was read of it, or has other records there."""
-    ends = topic.end_offsets()
-    if any(ends.get(int(partition), 0) < read for partition, read in progress.offsets.items()):
-        return True
-    marks = {partition: topic.mark(int(partition), progress.offsets[partition]) for partition in progress.marks}
-    return any(mark not in (None, progress.marks[partition]) for partition, mark in marks.items())
 
 
 def _place(source: Path, target: Path) -> None:

@@ -16,9 +16,11 @@ from headrace.connect.embedded import log_path
 from headrace.connect.embedded.boundaries import TOPIC as BOUNDARIES
 from headrace.connect.embedded.landing import FOLDER as LANDINGS
 from headrace.connect.embedded.landing import check_landing
+from headrace.connect.embedded.source import what_differs
 from headrace.engine.publish import with_rows
 from headrace.engine.recovery.journal import Journal
 from headrace.engine.recovery.repair import drop_damaged_views, repair
+from headrace.engine.recovery.same_sources import SOURCES
 from headrace.engine.recovery.view_damage import VIEWS, newest_commit, views_damage
 from headrace.engine.storage import Storage
 from headrace.kernels.files import read_tables
@@ -92,6 +94,8 @@ def verify(
             progress(f"topic {name}")
             yield from _topic(log, name)
             yield from _landing(log, name)
+        progress("what was read")
+        yield from _read(storage, log)
         progress("what was published")
         yield from _published(storage, log, about["id"])
 
@@ -229,6 +233,21 @@ def _landing(log: Log, name: str) -> Iterator[Damage]:
         check_landing(log, name)
     except HeadraceError as error:
         yield _damage(f'the position of the feed of "{name}"', error, log.path / LANDINGS / name)
+
+
+def _read(storage: Storage, log: Log) -> Iterator[Damage]:
+    """Yield the topics that are not those of which the newest commit says how far they were read."""
+    commit, identities = newest_commit(storage), {}
+    with suppress(DamagedFile):  # which is a finding
+        identities = storage.read_json(SOURCES) or {}
+    for step, read in commit.sources.items() if commit is not None else ():
+        try:
+            what = what_differs(log, identities.get(step, ""), read.instance, offsets=read.offsets, marks=read.marks)
+        except HeadraceError:  # the topic is damaged, which is a finding
+            continue
+        if what:
+            mend = f"{_RESTORE} Or compute everything again: headrace reset FILE --outputs again"
+            yield Damage(part=f'source "{step}"', file=str(log.path / "topics"), what=what, mend=mend)
 
 
 def _published(storage: Storage, log: Log, identity: str) -> Iterator[Damage]:
