@@ -9,6 +9,15 @@ from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 import headrace as hr
 from headrace.base.broker_errors import AccessRefused, LoginRefused
@@ -227,3 +236,40 @@ def test_an_app_outlives_a_broker_that_is_down_at_the_start_and_in_mid_run(break
     values = sorted(value for batch in batches for value in batch["value"].to_pylist())
     assert values == ['{"user":"ann","n":1}', '{"user":"bob","n":2}']
     assert spent() == {"ann": 1, "bob": 2}
+
+
+def test_the_rights_that_the_page_lists_are_enough(broker):
+    at = {"host": "*", "principal": "User:eve", "permission_type": AclPermissionType.ALLOW}
+
+    def allowed(kind, name, *operations):
+        kinds = {"resource_pattern_type": ResourcePatternType.PREFIXED, "name": name, "restype": kind}
+        return [AclBinding(**kinds, **at, operation=operation) for operation in operations]
+
+    can = AclOperation
+    rights = [
+        *allowed(
+            ResourceType.TOPIC, broker.prefix, can.DESCRIBE, can.DESCRIBE_CONFIGS, can.READ, can.WRITE, can.CREATE
+        ),
+        *allowed(ResourceType.TRANSACTIONAL_ID, f"{broker.prefix}headrace.", can.WRITE, can.DESCRIBE),
+        *allowed(ResourceType.GROUP, f"{broker.prefix}shop", can.READ, can.DESCRIBE),
+    ]
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    for made in admin.create_acls(rights).values():
+        made.result()
+    try:
+        with Driver(shop(f"{broker.kafka.sasl_address('eve')}&prefix={broker.prefix}")) as driver:
+            driver.send("orders", {"user": "ann", "n": 2, "at": 1})
+            driver.run()
+            assert [row["user"] for row in driver.read("big")] == ["ann"]
+            driver.restart()
+            driver.send("orders", {"user": "bob", "n": 1, "at": 1})
+            driver.run()
+            assert len(driver.view("spent")) == 2
+        group = broker.topic("shop")
+        assert cluster(KafkaAddress.parse(broker.address)).group_offsets(group) == {(broker.topic("orders"), 0): 2}
+    finally:
+        every = AclBindingFilter(
+            ResourceType.ANY, None, ResourcePatternType.ANY, "User:eve", None, can.ANY, AclPermissionType.ANY
+        )
+        for gone in admin.delete_acls([every]).values():
+            gone.result()
