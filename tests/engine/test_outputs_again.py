@@ -93,3 +93,15 @@ def test_a_topic_that_another_app_writes_too_is_left_as_it_is(storage, tmp_path,
         driver.run()
     assert latest(storage) == {0: "u0", 1: "u1", 2: "u2", 9: "guest"}
     assert "other wrote to it too" in caplog.text
+
+
+def test_a_topic_that_cannot_be_read_does_not_stop_the_app(storage, caplog):
+    """Such a reset is a way out of damage: the app starts, and says what the topic keeps."""
+    segment = next((storage / "log").glob("topics/named/0/*.segment"))
+    raw = bytearray(segment.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    segment.write_bytes(raw)
+    with Driver(app_of(), storage=storage) as driver:
+        driver.run()
+        assert [row["id"] for row in driver.view("all")] == [0, 2]
+    assert "keeps the keys that it has" in caplog.text

@@ -8,11 +8,13 @@ the topics have. It is committed and published like any other: a crash never los
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headrace.base.log_errors import CorruptBatch
 from headrace.engine.engine import task
 from headrace.engine.inprocess import CARRIER
 from headrace.engine.program.levelling import difference, shadows_of
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from headrace.engine.engine import Engine
     from headrace.engine.storage import Commit
     from headrace.plan.sinks import Sink
+
+logger = logging.getLogger("headrace.engine")
 
 
 def withdraw(engine: Engine) -> Commit | None:
@@ -34,8 +38,7 @@ def withdraw(engine: Engine) -> Commit | None:
     lost = engine.lost[0] if engine.lost else None
     if lost is not None and not lost.filled:
         return None  # the first epoch had input: there was nothing to withdraw
-    sinks = _changelogs(engine)
-    rows = {sink.name: difference(engine.topics, engine.plan.app, sink, _no_rows(sink)) for sink in sinks}
+    rows = {sink.name: _tombstones(engine, sink) for sink in _changelogs(engine)}
     if lost is None and not any(each.num_rows for each in rows.values()):
         return None
     planned = engine.planned_without_input(engine.before)
@@ -56,5 +59,11 @@ def _changelogs(engine: Engine) -> list[Sink]:
     return [sink for sink in engine.plan.sinks if sink.name in names]
 
 
-def _no_rows(sink: Sink) -> pa.Table:
-    return pa.schema([(field.name, field.type) for field in sink.up.schema]).empty_table()
+def _tombstones(engine: Engine, sink: Sink) -> pa.Table:
+    """Return a tombstone for each key of a topic; none of a damaged one, since such a reset is the way out of that."""
+    no_rows = pa.schema([(field.name, field.type) for field in sink.up.schema]).empty_table()
+    try:
+        return difference(engine.topics, engine.plan.app, sink, no_rows)
+    except CorruptBatch as error:
+        logger.warning('the topic "%s" keeps the keys that it has, since it is damaged: %s', sink.topic, error.what)
+        return no_rows
