@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 
 import pyarrow as pa
@@ -10,13 +11,15 @@ import writing
 
 from headrace.base.errors import InvalidRows
 from headrace.base.outside import FeedChanged, FeedRunsElsewhere, FeedTopicReplaced
+from headrace.connect import files
 from headrace.connect.feed import DeadRecord
 from headrace.connect.kafka import landing as module
 from headrace.connect.kafka.address import KafkaAddress
 from headrace.connect.kafka.administration import cluster
 from headrace.connect.kafka.landing import KafkaLanding
+from headrace.connect.kafka.topics import KafkaTopics
 from headrace.connect.topics import TopicSpec
-from headrace.testing import Crash
+from headrace.testing import Crash, check_feed
 from headrace.testing.faults import TRANSACTION_POINTS, Faults
 
 SPEC = TopicSpec(name="out", schema=pa.schema([("id", pa.int32()), ("text", pa.string())]), key=("id",))
@@ -26,6 +29,30 @@ def opened(broker, *, feed="f", fault=lambda point: None, limit=100, read=lambda
     address = KafkaAddress.parse(broker.address)
     cluster(address).create(broker.topic("out"), partitions=2)
     return KafkaLanding(address, topic=SPEC, feed=feed, limit=limit, read=read, fault=fault, clock=writing.CLOCK)
+
+
+class Lines:
+    """A file of JSON lines for the contract kit."""
+
+    exactly_once = True
+
+    def __init__(self, path):
+        self.path = path
+        self.feed = files.lines(path)
+
+    def add(self, ids):
+        with self.path.open("a") as file:
+            file.writelines(json.dumps({"id": each, "text": f"t{each}"}) + "\n" for each in ids)
+
+
+def test_a_feed_that_lands_in_a_cluster_keeps_the_contract_of_a_feed(broker, tmp_path):
+    (tmp_path / "f.jsonl").touch()
+    address = KafkaAddress.parse(broker.address)
+    topics = KafkaTopics(address, app="shop", clock=writing.CLOCK, partitions=2, fault=lambda point: None)  # noqa: ARG005
+    try:
+        check_feed(lambda: Lines(tmp_path / "f.jsonl"), topics=topics)
+    finally:
+        topics.close()
 
 
 def rows(*ids):

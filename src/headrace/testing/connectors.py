@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headrace.connect.feed import DeadRecord, Feed, Landing
     from headrace.connect.sink import Sink, SinkWriter
     from headrace.connect.source import Source, SourceReader
+    from headrace.connect.topics import TopicStore
     from headrace.log.rows import Rows
 
 COLUMNS = pa.schema([("id", pa.int32()), ("text", pa.string())])
@@ -273,45 +274,51 @@ class FeedOutside(Protocol):
         ...
 
 
-def check_feed(make: Callable[[], FeedOutside], *, seconds: float = 20.0) -> None:
+def check_feed(make: Callable[[], FeedOutside], *, seconds: float = 20.0, topics: TopicStore | None = None) -> None:
     """Check a feed: everything is landed, across stops and crashes; it waits while there is no room.
 
     Args:
         make: returns a fresh outside.
         seconds: how long the feed may take to land some records.
+        topics: where it lands them, in the topic "landed" with the columns `COLUMNS` and the key `id`, which must be
+            new; None: an embedded log.
 
     Raises:
         AssertionError: the feed does something else; the message says what.
 
     """
-    outside = make()
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder, Log(Path(folder), fsync=False) as log:
+        embedded = EmbeddedTopics(log, partitions=2, fault=lambda point: None)  # noqa: ARG005 -- nothing happens there
+        _check_feed(make(), embedded if topics is None else topics, seconds)
+
+
+def _check_feed(outside: FeedOutside, topics: TopicStore, seconds: float) -> None:
     feed: Feed = pickle.loads(pickle.dumps(outside.feed))  # noqa: S301 -- what was just pickled
     assert feed.identity == outside.feed.identity, "a feed has an identity, and keeps it"
-    with tempfile.TemporaryDirectory(prefix="headrace-") as folder, Log(Path(folder), fsync=False) as log:
-        topics = EmbeddedTopics(log, partitions=2, fault=lambda point: None)  # noqa: ARG005 -- nothing happens there
-        spec = TopicSpec(name="landed", schema=COLUMNS, key=("id",))
+    spec = TopicSpec(name="landed", schema=COLUMNS, key=("id",))
 
-        def landing(limit: int = 1 << 60) -> Landing:
-            return topics.landing(spec, feed="feed", limit=limit, read=lambda: 0)
+    def landing(limit: int = 1 << 60) -> Landing:
+        return topics.landing(spec, feed="feed", limit=limit, read=lambda: 0)
 
-        def landed() -> Counter[int]:
-            topic = log.topic("landed")
-            return Counter(i for p, n in topic.end_offsets().items() for i in topic.read(p, 0, n)["id"].to_pylist())
+    def landed() -> Counter[int]:
+        topic = topics.opened(spec)
+        parts = [topic.batches(part, 0, end, columns=["id"]) for part, end in topic.end_offsets().items()]
+        return Counter(each for part in parts for batch in part for each in batch.column("id").to_pylist())
 
-        outside.add(range(5))
-        _run(feed, landing(), lambda: len(landed()) >= 5, seconds)
-        outside.add(range(5, 9))
-        _run(feed, _Crashing(landing()), lambda: False, seconds)
-        _run(feed, landing(), lambda: len(landed()) >= 9, seconds)
-        counts = landed()
-        assert set(counts) == set(range(9)), f"landed were {sorted(counts)} of 0 to 8"
-        if outside.exactly_once:
-            assert set(counts.values()) == {1}, f"landed more than once: {[i for i, n in counts.items() if n > 1]}"
-        outside.add([9])
-        _run(feed, landing(limit=1), lambda: False, min(seconds, 1.0))
-        assert 9 not in landed(), "a feed does not read on while there is no room"
-        _run(feed, landing(), lambda: 9 in landed(), seconds)
-        assert 9 in landed(), "a feed reads on when there is room again"
+    outside.add(range(5))
+    _run(feed, landing(), lambda: len(landed()) >= 5, seconds)
+    outside.add(range(5, 9))
+    _run(feed, _Crashing(landing()), lambda: False, seconds)
+    _run(feed, landing(), lambda: len(landed()) >= 9, seconds)
+    counts = landed()
+    assert set(counts) == set(range(9)), f"landed were {sorted(counts)} of 0 to 8"
+    if outside.exactly_once:
+        assert set(counts.values()) == {1}, f"landed more than once: {[i for i, n in counts.items() if n > 1]}"
+    outside.add([9])
+    _run(feed, landing(limit=1), lambda: False, min(seconds, 1.0))
+    assert 9 not in landed(), "a feed does not read on while there is no room"
+    _run(feed, landing(), lambda: 9 in landed(), seconds)
+    assert 9 in landed(), "a feed reads on when there is room again"
 
 
 class _Crashing:
