@@ -276,3 +276,8 @@ def test_a_file_that_is_none_of_ours_is_an_error_of_the_outside(tmp_path):
     )
     with pytest.raises(ViewsFailed):
         SqliteViews(path).names()
+
+
+def test_a_pipe_that_is_closed_while_a_view_is_printed_is_no_failure_of_the_views(tmp_path):
+    with pytest.raises(BrokenPipeError), SqliteViews(tmp_path / "views.db").snapshot():
+        raise BrokenPipeError

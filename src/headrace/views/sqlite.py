@@ -234,6 +234,8 @@ class SqliteViews:
     def _as_views_failed(self) -> Iterator[None]:
         try:
             yield
+        except BrokenPipeError:  # of what reads the rows that are printed inside a snapshot
+            raise
         except (sqlite3.Error, OSError) as error:
             if getattr(error, "sqlite_errorname", "").startswith("SQLITE_IOERR") and file_size_limit() is not None:
                 raise FileTooLarge(f"views {self.path}", str(error)) from error  # SQLite does not say which error
