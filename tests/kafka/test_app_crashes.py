@@ -31,7 +31,13 @@ def outputs(driver):
     return plain, sorted((row["who"], row["n"], row["total"]) for row in driver.view("totals"))
 
 
-@pytest.mark.parametrize("point", TRANSACTION_POINTS)
+FAST = {"before_transaction_ends", "after_transaction"}
+"""A writer alone is tested at every point, in test_writing.py."""
+
+
+@pytest.mark.parametrize(
+    "point", [point if point in FAST else pytest.param(point, marks=pytest.mark.prove) for point in TRANSACTION_POINTS]
+)
 def test_a_crash_while_an_epoch_is_written_leaves_each_row_once(broker, point):
     expected = [n for n in range(60) if n % 7 > 2]
     with Driver(shop(broker)) as driver:
