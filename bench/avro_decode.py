@@ -85,7 +85,8 @@ def _written(setting: Setting, rows: int, schema: str) -> Path:
     for part in range(_PARTS):
         count = (part + 1) * rows // _PARTS - part * rows // _PARTS
         chosen = pa.array(random.integers(0, base, count))
-        pq.write_table(pa.table({"value": bids.take(chosen)}), folder / f"{part}.parquet")
+        table = pa.table({"value": bids.take(chosen)})
+        pq.write_table(table, folder / f"{part}.parquet", compression="none", use_dictionary=False)
     return folder
 
 

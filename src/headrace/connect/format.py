@@ -35,7 +35,7 @@ class Formatted(NamedTuple):
 class Format(Protocol):
     """A way in which records are written: frozen and picklable; it is part of the plan.
 
-    Subclass it to inherit what is optional: `identity`, `columns`, `decode_records` and `encode_records`.
+    Subclass it to inherit what is optional: `identity`, `columns`, `bound`, `decode_records` and `encode_records`.
     """
 
     columns: ClassVar[Sequence[str]] = (VALUE,)
@@ -50,6 +50,11 @@ class Format(Protocol):
     def identity(self) -> str:
         """What it means, for `headrace diff`: the name, and options that change what is read; no secrets."""
         return self.name
+
+    def bound(self, topic: str, *, key: bool = False) -> Format:
+        """Return the format of a topic's records, or of their keys: a sink asks for it before it writes."""
+        del topic, key
+        return self
 
     def decode(self, values: pa.Array, schema: pa.Schema) -> Formatted:
         """Return records as rows.

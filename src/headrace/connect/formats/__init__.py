@@ -11,12 +11,13 @@ from headrace.connect.formats.csv_format import CsvFormat, csv
 from headrace.connect.formats.debezium_format import DebeziumFormat, debezium
 from headrace.connect.formats.json_format import JsonFormat
 from headrace.connect.formats.plain import BinaryFormat, TextFormat
+from headrace.connect.formats.protobuf_format import protobuf
 from headrace.connect.formats.registry import registry
 
 if TYPE_CHECKING:
     from headrace.connect.format import Format
 
-__all__ = ["FORMATS", "avro", "cloudevents", "csv", "debezium", "format_named", "format_of", "registry"]
+__all__ = ["FORMATS", "avro", "cloudevents", "csv", "debezium", "format_named", "format_of", "protobuf", "registry"]
 
 FORMATS: dict[str, Format] = {
     each.name: each

@@ -69,8 +69,8 @@ class KafkaOpenTopic(OpenTopic):
                 batch,
                 self.schema,
                 self.spec.key,
-                format=self.spec.format or JSON,
-                key_format=self.spec.key_format or TEXT,
+                format=(self.spec.format or JSON).bound(self.name),
+                key_format=(self.spec.key_format or TEXT).bound(self.name, key=True),
                 now=self.clock.now(),
             )
             self._sender.send(self.name, records, partition=partition)

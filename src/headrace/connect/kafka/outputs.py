@@ -85,8 +85,8 @@ class Outputs:
             batch,
             topic.schema,
             topic.key,
-            format=topic.format,
-            key_format=topic.key_format,
+            format=topic.format.bound(topic.name),
+            key_format=None if topic.key_format is None else topic.key_format.bound(topic.name, key=True),
             now=self.clock.now(),
         )
         records = self._without_large(transactions, topic, batch, records, known.largest)
