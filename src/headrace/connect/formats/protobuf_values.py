@@ -59,7 +59,7 @@ def message_of(files: bytes, name: str) -> Any:
         raise ValueError(str(error)) from error
     pool = descriptor_pool.DescriptorPool()
     for file in described.file:
-        pool.Add(file)  # type: ignore[attr-defined]
+        pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
 
 
