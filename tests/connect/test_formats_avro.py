@@ -10,7 +10,7 @@ from io import BytesIO
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import InvalidPlan
@@ -126,6 +126,10 @@ DECLARED = as_schema(
 )
 
 
+LEAST = {"skipped": b"abc", "id": 0, "s": None, "color": "RED", "at": -(2**63), "d": bytes(20), "t": None, "x": 0.0}
+
+
+@example(values=[LEAST], cut=0, junk=b"")  # its absolute value is no 64-bit number
 @settings(max_examples=150)
 @given(values=st.lists(OTHER, max_size=4), cut=st.integers(0, 40), junk=st.binary(max_size=30))
 def test_compiled_code_and_one_by_one_agree(values, cut, junk):

@@ -80,7 +80,8 @@ class Columns:
     def _times(self, field: Field, logical: str, numbers: Array, read: Array) -> pa.Array:
         factor = MICROS.get(logical.rpartition("-")[2], 1)
         if factor > 1:
-            far = read & (np.abs(numbers) > (2**63 - 1) // factor)
+            limit = (2**63 - 1) // factor
+            far = read & ((numbers > limit) | (numbers < -limit))
             self._refuse(far, f"the field {field.path} is out of the range of times")
             read = read & ~far
         micros = np.where(read, numbers, 0)

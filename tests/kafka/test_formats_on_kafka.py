@@ -1,0 +1,62 @@
+"""Formats on a real broker, with a real registry: an app writes a topic, another one reads it."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+import headrace as hr
+from headrace.connect import kafka
+from headrace.connect.formats import avro, cloudevents, csv, debezium
+from headrace.testing import Driver
+
+SCHEMA = "id int, who string, price decimal(10,2)"
+FORMS = {
+    "avro": lambda url: avro(registry=url),
+    "binary events": lambda _: cloudevents(source="/shop", type="order", mode="binary"),
+    "events": lambda _: cloudevents(source="/shop", type="order"),
+    "csv": lambda _: csv(delimiter=";"),
+    "debezium": lambda _: debezium(decimals="string"),
+}
+
+
+def rows(*ids):
+    return [{"id": n, "who": f"w{n}", "price": f"{n}.50"} for n in ids]
+
+
+@pytest.mark.parametrize("name", list(FORMS))
+def test_what_an_app_writes_in_a_format_another_one_reads(broker, request, name):
+    """Headers and the schema's subject, which is the topic's, go through the sink and the source."""
+    form = FORMS[name](request.getfixturevalue("registry") if name == "avro" else None)
+    topic = f"orders-{uuid4().hex[:8]}"
+    first = hr.App("first")
+    first.stream("in", SCHEMA).to(kafka.topic(broker.address, topic, key="id", format=form, partitions=1))
+    with Driver(first) as driver:
+        driver.send("in", *rows(1, 2, 3))
+        driver.run()
+    second = hr.App("second")
+    stream = second.stream("again", SCHEMA, source=kafka.topic(broker.address, topic), format=form, key="id")
+    stream.where("id > 1").to_topic("out")
+    with Driver(second) as driver:
+        driver.run()
+        found = driver.read("out")
+    assert [(row["id"], row["who"], str(row["price"])) for row in found] == [(2, "w2", "2.50"), (3, "w3", "3.50")]
+
+
+def test_a_record_that_a_format_cannot_read_is_a_dead_letter_with_its_offset(broker):
+    topic = f"lines-{uuid4().hex[:8]}"
+    first = hr.App("first")
+    lines = first.stream("in", "line string")
+    lines.to(kafka.topic(broker.address, topic, format="text", partitions=1))
+    with Driver(first) as driver:
+        driver.send("in", {"line": "1;a"}, {"line": "x;b"}, {"line": "3;c;d"})
+        driver.run()
+    second = hr.App("second")
+    source = kafka.topic(broker.address, topic)
+    second.stream("lines", "id int, who string", source=source, format=csv(delimiter=";")).to_topic("out")
+    with Driver(second) as driver:
+        driver.run()
+        assert [row["id"] for row in driver.read("out")] == [1]
+        reasons = {row["offset"]: row["reason"] for row in driver.read("lines.dead")}
+    assert reasons == {1: 'the field id is no whole number: "x"', 2: "it has more than 2 values"}
