@@ -54,6 +54,7 @@ def run(setting: Setting) -> list[Figure | Skipped]:
     if setting.spark_allowed:
         race.against("Spark with its connector, warm", ">= 3", partial(_spark, setting, bids, truth))
     race.against("Flink SQL, warm", ">= 1.2", partial(_flink, setting, bids, truth))
+    race.run(1, warm=True)  # Spark has ended the Python workers that had nothing to do
     race.run(setting.runs(3, 2))
     kafka_bids.delete(bids.servers, bids.topic)
     return list(race.figures())
