@@ -223,3 +223,15 @@ def test_a_cluster_and_a_log_exclude_each_other(topics, option):
     result = topics("list", *option)
     assert result.exit_code == 2
     assert "--at for those of Kafka" in result.stderr
+
+
+def test_an_app_whose_topics_are_in_kafka_says_where_without_its_password(tmp_path):
+    program = tmp_path / "shop.py"
+    address = "kafka://broker:9092?sasl.username=ada&sasl.password=lovelace"
+    program.write_text(
+        f'import headrace as hr\napp = hr.App("shop", topics="{address}")\napp.stream("orders", "id int")\n'
+    )
+    result = CliRunner().invoke(root, ["topics", "list", "--app", str(program)])
+    assert result.exit_code == 1
+    assert "Leave --app out, and say --at kafka://broker:9092?" in result.stderr
+    assert "lovelace" not in result.stderr
