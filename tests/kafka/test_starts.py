@@ -13,18 +13,29 @@ from headrace.connect import kafka
 from headrace.testing import Driver
 
 
+@pytest.fixture(params=["in process", pytest.param("spark", marks=pytest.mark.spark)])
+def carrier(request):
+    """The name of a carrier; on Spark these are long cases."""
+    if request.param == "spark":
+        request.getfixturevalue("spark")
+    return request.param
+
+
 class Ids:
     """An app that shows which ids it has read."""
 
-    def __init__(self, broker, storage, start):
+    def __init__(self, broker, storage, start, carrier):
         source = kafka.topic(broker.address, "t", start=start)
         self.app = hr.App("ids", shards=1)
         self.app.stream("ids", "id int", source=source, format="json").to_view("ids")
-        self.storage = storage
+        self.storage, self.carrier = storage, carrier
+
+    def driver(self):
+        return Driver(self.app, storage=self.storage, carrier=self.carrier)
 
     def read(self):
         """Run the app until it has read everything; return what it has read since it was first run."""
-        with Driver(self.app, storage=self.storage) as driver:
+        with self.driver() as driver:
             driver.run()
             return sorted(row["id"] for row in driver.view("ids"))
 
@@ -36,13 +47,13 @@ def send(broker, *ids, partition=0, at=0):
     writer.flush()
 
 
-def test_from_the_end_means_the_end_when_the_app_first_looked(broker, tmp_path):
+def test_from_the_end_means_the_end_when_the_app_first_looked(broker, tmp_path, carrier):
     """Also in partitions of which nothing is read before the app is restarted."""
     created(broker, partitions=2)
     send(broker, 1, 2)
     send(broker, 3, partition=1)
-    app = Ids(broker, tmp_path, "latest")
-    with Driver(app.app, storage=tmp_path) as driver:
+    app = Ids(broker, tmp_path, "latest", carrier)
+    with app.driver() as driver:
         driver.run()
         assert driver.view("ids") == []
         send(broker, 4)
@@ -53,11 +64,11 @@ def test_from_the_end_means_the_end_when_the_app_first_looked(broker, tmp_path):
     assert app.read() == [4, 5]
 
 
-def test_partitions_that_are_added_later_are_read_from_their_first_record(broker, tmp_path):
+def test_partitions_that_are_added_later_are_read_from_their_first_record(broker, tmp_path, carrier):
     created(broker)
     send(broker, 1)
-    app = Ids(broker, tmp_path, "latest")
-    with Driver(app.app, storage=tmp_path) as driver:
+    app = Ids(broker, tmp_path, "latest", carrier)
+    with app.driver() as driver:
         driver.run()
         send(broker, 2)
         driver.advance(1)
@@ -69,14 +80,14 @@ def test_partitions_that_are_added_later_are_read_from_their_first_record(broker
     assert app.read() == [2, 3]
 
 
-def test_an_app_may_begin_at_a_time(broker, tmp_path):
+def test_an_app_may_begin_at_a_time(broker, tmp_path, carrier):
     created(broker, partitions=2)
     day = datetime(2026, 1, 2, tzinfo=UTC)
     midnight = int(day.timestamp()) * 1_000
     send(broker, 1, at=midnight - 1)
     send(broker, 2, 3, at=midnight)
     send(broker, 4, partition=1, at=midnight - 5)  # nothing is so late there: from the end
-    app = Ids(broker, tmp_path, day)
+    app = Ids(broker, tmp_path, day, carrier)
     assert app.read() == [2, 3]
     send(broker, 5, partition=1, at=midnight - 3)
     assert app.read() == [2, 3, 5]

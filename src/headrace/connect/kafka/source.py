@@ -326,12 +326,12 @@ def _opened(source: KafkaSource) -> TopicReader:
             return _fast(source)
         except ImportError as error:  # numba and cramjam have no wheel for every platform
             why = f"this Python: {error}"
-            logger.info('the topic "%s" is read by librdkafka: %s', source.name, error)
     if source.reader == "fast":
         raise InvalidPlan(
             f'reader="fast" cannot read the topic "{source.name}": it does not know {why}',
             hint='Leave reader= out, or say reader="librdkafka".',
         )
+    logger.info('the topic "%s" is read by librdkafka: the fast reader does not know %s', source.name, why)
     return _librdkafka(source)
 
 
