@@ -291,7 +291,7 @@ class Engine:
     def caught_up(self) -> bool:
         """Whether another epoch would emit nothing; steps may still have state to evict."""
         last, bounds = self.before, self.inputs.bounds(self.before)
-        if last.due or self.inputs.unread(last, bounds, 1):
+        if last.due or self.inputs.unread(last, bounds, 1) or self.inputs.begins(last, bounds):
             return False
         return not self.inputs.clock_epoch_due(last, bounds, self._now())
 

@@ -89,6 +89,12 @@ class Inputs:
         starts = self.starts(step, offsets, bounds) or {}
         return Bounds({p: max(first, starts.get(p, first)) for p, first in bounds.earliest.items()}, bounds.end)
 
+    def begins(self, commit: Commit, bounds: Mapping[str, Bounds]) -> bool:
+        """Whether an epoch is due that only keeps where reading begins: else a restart would decide it again."""
+        return any(
+            self.starts(step, commit.sources.get(step, NOTHING_READ).offsets, each) for step, each in bounds.items()
+        )
+
     def starts(self, step: str, read: Mapping[str, int], bounds: Bounds) -> Mapping[str, int] | None:
         """Return where reading begins in the partitions that were not read; None: with their first records."""
         fresh = [partition for partition in bounds.end if partition not in read]

@@ -132,7 +132,8 @@ class EpochReader(DataSourceStreamReader):
         bounds = self._inputs.bounds(commit)
         self.job.fault("after_bounds")
         ranges = self._inputs.unread(commit, bounds, control.limit if control.limit is not None else commit.limit)
-        if not (ranges or control.force or commit.due or self._inputs.clock_epoch_due(commit, bounds, CLOCK.now())):
+        due = commit.due or self._inputs.begins(commit, bounds)
+        if not (ranges or control.force or due or self._inputs.clock_epoch_due(commit, bounds, CLOCK.now())):
             return start
         return self._offset(epoch + 1, ranges, bounds, single_task=is_small(self.job, commit, ranges))
 
