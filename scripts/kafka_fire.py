@@ -165,7 +165,8 @@ class Fire:
         """Start the app again if it ended by itself, and remember its words."""
         if self.process is None or self.process.poll() is not None:
             if self.process is not None:
-                self.ended.append(self.last_words())
+                died = self.process.returncode < 0
+                self.ended.append(f"{'WRONG: the app died of a signal: ' * died}{self.last_words()}")
                 if len(self.ended) > MOST_ENDS:
                     raise SystemExit(f"the app ends by itself, again and again: {self.last_words()}")
             self.start()
