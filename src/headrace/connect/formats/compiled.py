@@ -1,4 +1,4 @@
-"""Functions over bytes, compiled by numba where it is installed (the extras `kafka` and `avro` have it)."""
+"""Functions over bytes, compiled by numba and stored on the disk."""
 
 from __future__ import annotations
 
