@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 
 from headrace.base.errors import InvalidOption
 from headrace.connect.kafka.address import KafkaAddress
-from headrace.connect.kafka.administration import cluster
+from headrace.connect.kafka.client.administration import cluster
 from headrace.engine.spark.datasource.kafka_options import kafka_options
 
 

@@ -9,8 +9,8 @@ from confluent_kafka import Producer
 
 from headrace.base.time import ManualClock
 from headrace.connect.kafka.address import KafkaAddress
-from headrace.connect.kafka.administration import cluster
-from headrace.connect.kafka.raw_columns import TYPES
+from headrace.connect.kafka.client.administration import cluster
+from headrace.connect.kafka.reading.raw_columns import TYPES
 from headrace.connect.kafka.source import KafkaSource
 from headrace.connect.source import OffsetRange
 

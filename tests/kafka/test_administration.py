@@ -10,7 +10,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from headrace.base.broker_errors import TopicMissing
 from headrace.connect.kafka import KafkaAddress
-from headrace.connect.kafka.administration import Cluster, cluster
+from headrace.connect.kafka.client.administration import Cluster, cluster
 
 ASKED = {
     "its description": lambda at, name: at.topic(name).name,

@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from headrace.cli import produce
 from headrace.cli.main import root
 from headrace.connect.kafka import KafkaAddress
-from headrace.connect.kafka.administration import cluster
+from headrace.connect.kafka.client.administration import cluster
 
 
 @pytest.fixture

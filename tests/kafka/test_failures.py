@@ -11,10 +11,10 @@ from kafka import errors as protocol_errors
 from headrace.base.broker_errors import AccessRefused, BrokerFailed, LoginRefused, TopicMissing, TopicRefused
 from headrace.base.errors import InvalidOption
 from headrace.base.outside import Fenced, Unavailable
-from headrace.connect.kafka import administration
 from headrace.connect.kafka.address import KafkaAddress
-from headrace.connect.kafka.administration import Cluster, cluster
-from headrace.connect.kafka.failures import Heard, failure, of_kafka_python, of_librdkafka
+from headrace.connect.kafka.client import administration
+from headrace.connect.kafka.client.administration import Cluster, cluster
+from headrace.connect.kafka.client.failures import Heard, failure, of_kafka_python, of_librdkafka
 
 PLACE = KafkaAddress.parse("kafka://localhost:9092?sasl.password=hush&sasl.username=ada")
 

@@ -13,9 +13,9 @@ import pytest
 import writing
 
 from headrace.connect.kafka.address import KafkaAddress
-from headrace.connect.kafka.administration import cluster
-from headrace.connect.kafka.partitioner import murmur2, partitions_of
+from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.source import KafkaSource
+from headrace.connect.kafka.writing.partitioner import murmur2, partitions_of
 
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 PRODUCER = "org.apache.kafka.tools.ConsoleProducer"

@@ -12,7 +12,7 @@ import writing
 import headrace as hr
 from headrace.connect import kafka
 from headrace.connect.kafka.address import KafkaAddress
-from headrace.connect.kafka.administration import cluster
+from headrace.connect.kafka.client.administration import cluster
 from headrace.testing import Driver
 
 PROGRAM = Path(__file__).parent / "java" / "CountRows.java"

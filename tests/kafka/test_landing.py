@@ -15,7 +15,7 @@ from headrace.connect import files
 from headrace.connect.feed import DeadRecord
 from headrace.connect.kafka import landing as module
 from headrace.connect.kafka.address import KafkaAddress
-from headrace.connect.kafka.administration import cluster
+from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.landing import KafkaLanding
 from headrace.connect.kafka.topics import KafkaTopics
 from headrace.connect.topics import TopicSpec

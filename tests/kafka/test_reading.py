@@ -16,10 +16,10 @@ from headrace.base.errors import InvalidPlan
 from headrace.base.outside import OffsetsBeyondEnd, OffsetsLost, SourceReplaced, Unavailable
 from headrace.base.time import ManualClock, SystemClock
 from headrace.connect.kafka.address import KafkaAddress
-from headrace.connect.kafka.administration import cluster
-from headrace.connect.kafka.settings import wire_settings
+from headrace.connect.kafka.client.administration import cluster
+from headrace.connect.kafka.client.settings import wire_settings
+from headrace.connect.kafka.client.wire import Connection
 from headrace.connect.kafka.source import KafkaSource
-from headrace.connect.kafka.wire import Connection
 from headrace.connect.source import OffsetRange
 from headrace.connect.topics import TopicSpec
 from headrace.testing import check_source
@@ -333,7 +333,7 @@ def test_what_the_fast_reader_does_not_know_librdkafka_reads():
 
 def test_without_a_compiler_librdkafka_reads(monkeypatch):
     """Numba has no wheel for some platforms; whoever insists on the fast reader is told."""
-    for name in ("numba", "headrace.connect.kafka.fetching", "headrace.connect.kafka.record_batches"):
+    for name in ("numba", "headrace.connect.kafka.reading.fetching", "headrace.connect.kafka.reading.record_batches"):
         monkeypatch.setitem(sys.modules, name, None)
     opened = at("kafka://localhost:1").open(clock=ManualClock())
     assert type(opened.topic).__name__ == "LibrdkafkaTopic"

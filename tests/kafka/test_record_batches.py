@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 
 from headrace.connect.kafka.crc32c import crc32c as fast_crc32c
 from headrace.connect.kafka.crc32c import crc32c_by_tables
-from headrace.connect.kafka.raw_columns import TYPES, OldFormat
-from headrace.connect.kafka.record_batches import Place, RecordsDamaged, records_of, scanned
+from headrace.connect.kafka.reading.raw_columns import TYPES, OldFormat
+from headrace.connect.kafka.reading.record_batches import Place, RecordsDamaged, records_of, scanned
 
 PLACE = Place("t", "0")
 ALL = tuple(TYPES)

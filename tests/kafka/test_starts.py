@@ -73,7 +73,7 @@ def test_partitions_that_are_added_later_are_read_from_their_first_record(broker
         send(broker, 2)
         driver.advance(1)
         driver.run()
-    from headrace.connect.kafka.administration import cluster  # not above: the client is slow to import
+    from headrace.connect.kafka.client.administration import cluster  # not above: the client is slow to import
 
     cluster(kafka.KafkaAddress.parse(broker.address)).add_partitions(broker.topic("t"), 2)
     send(broker, 3, partition=1)

@@ -24,7 +24,7 @@ from headrace.base.broker_errors import AccessRefused, LoginRefused
 from headrace.base.errors import HeadraceError, InvalidPlan
 from headrace.base.outside import OutputLost, SourceReplaced, Unavailable
 from headrace.connect.kafka import KafkaAddress, administration
-from headrace.connect.kafka.administration import cluster
+from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.record_topic import RecordTopic
 from headrace.testing import Driver
 

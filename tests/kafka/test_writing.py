@@ -13,10 +13,10 @@ from headrace.base.broker_errors import RecordTooLarge
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import Fenced, OutputLost, Unavailable
 from headrace.connect.formats import format_named
-from headrace.connect.kafka import marked, marks
 from headrace.connect.kafka.address import KafkaAddress
-from headrace.connect.kafka.administration import cluster
+from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.sink import KafkaSink
+from headrace.connect.kafka.writing import marked, marks
 from headrace.connect.topics import TopicSpec
 from headrace.testing import Crash, check_sink
 from headrace.testing.faults import TRANSACTION_POINTS, Faults

@@ -14,7 +14,7 @@ from headrace.base.time import SystemClock, duration
 from headrace.cli.output import note, say, say_json, say_rows
 from headrace.cli.reset import NotConfirmed
 from headrace.cli.values import as_bytes, as_duration
-from headrace.connect.kafka.administration import KafkaTopic, cluster
+from headrace.connect.kafka.client.administration import KafkaTopic, cluster
 from headrace.connect.kafka.record_topic import RecordTopic, spans
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.base.errors import InvalidPlan
+from headrace.connect.compiled import has_compiler
 from headrace.connect.format import Format, Formatted
 from headrace.connect.formats import framing
-from headrace.connect.formats.compiled import has_compiler
 from headrace.connect.formats.json_values import BadValue, converter
 from headrace.connect.formats.plain import NO_RECORD as NO_VALUE
 from headrace.connect.formats.registry import Registry, registry_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.connect.formats.compiled import compiled
+from headrace.connect.compiled import inlined
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,14 +23,14 @@ READ, SPAN = 2, 3
 """As in `json_scan`."""
 
 
-@compiled
+@inlined
 def scan(data: Array, starts: Array, ends: Array, program: Array, found: Found) -> None:
     """Read records; `found.bad` says which do not follow the schema to their very end."""
     for row in range(len(starts)):
         found.bad[row] = _record(data, (starts[row], ends[row]), program, row, found) != ends[row]
 
 
-@compiled
+@inlined
 def _record(data: Array, span: Any, program: Array, row: int, found: Found) -> int:
     """Read a record; return the place after it, or -1."""
     at: int = span[0]
@@ -82,7 +82,7 @@ def _record(data: Array, span: Any, program: Array, row: int, found: Found) -> i
     return at
 
 
-@compiled
+@inlined
 def _long(data: Array, at: int, end: int) -> Any:
     """Read a number of variable length, zigzag: the place after it or -1, and the number."""
     value, shift = 0, 0
@@ -96,7 +96,7 @@ def _long(data: Array, at: int, end: int) -> Any:
     return -1, 0
 
 
-@compiled
+@inlined
 def whole(data: Array, starts: Array, lengths: Array, read: Array, out: Array, far: Array) -> None:
     """Read whole numbers, big-endian, as pairs of the low and the high half; `far`: more than 16 bytes."""
     for row in range(len(starts)):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.connect.formats.compiled import compiled
+from headrace.connect.compiled import inlined
 from headrace.connect.formats.json_bytes import unescaped
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def gather(data: Array, starts: Array, lengths: Array, read: Array, escaped: Arr
     return pa.Array.from_buffers(pa.string(), len(read), buffers)
 
 
-@compiled
+@inlined
 def _copy(data: Array, places: Any, out: Array, offsets: Array) -> None:
     starts, lengths, read, escaped = places
     to = 0

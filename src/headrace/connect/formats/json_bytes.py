@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.connect.formats.compiled import compiled
+from headrace.connect.compiled import inlined
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,7 +15,7 @@ ESCAPES, WIDE = 1, 2
 """What a string has: escapes, bytes that are not ASCII."""
 
 
-@compiled
+@inlined
 def after_blanks(data: Array, at: int, end: int) -> int:
     """Return the next place that is not blank."""
     while at < end and (data[at] == 32 or data[at] == 10 or data[at] == 13 or data[at] == 9):
@@ -23,7 +23,7 @@ def after_blanks(data: Array, at: int, end: int) -> int:
     return at
 
 
-@compiled
+@inlined
 def _hex(data: Array, at: int, end: int) -> int:
     """Return the number of four hexadecimal digits, or -1."""
     if at + 4 > end:
@@ -42,7 +42,7 @@ def _hex(data: Array, at: int, end: int) -> int:
     return found
 
 
-@compiled
+@inlined
 def _escape_length(data: Array, at: int, end: int) -> int:
     """Return how long the escape at a backslash is; 0: it is none. Half a character of Unicode is none."""
     if at + 1 >= end:
@@ -63,7 +63,7 @@ def _escape_length(data: Array, at: int, end: int) -> int:
     return 12 if 0xDC00 <= low <= 0xDFFF else 0
 
 
-@compiled
+@inlined
 def string_end(data: Array, at: int, end: int) -> Any:
     """Return where the closing quote of a string is, or -1, and what the string has; `at` is after the opening one."""
     odd = 0
@@ -85,7 +85,7 @@ def string_end(data: Array, at: int, end: int) -> Any:
     return -1, odd
 
 
-@compiled
+@inlined
 def key_end(data: Array, at: int, end: int) -> Any:
     """Return where the closing quote of a name is, or -1, and what the name has; `at` is at the opening one."""
     if at >= end or data[at] != 34:
@@ -93,7 +93,7 @@ def key_end(data: Array, at: int, end: int) -> Any:
     return string_end(data, at + 1, end)
 
 
-@compiled
+@inlined
 def number(data: Array, at: int, end: int) -> Any:
     """Read a number.
 
@@ -139,7 +139,7 @@ def number(data: Array, at: int, end: int) -> Any:
     return at, digits, exponent, count <= 18, negative
 
 
-@compiled
+@inlined
 def _after_word(data: Array, at: int, end: int) -> int:
     """Return the place after true, false, null, NaN or Infinity, or -1."""
     for word in (b"true", b"false", b"null", b"NaN", b"Infinity", b"-Infinity"):
@@ -152,7 +152,7 @@ def _after_word(data: Array, at: int, end: int) -> int:
     return -1
 
 
-@compiled
+@inlined
 def _after_scalar(data: Array, at: int, end: int) -> Any:
     """Return the place after a value that is no list or object, or -1, and what it has."""
     byte = data[at]
@@ -165,7 +165,7 @@ def _after_scalar(data: Array, at: int, end: int) -> Any:
     return (after if after >= 0 else _after_word(data, at, end)), 0
 
 
-@compiled
+@inlined
 def after_name(data: Array, at: int, end: int) -> Any:
     """Return the place of the value after a name, or -1, and what the name has."""
     close, odd = key_end(data, at, end)
@@ -177,7 +177,7 @@ def after_name(data: Array, at: int, end: int) -> Any:
     return after_blanks(data, at + 1, end), odd
 
 
-@compiled
+@inlined
 def after_value(data: Array, at: int, end: int, stack: Array) -> Any:
     """Return the place after a value, or -1, and what its strings have; `stack` bounds how deep it may be."""
     depth, odd = 0, 0
@@ -226,7 +226,7 @@ def after_value(data: Array, at: int, end: int, stack: Array) -> Any:
             return at, odd
 
 
-@compiled
+@inlined
 def is_utf8(data: Array, at: int, end: int) -> bool:
     """Whether bytes are UTF-8: no half characters, nothing written longer than needed (RFC 3629)."""
     while at < end:
@@ -249,7 +249,7 @@ def is_utf8(data: Array, at: int, end: int) -> bool:
     return True
 
 
-@compiled
+@inlined
 def unescaped(data: Array, span: Any, out: Array, to: int) -> int:
     """Write the content of a string without its escapes, as UTF-8; return the place after it."""
     at, end = span

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.connect.compiled import worth_compiling
 from headrace.connect.format import Format, Formatted
-from headrace.connect.formats.compiled import worth_compiling
 from headrace.connect.formats.json_exact import exact
 from headrace.connect.formats.json_text import encode
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headrace.connect.formats.compiled import compiled
+from headrace.connect.compiled import inlined
 from headrace.connect.formats.json_bytes import (
     after_blanks,
     after_value,
@@ -89,7 +89,7 @@ def found_of(fields: int, records: int) -> Found:
     )
 
 
-@compiled
+@inlined
 def scan(data: Array, offsets: Array, valid: Array, wanted: Wanted, found: Found, room: Room) -> None:
     """Look through all records.
 
@@ -108,7 +108,7 @@ def scan(data: Array, offsets: Array, valid: Array, wanted: Wanted, found: Found
             found.bad[at] = True
 
 
-@compiled
+@inlined
 def _record(data: Array, span: Any, row: int, wanted: Wanted, found: Found, room: Room) -> bool:
     """Look through one record; return whether it is a JSON object."""
     stack = room.stack
@@ -168,7 +168,7 @@ def _record(data: Array, span: Any, row: int, wanted: Wanted, found: Found, room
     return not wide or is_utf8(data, span[0], end)
 
 
-@compiled
+@inlined
 def _field(data: Array, name: Any, scope: int, wanted: Wanted, key: int, room: Room) -> int:
     """Return the field of a name, which is escaped or not; -1: none is wanted. Records mostly have the same names."""
     start, close, escaped = name
@@ -189,7 +189,7 @@ def _field(data: Array, name: Any, scope: int, wanted: Wanted, key: int, room: R
     return found
 
 
-@compiled
+@inlined
 def _search(data: Array, name: Any, scope: int, wanted: Wanted) -> int:
     start, close = name
     for field in range(len(wanted.kinds)):
@@ -204,7 +204,7 @@ def _search(data: Array, name: Any, scope: int, wanted: Wanted) -> int:
     return -1
 
 
-@compiled
+@inlined
 def _value(data: Array, span: Any, place: Any, wanted: Wanted, found: Found, stack: Array) -> Any:
     """Read or note the value of a field; return the place after it, or -1, and what bytes it has."""
     at, end = span
@@ -234,14 +234,14 @@ def _value(data: Array, span: Any, place: Any, wanted: Wanted, found: Found, sta
     return after, odd
 
 
-@compiled
+@inlined
 def _note(state: int, span: Any, place: Any, found: Found) -> None:
     found.states[place] = state
     found.starts[place] = span[0]
     found.lengths[place] = span[1] - span[0]
 
 
-@compiled
+@inlined
 def _text(data: Array, span: Any, place: Any, wanted: Wanted, found: Found) -> None:
     """Read a string's content as what the field is."""
     start, close, escaped = span
@@ -270,7 +270,7 @@ def _text(data: Array, span: Any, place: Any, wanted: Wanted, found: Found) -> N
     _note(LOOK, (start - 1, close + 1), place, found)
 
 
-@compiled
+@inlined
 def _number(data: Array, span: Any, place: Any, wanted: Wanted, found: Found) -> None:
     """Read a number as what the field is. Beyond 18 digits it is looked at."""
     field = place[0]
@@ -303,7 +303,7 @@ def _number(data: Array, span: Any, place: Any, wanted: Wanted, found: Found) ->
     _note(LOOK, span, place, found)
 
 
-@compiled
+@inlined
 def _decimal(value: int, exponent: int, place: Any, wanted: Wanted, found: Found) -> bool:
     """Keep a number as so many steps of the decimal's scale, if it is so many exactly."""
     field = place[0]

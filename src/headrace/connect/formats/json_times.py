@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.connect.formats.compiled import compiled
+from headrace.connect.compiled import inlined
 
 if TYPE_CHECKING:
     import numpy as np
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
-@compiled
+@inlined
 def _two(data: Array, at: int) -> int:
     """Return the number of two digits, or -1000."""
     tens, ones = int(data[at]) - 48, int(data[at + 1]) - 48
     return tens * 10 + ones if 0 <= tens <= 9 and 0 <= ones <= 9 else -1000
 
 
-@compiled
+@inlined
 def day_of(data: Array, at: int, end: int) -> Any:
     """Read `2026-01-31` at a place: whether it is a date, and the number of its day."""
     if end - at < 10 or data[at + 4] != 45 or data[at + 7] != 45:
@@ -38,7 +38,7 @@ def day_of(data: Array, at: int, end: int) -> Any:
     return True, era * 146097 + in_era * 365 + in_era // 4 - in_era // 100 + of_year - 719468
 
 
-@compiled
+@inlined
 def micros_of(data: Array, at: int, end: int, local: bool) -> Any:  # noqa: FBT001 -- numba has no keywords alone
     """Read `2026-01-31T10:00:00.5+02:00`: whether it is a time of this form, and its microseconds since 1970."""
     read, day = day_of(data, at, end)

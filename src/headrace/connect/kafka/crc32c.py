@@ -11,7 +11,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from headrace.connect.kafka.compiled import compiled
+from headrace.connect.compiled import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable

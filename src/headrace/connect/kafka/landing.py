@@ -14,10 +14,10 @@ from headrace.base.outside import FeedChanged, FeedRunsElsewhere, FeedTopicRepla
 from headrace.base.time import SystemClock
 from headrace.connect.feed import DeadRecord, Landing
 from headrace.connect.formats import format_named
-from headrace.connect.kafka import marks
-from headrace.connect.kafka.administration import cluster
-from headrace.connect.kafka.marked import MarkedTransactions
-from headrace.connect.kafka.outputs import Outputs, OutputTopic
+from headrace.connect.kafka.client.administration import cluster
+from headrace.connect.kafka.writing import marks
+from headrace.connect.kafka.writing.marked import MarkedTransactions
+from headrace.connect.kafka.writing.outputs import Outputs, OutputTopic
 from headrace.log import rows_to_table
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from headrace.base.time import Clock
     from headrace.connect.kafka.address import KafkaAddress
-    from headrace.connect.kafka.marks import Mark
-    from headrace.connect.kafka.transactions import Transactions
+    from headrace.connect.kafka.writing.marks import Mark
+    from headrace.connect.kafka.writing.transactions import Transactions
     from headrace.connect.topics import TopicSpec
     from headrace.log.rows import Rows
 

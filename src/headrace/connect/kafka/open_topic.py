@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 from headrace.base.time import SystemClock
 from headrace.connect.decoding import RecordShape, decode
 from headrace.connect.formats import format_named
-from headrace.connect.kafka.administration import cluster
-from headrace.connect.kafka.records import encode
-from headrace.connect.kafka.sending import Sender
+from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.source import KafkaSource
+from headrace.connect.kafka.writing.records import encode
+from headrace.connect.kafka.writing.sending import Sender
 from headrace.connect.source import OffsetRange
 from headrace.connect.topics import OpenTopic
 from headrace.log.rows import rows_to_table

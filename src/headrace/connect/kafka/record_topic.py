@@ -10,17 +10,17 @@ from confluent_kafka.admin import OffsetSpec
 
 from headrace.base.time import SystemClock, instant
 from headrace.connect.format import HEADERS, HEADERS_TYPE, KEY, VALUE
-from headrace.connect.kafka.administration import cluster
-from headrace.connect.kafka.records import FIRST_MS, Records
-from headrace.connect.kafka.sending import Sender
+from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.source import KafkaSource
+from headrace.connect.kafka.writing.records import FIRST_MS, Records
+from headrace.connect.kafka.writing.sending import Sender
 from headrace.connect.source import OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from headrace.connect.kafka.address import KafkaAddress
-    from headrace.connect.kafka.administration import KafkaTopic
+    from headrace.connect.kafka.client.administration import KafkaTopic
 
 _MILLI = 1_000
 CLOCK = SystemClock()

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal
 
 from headrace.base.dead_letters import DEAD
 from headrace.base.errors import InvalidPlan
-from headrace.connect.kafka.administration import cluster
-from headrace.connect.kafka.outputs import OutputTopic
-from headrace.connect.kafka.writer import KafkaWriter
+from headrace.connect.kafka.client.administration import cluster
+from headrace.connect.kafka.writing.outputs import OutputTopic
+from headrace.connect.kafka.writing.writer import KafkaWriter
 from headrace.connect.sink import Form, Guarantee, SharedSink, SharedWriter
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 from headrace.base.errors import HeadraceError, InvalidPlan
 from headrace.base.outside import OffsetsBeyondEnd, SourceReplaced
 from headrace.base.time import SystemClock
-from headrace.connect.kafka.administration import cluster
-from headrace.connect.kafka.fallback import LibrdkafkaTopic
-from headrace.connect.kafka.raw_columns import EARLIEST, LATEST, OldFormat
-from headrace.connect.kafka.settings import uncovered
+from headrace.connect.kafka.client.administration import cluster
+from headrace.connect.kafka.client.settings import uncovered
+from headrace.connect.kafka.reading.fallback import LibrdkafkaTopic
+from headrace.connect.kafka.reading.raw_columns import EARLIEST, LATEST, OldFormat
 from headrace.connect.source import Bounds, OffsetRange, Source, SourceReader
 
 if TYPE_CHECKING:
@@ -336,8 +336,8 @@ def _opened(source: KafkaSource) -> TopicReader:
 
 
 def _fast(source: KafkaSource) -> TopicReader:
-    from headrace.connect.kafka.brokers import Brokers
-    from headrace.connect.kafka.fetching import FastTopic
+    from headrace.connect.kafka.client.brokers import Brokers
+    from headrace.connect.kafka.reading.fetching import FastTopic
 
     return FastTopic(Brokers(source.address), source.name, source.isolation == "read_committed")
 

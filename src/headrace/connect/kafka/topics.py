@@ -8,10 +8,10 @@ from headrace.base.dead_letters import DEAD
 from headrace.base.errors import InvalidPlan
 from headrace.base.time import SystemClock
 from headrace.connect.kafka.landing import KafkaLanding
-from headrace.connect.kafka.marks import writers_of
 from headrace.connect.kafka.open_topic import JSON, TEXT, KafkaOpenTopic
 from headrace.connect.kafka.sink import KafkaSink
 from headrace.connect.kafka.source import KafkaSource
+from headrace.connect.kafka.writing.marks import writers_of
 from headrace.connect.topics import TopicSpec, TopicStore
 
 if TYPE_CHECKING:

@@ -78,7 +78,7 @@ class KafkaLog:
 
     def topics(self) -> list[str]:
         """Return the names of all topics, without the address's prefix."""
-        from headrace.connect.kafka.administration import cluster
+        from headrace.connect.kafka.client.administration import cluster
 
         prefix = self.options.address.prefix
         return [name.removeprefix(prefix) for name in cluster(self.options.address).names()]
@@ -252,7 +252,7 @@ def _raw(records: pa.RecordBatch, reader: KafkaReader, range_: OffsetRange, sche
 
 
 def _dated_by_broker(reader: KafkaReader) -> bool:
-    from headrace.connect.kafka.administration import cluster
+    from headrace.connect.kafka.client.administration import cluster
 
     settings = cluster(reader.source.address).settings(reader.source.name)
     return settings.get("message.timestamp.type") == "LogAppendTime"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headrace.connect.kafka.compiled import compiled
+from headrace.connect.compiled import compiled
 from headrace.connect.kafka.crc32c import crc32c
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from headrace.connect.kafka.administration import cluster
-from headrace.connect.kafka.failures import Heard, our_errors
-from headrace.connect.kafka.partitioner import partitions_of
+from headrace.connect.kafka.client.administration import cluster
+from headrace.connect.kafka.client.failures import Heard, our_errors
+from headrace.connect.kafka.writing.partitioner import partitions_of
 
 if TYPE_CHECKING:
     from headrace.connect.kafka.address import KafkaAddress
-    from headrace.connect.kafka.records import Records
+    from headrace.connect.kafka.writing.records import Records
 
 SECONDS = 30.0
 _OPTIONS = {"enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": int(SECONDS * 1_000)}

@@ -10,9 +10,9 @@ from confluent_kafka.admin import OffsetSpec
 
 from headrace.base.outside import Unavailable
 from headrace.base.time import SystemClock
-from headrace.connect.kafka.administration import cluster
-from headrace.connect.kafka.failures import FENCED, Heard, of_librdkafka
-from headrace.connect.kafka.transactions import SETTLE_SECONDS, TIMEOUT_MS, TransactionFenced, Transactions
+from headrace.connect.kafka.client.administration import cluster
+from headrace.connect.kafka.client.failures import FENCED, Heard, of_librdkafka
+from headrace.connect.kafka.writing.transactions import SETTLE_SECONDS, TIMEOUT_MS, TransactionFenced, Transactions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from headrace.connect.kafka.address import KafkaAddress
-    from headrace.connect.kafka.records import Records
+    from headrace.connect.kafka.writing.records import Records
 
 SECONDS = 30.0
 _CLOCK = SystemClock()

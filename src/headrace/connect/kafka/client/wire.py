@@ -53,7 +53,7 @@ from headrace.base.outside import Unavailable
 from headrace.base.time import SystemClock
 
 if TYPE_CHECKING:
-    from headrace.connect.kafka.settings import WireSettings
+    from headrace.connect.kafka.client.settings import WireSettings
 
 _APIS: dict[type, tuple[Any, int]] = {
     FetchRequest: (FetchResponse, 16),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 
 from headrace.base.outside import OffsetsBeyondEnd, OffsetsLost, SourceReplaced, Unavailable
-from headrace.connect.kafka.brokers import (
+from headrace.connect.kafka.client.brokers import (
     OFFSET_OUT_OF_RANGE,
     Brokers,
     Pauses,
@@ -16,15 +16,15 @@ from headrace.connect.kafka.brokers import (
     TopicState,
     repeated,
 )
-from headrace.connect.kafka.raw_columns import EARLIEST, LATEST, of_range
-from headrace.connect.kafka.record_batches import FetchedBatches, Place, records_of, scanned
+from headrace.connect.kafka.reading.raw_columns import EARLIEST, LATEST, of_range
+from headrace.connect.kafka.reading.record_batches import FetchedBatches, Place, records_of, scanned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
-    from headrace.connect.kafka.wire import Connection
+    from headrace.connect.kafka.client.wire import Connection
 
 _BY_TOPIC_ID = 13  # version of Fetch
 _WAIT_MS = 500

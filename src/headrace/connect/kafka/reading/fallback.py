@@ -18,9 +18,9 @@ from headrace.base.broker_errors import TopicMissing
 from headrace.base.outside import OffsetsBeyondEnd, OffsetsLost, SourceReplaced, Unavailable
 from headrace.base.time import SystemClock
 from headrace.connect.format import HEADERS, KEY, VALUE
-from headrace.connect.kafka.administration import cluster
-from headrace.connect.kafka.failures import Heard, failure, our_errors
-from headrace.connect.kafka.raw_columns import EARLIEST, LATEST, TIME, TYPES, of_range
+from headrace.connect.kafka.client.administration import cluster
+from headrace.connect.kafka.client.failures import Heard, failure, our_errors
+from headrace.connect.kafka.reading.raw_columns import EARLIEST, LATEST, TIME, TYPES, of_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

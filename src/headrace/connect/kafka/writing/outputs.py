@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from headrace.base.broker_errors import RecordTooLarge, TopicMissing
 from headrace.base.dead_letters import DEAD, dead_letters
 from headrace.connect.formats import format_named
-from headrace.connect.kafka.administration import cluster
-from headrace.connect.kafka.marks import Written
-from headrace.connect.kafka.partitioner import partitions_of
-from headrace.connect.kafka.records import Records, encode, keyless
+from headrace.connect.kafka.client.administration import cluster
+from headrace.connect.kafka.writing.marks import Written
+from headrace.connect.kafka.writing.partitioner import partitions_of
+from headrace.connect.kafka.writing.records import Records, encode, keyless
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from headrace.base.time import Clock
     from headrace.connect.format import Format
     from headrace.connect.kafka.address import KafkaAddress
-    from headrace.connect.kafka.marks import Mark
-    from headrace.connect.kafka.transactions import Transactions
+    from headrace.connect.kafka.writing.marks import Mark
+    from headrace.connect.kafka.writing.transactions import Transactions
 
 FRESH_SECONDS = 30.0
 """How long it is believed how many partitions a topic has."""

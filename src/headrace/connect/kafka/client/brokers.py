@@ -11,15 +11,15 @@ from kafka.protocol.metadata import MetadataRequest
 
 from headrace.base.outside import Unavailable
 from headrace.base.time import SystemClock
-from headrace.connect.kafka.failures import failure
-from headrace.connect.kafka.settings import wire_settings
-from headrace.connect.kafka.wire import Connection
+from headrace.connect.kafka.client.failures import failure
+from headrace.connect.kafka.client.settings import wire_settings
+from headrace.connect.kafka.client.wire import Connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from headrace.connect.kafka.address import KafkaAddress
-    from headrace.connect.kafka.settings import WireSettings
+    from headrace.connect.kafka.client.settings import WireSettings
 
 T = TypeVar("T")
 

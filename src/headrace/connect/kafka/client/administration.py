@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 from headrace.base.broker_errors import TopicMissing
 from headrace.base.outside import Unavailable
 from headrace.base.time import SystemClock
-from headrace.connect.kafka.failures import Heard, our_errors
+from headrace.connect.kafka.client.failures import Heard, our_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from headrace.connect.kafka.records import Records
+    from headrace.connect.kafka.writing.records import Records
 
 TIMEOUT_MS, LONGEST_TIMEOUT_MS = 60_000, 900_000
 """After so long a broker aborts a transaction; the second is the most that brokers allow by default."""

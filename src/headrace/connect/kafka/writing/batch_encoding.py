@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headrace.connect.kafka.compiled import compiled
+from headrace.connect.compiled import compiled
 from headrace.connect.kafka.crc32c import crc32c
-from headrace.connect.kafka.partitioner import buffers
+from headrace.connect.kafka.writing.partitioner import buffers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from headrace.connect.kafka.records import Records
+    from headrace.connect.kafka.writing.records import Records
 
 HEAD = struct.Struct(">qiibIhiqqqhii")
 """Base offset, length, leader epoch, format, checksum, attributes, last offset, first and greatest time, the id and the

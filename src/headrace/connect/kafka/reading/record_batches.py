@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from headrace.base.blame import OutsideError
 from headrace.connect.format import HEADERS, HEADERS_TYPE, KEY, VALUE
-from headrace.connect.kafka import batch_kernels as kernels
-from headrace.connect.kafka.compression import decompress
-from headrace.connect.kafka.raw_columns import TIME, TYPES, OldFormat
+from headrace.connect.kafka.reading import batch_kernels as kernels
+from headrace.connect.kafka.reading.compression import decompress
+from headrace.connect.kafka.reading.raw_columns import TIME, TYPES, OldFormat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -24,19 +24,19 @@ import pyarrow as pa
 from headrace.base.errors import HeadraceError, InvalidPlan
 from headrace.base.outside import Fenced, Unavailable
 from headrace.base.time import SystemClock
-from headrace.connect.kafka import marks
-from headrace.connect.kafka.administration import cluster
-from headrace.connect.kafka.librdkafka_transactions import LibrdkafkaTransactions
-from headrace.connect.kafka.marks import Mark
-from headrace.connect.kafka.records import Records
-from headrace.connect.kafka.transactions import LONGEST_TIMEOUT_MS, TIMEOUT_MS, TransactionFenced
-from headrace.connect.kafka.wire_transactions import WireTransactions, why_not
+from headrace.connect.kafka.client.administration import cluster
+from headrace.connect.kafka.writing import marks
+from headrace.connect.kafka.writing.librdkafka_transactions import LibrdkafkaTransactions
+from headrace.connect.kafka.writing.marks import Mark
+from headrace.connect.kafka.writing.records import Records
+from headrace.connect.kafka.writing.transactions import LONGEST_TIMEOUT_MS, TIMEOUT_MS, TransactionFenced
+from headrace.connect.kafka.writing.wire_transactions import WireTransactions, why_not
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from headrace.connect.kafka.address import KafkaAddress
-    from headrace.connect.kafka.transactions import Transactions
+    from headrace.connect.kafka.writing.transactions import Transactions
 
 
 logger = logging.getLogger("headrace.kafka")

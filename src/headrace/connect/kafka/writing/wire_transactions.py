@@ -24,12 +24,12 @@ from kafka.protocol.producer import (
 
 from headrace.base.outside import Unavailable
 from headrace.base.time import SystemClock
-from headrace.connect.kafka.batch_encoding import Columns, Producer, batches
-from headrace.connect.kafka.brokers import Brokers, Retried, repeated
-from headrace.connect.kafka.failures import FENCED, failure
-from headrace.connect.kafka.settings import uncovered
-from headrace.connect.kafka.transactions import SETTLE_SECONDS, TIMEOUT_MS, TransactionFenced, Transactions
-from headrace.connect.kafka.wire import Connection
+from headrace.connect.kafka.client.brokers import Brokers, Retried, repeated
+from headrace.connect.kafka.client.failures import FENCED, failure
+from headrace.connect.kafka.client.settings import uncovered
+from headrace.connect.kafka.client.wire import Connection
+from headrace.connect.kafka.writing.batch_encoding import Columns, Producer, batches
+from headrace.connect.kafka.writing.transactions import SETTLE_SECONDS, TIMEOUT_MS, TransactionFenced, Transactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from headrace.connect.kafka.address import KafkaAddress
-    from headrace.connect.kafka.records import Records
+    from headrace.connect.kafka.writing.records import Records
 
 BATCH_BYTES = 1_000_000
 AHEAD = 4

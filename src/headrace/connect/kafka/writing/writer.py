@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.base.outside import OutputLost
-from headrace.connect.kafka.administration import cluster
-from headrace.connect.kafka.marked import MarkedTransactions
-from headrace.connect.kafka.outputs import Outputs, OutputTopic
+from headrace.connect.kafka.client.administration import cluster
+from headrace.connect.kafka.writing.marked import MarkedTransactions
+from headrace.connect.kafka.writing.outputs import Outputs, OutputTopic
 from headrace.connect.sink import SharedWriter
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from headrace.base.time import Clock
     from headrace.connect.kafka.address import KafkaAddress
-    from headrace.connect.kafka.transactions import Transactions
+    from headrace.connect.kafka.writing.transactions import Transactions
 
 
 class KafkaWriter(SharedWriter):

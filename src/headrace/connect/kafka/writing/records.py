@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from headrace.connect.format import HEADERS, VALUE
 from headrace.connect.formats import format_named
-from headrace.connect.kafka.partitioner import buffers
+from headrace.connect.kafka.writing.partitioner import buffers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

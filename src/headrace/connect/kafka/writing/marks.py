@@ -16,9 +16,9 @@ from confluent_kafka.admin import OffsetSpec
 from headrace.base.outside import Unavailable
 from headrace.base.time import SystemClock
 from headrace.connect.format import KEY, VALUE
-from headrace.connect.kafka.administration import cluster
-from headrace.connect.kafka.partitioner import murmur2
+from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.source import KafkaSource
+from headrace.connect.kafka.writing.partitioner import murmur2
 from headrace.connect.source import OffsetRange
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headrace.connect.kafka.compiled import compiled
+from headrace.connect.compiled import compiled
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -1,0 +1,1 @@
+"""Talking to brokers: connections, administration, and what their errors mean."""
