@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.connect.compiled import worth_compiling
 from headrace.connect.formats.calendar_text import DAY_MICROS, date_text, days_since_1970, time_text
 
 if TYPE_CHECKING:
@@ -95,6 +96,10 @@ def _times(column: pa.Array) -> pa.Array:
     span = pc.min_max(ticks).as_py()
     unit = 1 if is_date else DAY_MICROS
     if span["min"] is None or (span["min"] >= _FIRST_DAY * unit and span["max"] < (_LAST_DAY + 1) * unit):
+        if not is_date and kind.unit == "us" and worth_compiling(len(column)):
+            from headrace.connect.formats.time_digits import written
+
+            return written(column)
         texts = pc.cast(column, pa.string())
         if is_date:
             return texts
