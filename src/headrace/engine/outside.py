@@ -195,8 +195,8 @@ class Outside:
             UnknownTopic: the app has none of this name, or it does not exist.
 
         """
-        declared = [spec_of(node) for node in self.plan.sources() if node.topic == topic]
-        declared += [spec_of_sink(sink) for sink in self.plan.sinks if sink.topic == topic]
+        declared = [spec_of(node) for node in self.plan.sources() if node.topic is not None and node.topic == topic]
+        declared += [spec_of_sink(sink) for sink in self.plan.sinks if sink.topic is not None and sink.topic == topic]
         return self.topics.opened(declared[0] if declared else TopicSpec(name=topic, schema=DEAD))
 
     def feeds(self) -> Iterator[tuple[str, Feed, TopicSpec]]:
