@@ -197,6 +197,28 @@ def test_an_app_has_caught_up_when_its_feeds_have(spark, tmp_path, follow):
         assert running.status()["feeds"]["t"]["state"] == ("running" if follow else "ended")
 
 
+class Slow(Feed):
+    """Decodes its first records for two seconds, then looks for more."""
+
+    identity = "slow"
+
+    def run(self, landing, stop):
+        waiting = threading.Event()
+        while not stop.is_set():
+            if landing.position() is None:
+                waiting.wait(2)
+                landing.append([{"k": "k0", "at": 0}], position=b"1")
+            stop.wait(0.1)
+
+
+def test_a_feed_that_is_busy_with_what_it_read_has_not_landed_all(tmp_path):
+    app = hr.App("busy", storage=tmp_path / "app", shards=1)
+    app.stream("t", ROWS, event_time="at", source=Slow()).group_by("k").agg(n="count(*)").to_view("counts")
+    with app.start(carrier="in-process") as running:
+        running.await_caught_up(60)
+        assert counts(app) == ["k0"]
+
+
 def test_a_feed_that_cannot_go_on_stops_the_app(spark, tmp_path):
     app = hr.App("fed", storage=tmp_path, shards=2)
     feed = Broken(ZeroDivisionError("a bug"), 2)

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 CLOCK = SystemClock()
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
-QUIET_SECONDS = 1.0
-"""A feed that landed nothing for so long has probably landed all that there is."""
+QUIET_SECONDS, SILENT_SECONDS = 1.0, 10.0
+"""A feed that landed nothing for so long has probably landed all that there is: the first if it has looked for more in
+between, the second if it has not; it may be busy with what it read."""
+_LOOKS_OF_ONE_TURN = 2
 MOST_UNREAD = 4_000_000
 """A feed is told to stop reading while the app has so many unread records of its topic."""
 
@@ -42,7 +44,14 @@ class FeedState:
     error: str | None = None
     active: float = 0.0
     """When it last started or landed something, in seconds of the monotonic clock."""
+    looks: int = 0
+    """How often it has asked since then whether to stop, or whether there is room: once before it reads each time."""
     failure: HeadraceError | None = field(default=None, repr=False)
+
+    def is_quiet(self, now: float) -> bool:
+        """Whether it has probably landed all that there is."""
+        most = QUIET_SECONDS if self.looks > _LOOKS_OF_ONE_TURN else SILENT_SECONDS
+        return self.active > 0 and now - self.active >= most
 
     def shown(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -96,12 +105,9 @@ class Feeds:
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing is being landed: each feed has ended, waits, or landed nothing for `QUIET_SECONDS`."""
+        """Whether nothing is being landed: each feed has ended, waits, or is quiet (`QUIET_SECONDS`)."""
         now = CLOCK.monotonic()
-        return all(
-            state.state not in ("starting", "running") or (state.active > 0 and now - state.active >= QUIET_SECONDS)
-            for state in self.states.values()
-        )
+        return all(state.state not in ("starting", "running") or state.is_quiet(now) for state in self.states.values())
 
     @property
     def ended(self) -> bool:
@@ -147,10 +153,30 @@ class Feeds:
     def _land(self, step: str, feed: Feed, spec: TopicSpec, state: FeedState) -> None:
         landing = self._topics.landing(spec, feed=feed.identity, limit=MOST_UNREAD, read=lambda: self._read(step))
         try:
-            state.state, state.error, state.active = "running", None, CLOCK.monotonic()
-            feed.run(_Counting(landing, state), self._stopping)
+            state.state, state.error, state.active, state.looks = "running", None, CLOCK.monotonic(), 0
+            feed.run(_Counting(landing, state), _Stop(self._stopping, state))
         finally:
             landing.close()
+
+
+class _Stop(threading.Event):
+    """The event that stops a feed, which counts how often the feed looks at it."""
+
+    def __init__(self, stopping: threading.Event, state: FeedState) -> None:
+        super().__init__()
+        self._stopping = stopping
+        self._state = state
+
+    def is_set(self) -> bool:
+        self._state.looks += 1
+        return self._stopping.is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._state.looks += 1
+        return self._stopping.wait(timeout)
+
+    def set(self) -> None:
+        self._stopping.set()
 
 
 class _Counting:
@@ -168,12 +194,14 @@ class _Counting:
         return self._landing.position()
 
     def has_room(self) -> bool:
+        self._state.looks += 1
         return self._landing.has_room()
 
     def append(self, rows: Rows, *, position: bytes | None = None, dead: Sequence[DeadRecord] = ()) -> None:
         table = rows if isinstance(rows, pa.Table | pa.RecordBatch) else rows_to_table(rows, self.schema)
         self._landing.append(table, position=position, dead=dead)
         self._state.state, self._state.error, self._state.active = "running", None, CLOCK.monotonic()
+        self._state.looks = 0
         self._state.rows += table.num_rows
         self._state.dead += len(dead)
 
