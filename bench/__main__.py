@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benches named; return 1 if an answer was wrong, 2 for misuse. A missed target is not a failure."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="list: name the benches. NAME: run one.")
     parser.add_argument("names", nargs="+", metavar="NAME", help="list, all, or benches: " + ", ".join(BENCHES))
-    parser.add_argument("--quick", action="store_true", help=f"about {QUICK:.0%} of the rows, fewer runs")
+    parser.add_argument("--quick", action="store_true", help=f"about {QUICK:.0%}% of the rows, fewer runs")
     parser.add_argument("--scale", type=float, help="this fraction of the rows instead")
     parser.add_argument("--without-spark", action="store_true", help="leave out what needs Spark")
     parser.add_argument("--json", action="store_true", help="one JSON object a figure")

@@ -136,3 +136,9 @@ def test_a_wrong_answer_stops_the_bench():
     same("rows", 1, 1)
     with pytest.raises(WrongAnswer, match="ours is 1, theirs is 2"):
         same("rows", 1, 2)
+
+
+def test_help_is_printed(bench):
+    ran = bench("--help")
+    assert ran.returncode == 0, ran.stderr
+    assert "of the rows" in ran.stdout
