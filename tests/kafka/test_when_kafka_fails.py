@@ -23,7 +23,8 @@ import headrace as hr
 from headrace.base.broker_errors import AccessRefused, LoginRefused
 from headrace.base.errors import HeadraceError, InvalidPlan
 from headrace.base.outside import OutputLost, SourceReplaced, Unavailable
-from headrace.connect.kafka import KafkaAddress, administration
+from headrace.connect.kafka import KafkaAddress
+from headrace.connect.kafka.client import administration
 from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.record_topic import RecordTopic
 from headrace.testing import Driver
