@@ -66,19 +66,20 @@ class Inputs:
 
     # ---- before an epoch ----
 
-    def bounds(self, commit: Commit | None = None) -> dict[str, Bounds]:
+    def bounds(self, commit: Commit | None = None, *, again: bool = False) -> dict[str, Bounds]:
         """Return the bounds of each source; call it once for each epoch that is planned.
 
         What a commit has read nothing of begins where the source says (`SourceReader.starts`).
 
-        An answer is reused for the reader's `poll_seconds`. What lookups read their tables from comes last, and
-        never from an older answer than the rest: where a record of a stream is there, the table's earlier ones are too.
+        An answer is reused for the reader's `poll_seconds`, unless `again` asks every source. What lookups read their
+        tables from comes last, and never from an older answer than the rest: where a record of a stream is there, the
+        table's earlier ones are too.
         """
         read = [step for step, bound in self.inputs.items() if bound.source is not None]
         looked_up = [step for step in read if self._is_looked_up(step)]
         before = dict(self._cached_bounds)
-        found = {step: self.bounds_of(step) for step in read if step not in looked_up}
-        fresh = any(self._cached_bounds[step] is not before.get(step) for step in found)
+        found = {step: self.bounds_of(step, again=again) for step in read if step not in looked_up}
+        fresh = again or any(self._cached_bounds[step] is not before.get(step) for step in found)
         found |= {step: self.bounds_of(step, again=fresh) for step in looked_up}
         if commit is None:
             return found

@@ -94,8 +94,8 @@ class Running:
         began = self._clock.monotonic()
         while True:
             self._check()
-            if self._feeds.quiet and self._carrier.idle.is_set() and self._engine.caught_up:
-                return
+            if self._feeds.quiet and self._engine.has_caught_up() and self._carrier.idle.is_set():
+                return  # idle comes last: an epoch that was committed a moment ago is published by now
             if timeout is not None and self._clock.monotonic() - began > timeout:
                 raise TimeoutError(f"not caught up after {timeout} seconds")
             self._clock.sleep(POLL_SECONDS)
