@@ -197,6 +197,47 @@ def test_an_app_has_caught_up_when_its_feeds_have(spark, tmp_path, follow):
         assert running.status()["feeds"]["t"]["state"] == ("running" if follow else "ended")
 
 
+class Glance(threading.Event):
+    """Idle, when looked at; the one who looks comes back when an epoch has been committed and is being published."""
+
+    def __init__(self, looked, committed):
+        super().__init__()
+        self.looked, self.committed = looked, committed
+        self.set()
+
+    def is_set(self):
+        seen = super().is_set()
+        self.looked.set()
+        self.committed.wait(60)
+        return seen
+
+
+def test_what_is_committed_and_not_yet_published_is_not_caught_up(tmp_path):
+    looked, committed, published = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow:
+        def write(self, epoch, rows):  # noqa: ARG002 -- what a sink is given
+            committed.set()
+            threading.Event().wait(0.3)
+            published.set()
+
+    app = hr.App("race", storage=tmp_path, shards=1)
+    app.stream("t", "k string").to(Slow())
+    with app.start(carrier="in-process") as running:
+        carrier = running._carrier
+        carrier.idle = Glance(looked, committed)
+        step = carrier._step
+
+        def step_when_looked_at():
+            looked.wait(0.5)
+            step()
+
+        carrier._step = step_when_looked_at
+        running._engine.outside.log.topic("t").append([{"k": "a"}])
+        running.await_caught_up(timeout=60)
+        assert published.is_set()
+
+
 class Slow(Feed):
     """Decodes its first records for two seconds, then looks for more."""
 

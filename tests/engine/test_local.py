@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import threading
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -56,47 +55,6 @@ def expected(tmp_path, count):
         supervising.append(storage, supervising.rows_of(0, count))
         running.await_caught_up(timeout=60)
     return supervising.outputs(storage)
-
-
-class Glance(threading.Event):
-    """Idle, when looked at; the one who looks comes back when an epoch has been committed and is being published."""
-
-    def __init__(self, looked, committed):
-        super().__init__()
-        self.looked, self.committed = looked, committed
-        self.set()
-
-    def is_set(self):
-        seen = super().is_set()
-        self.looked.set()
-        self.committed.wait(PATIENCE)
-        return seen
-
-
-def test_what_is_committed_and_not_yet_published_is_not_caught_up(tmp_path):
-    looked, committed, published = threading.Event(), threading.Event(), threading.Event()
-
-    class Slow:
-        def write(self, epoch, rows):  # noqa: ARG002 -- what a sink is given
-            committed.set()
-            CLOCK.sleep(0.3)
-            published.set()
-
-    app = hr.App("race", storage=tmp_path, shards=1)
-    app.stream("t", "k string").to(Slow())
-    with app.start(carrier="in-process") as running:
-        carrier = running._carrier
-        carrier.idle = Glance(looked, committed)
-        step = carrier._step
-
-        def step_when_looked_at():
-            looked.wait(0.5)
-            step()
-
-        carrier._step = step_when_looked_at
-        running._engine.outside.log.topic("t").append([{"k": "a"}])
-        running.await_caught_up(timeout=60)
-        assert published.is_set()
 
 
 def test_an_app_runs_in_this_process_and_goes_on_from_where_it_stopped(tmp_path):
