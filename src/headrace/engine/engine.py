@@ -289,21 +289,13 @@ class Engine:
 
     @property
     def caught_up(self) -> bool:
-        """Whether another epoch would emit nothing; steps may still have state to evict.
+        """Whether another epoch would emit nothing; steps may still have state to evict."""
+        return self.has_caught_up(again=False)
 
-        Sources that are far away are not asked each time; `has_caught_up` asks them.
-        """
-        return self._would_emit_nothing(again=False)
-
-    def has_caught_up(self) -> bool:
-        """Whether another epoch would emit nothing, also of what was appended a moment ago."""
-        return self.caught_up and self._would_emit_nothing(again=True)
-
-    def _would_emit_nothing(self, *, again: bool) -> bool:
-        last, bounds = self.before, self.inputs.bounds(self.before, again=again)
-        if last.due or self.inputs.unread(last, bounds, 1) or self.inputs.begins(last, bounds):
-            return False
-        return not self.inputs.clock_epoch_due(last, bounds, self._now())
+    def has_caught_up(self, *, again: bool) -> bool:
+        """Whether another epoch would emit nothing; `again` asks far sources, whose last answer serves for a while."""
+        last = self.before
+        return not last.due and not self.inputs.need_epoch(last, self._now(), again=again)
 
     def _now(self) -> int:
         return self.settings.clock.now()

@@ -120,6 +120,12 @@ class Inputs:
         self._cached_bounds[step] = now, bounds
         return bounds
 
+    def need_epoch(self, commit: Commit, now: int, *, again: bool) -> bool:
+        """Whether an epoch is due after a commit: for records, for where reading begins, or by the clock."""
+        bounds = self.bounds(commit, again=again)
+        due = self.unread(commit, bounds, 1) or self.begins(commit, bounds)
+        return bool(due) or self.clock_epoch_due(commit, bounds, now)
+
     def unread(self, commit: Commit, bounds: Mapping[str, Bounds], limit: int) -> list[OffsetRange]:
         """Return about `limit` unread records after a commit, shared equally by the partitions of all sources.
 

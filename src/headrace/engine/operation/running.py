@@ -94,11 +94,16 @@ class Running:
         began = self._clock.monotonic()
         while True:
             self._check()
-            if self._feeds.quiet and self._engine.has_caught_up() and self._carrier.idle.is_set():
-                return  # idle comes last: an epoch that was committed a moment ago is published by now
+            if self._feeds.quiet and self._has_caught_up():
+                return
             if timeout is not None and self._clock.monotonic() - began > timeout:
                 raise TimeoutError(f"not caught up after {timeout} seconds")
             self._clock.sleep(POLL_SECONDS)
+
+    def _has_caught_up(self) -> bool:
+        """Whether all is processed and published: idle comes last, as an epoch is committed before it is published."""
+        engine = self._engine
+        return engine.caught_up and engine.has_caught_up(again=True) and self._carrier.idle.is_set()
 
     def status(self) -> dict[str, Any]:
         """Return the app's status: epoch, rows, lag, watermarks, state and late rows by step.
