@@ -294,8 +294,7 @@ class Engine:
 
     def has_caught_up(self, *, again: bool) -> bool:
         """Whether another epoch would emit nothing; `again` asks far sources, whose last answer serves for a while."""
-        last = self.before
-        return not last.due and not self.inputs.need_epoch(last, self._now(), again=again)
+        return not self.before.due and not self.inputs.need_epoch(self.before, self._now(), again=again)
 
     def _now(self) -> int:
         return self.settings.clock.now()
