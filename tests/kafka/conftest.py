@@ -3,6 +3,14 @@
 import pytest
 
 from brokers import for_one_test
+from headrace.connect.kafka.client import administration
+
+
+@pytest.fixture(autouse=True)
+def one_broker_hears_at_once(request, monkeypatch):
+    """Of one broker, a topic that is missing is known to be so at once."""
+    if "cluster" not in request.fixturenames and not request.path.name.startswith("test_administration"):
+        monkeypatch.setattr(administration, "MISSING_SECONDS", 0.3)
 
 
 @pytest.fixture

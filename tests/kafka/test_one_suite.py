@@ -75,8 +75,25 @@ def topics_in_kafka(broker, monkeypatch):
 def marked(test, *, prove):
     """Return another function with the marks of a test, perhaps also `prove`: a mark on the test itself would stay."""
     copy = type(test)(test.__code__, test.__globals__, test.__name__, test.__defaults__, test.__closure__)
-    copy.pytestmark = [*getattr(test, "pytestmark", ()), *([pytest.mark.prove] if prove else [])]
+    own = [thinned(mark) for mark in getattr(test, "pytestmark", ())]
+    copy.pytestmark = [*own, *([pytest.mark.prove] if prove else [])]
     return copy
+
+
+def thinned(mark):
+    """Return a mark that leaves the last case of a matrix in the suite: transports do not differ by kinds of joins."""
+    if mark.name != "parametrize":
+        return mark
+    names, (*others, last) = mark.args[0], mark.args[1]
+    single = isinstance(names, str) and "," not in names
+    return pytest.mark.parametrize(names, [*(long(case, single=single) for case in others), last], **mark.kwargs).mark
+
+
+def long(case, *, single):
+    """Return a case of `parametrize` marked `prove`."""
+    if isinstance(case, type(pytest.param())):
+        return pytest.param(*case.values, marks=[*case.marks, pytest.mark.prove], id=case.id)
+    return pytest.param(*((case,) if single else case), marks=pytest.mark.prove)
 
 
 globals().update(

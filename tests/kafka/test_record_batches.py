@@ -24,6 +24,7 @@ from batch_encoder import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from budget import examples
 from headrace.connect.kafka.crc32c import crc32c as fast_crc32c
 from headrace.connect.kafka.crc32c import crc32c_by_tables
 from headrace.connect.kafka.reading.raw_columns import TYPES, OldFormat
@@ -76,7 +77,7 @@ def batches(draw):
     return data, rows
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60))
 @given(batches(), st.data())
 def test_what_was_written_is_read(drawn, data):
     """Any batches, a cut last one, and any bounds: keys, values, headers, times and offsets are those written."""
@@ -93,7 +94,7 @@ def test_what_was_written_is_read(drawn, data):
     assert names == [list(row[4]) for row in expected]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60))
 @given(batches(), st.data())
 def test_a_changed_bit_is_refused(drawn, data):
     """A flip anywhere behind the checksum's field is found; in the first 21 bytes it changes no record that is read."""
@@ -111,7 +112,7 @@ def test_a_changed_bit_is_refused(drawn, data):
     )  # an offset, an epoch, or a length that cuts the end off
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100))
 @given(st.binary(max_size=300), st.integers(0, 9), st.integers(0, 63))
 def test_records_that_make_no_sense_are_refused(payload, count, attributes):
     """Whatever the bytes are, with a valid checksum: an error, or rows that are inside the buffer."""
