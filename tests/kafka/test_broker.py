@@ -6,10 +6,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from scripts.broker.jars import Unavailable, fetched
 
 from headrace.connect.kafka import KafkaAddress
 
@@ -173,3 +175,14 @@ def test_a_test_without_a_way_to_maven_central_is_skipped_and_says_why(tmp_path)
     )
     assert "1 skipped" in run.stdout
     assert "no Kafka: Maven Central cannot be reached" in run.stdout
+
+
+def test_the_java_that_fetches_trusts_whom_the_system_trusts(broker, tmp_path, monkeypatch):
+    """A proxy of a company shows certificates of its own: here a server that speaks TLS, though not HTTP."""
+    monkeypatch.setenv("HEADRACE_JARS", str(tmp_path / "jars"))
+    monkeypatch.setenv("HEADRACE_MAVEN", f"https://127.0.0.1:{urlsplit(broker.kafka.tls_address).port}/")
+    monkeypatch.setenv("SSL_CERT_FILE", str(broker.kafka.folder / "tls.pem"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    with pytest.raises(Unavailable) as refused:
+        fetched("org.example:nothing:1")
+    assert "PKIX" not in str(refused.value)
