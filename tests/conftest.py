@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import brokers
+import postgres_servers
 from brokers import (  # noqa: F401 - fixtures
     breakable,
     breakable_of_the_run,
@@ -19,6 +20,12 @@ from brokers import (  # noqa: F401 - fixtures
     registry,
     registry_of_the_run,
 )
+from postgres_servers import (  # noqa: F401 - fixtures
+    breakable_database,
+    breakable_postgres_of_the_run,
+    database,
+    postgres_of_the_run,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHECKOUT = Path(__file__).parent.parent
+SERVERS = {"kafka": brokers.SERVERS, "postgres": postgres_servers.SERVERS}
+"""The fixtures of real servers by the group of xdist whose tests use them: one worker runs a group."""
 
 # a slow machine is no failure; a failure prints what replays it
 settings.register_profile(
@@ -82,8 +91,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("spark")
         if item.get_closest_marker("spark") is not None and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("spark, batch" if _compares_with_batch(item) else "spark"))
-        if brokers.SERVERS & set(getattr(item, "fixturenames", ())) and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group("kafka"))
+        for group, fixtures in SERVERS.items():
+            if fixtures & set(getattr(item, "fixturenames", ())) and not item.get_closest_marker("xdist_group"):
+                item.add_marker(pytest.mark.xdist_group(group))
         if _carried_by_spark(item) and not _fast_on_spark(item):
             item.add_marker("prove")
     _choose(config, items)
