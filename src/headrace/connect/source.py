@@ -159,9 +159,9 @@ class SourceReader(Protocol):
         may become empty.
 
         Args:
-            ranges: the chosen ranges, at most one for each source and partition.
-            bounds: the bounds of each source in `ranges`, by its step.
-            peers: the readers of these sources, by step.
+            ranges: the chosen ranges, at most one for each source and partition; none where nothing is unread.
+            bounds: the bounds of each source, by its step.
+            peers: the readers of the same `together`, by step: of sources without a range, too.
 
         """
         del bounds, peers

@@ -24,7 +24,7 @@ from headrace.engine.watermarks import SourceWatermark, of_source
 from headrace.kernels.duck import Duck
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.base.time import Clock
     from headrace.connect.source import SourceReader
@@ -168,19 +168,19 @@ class Inputs:
             groups.setdefault(together, []).append(offsets)
         by_partition: dict[tuple[str, str], OffsetRange] = {}
         for group in groups.values():
-            peers = {offsets.source: self.reader(offsets.source) for offsets in group}
-            first = next(step for step in self.inputs if step in peers)
-            aligner = self._aligner(first, peers[first].together)
+            aligner, peers = self._aligner(group[0].source, bounds)
             for offsets in aligner.align(group, bounds, peers):
                 by_partition[offsets.source, offsets.partition] = offsets
         return [by_partition[offsets.source, offsets.partition] for offsets in ranges]
 
-    def _aligner(self, step: str, together: str | None) -> SourceReader:
-        """Return the reader that aligns a group: always the same one, since it keeps state between calls."""
+    def _aligner(self, step: str, steps: Iterable[str]) -> tuple[SourceReader, dict[str, SourceReader]]:
+        """Return the reader that aligns a group, always the same one, since it keeps state; and all of the group."""
+        together = self.reader(step).together
         if together is None:
-            return self.reader(step)
-        readers = (self.reader(name) for name, bound in self.inputs.items() if bound.source is not None)
-        return next(reader for reader in readers if reader.together == together)
+            return self.reader(step), {step: self.reader(step)}
+        readers = {name: self.reader(name) for name in steps if self.inputs[name].source is not None}
+        peers = {name: reader for name, reader in readers.items() if reader.together == together}
+        return next(peers[name] for name in self.inputs if name in peers), peers
 
     def lost(self, before: Commit, ranges: Sequence[OffsetRange]) -> dict[str, int]:
         """Return by source how many records were lost between the offsets of a commit and the ranges after it."""

@@ -15,22 +15,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.errors import TopicExists
-from headrace.base.schema import as_schema
+from headrace.connect.whole_epochs import SCHEMA, PublishedEpochs, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from headrace.connect.whole_epochs import TopicPartition
     from headrace.log import Log, Topic
 
 TOPIC = "__epochs"
-SCHEMA = as_schema("app string, epoch bigint, topic string, partition int, first bigint, last bigint")
 RETENTION = "7 days"
 """How long boundaries are kept. Older records are read without them: a reader that is further behind may cut epochs."""
 
@@ -140,17 +137,13 @@ class BoundaryWriter:
 # ---- the app that reads ----
 
 
-TopicPartition = tuple[str, int]
-"""A topic's name and the number of a partition."""
-
-
 @dataclass
 class EpochBoundaries:
     """Where the ranges of a reader's epoch may end: between the epochs of the apps that published the records."""
 
     log: Log
     _read: int = field(default=0, init=False)
-    _pending: pa.Table = field(default_factory=SCHEMA.empty_table, init=False)
+    _epochs: PublishedEpochs = field(default_factory=PublishedEpochs, init=False)
     _boundary_ends: dict[TopicPartition, int] = field(default_factory=dict, init=False)
     _apps: dict[str, set[str]] = field(default_factory=dict, init=False)
 
@@ -175,14 +168,10 @@ class EpochBoundaries:
         if not partitions or not self.log.has_topic(TOPIC):
             return list(wanted)
         self._catch_up({topic for topic, _ in partitions})
-        epochs = self._unread_epochs(partitions, starts)
-        highest = np.array(limits, dtype=np.int64)
+        finished = list(limits)
         for index, first in self._unfinished(partitions, starts, limits):
-            highest[index] = min(highest[index], first)
-        epochs.lower(highest)
-        ends = np.minimum(np.array(wanted, dtype=np.int64), highest)
-        epochs.extend(ends)
-        return [int(end) for end in np.maximum(ends, np.array(starts, dtype=np.int64))]
+            finished[index] = min(finished[index], first)
+        return self._epochs.whole(partitions, starts, wanted, finished)
 
     def _catch_up(self, topics: set[str]) -> None:
         """Read the boundaries that were written since the last call, of some topics."""
@@ -195,26 +184,7 @@ class EpochBoundaries:
                 partition = row["topic"], row["partition"]
                 self._boundary_ends[partition] = max(self._boundary_ends.get(partition, 0), row["last_max"])
                 self._apps.setdefault(row["topic"], set()).add(row["app"])
-            boundaries = rows.filter(pc.greater(rows.column("epoch"), _REGISTRATION))
-            self._pending = pa.concat_tables([self._pending, boundaries]).combine_chunks()
-
-    def _unread_epochs(self, partitions: Sequence[TopicPartition], starts: Sequence[int]) -> _Epochs:
-        """Return the epochs that are not read yet, and forget the others."""
-        rows, indexes, boundaries = [], [], self._pending
-        for index, ((topic, partition), start) in enumerate(zip(partitions, starts, strict=True)):
-            here = pc.and_(
-                pc.equal(boundaries.column("topic"), topic), pc.equal(boundaries.column("partition"), partition)
-            )
-            found = np.flatnonzero(pc.and_(here, pc.greater(boundaries.column("last"), start)).to_numpy())
-            rows.append(found)
-            indexes.append(np.full(found.size, index, dtype=np.int64))
-        row = np.concatenate(rows)
-        apps = pc.index_in(boundaries.column("app"), pc.unique(boundaries.column("app")))
-        app = apps.to_numpy()[row].astype(np.int64)
-        number, first, last = (boundaries.column(name).to_numpy()[row] for name in ("epoch", "first", "last"))
-        _, epoch = np.unique(app * (1 << 40) + number, return_inverse=True)
-        self._pending = boundaries.take(pa.array(np.unique(row)))
-        return _Epochs(np.concatenate(indexes), epoch, first, last)
+            self._epochs.add(rows.filter(pc.greater(rows.column("epoch"), _REGISTRATION)))
 
     def _unfinished(
         self, partitions: Sequence[TopicPartition], starts: Sequence[int], limits: Sequence[int]
@@ -230,32 +200,3 @@ class EpochBoundaries:
                 if first is not None:
                     found.append((index, first))
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Epochs:
-    """Boundaries as columns: a row is the offsets `[first, last)` of an epoch in a partition.
-
-    An epoch is read whole or not at all. `partition` is an index into the ends that the methods change.
-    """
-
-    partition: NDArray[np.int64]
-    epoch: NDArray[np.int64]
-    first: NDArray[np.int64]
-    last: NDArray[np.int64]
-
-    def lower(self, ends: NDArray[np.int64]) -> None:
-        """Lower the partitions' ends until every epoch that is cut by one of them is left out."""
-        while (cut := self._same_epochs(self.last > ends[self.partition]) & (self.first < ends[self.partition])).any():
-            np.minimum.at(ends, self.partition[cut], self.first[cut])
-
-    def extend(self, ends: NDArray[np.int64]) -> None:
-        """Raise the partitions' ends until every epoch that begins before one of them is whole."""
-        while (cut := self._same_epochs(self.first < ends[self.partition]) & (self.last > ends[self.partition])).any():
-            np.maximum.at(ends, self.partition[cut], self.last[cut])
-
-    def _same_epochs(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which rows belong to an epoch of a chosen row."""
-        epochs = np.zeros(int(self.epoch.max(initial=-1)) + 1, dtype=np.bool_)
-        epochs[self.epoch[chosen]] = True
-        return epochs[self.epoch]

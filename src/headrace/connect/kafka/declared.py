@@ -11,8 +11,9 @@ from headrace.base.time import instant
 from headrace.connect.formats import format_named, format_of
 from headrace.connect.kafka.address import KafkaAddress
 from headrace.connect.kafka.connector import TopicConnector
+from headrace.connect.kafka.reading.topic_reader import ReaderName
 from headrace.connect.kafka.sink import TooLarge
-from headrace.connect.kafka.source import Isolation, ReaderName
+from headrace.connect.kafka.source import Isolation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -21,12 +21,12 @@ from headrace.connect.kafka.writing.outputs import Outputs, OutputTopic
 from headrace.log import rows_to_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from headrace.base.time import Clock
     from headrace.connect.kafka.address import KafkaAddress
     from headrace.connect.kafka.writing.marks import Mark
-    from headrace.connect.kafka.writing.transactions import Transactions
+    from headrace.connect.kafka.writing.transactions import Spans, Transactions
     from headrace.connect.topics import TopicSpec
     from headrace.log.rows import Rows
 
@@ -154,9 +154,9 @@ class KafkaLanding(Landing):
             for batch in letters.to_batches():
                 self._outputs.send(transactions, self._dead, batch, self._appends)
 
-        def mark(ends: Mapping[str, Mapping[int, int]]) -> Mark:
+        def mark(spans: Spans) -> Mark:
             after = before.after(before.epoch + 1, self._marked.instance, {})
-            topics = {**before.topics, **self._outputs.written(before, after.epoch, ends)}
+            topics = {**before.topics, **self._outputs.written(before, after.epoch, spans)}
             return replace(
                 after, topics=topics, feed=self.feed, position=before.position if position is None else position
             )

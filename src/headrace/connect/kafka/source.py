@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 
-from headrace.base.errors import HeadraceError, InvalidPlan
+from headrace.base.errors import HeadraceError
 from headrace.base.outside import OffsetsBeyondEnd, SourceReplaced
 from headrace.base.time import SystemClock
 from headrace.connect.kafka.client.administration import cluster
-from headrace.connect.kafka.client.settings import uncovered
-from headrace.connect.kafka.reading.fallback import LibrdkafkaTopic
 from headrace.connect.kafka.reading.raw_columns import EARLIEST, LATEST, OldFormat
+from headrace.connect.kafka.reading.topic_reader import ReaderName, TopicReader, reader_of
+from headrace.connect.kafka.whole_epochs import MarkedEpochs
 from headrace.connect.source import Bounds, OffsetRange, Source, SourceReader
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("headrace.kafka")
 
 Isolation = Literal["read_committed", "read_uncommitted"]
-ReaderName = Literal["fast", "librdkafka"]
 
 _CLOCK = SystemClock()  # the network takes real time, whatever clock an app has
 _DESCRIBED_SECONDS = 1.0
@@ -77,6 +76,11 @@ class KafkaSource(Source):
         """The topic's name in the cluster."""
         return self.address.cluster_name(self.topic)
 
+    @property
+    def is_committed(self) -> bool:
+        """Whether only what is committed is read."""
+        return self.isolation == "read_committed"
+
     def prepare(self, *, clock: Clock) -> None:
         """Create the topic if it is to be created, or check that it is there.
 
@@ -105,26 +109,6 @@ class KafkaSource(Source):
         return KafkaReader(self, patient=isinstance(clock, SystemClock))
 
 
-class TopicReader(Protocol):
-    """What reads a topic: by record batches (`fetching`), or by librdkafka (`fallback`)."""
-
-    def exists(self, *, again: bool = False) -> bool:
-        """Whether the topic exists."""
-        ...
-
-    def offsets(self, *times: int) -> list[dict[int, int]]:
-        """Return offsets by partition for each time."""
-        ...
-
-    def read(self, partition: int, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a range."""
-        ...
-
-    def close(self) -> None:
-        """Close connections."""
-        ...
-
-
 @runtime_checkable
 class _Epochs(Protocol):
     """A reader that can tell which leader wrote a record."""
@@ -143,12 +127,18 @@ class KafkaReader(SourceReader):
         self._ends: dict[str, int] = {}
         self._latest: dict[str, int] = {}
         self._progress = _Progress(source) if source.group is not None else None
+        self._epochs = MarkedEpochs(source.address)
+        self.asked = float("-inf")
+        """When `bounds` has last asked the cluster, in seconds of the machine's clock."""
+        if source.is_committed:
+            self.together = f"kafka:{source.address.servers}/{source.address.prefix}"
 
     @property
     def topic(self) -> TopicReader:
         """What reads the topic."""
         if self._topic is None:
-            self._topic = _opened(self.source)
+            source = self.source
+            self._topic = reader_of(source.address, source.name, committed=source.is_committed, wanted=source.reader)
         return self._topic
 
     def knows_its_topic(self) -> bool:
@@ -185,6 +175,7 @@ class KafkaReader(SourceReader):
             read = self._ends[shorter]
             raise OffsetsBeyondEnd(self.source.name, shorter, read=read, end=ends.get(shorter, 0))
         self._ends = dict(ends)
+        self.asked = _CLOCK.monotonic()
         return Bounds(earliest, ends)
 
     def _offsets(self) -> tuple[dict[str, int], dict[str, int]]:
@@ -235,8 +226,37 @@ class KafkaReader(SourceReader):
         except OldFormat:
             logger.info('the topic "%s" has records in an old format: librdkafka reads it', self.source.name)
             self.topic.close()
-            self._topic = _librdkafka(self.source)
+            self._topic = reader_of(
+                self.source.address, self.source.name, committed=self.source.is_committed, wanted="librdkafka"
+            )
             yield from self._topic.read(number, at, part.end, columns)
+
+    def align(
+        self, ranges: Sequence[OffsetRange], bounds: Mapping[str, Bounds], peers: Mapping[str, SourceReader]
+    ) -> Sequence[OffsetRange]:
+        """Return ranges of whole epochs of the apps and feeds that published the records, across these topics.
+
+        Of epochs that are longer ago than an hour, the cluster may no longer know where they begin and end.
+        """
+        if self.together is None:
+            return ranges
+        readers = {step: peer for step, peer in peers.items() if isinstance(peer, KafkaReader)}
+        chosen = {(offsets.source, offsets.partition): offsets for offsets in ranges}
+        read = {
+            (step, partition): OffsetRange(source=step, partition=partition, start=end, end=end)
+            for step in readers
+            for partition, end in bounds[step].end.items()
+        }
+        every = list({**read, **chosen}.values())  # an epoch may be visible in a partition, and not yet in a read one
+        ends = self._epochs.ends(
+            [(readers[offsets.source].source.name, int(offsets.partition)) for offsets in every],
+            [offsets.start for offsets in every],
+            [offsets.end for offsets in every],
+            [bounds[offsets.source].end[offsets.partition] for offsets in every],
+            asked=max(reader.asked for reader in readers.values()),
+        )
+        aligned = {(each.source, each.partition): end for each, end in zip(every, ends, strict=True)}
+        return [replace(offsets, end=aligned[offsets.source, offsets.partition]) for offsets in ranges]
 
     def append_time(self, part: OffsetRange) -> int | None:
         """Return `_appended` of a range's first record, from a few records where that suffices."""
@@ -277,6 +297,7 @@ class KafkaReader(SourceReader):
         """Close the connections, when the last offsets are stored in the group."""
         if self._progress is not None:
             self._progress.close()
+        self._epochs.close()
         if self._topic is not None:
             self._topic.close()
             self._topic = None
@@ -315,32 +336,3 @@ class _Progress:
 
 def _with_offset(columns: Sequence[str]) -> list[str]:
     return [*(name for name in columns if name != "_offset"), "_offset"]
-
-
-def _opened(source: KafkaSource) -> TopicReader:
-    if source.reader == "librdkafka":
-        return _librdkafka(source)
-    why = uncovered(source.address.configuration())
-    if why is None:
-        try:
-            return _fast(source)
-        except ImportError as error:  # numba and cramjam have no wheel for every platform
-            why = f"this Python: {error}"
-    if source.reader == "fast":
-        raise InvalidPlan(
-            f'reader="fast" cannot read the topic "{source.name}": it does not know {why}',
-            hint='Leave reader= out, or say reader="librdkafka".',
-        )
-    logger.info('the topic "%s" is read by librdkafka: the fast reader does not know %s', source.name, why)
-    return _librdkafka(source)
-
-
-def _fast(source: KafkaSource) -> TopicReader:
-    from headrace.connect.kafka.client.brokers import Brokers
-    from headrace.connect.kafka.reading.fetching import FastTopic
-
-    return FastTopic(Brokers(source.address), source.name, source.isolation == "read_committed")
-
-
-def _librdkafka(source: KafkaSource) -> TopicReader:
-    return LibrdkafkaTopic(source.address, source.name, committed=source.isolation == "read_committed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import OffsetSpec
 
@@ -12,12 +13,15 @@ from headrace.base.outside import Unavailable
 from headrace.base.time import SystemClock
 from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.client.failures import FENCED, Heard, of_librdkafka
-from headrace.connect.kafka.writing.transactions import SETTLE_SECONDS, TIMEOUT_MS, TransactionFenced, Transactions
+from headrace.connect.kafka.writing.transactions import (
+    SETTLE_SECONDS,
+    TIMEOUT_MS,
+    Spans,
+    TransactionFenced,
+    Transactions,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import numpy as np
     import numpy.typing as npt
 
     from headrace.connect.kafka.address import KafkaAddress
@@ -52,7 +56,7 @@ class LibrdkafkaTransactions(Transactions):
         self.address = address
         self.id = id
         self._heard = Heard()
-        self._ends: dict[str, dict[int, int]] = {}
+        self._spans: dict[str, dict[int, range]] = {}
         self._failed: KafkaError | None = None
         given: dict[str, Any] = _OPTIONS | {"transaction.timeout.ms": timeout_ms} | address.configuration()
         given |= {"transactional.id": id, **self._heard.options()}
@@ -63,7 +67,7 @@ class LibrdkafkaTransactions(Transactions):
     def begin(self, *, also: tuple[str, int]) -> None:
         """Begin a transaction."""
         del also
-        self._ends, self._failed = {}, None
+        self._spans, self._failed = {}, None
         with self._errors("begin a transaction"):
             self._producer.begin_transaction()
 
@@ -71,10 +75,11 @@ class LibrdkafkaTransactions(Transactions):
         """Send records in their order."""
         headers = None if records.headers is None else records.headers.to_pylist()
         columns = (records.values.to_pylist(), records.keys.to_pylist(), partitions.tolist(), records.times.tolist())
+        firsts = set(np.unique(partitions, return_index=True)[1].tolist())
         lasts = {int(partition): row for row, partition in enumerate(partitions.tolist())}
         with self._errors(f"write to the topic {topic}"):
             for row, (value, key, partition, time) in enumerate(zip(*columns, strict=True)):
-                stored = self._stored if lasts[partition] == row else None
+                stored = self._stored if row in firsts or lasts[partition] == row else None
                 about: dict[str, Any] = {"timestamp": time, "on_delivery": stored}
                 if headers is not None:
                     about["headers"] = [(each["name"], each["value"]) for each in headers[row] or ()]
@@ -93,30 +98,33 @@ class LibrdkafkaTransactions(Transactions):
                 return
 
     def _stored(self, error: KafkaError | None, message: Any) -> None:
-        """Take note of what became of the last record of a partition."""
+        """Take note of what became of the first or the last record of a partition."""
         if error is not None:
             self._failed = error
         else:
-            self._ends.setdefault(message.topic(), {})[message.partition()] = message.offset() + 1
+            spans = self._spans.setdefault(message.topic(), {})
+            partition, offset = message.partition(), message.offset()
+            before = spans.get(partition, range(offset, offset))
+            spans[partition] = range(min(before.start, offset), max(before.stop, offset + 1))
 
-    def ends(self) -> Mapping[str, Mapping[int, int]]:
-        """Wait until all records are stored, and return by topic and partition the offset after the last of them."""
+    def spans(self) -> Spans:
+        """Wait until all records are stored, and return which offsets they have."""
         with self._errors("store the records of a transaction"):
             left = self._producer.flush(SECONDS)
             if self._failed is not None:
                 raise KafkaException(self._failed)
             if left:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 -- librdkafka's name
-        return self._ends
+        return self._spans
 
     def commit(self) -> None:
         """Commit."""
         with self._errors("commit a transaction"):
             self._producer.commit_transaction(SECONDS)
 
-    def settle(self, ends: Mapping[str, Mapping[int, int]]) -> None:
+    def settle(self, spans: Spans) -> None:
         """Return when readers get as far as the last transaction; another open one may keep them from it."""
-        wanted = {(topic, number): end for topic, by_number in ends.items() for number, end in by_number.items()}
+        wanted = {(topic, number): span.stop for topic, parts in spans.items() for number, span in parts.items()}
         pause, until = 0.002, _CLOCK.monotonic() + SETTLE_SECONDS
         with suppress(Unavailable):
             while wanted and _CLOCK.monotonic() < until:

@@ -33,10 +33,10 @@ from headrace.connect.kafka.writing.transactions import LONGEST_TIMEOUT_MS, TIME
 from headrace.connect.kafka.writing.wire_transactions import WireTransactions, why_not
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from headrace.connect.kafka.address import KafkaAddress
-    from headrace.connect.kafka.writing.transactions import Transactions
+    from headrace.connect.kafka.writing.transactions import Spans, Transactions
 
 
 logger = logging.getLogger("headrace.kafka")
@@ -91,10 +91,8 @@ class MarkedTransactions:
             self._open()
         return self.mark
 
-    def write(
-        self, send: Callable[[Transactions], None], mark: Callable[[Mapping[str, Mapping[int, int]]], Mark]
-    ) -> None:
-        """Write what `send` sends in one transaction, with the mark that `mark` makes of the ends of the topics.
+    def write(self, send: Callable[[Transactions], None], mark: Callable[[Spans], Mark]) -> None:
+        """Write what `send` sends in one transaction, with the mark that `mark` makes of its offsets.
 
         Raises:
             Fenced: a newer writer of this name is open.
@@ -107,8 +105,8 @@ class MarkedTransactions:
             transactions.begin(also=(self._topic, self._partition))
             send(transactions)
             self.fault("in_transaction")
-            ends = transactions.ends()
-            after = mark(ends)
+            spans = transactions.spans()
+            after = mark(spans)
             self.fault("before_transaction_mark")
             self._send_mark(transactions, after)
         except TransactionFenced as error:
@@ -127,7 +125,7 @@ class MarkedTransactions:
             self._drop()  # it may have happened
             raise
         self.mark = after
-        transactions.settle(ends)
+        transactions.settle(spans)
         self.fault("after_transaction")
 
     def close(self) -> None:

@@ -17,20 +17,21 @@ from headrace.base.outside import Unavailable
 from headrace.base.time import SystemClock
 from headrace.connect.format import KEY, VALUE
 from headrace.connect.kafka.client.administration import cluster
-from headrace.connect.kafka.source import KafkaSource
+from headrace.connect.kafka.reading.topic_reader import reader_of
 from headrace.connect.kafka.writing.partitioner import murmur2
-from headrace.connect.source import OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from headrace.connect.kafka.address import KafkaAddress
+    from headrace.connect.kafka.reading.topic_reader import TopicReader
 
 MARKS = "_headrace_marks"
 PARTITIONS = 12
 """So many, because an unfinished transaction of one app holds up readers of the partition that its mark is in."""
 _SETTINGS = {
     "cleanup.policy": "compact",
+    "min.compaction.lag.ms": str(60 * 60 * 1000),  # epochs that readers may still have to keep whole
     "segment.bytes": str(16 << 20),
     "min.cleanable.dirty.ratio": "0.1",
 }
@@ -44,11 +45,26 @@ _POSITIVE = 0x7FFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a writer has written to a topic: the topic's id, its ends by partition, and the last epoch with rows."""
+    """What a writer has written to a topic: the topic's id, its ends by partition, and the last epoch with rows.
+
+    `starts`: where that epoch begins, in the partitions that have rows of it.
+    """
 
     id: str
     epoch: int
     ends: Mapping[int, int] = field(default_factory=dict)
+    starts: Mapping[int, int] = field(default_factory=dict)
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as values of JSON."""
+        ends, starts = ({str(p): at for p, at in offsets.items()} for offsets in (self.ends, self.starts))
+        return {"id": self.id, "epoch": self.epoch, "ends": ends, "starts": starts}
+
+    @staticmethod
+    def of(plain: Mapping[str, Any]) -> Written:
+        """Return what `plain` returned; marks of earlier releases have no starts."""
+        ends, starts = ({int(p): at for p, at in plain.get(name, {}).items()} for name in ("ends", "starts"))
+        return Written(plain["id"], plain["epoch"], ends, starts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +89,7 @@ class Mark:
 
     def value(self) -> bytes:
         """Return the record's value."""
-        topics = {
-            name: {"id": written.id, "epoch": written.epoch, "ends": {str(p): end for p, end in written.ends.items()}}
-            for name, written in self.topics.items()
-        }
+        topics = {name: written.plain() for name, written in self.topics.items()}
         about: dict[str, Any] = {"epoch": self.epoch, "instance": self.instance, "at": self.at, "topics": topics}
         if self.feed is not None:
             about |= {"feed": self.feed, "position": None if self.position is None else self.position.hex()}
@@ -86,10 +99,7 @@ class Mark:
     def parse(key: bytes, value: bytes) -> Mark:
         """Return the mark that a record holds."""
         about = json.loads(value)
-        topics = {
-            name: Written(each["id"], each["epoch"], {int(p): end for p, end in each["ends"].items()})
-            for name, each in about["topics"].items()
-        }
+        topics = {name: Written.of(each) for name, each in about["topics"].items()}
         position = about.get("position")
         return Mark(
             writer=key.decode(),
@@ -201,11 +211,15 @@ def _records(
     """Yield keys and values of the committed records of a range."""
     if start >= end:
         return
-    reader = KafkaSource(address=address, topic=name.removeprefix(address.prefix)).open(clock=CLOCK)
+    reader = reader_of(address, name, committed=True)
     try:
-        part = OffsetRange(source=name, partition=str(number), start=start, end=end)
-        for batch in reader.read(part, [KEY, VALUE]):
-            for key, value in zip(batch.column(KEY).to_pylist(), batch.column(VALUE).to_pylist(), strict=True):
-                yield key or b"", value
+        yield from records_of(reader, number, start, end)
     finally:
         reader.close()
+
+
+def records_of(reader: TopicReader, number: int, start: int, end: int) -> Iterator[tuple[bytes, bytes | None]]:
+    """Yield keys and values of a range of the topic of marks."""
+    for batch in reader.read(number, start, end, [KEY, VALUE]):
+        for key, value in zip(batch.column(KEY).to_pylist(), batch.column(VALUE).to_pylist(), strict=True):
+            yield key or b"", value

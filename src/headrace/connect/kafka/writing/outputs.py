@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.connect.format import Format
     from headrace.connect.kafka.address import KafkaAddress
     from headrace.connect.kafka.writing.marks import Mark
-    from headrace.connect.kafka.writing.transactions import Transactions
+    from headrace.connect.kafka.writing.transactions import Spans, Transactions
 
 FRESH_SECONDS = 30.0
 """How long it is believed how many partitions a topic has."""
@@ -149,14 +149,15 @@ class Outputs:
         """Create a topic of dead letters, by its name in the cluster; one that exists is no error."""
         cluster(self.address).create(name, settings={"retention.ms": "-1"})
 
-    def written(self, mark: Mark, epoch: int, ends: Mapping[str, Mapping[int, int]]) -> dict[str, Written]:
+    def written(self, mark: Mark, epoch: int, spans: Spans) -> dict[str, Written]:
         """Return what the next mark says of topics, by name: also of partitions that got nothing this time."""
-        return {name: self._written(mark, name, epoch, by_partition) for name, by_partition in ends.items()}
+        return {name: self._written(mark, name, epoch, by_partition) for name, by_partition in spans.items()}
 
-    def _written(self, mark: Mark, name: str, epoch: int, ends: Mapping[int, int]) -> Written:
+    def _written(self, mark: Mark, name: str, epoch: int, spans: Mapping[int, range]) -> Written:
         before, known = mark.topics.get(name), self._known[name]
-        earlier = before.ends if before is not None and before.id == known.id else {}
-        return Written(known.id, epoch, {**earlier, **ends})
+        ends = dict(before.ends) if before is not None and before.id == known.id else {}
+        ends |= {partition: span.stop for partition, span in spans.items()}
+        return Written(known.id, epoch, ends, {partition: span.start for partition, span in spans.items()})
 
     def _topic(self, name: str, ensure: Callable[[], None]) -> _Known:
         """Return what is known of a topic; a missing one is created only before the first rows."""

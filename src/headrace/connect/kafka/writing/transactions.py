@@ -6,11 +6,10 @@ code and speaks Kafka's protocol itself; librdkafka serves addresses with option
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy as np
     import numpy.typing as npt
 
@@ -20,6 +19,10 @@ TIMEOUT_MS, LONGEST_TIMEOUT_MS = 60_000, 900_000
 """After so long a broker aborts a transaction; the second is the most that brokers allow by default."""
 
 SETTLE_SECONDS = 2.0
+
+
+Spans = Mapping[str, Mapping[int, range]]
+"""By topic and partition, the offsets from a transaction's first record to the one after its last."""
 
 
 class TransactionFenced(Exception):
@@ -39,7 +42,7 @@ class Transactions(Protocol):
         ...
 
     def send(self, topic: str, records: Records, partitions: npt.NDArray[np.int32]) -> None:
-        """Send records in their order; they are stored once `ends` or `commit` returns.
+        """Send records in their order; they are stored once `spans` or `commit` returns.
 
         Args:
             topic: the topic's name in the cluster.
@@ -49,16 +52,16 @@ class Transactions(Protocol):
         """
         ...
 
-    def ends(self) -> Mapping[str, Mapping[int, int]]:
-        """Wait until all records are stored, and return by topic and partition the offset after the last of them."""
+    def spans(self) -> Spans:
+        """Wait until all records are stored, and return which offsets they have, by topic and partition."""
         ...
 
     def commit(self) -> None:
         """Commit: all records become visible. `Unavailable`: they may be."""
         ...
 
-    def settle(self, ends: Mapping[str, Mapping[int, int]]) -> None:
-        """Return when the records of the last commit, up to these ends, can be read: markers come a moment later.
+    def settle(self, spans: Spans) -> None:
+        """Return when the records of the last commit, of these spans, can be read: markers come a moment later.
 
         It gives up after `SETTLE_SECONDS`, without an error: they are committed, and will be.
         """

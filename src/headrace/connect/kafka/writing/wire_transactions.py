@@ -29,7 +29,13 @@ from headrace.connect.kafka.client.failures import FENCED, failure
 from headrace.connect.kafka.client.settings import uncovered
 from headrace.connect.kafka.client.wire import Connection
 from headrace.connect.kafka.writing.batch_encoding import Columns, Producer, batches
-from headrace.connect.kafka.writing.transactions import SETTLE_SECONDS, TIMEOUT_MS, TransactionFenced, Transactions
+from headrace.connect.kafka.writing.transactions import (
+    SETTLE_SECONDS,
+    TIMEOUT_MS,
+    Spans,
+    TransactionFenced,
+    Transactions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -88,7 +94,7 @@ class WireTransactions(Transactions):
         self._sequences: dict[tuple[str, int], int] = {}
         self._added: set[tuple[str, int]] = set()
         self._wanted: set[tuple[str, int]] = set()
-        self._ends: dict[str, dict[int, int]] = {}
+        self._spans: dict[str, dict[int, range]] = {}
         self._producer = Producer(-1, -1)
         try:
             self._begin_anew()
@@ -100,7 +106,7 @@ class WireTransactions(Transactions):
 
     def begin(self, *, also: tuple[str, int]) -> None:
         """Begin a transaction; the cluster hears of it with the first records."""
-        self._ends, self._added, self._wanted = {}, set(), {also}
+        self._spans, self._added, self._wanted = {}, set(), {also}
 
     def send(self, topic: str, records: Records, partitions: npt.NDArray[np.int32]) -> None:
         """Send records in their order, without waiting for the answers to the last requests."""
@@ -125,15 +131,15 @@ class WireTransactions(Transactions):
             for place, parts in by_place.items():
                 self._produce(place, topic, parts)
 
-    def ends(self) -> Mapping[str, Mapping[int, int]]:
-        """Wait until all records are stored, and return where each partition ends."""
+    def spans(self) -> Spans:
+        """Wait until all records are stored, and return which offsets they have."""
         for place in list(self._on_their_way):
             self._settle(place, 0)
-        return self._ends
+        return self._spans
 
     def commit(self) -> None:
         """Commit."""
-        self.ends()
+        self.spans()
 
         def request() -> EndTxnRequest:
             return EndTxnRequest(
@@ -146,9 +152,9 @@ class WireTransactions(Transactions):
         if self._added:
             self._ask_coordinator(request, "commit a transaction")
 
-    def settle(self, ends: Mapping[str, Mapping[int, int]]) -> None:
+    def settle(self, spans: Spans) -> None:
         """Return when the coordinator has written all markers of the last transaction."""
-        del ends
+        del spans
         pause, until = _FIRST_PAUSE, _CLOCK.monotonic() + SETTLE_SECONDS
         with suppress(Unavailable):
             while self._coordination is not None and self._coordination.speaks(DescribeTransactionsRequest):
@@ -218,7 +224,9 @@ class WireTransactions(Transactions):
                         self._leaders.pop(topic.name, None)
                         self._refused(part.error_code, f'write to the topic "{topic.name}"', part.error_message)
                     end = part.base_offset + counts[topic.name, part.index]
-                    self._ends.setdefault(topic.name, {})[part.index] = end
+                    spans = self._spans.setdefault(topic.name, {})
+                    before = spans.get(part.index)
+                    spans[part.index] = range(part.base_offset if before is None else before.start, end)
 
     def _leading(self, topic: str, numbers: list[int]) -> dict[int, Place]:
         """Return where the leaders of partitions are."""

@@ -94,7 +94,7 @@ class KafkaWriter(SharedWriter):
                         self._outputs.send(transactions, self.topics[sink], batch, epoch + number)
 
         self._marked.write(
-            send, lambda ends: mark.after(epoch, self._marked.instance, self._outputs.written(mark, epoch, ends))
+            send, lambda spans: mark.after(epoch, self._marked.instance, self._outputs.written(mark, epoch, spans))
         )
 
     def close(self) -> None:
