@@ -128,7 +128,7 @@ class KafkaReader(SourceReader):
         self._latest: dict[str, int] = {}
         self._progress = _Progress(source) if source.group is not None else None
         self._epochs = MarkedEpochs(source.address)
-        self.asked = float("-inf")
+        self.known_at = float("-inf")
         """When `bounds` has last asked the cluster, in seconds of the machine's clock."""
         if source.is_committed:
             self.together = f"kafka:{source.address.servers}/{source.address.prefix}"
@@ -175,7 +175,7 @@ class KafkaReader(SourceReader):
             read = self._ends[shorter]
             raise OffsetsBeyondEnd(self.source.name, shorter, read=read, end=ends.get(shorter, 0))
         self._ends = dict(ends)
-        self.asked = _CLOCK.monotonic()
+        self.known_at = _CLOCK.monotonic()
         return Bounds(earliest, ends)
 
     def _offsets(self) -> tuple[dict[str, int], dict[str, int]]:
@@ -253,7 +253,7 @@ class KafkaReader(SourceReader):
             [offsets.start for offsets in every],
             [offsets.end for offsets in every],
             [bounds[offsets.source].end[offsets.partition] for offsets in every],
-            asked=max(reader.asked for reader in readers.values()),
+            known_at=max(reader.known_at for reader in readers.values()),
         )
         aligned = {(each.source, each.partition): end for each, end in zip(every, ends, strict=True)}
         return [replace(offsets, end=aligned[offsets.source, offsets.partition]) for offsets in ranges]

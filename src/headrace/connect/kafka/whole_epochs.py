@@ -30,7 +30,7 @@ _FINISHED_SECONDS = 1.0
 
 
 class MarkedEpochs:
-    """The epochs in the topics that one app reads from a cluster; it connects when it is first asked."""
+    """The epochs in the topics that one app reads from a cluster; it connects when it is first used."""
 
     def __init__(self, address: KafkaAddress) -> None:
         self._address = address
@@ -51,7 +51,7 @@ class MarkedEpochs:
         wanted: Sequence[int],
         limits: Sequence[int],
         *,
-        asked: float,
+        known_at: float,
     ) -> list[int]:
         """Return the end of each partition's range, as `PublishedEpochs.whole` does.
 
@@ -63,7 +63,7 @@ class MarkedEpochs:
             starts: where their ranges start.
             wanted: where they should end.
             limits: where they may end at most: what is committed.
-            asked: when the cluster was asked for the limits, in seconds of the machine's clock.
+            known_at: when the limits were known, in seconds of the machine's clock.
 
         Raises:
             Unavailable: the cluster does not answer.
@@ -71,7 +71,7 @@ class MarkedEpochs:
         """
         self._begin_with({topic for topic, _ in partitions})
         now = _CLOCK.monotonic()
-        if self._since < asked:
+        if self._since < known_at:
             self._catch_up()
             self._since = now
         held = {topic for number in self._unfinished for topic in self._writers.get(number, ())}
