@@ -9,15 +9,18 @@ A feed runs while the app runs, or alone (`headrace connect run FILE`); one proc
 2. Read outside from there. `landing.has_room()` says when to stop reading for a while.
 3. `landing.append(rows, position=…)`. On return rows and position are durable, both or none: acknowledge now.
 4. Return when `stop` is set. An `OSError` or `Unavailable` that leaves `run` is retried with back-off.
+
+Feeds of one `reader_group`, such as the tables of one database, share a reader (`SharedFeed`): one of them runs for
+all. What it appends to several topics at once is one append, which apps that read these topics never see half.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, NotRequired, Protocol, TypedDict, Unpack
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
@@ -29,6 +32,37 @@ class DeadRecord(NamedTuple):
 
     record: str
     reason: str
+
+
+class Declared(NamedTuple):
+    """The columns of what a feed reads, and those that identify a row (none: nothing does)."""
+
+    schema: pa.Schema
+    key: tuple[str, ...]
+
+
+class Progress(TypedDict):
+    """What a feed reports of itself; `status` shows it.
+
+    `phase`: "snapshot" or "streaming". `table`, `done`, `of`: the table of which a snapshot is taken, how many of its
+    rows are landed, and about how many it has. `lag_bytes`, `lag_seconds`: how far behind the database it is.
+    `warning`: what will become a problem.
+    """
+
+    phase: NotRequired[str]
+    table: NotRequired[str]
+    done: NotRequired[int]
+    of: NotRequired[int]
+    lag_bytes: NotRequired[int]
+    lag_seconds: NotRequired[float]
+    warning: NotRequired[str | None]
+
+
+class Request(NamedTuple):
+    """Somebody wants the rows of a topic to be read anew (`headrace connect snapshot`); `id` is of this request."""
+
+    id: str
+    topic: str
 
 
 class Landing(Protocol):
@@ -67,8 +101,79 @@ class Landing(Protocol):
         ...
 
 
+class SharedLanding(Protocol):
+    """Topics that one feed fills, with one position."""
+
+    def schema(self, topic: str) -> pa.Schema:
+        """Return the columns that rows of a topic must have."""
+        ...
+
+    def position(self) -> bytes | None:
+        """Return the position of the last append, None before the first. Topics that join later leave it as it is."""
+        ...
+
+    def append(
+        self,
+        rows: Mapping[str, Rows],
+        *,
+        position: bytes | None = None,
+        dead: Mapping[str, Sequence[DeadRecord]] | None = None,
+    ) -> None:
+        """Append rows to topics and remember the position: durable on return, all or nothing.
+
+        In the embedded log an app that reads several of these topics sees all of it in one epoch, or nothing of it; so
+        a transaction of the outside belongs in one append, whole. In Kafka the same holds for apps of ours.
+
+        Args:
+            rows: by topic, as `Topic.append` takes them.
+            position: where to continue; None leaves it as it is.
+            dead: by topic, records that could not be decoded; they are appended to `<topic>.dead`, once.
+
+        Raises:
+            InvalidRows: a row does not fit; nothing was appended.
+            AppendFailed: the disk refused. Open the landing anew: it may or may not have been appended.
+
+        """
+        ...
+
+    def evolve(self, topic: str, schema: pa.Schema) -> None:
+        """Give a topic more columns, or wider ones; a repetition changes nothing.
+
+        Raises:
+            SchemaRefused: records that are there could not be read under it.
+
+        """
+        ...
+
+    def requests(self) -> Sequence[Request]:
+        """Return what somebody wants to be read anew, oldest first, until it is answered."""
+        ...
+
+    def answered(self, request: Request) -> None:
+        """Forget a request whose answer is landed; a repetition changes nothing."""
+        ...
+
+    def report(self, **progress: Unpack[Progress]) -> None:
+        """Say how far the feed is; it replaces what was said before."""
+        ...
+
+    def has_room(self) -> bool:
+        """Whether the app keeps up with every topic; if not, stop reading until it does."""
+        ...
+
+    def close(self) -> None:
+        """Release the lock on the feeds. Whoever opened the landing calls it, not the feed."""
+        ...
+
+
 class Feed(Protocol):
-    """Fills a topic from outside: frozen and picklable; it is part of the plan."""
+    """Fills a topic from outside: frozen and picklable; it is part of the plan.
+
+    Subclass it to inherit what is optional: `reader_group`, `declares` and `run_together`.
+    """
+
+    reader_group: str | None = None
+    """Feeds with the same text share a reader (`SharedFeed`)."""
 
     @property
     def identity(self) -> str:
@@ -85,3 +190,70 @@ class Feed(Protocol):
 
         """
         ...
+
+    def declares(self) -> Declared | None:
+        """Return the columns that are there outside, None where nobody knows: asked if the app declares none.
+
+        Raises:
+            HeadraceError: the outside does not answer, or has no such thing.
+
+        """
+        return None
+
+    def run_together(self, feeds: Mapping[str, Feed], landing: SharedLanding, stop: threading.Event) -> None:
+        """Land records for all feeds of a `reader_group`, by topic, until `stop` is set; raises as `run` does."""
+        del feeds, landing, stop
+        raise NotImplementedError
+
+
+class SharedFeed(Feed, Protocol):
+    """A feed that shares its reader with others; `run_together` of one of them is called for all."""
+
+    def run(self, landing: Landing, stop: threading.Event) -> None:
+        """Land records of this feed alone."""
+        self.run_together({ALONE: self}, _Alone(landing), stop)
+
+
+ALONE = "alone"
+"""The name of the topic for a shared feed that is run on a landing of its own."""
+
+
+class _Alone(SharedLanding):
+    """A landing of one topic, for a shared feed."""
+
+    def __init__(self, landing: Landing) -> None:
+        self._landing = landing
+
+    def schema(self, topic: str) -> pa.Schema:
+        del topic
+        return self._landing.schema
+
+    def position(self) -> bytes | None:
+        return self._landing.position()
+
+    def append(
+        self,
+        rows: Mapping[str, Rows],
+        *,
+        position: bytes | None = None,
+        dead: Mapping[str, Sequence[DeadRecord]] | None = None,
+    ) -> None:
+        self._landing.append(rows.get(ALONE, []), position=position, dead=(dead or {}).get(ALONE, ()))
+
+    def evolve(self, topic: str, schema: pa.Schema) -> None:
+        del topic, schema
+
+    def requests(self) -> Sequence[Request]:
+        return ()
+
+    def answered(self, request: Request) -> None:
+        del request
+
+    def report(self, **progress: Unpack[Progress]) -> None:
+        del progress
+
+    def has_room(self) -> bool:
+        return self._landing.has_room()
+
+    def close(self) -> None:
+        self._landing.close()

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.connect.feed import Landing
+    from headrace.connect.feed import Landing, SharedLanding
     from headrace.connect.format import Format
     from headrace.connect.sink import SharedSink
     from headrace.connect.source import Source
@@ -114,6 +114,27 @@ class TopicStore(Protocol):
             feed: the feed's name.
             limit: so many records that the app has not read are enough.
             read: says how many the app has read.
+
+        """
+        ...
+
+    def shared_landing(
+        self,
+        group: str,
+        topics: Mapping[str, TopicSpec],
+        *,
+        feeds: Mapping[str, str],
+        limit: int,
+        read: Callable[[str], int],
+    ) -> SharedLanding:
+        """Return topics to be filled by the feeds of a group, which share a reader.
+
+        Args:
+            group: the group's name.
+            topics: what the app declares, by the names of the topics.
+            feeds: by topic the name of its feed.
+            limit: so many records of a topic that the app has not read are enough.
+            read: says how many of a topic the app has read.
 
         """
         ...

@@ -85,7 +85,7 @@ class App:
     def stream(  # noqa: PLR0913 -- the contract of DESIGN.md names these options
         self,
         topic: str,
-        schema: str | pa.Schema,
+        schema: str | pa.Schema | None = None,
         *,
         key: str | Sequence[str] | None = None,
         event_time: str | None = None,
@@ -106,7 +106,7 @@ class App:
 
         Args:
             topic: the topic's name.
-            schema: its columns, as DDL text or `pyarrow.Schema`.
+            schema: its columns, as DDL text or `pyarrow.Schema`; a `source` that knows them needs none.
             key: the columns that choose the partition.
             event_time: the timestamp column or the expression of when it happened; by default when the log got it.
             sent_time: the timestamp column that says when a device sent it, by the clock of `event_time`, which is
@@ -141,9 +141,9 @@ class App:
     def table(  # noqa: PLR0913 -- the contract of DESIGN.md names these options
         self,
         topic: str,
-        schema: str | pa.Schema,
+        schema: str | pa.Schema | None = None,
         *,
-        key: str | Sequence[str],
+        key: str | Sequence[str] | None = None,
         event_time: str | None = None,
         out_of_order: str | None = None,
         idle_after: str | None = None,
@@ -163,8 +163,8 @@ class App:
 
         Args:
             topic: the topic's name.
-            schema: its columns, as DDL text or `pyarrow.Schema`.
-            key: the columns that identify a row.
+            schema: as in `stream`.
+            key: the columns that identify a row; with a `source` that knows it, its own.
             event_time: as in `stream`.
             out_of_order: as in `stream`.
             idle_after: as in `stream`.

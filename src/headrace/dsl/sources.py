@@ -75,7 +75,7 @@ def check_on_error(on_error: OnError | None) -> OnError | None:
     return on_error
 
 
-def stream_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *, sent_time: str | None) -> Node:
+def stream_source(topic: str, schema: str | pa.Schema | None, options: TopicOptions, *, sent_time: str | None) -> Node:
     """Return the step that reads a topic as a stream, event times corrected where records say when they were sent.
 
     Raises:
@@ -90,7 +90,7 @@ def stream_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *,
     return corrected(replace(node, sent_time=sent_time))
 
 
-def table_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *, history: str | None) -> Latest:
+def table_source(topic: str, schema: str | pa.Schema | None, options: TopicOptions, *, history: str | None) -> Latest:
     """Return the step that reads a topic as a table.
 
     Raises:
@@ -105,8 +105,10 @@ def table_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *, 
     return Latest(up=node, schema=node.schema, keys=node.record_key, by_time=False, history=kept_for)
 
 
-def _topic_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *, upserts: bool) -> TopicSource:
-    columns, step = as_schema(schema), check_topic(topic)
+def _topic_source(topic: str, schema: str | pa.Schema | None, options: TopicOptions, *, upserts: bool) -> TopicSource:
+    step = check_topic(topic)
+    schema, options = _declared(topic, schema, options)
+    columns = as_schema(schema)
     check.no_repeats(columns.names, step=step)
     partitions = options.partitions
     if partitions is not None and (not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1):
@@ -132,6 +134,22 @@ def _topic_source(topic: str, schema: str | pa.Schema, options: TopicOptions, *,
     times = filter(None, [node.event_time, *(timing.columns if timing else ())])
     check.not_sealed((*node.record_key, *times), node.sealed, step=step, role="key or event time")
     return node
+
+
+def _declared(
+    topic: str, schema: str | pa.Schema | None, options: TopicOptions
+) -> tuple[str | pa.Schema, TopicOptions]:
+    """Return the columns and the options; what the program leaves out, a feed may declare: the columns, and the key."""
+    if schema is not None:
+        return schema, options
+    declares = getattr(options.source, "declares", None)
+    found = declares() if callable(declares) else None
+    if found is None:
+        raise InvalidPlan(
+            f'the topic "{topic}" needs a schema',
+            hint='Declare its columns: "id int, name string". Only a source that knows its columns needs none.',
+        )
+    return found.schema, options._replace(key=list(found.key) or None) if options.key is None else options
 
 
 def _timing(event_time: str | None, columns: pa.Schema, *, step: str) -> Scalar | None:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
 from headrace.base.blame import HeadraceError
 from headrace.base.outside import FeedFailed, FeedRunsElsewhere
 from headrace.base.time import SystemClock
+from headrace.connect.feed import Progress
 from headrace.log import rows_to_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from headrace.connect.feed import DeadRecord, Feed, Landing
+    from headrace.connect.feed import DeadRecord, Feed, Landing, SharedLanding
     from headrace.connect.topics import TopicSpec, TopicStore
     from headrace.log.rows import Rows
 
@@ -46,6 +48,8 @@ class FeedState:
     """When it last started or landed something, in seconds of the monotonic clock."""
     looks: int = 0
     """How often it has asked since then whether to stop, or whether there is room: once before it reads each time."""
+    progress: Progress = field(default_factory=Progress)
+    """What the feed says of itself."""
     failure: HeadraceError | None = field(default=None, repr=False)
 
     def is_quiet(self, now: float) -> bool:
@@ -61,6 +65,7 @@ class FeedState:
             "rows": self.rows,
             "dead": self.dead,
             "error": self.error,
+            **self.progress,
         }
 
 
@@ -85,11 +90,12 @@ class Feeds:
         self._read = read
         self._stopping = threading.Event()
         self._threads = []
+        groups: dict[str, _Group] = {}
         for step, feed, spec in feeds:
             self.states[step] = FeedState(feed.identity)
-            thread = threading.Thread(
-                target=self._run, args=(step, feed, spec), name=f"headrace-feed-{step}", daemon=True
-            )
+            groups.setdefault(feed.reader_group or f"alone:{step}", {})[step] = feed, spec
+        for name, group in groups.items():
+            thread = threading.Thread(target=self._run, args=(group,), name=f"headrace-feed-{name}"[:60], daemon=True)
             self._threads.append(thread)
             thread.start()
 
@@ -126,53 +132,97 @@ class Feeds:
                 mend = state.failure.hint if isinstance(state.failure, HeadraceError) else ""
                 raise FeedFailed(step, state.identity, why=state.error or "", mend=mend) from state.failure
 
-    def _run(self, step: str, feed: Feed, spec: TopicSpec) -> None:
-        state, pause = self.states[step], FIRST_PAUSE
+    def _run(self, group: _Group) -> None:
+        states, pause = _States([self.states[step] for step in group]), FIRST_PAUSE
         while not self._stopping.is_set():
             try:
-                self._land(step, feed, spec, state)
+                self._land(group, states)
             except FeedRunsElsewhere:
-                state.state = "elsewhere"
+                states.are("elsewhere")
             except (OSError, HeadraceError) as error:
-                state.error = error.what if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
+                why = error.what if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
                 if isinstance(error, HeadraceError) and not error.may_pass:
-                    state.state, state.failure = "failed", error
+                    states.are("failed", why, error)
                     return
-                state.state = "retrying"
+                states.are("retrying", why)
             except Exception as error:  # noqa: BLE001 -- a connector's bug stops the app, not this thread alone
-                state.state, state.error = "failed", f"{type(error).__name__}: {error}"
-                state.failure = HeadraceError(state.error)
-                state.failure.__cause__ = error
+                failure = HeadraceError(f"{type(error).__name__}: {error}")
+                failure.__cause__ = error
+                states.are("failed", failure.what, failure)
                 return
             else:
-                state.state, state.error = "ended", None
+                states.are("ended")
                 return
             self._stopping.wait(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _land(self, step: str, feed: Feed, spec: TopicSpec, state: FeedState) -> None:
-        landing = self._topics.landing(spec, feed=feed.identity, limit=MOST_UNREAD, read=lambda: self._read(step))
-        try:
+    def _land(self, group: _Group, states: _States) -> None:
+        step, (feed, spec) = next(iter(group.items()))
+        stop = _Stop(self._stopping, states)
+        if feed.reader_group is None:
+            landing = self._topics.landing(spec, feed=feed.identity, limit=MOST_UNREAD, read=lambda: self._read(step))
+            with closing(landing):
+                states.begin()
+                feed.run(_Counting(landing, states), stop)
+            return
+        steps = {spec.name: step for step, (_, spec) in group.items()}
+        together = self._topics.shared_landing(
+            feed.reader_group,
+            {spec.name: spec for _, spec in group.values()},
+            feeds={spec.name: each.identity for each, spec in group.values()},
+            limit=MOST_UNREAD,
+            read=lambda topic: self._read(steps[topic]),
+        )
+        with closing(together):
+            states.begin()
+            by_topic = {topic: self.states[step] for topic, step in steps.items()}
+            feed.run_together(
+                {spec.name: each for each, spec in group.values()}, _CountingAll(together, states, by_topic), stop
+            )
+
+
+_Group = dict[str, "tuple[Feed, TopicSpec]"]
+"""Feeds that share a reader, or one alone, by the steps that read their topics."""
+
+
+class _States:
+    """The states of feeds that run as one."""
+
+    def __init__(self, states: Sequence[FeedState]) -> None:
+        self.states = states
+
+    def begin(self) -> None:
+        for state in self.states:
             state.state, state.error, state.active, state.looks = "running", None, CLOCK.monotonic(), 0
-            feed.run(_Counting(landing, state), _Stop(self._stopping, state))
-        finally:
-            landing.close()
+
+    def looked(self) -> None:
+        for state in self.states:
+            state.looks += 1
+
+    def landed(self) -> None:
+        for state in self.states:
+            state.state, state.error, state.active, state.looks = "running", None, CLOCK.monotonic(), 0
+
+    def are(self, name: str, error: str | None = None, failure: HeadraceError | None = None) -> None:
+        for state in self.states:
+            state.error = error if name != "elsewhere" else state.error
+            state.state, state.failure = name, failure
 
 
 class _Stop(threading.Event):
     """The event that stops a feed, which counts how often the feed looks at it."""
 
-    def __init__(self, stopping: threading.Event, state: FeedState) -> None:
+    def __init__(self, stopping: threading.Event, states: _States) -> None:
         super().__init__()
         self._stopping = stopping
-        self._state = state
+        self._states = states
 
     def is_set(self) -> bool:
-        self._state.looks += 1
+        self._states.looked()
         return self._stopping.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        self._state.looks += 1
+        self._states.looked()
         return self._stopping.wait(timeout)
 
     def set(self) -> None:
@@ -182,9 +232,9 @@ class _Stop(threading.Event):
 class _Counting:
     """A landing that counts what it lands."""
 
-    def __init__(self, landing: Landing, state: FeedState) -> None:
+    def __init__(self, landing: Landing, states: _States) -> None:
         self._landing = landing
-        self._state = state
+        self._states = states
 
     @property
     def schema(self) -> pa.Schema:
@@ -194,16 +244,58 @@ class _Counting:
         return self._landing.position()
 
     def has_room(self) -> bool:
-        self._state.looks += 1
+        self._states.looked()
         return self._landing.has_room()
 
     def append(self, rows: Rows, *, position: bytes | None = None, dead: Sequence[DeadRecord] = ()) -> None:
         table = rows if isinstance(rows, pa.Table | pa.RecordBatch) else rows_to_table(rows, self.schema)
         self._landing.append(table, position=position, dead=dead)
-        self._state.state, self._state.error, self._state.active = "running", None, CLOCK.monotonic()
-        self._state.looks = 0
-        self._state.rows += table.num_rows
-        self._state.dead += len(dead)
+        self._states.landed()
+        (state,) = self._states.states
+        state.rows += table.num_rows
+        state.dead += len(dead)
 
     def close(self) -> None:
         self._landing.close()
+
+
+class _CountingAll:
+    """A landing of several topics that counts what it lands, and keeps what the feed reports."""
+
+    def __init__(self, landing: SharedLanding, states: _States, by_topic: Mapping[str, FeedState]) -> None:
+        self._landing = landing
+        self._states = states
+        self._by_topic = by_topic
+        self.schema = landing.schema
+        self.position = landing.position
+        self.evolve = landing.evolve
+        self.requests = landing.requests
+        self.answered = landing.answered
+        self.close = landing.close
+
+    def has_room(self) -> bool:
+        self._states.looked()
+        return self._landing.has_room()
+
+    def append(
+        self,
+        rows: Mapping[str, Rows],
+        *,
+        position: bytes | None = None,
+        dead: Mapping[str, Sequence[DeadRecord]] | None = None,
+    ) -> None:
+        tables = {
+            topic: given if isinstance(given, pa.Table | pa.RecordBatch) else rows_to_table(given, self.schema(topic))
+            for topic, given in rows.items()
+        }
+        self._landing.append(tables, position=position, dead=dead)
+        if any(table.num_rows for table in tables.values()):
+            self._states.landed()
+        for topic, table in tables.items():
+            self._by_topic[topic].rows += table.num_rows
+        for topic, letters in (dead or {}).items():
+            self._by_topic[topic].dead += len(letters)
+
+    def report(self, **progress: Unpack[Progress]) -> None:
+        for state in self._by_topic.values():
+            state.progress = progress

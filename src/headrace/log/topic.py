@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.arguments import a_mapping
 from headrace.base.errors import InvalidTopic
 from headrace.base.time import instant
-from headrace.log import changes, reading
+from headrace.log import changes, reading, records
 from headrace.log.appending import bulk
 from headrace.log.appending.producers import first_of, last_sequence
 from headrace.log.appending.writer import wait_for
@@ -218,6 +218,16 @@ class Topic:
 
         """
         return bulk.append(self.opened, rows, partition=partition, producer=producer, sequence=sequence, sealed=sealed)
+
+    @disk
+    def check(self, rows: Rows) -> None:
+        """Check that `append` would take rows; nothing is written.
+
+        Raises:
+            InvalidRows: a row does not fit.
+
+        """
+        records.as_records(rows, self.opened.meta(), now=self.opened.log.clock.now())
 
     # ---- reading ---------------------------------------------------------------------------------------
 

@@ -9,19 +9,16 @@ is lost or duplicated.
 
 from __future__ import annotations
 
-import fcntl
-import os
-import uuid
-from typing import IO, TYPE_CHECKING
-from zlib import crc32
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headrace.base.dead_letters import DEAD
-from headrace.base.disk import sync_folder
-from headrace.base.errors import DamagedFile, InvalidRows
-from headrace.base.outside import FeedChanged, FeedRunsElsewhere, FeedTopicReplaced
+from headrace.base.errors import InvalidRows
+from headrace.base.outside import FeedChanged, FeedTopicReplaced
+from headrace.connect.embedded import landing_file
 from headrace.connect.embedded.creation import dead_topic
+from headrace.connect.embedded.landing_file import FOLDER, damaged
 from headrace.connect.embedded.sink import split_keyless
 from headrace.connect.feed import DeadRecord, Landing
 from headrace.log import rows_to_table
@@ -33,12 +30,8 @@ if TYPE_CHECKING:
     from headrace.log import Log, Topic
     from headrace.log.rows import Rows
 
-FOLDER = "landings"
 _FEED, _NUMBER, _BEFORE, _POSITION = b"headrace.feed", b"headrace.number", b"headrace.before", b"headrace.position"
 _TOPIC = b"headrace.topic"  # its id
-_SEAL = b"HRSUM %08x\n"  # the end of the file: the CRC-32 of all before it
-_SEAL_BYTES = len(_SEAL % 0)
-_ARROW_END = b"ARROW1"
 
 
 class EmbeddedLanding(Landing):
@@ -71,7 +64,7 @@ class EmbeddedLanding(Landing):
         self.limit = limit
         self.read = read
         self.path = log.path / FOLDER / topic.name
-        self._lock = _locked(self.path.with_name(f".{topic.name}.lock"), topic.name)
+        self._lock = landing_file.locked(self.path, topic.name)
         self._number = -1
         self._position: bytes | None = None
         try:
@@ -95,8 +88,8 @@ class EmbeddedLanding(Landing):
 
     def append(self, rows: Rows, *, position: bytes | None = None, dead: Sequence[DeadRecord] = ()) -> None:
         """Append rows exactly once, and store the position with them."""
-        table = _as_table(rows if isinstance(rows, pa.Table | pa.RecordBatch) else rows_to_table(rows, self.schema))
-        letters = _letters(self.topic.name, dead)
+        table = as_table(rows if isinstance(rows, pa.Table | pa.RecordBatch) else rows_to_table(rows, self.schema))
+        letters = letters_of(self.topic.name, dead)
         number, before = self._number + 1, self._position
         position = before if position is None else position
         self.fault("before_landing")
@@ -153,25 +146,7 @@ class EmbeddedLanding(Landing):
         """Write an append down; `positions`: that before it, and that after it."""
         about = {_FEED: self.feed.encode(), _NUMBER: str(number).encode(), _TOPIC: self.topic.id.encode()}
         about |= {name: at for name, at in zip((_BEFORE, _POSITION), positions, strict=True) if at is not None}
-        packed = {"rows": _packed(rows), "dead": _packed(letters)}
-        batch = pa.record_batch({name: pa.array([value], pa.binary()) for name, value in packed.items()})
-        aside = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}")
-        try:
-            content = pa.BufferOutputStream()
-            with pa.ipc.new_file(content, batch.schema.with_metadata(about)) as out:
-                out.write_batch(batch)
-            raw = content.getvalue()
-            with aside.open("wb") as file:
-                file.write(raw)
-                file.write(_SEAL % crc32(raw))
-                file.flush()
-                if self.log.fsync:
-                    os.fsync(file.fileno())
-            aside.replace(self.path)
-            if self.log.fsync:
-                sync_folder(self.path.parent)
-        finally:
-            aside.unlink(missing_ok=True)
+        landing_file.write(self.path, about, {"rows": rows, "dead": letters}, sync=self.log.fsync)
 
 
 def check_landing(log: Log, topic: str) -> None:
@@ -186,19 +161,11 @@ def check_landing(log: Log, topic: str) -> None:
         _read(path)
     except FileNotFoundError as error:
         if log.topic(topic).last_sequence(_producer(topic)) is not None:
-            raise _damaged(path, "it is gone") from error
+            raise damaged(path, "it is gone") from error
 
 
 def _producer(topic: str) -> str:
     return f"feed/{topic}"
-
-
-def _damaged(path: Path, why: str) -> DamagedFile:
-    hint = (
-        "Restore it from a copy. It has the feed's position: if you remove it, the feed starts from its beginning, "
-        f'and what it has landed in the topic "{path.name}" comes once more.'
-    )
-    return DamagedFile(str(path), why, hint=hint)
 
 
 def _read(path: Path) -> tuple[dict[bytes, bytes], pa.Table, pa.Table]:
@@ -209,59 +176,20 @@ def _read(path: Path) -> tuple[dict[bytes, bytes], pa.Table, pa.Table]:
         DamagedFile: it is not as it was written.
 
     """
+    about, parts = landing_file.read(path)
     try:
-        about, rows, letters = _parsed(path)
         about[_FEED].decode(), int(about[_NUMBER])
-    except FileNotFoundError:
-        raise
-    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise _damaged(path, str(error)) from error
-    return about, rows, letters
+        return about, parts["rows"], parts["dead"]
+    except (ValueError, LookupError) as error:
+        raise damaged(path, str(error)) from error
 
 
-def _as_table(rows: pa.Table | pa.RecordBatch) -> pa.Table:
+def as_table(rows: pa.Table | pa.RecordBatch) -> pa.Table:
+    """Return rows as a table."""
     return pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
 
 
-def _letters(topic: str, dead: Sequence[DeadRecord]) -> pa.Table:
+def letters_of(topic: str, dead: Sequence[DeadRecord]) -> pa.Table:
+    """Return dead letters as rows."""
     rows = [{"topic": topic, "reason": letter.reason, "record": letter.record} for letter in dead]
     return pa.Table.from_pylist(rows, schema=DEAD)
-
-
-def _parsed(path: Path) -> tuple[dict[bytes, bytes], pa.Table, pa.Table]:
-    """Return what `EmbeddedLanding` wrote: what it says, the rows, the dead letters.
-
-    Files of earlier releases have no checksum: they end as Arrow's do.
-    """
-    raw = path.read_bytes()
-    body, seal = raw[:-_SEAL_BYTES], raw[-_SEAL_BYTES:]
-    if seal == _SEAL % crc32(body):
-        raw = body
-    elif not raw.endswith(_ARROW_END):
-        raise ValueError("its content does not match its checksum")
-    with pa.ipc.open_file(pa.BufferReader(raw)) as stored:
-        batch = stored.get_batch(0)
-        return stored.schema.metadata, _unpacked(batch, "rows"), _unpacked(batch, "dead")
-
-
-def _packed(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as out:
-        out.write_table(rows)
-    packed: bytes = sink.getvalue().to_pybytes()
-    return packed
-
-
-def _unpacked(batch: pa.RecordBatch, name: str) -> pa.Table:
-    return pa.ipc.open_stream(batch.column(name)[0].as_buffer()).read_all()
-
-
-def _locked(path: Path, topic: str) -> IO[str]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = path.open("a+")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
-        raise FeedRunsElsewhere(topic) from None
-    return lock

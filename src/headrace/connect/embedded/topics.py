@@ -9,12 +9,13 @@ from headrace.base.dead_letters import DEAD
 from headrace.connect.embedded.boundaries import writers
 from headrace.connect.embedded.creation import topic_of_source
 from headrace.connect.embedded.landing import EmbeddedLanding
+from headrace.connect.embedded.shared_landing import EmbeddedSharedLanding
 from headrace.connect.embedded.sink import EmbeddedSink
 from headrace.connect.embedded.source import EmbeddedSource
 from headrace.connect.topics import TopicSpec, TopicStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from headrace.log import Log, Topic
     from headrace.log.privacy.subjects import Origin
@@ -66,6 +67,19 @@ class EmbeddedTopics(TopicStore):
         """Return a topic for a feed to fill."""
         opened = topic_of_source(self.log, topic, self.partitions)
         return EmbeddedLanding(self.log, opened, feed=feed, limit=limit, read=read, fault=self.fault)
+
+    def shared_landing(
+        self,
+        group: str,
+        topics: Mapping[str, TopicSpec],
+        *,
+        feeds: Mapping[str, str],
+        limit: int,
+        read: Callable[[str], int],
+    ) -> EmbeddedSharedLanding:
+        """Return topics for the feeds of a group to fill."""
+        opened = {name: topic_of_source(self.log, spec, self.partitions) for name, spec in topics.items()}
+        return EmbeddedSharedLanding(self.log, group, opened, feeds=feeds, limit=limit, read=read, fault=self.fault)
 
     def opened(self, topic: TopicSpec) -> Topic:
         """Return a topic that exists."""

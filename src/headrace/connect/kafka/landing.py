@@ -86,28 +86,10 @@ class KafkaLanding(Landing):
         self._appends = 0
         writer = f"feed/{topic.name}"
         self._lot = (address, topic.name)
-        _stay_out(self._lot, writer)
+        stay_out(self._lot, writer)
         self._outputs = Outputs(address, clock)
-        self._output = OutputTopic(
-            name=self.name,
-            dead_name=f"{self.name}.dead",
-            schema=topic.schema,
-            key=topic.key,
-            format=topic.format or format_named("json"),
-            key_format=topic.key_format,
-            too_large="dead_letter",
-            ensure=_nothing,
-        )
-        self._dead = OutputTopic(
-            name=f"{self.name}.dead",
-            dead_name=f"{self.name}.dead",
-            schema=DEAD,
-            key=(),
-            format=format_named("json"),
-            key_format=None,
-            too_large="fail",
-            ensure=lambda: self._outputs.create_dead(f"{self.name}.dead"),
-        )
+        self._output = output_of(address, topic)
+        self._dead = dead_output_of(address, topic, self._outputs)
         self._marked = MarkedTransactions(address, writer, fault=fault)
         try:
             self._check(self._marked.mark)
@@ -144,8 +126,8 @@ class KafkaLanding(Landing):
 
         """
         now = self._clock.now()
-        table = _timed(rows_to_table(rows, self.schema), now, changes=self.topic.upserts)
-        letters = _timed(_letters(self.topic.name, dead), now, changes=False)
+        table = timed(rows_to_table(rows, self.schema), now, changes=self.topic.upserts)
+        letters = timed(letters_of(self.topic.name, dead), now, changes=False)
         before, self._appends = self._marked.mark, self._appends + 1
 
         def send(transactions: Transactions) -> None:
@@ -164,15 +146,12 @@ class KafkaLanding(Landing):
         try:
             self._marked.write(send, mark)
         except Fenced as error:
-            self._give_way()
+            give_way(self._marked, self._lot)
             raise FeedRunsElsewhere(self.topic.name) from error
 
     def close(self) -> None:
         """Let go of the connections, and of the feed, so that another process can run it."""
-        with suppress(HeadraceError):
-            if self._marked.is_open:
-                self._marked.write(_nothing, lambda _: replace(self._marked.mark, instance=NOBODY))
-        self._marked.close()
+        close_feed(self._marked)
 
     def _check(self, mark: Mark) -> None:
         """Refuse another feed's position, and a topic that is not the one that the position is of."""
@@ -183,13 +162,53 @@ class KafkaLanding(Landing):
         if written is not None and written.id != cluster(self.address).topic(self.name).id:
             raise FeedTopicReplaced(self.topic.name, state=where)
 
-    def _give_way(self) -> None:
-        found = marks.read_mark(self.address, self._marked.writer, complete=False)
-        if found is not None:
-            _TAKEN_OVER[self._lot] = found.instance, found.epoch, _MACHINE.monotonic()
+
+def output_of(address: KafkaAddress, topic: TopicSpec) -> OutputTopic:
+    """Return a topic that a feed fills, which exists, to write to."""
+    name = address.cluster_name(topic.name)
+    return OutputTopic(
+        name=name,
+        dead_name=f"{name}.dead",
+        schema=topic.schema,
+        key=topic.key,
+        format=topic.format or format_named("json"),
+        key_format=topic.key_format,
+        too_large="dead_letter",
+        ensure=_nothing,
+    )
 
 
-def _stay_out(lot: tuple[KafkaAddress, str], writer: str) -> None:
+def dead_output_of(address: KafkaAddress, topic: TopicSpec, outputs: Outputs) -> OutputTopic:
+    """Return the dead letters of a topic that a feed fills, to write to."""
+    name = f"{address.cluster_name(topic.name)}.dead"
+    return OutputTopic(
+        name=name,
+        dead_name=name,
+        schema=DEAD,
+        key=(),
+        format=format_named("json"),
+        key_format=None,
+        too_large="fail",
+        ensure=lambda: outputs.create_dead(name),
+    )
+
+
+def give_way(marked: MarkedTransactions, lot: tuple[KafkaAddress, str]) -> None:
+    """Remember who has taken a feed over from this process."""
+    found = marks.read_mark(marked.address, marked.writer, complete=False)
+    if found is not None:
+        _TAKEN_OVER[lot] = found.instance, found.epoch, _MACHINE.monotonic()
+
+
+def close_feed(marked: MarkedTransactions) -> None:
+    """Let go of a feed, so that another process can run it, and of the connections."""
+    with suppress(HeadraceError):
+        if marked.is_open:
+            marked.write(_nothing, lambda _: replace(marked.mark, instance=NOBODY))
+    marked.close()
+
+
+def stay_out(lot: tuple[KafkaAddress, str], writer: str) -> None:
     """Refuse to take a feed back from the process that has taken it over, as long as that one has it."""
     if lot not in _TAKEN_OVER:
         return
@@ -207,7 +226,7 @@ def _nothing(*_: object) -> None:
     """Do nothing."""
 
 
-def _timed(rows: pa.Table, now: int, *, changes: bool) -> pa.Table:
+def timed(rows: pa.Table, now: int, *, changes: bool) -> pa.Table:
     """Return rows with `_time` as int64 microseconds, and of changes with `_deleted`."""
     if "_time" in rows.column_names:
         at = rows.column_names.index("_time")
@@ -219,6 +238,7 @@ def _timed(rows: pa.Table, now: int, *, changes: bool) -> pa.Table:
     return rows
 
 
-def _letters(topic: str, dead: Sequence[DeadRecord]) -> pa.Table:
+def letters_of(topic: str, dead: Sequence[DeadRecord]) -> pa.Table:
+    """Return dead letters as rows."""
     rows = [{"topic": topic, "reason": letter.reason, "record": letter.record} for letter in dead]
     return pa.Table.from_pylist(rows, schema=DEAD)

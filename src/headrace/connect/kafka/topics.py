@@ -9,13 +9,14 @@ from headrace.base.errors import InvalidPlan
 from headrace.base.time import SystemClock
 from headrace.connect.kafka.landing import KafkaLanding
 from headrace.connect.kafka.open_topic import JSON, TEXT, KafkaOpenTopic
+from headrace.connect.kafka.shared_landing import KafkaSharedLanding
 from headrace.connect.kafka.sink import KafkaSink
 from headrace.connect.kafka.source import KafkaSource
 from headrace.connect.kafka.writing.marks import writers_of
 from headrace.connect.topics import TopicSpec, TopicStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from headrace.base.time import Clock
     from headrace.connect.kafka.address import KafkaAddress
@@ -101,6 +102,28 @@ class KafkaTopics(TopicStore):
             self.address,
             topic=topic,
             feed=feed,
+            limit=limit,
+            read=read,
+            fault=self.fault,
+            clock=self.clock,
+        )
+
+    def shared_landing(
+        self,
+        group: str,
+        topics: Mapping[str, TopicSpec],
+        *,
+        feeds: Mapping[str, str],
+        limit: int,
+        read: Callable[[str], int],
+    ) -> KafkaSharedLanding:
+        """Return topics for the feeds of a group to fill."""
+        for spec in topics.values():
+            self.source(spec).prepare(clock=self.clock)
+        return KafkaSharedLanding(
+            self.address,
+            group,
+            topics={name: (spec, feeds[name]) for name, spec in topics.items()},
             limit=limit,
             read=read,
             fault=self.fault,

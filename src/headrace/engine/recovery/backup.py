@@ -20,7 +20,7 @@ from headrace.base.errors import DamagedFile, InvalidPlan
 from headrace.base.outside import BackupRefused
 from headrace.connect.embedded import log_path
 from headrace.connect.embedded.boundaries import TOPIC as BOUNDARIES
-from headrace.connect.embedded.landing import FOLDER as LANDINGS
+from headrace.connect.embedded.landing_file import FOLDER as LANDINGS
 from headrace.connect.embedded.source import what_differs
 from headrace.engine.recovery.journal import FOLDER as JOURNALS
 from headrace.engine.recovery.journal import Journal

@@ -14,8 +14,8 @@ from headrace.base.errors import DamagedFile, HeadraceError
 from headrace.base.outside import AppDamaged
 from headrace.connect.embedded import log_path
 from headrace.connect.embedded.boundaries import TOPIC as BOUNDARIES
-from headrace.connect.embedded.landing import FOLDER as LANDINGS
 from headrace.connect.embedded.landing import check_landing
+from headrace.connect.embedded.landing_file import FOLDER as LANDINGS
 from headrace.connect.embedded.source import what_differs
 from headrace.engine.publish import with_rows
 from headrace.engine.recovery.journal import Journal

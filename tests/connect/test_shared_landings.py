@@ -1,0 +1,208 @@
+"""Feeds that share a reader: what they append to several topics is durable, and read, together; each row once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+import headrace as hr
+from headrace.base.errors import InvalidPlan, InvalidRows
+from headrace.base.outside import FeedChanged, FeedRunsElsewhere, FeedTopicReplaced
+from headrace.base.schema import as_schema
+from headrace.connect.embedded import EmbeddedTopics
+from headrace.connect.embedded.shared_landing import request_again
+from headrace.connect.feed import ALONE, DeadRecord, Declared, SharedFeed
+from headrace.connect.topics import TopicSpec
+from headrace.log import Log
+from headrace.testing import Crash
+
+MONEY = as_schema("account int not null, amount int")
+FEEDS = {"debits": "bank/debits", "credits": "bank/credits"}
+
+
+def landing(log, *, topics=FEEDS, fault=None, limit=1000, read=None):
+    store = EmbeddedTopics(log, partitions=2, fault=fault or (lambda point: None))  # noqa: ARG005
+    specs = {name: TopicSpec(name=name, schema=MONEY, key=("account",)) for name in topics}
+    return store.shared_landing("bank", specs, feeds=topics, limit=limit, read=read or (lambda topic: 0))  # noqa: ARG005
+
+
+def transfer(number):
+    return {"debits": [{"account": number, "amount": -1}], "credits": [{"account": number + 1, "amount": 1}]}
+
+
+def stored(log, topic):
+    if not log.has_topic(topic):
+        return []
+    opened = log.topic(topic)
+    return [row["account"] for p in range(opened.partitions) for row in opened.read(p, 0, 1000).to_pylist()]
+
+
+@pytest.mark.parametrize(
+    "point", ["before_landing", "during_landing", "between_topics", "before_mark", "after_landing"]
+)
+def test_after_a_crash_at_any_point_all_topics_have_an_append_once_or_none_has_it(tmp_path, point):
+    armed = []
+
+    def fault(at):
+        if at in armed:
+            raise Crash(at)
+
+    with Log(tmp_path, fsync=False) as log:
+        one = landing(log, fault=fault)
+        one.append(transfer(1), position=b"1")
+        armed.append(point)
+        with pytest.raises(Crash):
+            one.append(transfer(2), position=b"2", dead={"debits": [DeadRecord("x", "no number")]})
+        one.close()
+        again = landing(log)
+        at = int(again.position())
+        assert at == (1 if point == "before_landing" else 2)
+        again.append(transfer(3), position=b"3")
+        again.close()
+        assert sorted(stored(log, "debits")) == [1, 2, 3][:at] + ([3] if at < 3 else [])
+        assert sorted(stored(log, "credits")) == [each + 1 for each in sorted(stored(log, "debits"))]
+        dead = log.topic("debits.dead").read(0, 0, 10).num_rows if log.has_topic("debits.dead") else 0
+        assert dead == at - 1
+
+
+def test_a_row_that_does_not_fit_leaves_nothing_in_any_topic(tmp_path):
+    with Log(tmp_path, fsync=False) as log:
+        one = landing(log)
+        with pytest.raises(InvalidRows):
+            one.append({"credits": [{"account": 1, "amount": 1}], "debits": [{"account": None, "amount": 1}]})
+        assert stored(log, "credits") == stored(log, "debits") == []
+        one.append(transfer(1), position=b"1")
+        one.close()
+        assert stored(log, "credits") == [2]
+
+
+def test_a_topic_joins_later_and_the_position_stays(tmp_path):
+    with Log(tmp_path, fsync=False) as log:
+        one = landing(log, topics={"debits": FEEDS["debits"]})
+        one.append({"debits": [{"account": 1, "amount": -1}]}, position=b"1")
+        one.close()
+        both = landing(log)
+        assert both.position() == b"1"
+        both.append(transfer(2), position=b"2")
+        both.close()
+        assert sorted(stored(log, "debits")) == [1, 2]
+
+
+def test_other_feeds_another_process_and_replaced_topics_are_refused(tmp_path):
+    with Log(tmp_path, fsync=False) as log:
+        one = landing(log)
+        one.append(transfer(1), position=b"1")
+        with pytest.raises(FeedRunsElsewhere):
+            landing(log)
+        one.close()
+        with pytest.raises(FeedChanged, match="bank/debits"):
+            landing(log, topics=FEEDS | {"debits": "other/debits"})
+        log.delete_topic("credits")
+        with pytest.raises(FeedTopicReplaced):
+            landing(log)
+
+
+def test_there_is_room_while_the_app_keeps_up_with_every_topic(tmp_path):
+    read = {"debits": 0, "credits": 1}
+    with Log(tmp_path, fsync=False) as log:
+        one = landing(log, limit=1, read=lambda topic: read[topic])
+        assert one.has_room()
+        one.append(transfer(1))
+        assert not one.has_room()
+        read["debits"] = 1
+        assert one.has_room()
+        one.close()
+
+
+def test_a_request_is_there_until_it_is_answered(tmp_path):
+    with Log(tmp_path, fsync=False) as log:
+        first, other = request_again(log, "debits"), request_again(log, "elsewhere")
+        one = landing(log)
+        assert one.requests() == [first]
+        one.answered(first)
+        assert one.requests() == []
+        one.close()
+        assert other != first
+
+
+# ---- feeds ----
+
+
+@dataclass(frozen=True)
+class Transfers(SharedFeed):
+    """One of two topics that a bank's transfers fill; both have one reader."""
+
+    table: str
+    count: int
+    runs: list = field(default_factory=list, compare=False)
+
+    @property
+    def identity(self):
+        return f"bank/{self.table}"
+
+    @property
+    def reader_group(self):
+        return "bank"
+
+    def declares(self):
+        return Declared(MONEY, ("account",))
+
+    def run_together(self, feeds, landing, stop):
+        self.runs.append(sorted(feeds))
+        start = int(landing.position() or b"0")
+        for number in range(start, self.count):
+            if stop.is_set():
+                return
+            every = transfer(number)
+            names = {ALONE: self.table} if ALONE in feeds else {name: name for name in feeds}
+            landing.append({name: every[names[name]] for name in feeds}, position=str(number + 1).encode())
+            landing.report(phase="streaming", lag_bytes=self.count - number - 1)
+
+
+class Sums:
+    """A sink that keeps the sum of all amounts, epoch by epoch."""
+
+    def __init__(self):
+        self.total, self.seen = 0, []
+
+    def write(self, epoch, rows):  # noqa: ARG002 -- what a sink is given
+        for row in rows.to_pylist():
+            self.total += row["_weight"] * row["total"]
+        self.seen.append(self.total)
+
+
+def app(tmp_path, sink, runs=None):
+    made = hr.App("sums", storage=tmp_path, shards=2)
+    runs = [] if runs is None else runs
+    both = [
+        made.stream(name, MONEY, key="account", source=Transfers(name, 300, runs)) for name in ("debits", "credits")
+    ]
+    both[0].union(both[1]).group_by("account").agg(total="sum(amount)").to(sink)
+    return made
+
+
+def test_feeds_of_one_group_have_one_reader_and_no_epoch_sees_half_of_an_append(tmp_path):
+    sink, runs = Sums(), []
+    with app(tmp_path, sink, runs).start(carrier="in-process") as running:
+        running.await_caught_up(60)
+        status = running.status()["feeds"]
+    assert runs == [["credits", "debits"]]
+    assert sink.seen == [0] * len(sink.seen)
+    assert {step: (each["rows"], each["state"]) for step, each in status.items()} == {
+        "debits": (300, "ended"),
+        "credits": (300, "ended"),
+    }
+    assert status["debits"]["phase"] == "streaming"
+    assert status["debits"]["lag_bytes"] == 0
+
+
+def test_a_source_that_knows_its_columns_declares_them_and_the_key():
+    made = hr.App("declared", storage="unused")
+    table = made.table("shop.debits", source=Transfers("debits", 1))
+    assert table.columns == ["account", "amount"]
+    assert table.key == ("account",)
+    own = made.table("shop.credits", "account int, amount int", key="amount", source=Transfers("credits", 1))
+    assert own.key == ("amount",)
+    with pytest.raises(InvalidPlan, match='the topic "t" needs a schema'):
+        made.stream("t")
