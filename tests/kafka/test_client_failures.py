@@ -8,9 +8,9 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec
 from kafka import errors as protocol_errors
 
-from headrace.base.broker_errors import AccessRefused, BrokerFailed, LoginRefused, TopicMissing, TopicRefused
+from headrace.base.broker_errors import BrokerFailed, LoginRefused, TopicMissing, TopicRefused
 from headrace.base.errors import InvalidOption
-from headrace.base.outside import Fenced, Unavailable
+from headrace.base.outside import AccessRefused, Fenced, Unavailable
 from headrace.connect.kafka.address import KafkaAddress
 from headrace.connect.kafka.client import administration
 from headrace.connect.kafka.client.administration import Cluster, cluster

@@ -20,9 +20,9 @@ from confluent_kafka.admin import (
 )
 
 import headrace as hr
-from headrace.base.broker_errors import AccessRefused, LoginRefused
+from headrace.base.broker_errors import LoginRefused
 from headrace.base.errors import HeadraceError, InvalidPlan
-from headrace.base.outside import OutputLost, SourceReplaced, Unavailable
+from headrace.base.outside import AccessRefused, OutputLost, SourceReplaced, Unavailable
 from headrace.connect.kafka import KafkaAddress
 from headrace.connect.kafka.client import administration
 from headrace.connect.kafka.client.administration import cluster

@@ -11,12 +11,6 @@ class LoginRefused(OutsideError):
     condition = "LOGIN_REFUSED"
 
 
-class AccessRefused(OutsideError):
-    """The user who is logged in may not do this."""
-
-    condition = "ACCESS_REFUSED"
-
-
 class TopicMissing(OutsideError):
     """A broker has no topic of this name, or no longer."""
 

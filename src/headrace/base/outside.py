@@ -188,12 +188,14 @@ class DiskFull(OutsideError):
 
 
 class AccessRefused(OutsideError):
-    """This user may not read or write a file that the app needs."""
+    """This user may not do what the app needs: with a file, or as the user who is logged in to a server."""
 
     condition = "ACCESS_REFUSED"
 
-    def __init__(self, file: str, why: str) -> None:
-        super().__init__(
+    @classmethod
+    def to_file(cls, file: str, why: str) -> AccessRefused:
+        """Return the error of a file that may not be read or written."""
+        return cls(
             f"{file} cannot be used: {why}",
             hint="Run it as the user that owns it, allow this user to read and write it, or mount its disk for "
             "writing.",

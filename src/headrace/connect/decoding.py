@@ -19,7 +19,7 @@ from headrace.connect.undecoded import Undecoded
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.connect.format import Format, Formatted
+    from headrace.connect.format import Format
     from headrace.connect.source import OffsetRange, SourceReader
 
 FIRST_TIME, LAST_TIME = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000 for year in (2, 9_990))
@@ -32,10 +32,10 @@ class RecordShape:
     """The records of a source as its step declares them.
 
     `upserts`: records insert, replace or (tombstones) delete rows by `key`. `sent_time`: when a device sent the record,
-    by its own clock. `format`: that of the column `value`; None where the source has the columns themselves.
-    `undecoded`: the source has bytes alone; the key's columns are read from the value, and where it has none, from the
-    record's key, in the `key_format`. `arrived`: the column of the decoded rows with the time at which a record was
-    stored, in microseconds.
+    by its own clock. `format`: that of the column `value`; None where the source has the columns themselves. The key's
+    columns are read from the value, and where it has none, from the record's key: from the columns beside the value, or
+    where the source is `undecoded` and has bytes alone, in the `key_format`. `arrived`: the column of the decoded rows
+    with the time at which a record was stored, in microseconds.
     """
 
     topic: str
@@ -100,14 +100,22 @@ def decode(reader: SourceReader, part: OffsetRange, shape: RecordShape) -> Decod
         return Decoded(empty(shape), None)
     table = pa.Table.from_batches(batches)
     letters = _Letters(reader, part, shape)
-    if shape.undecoded:
-        letters.records = table
-        table = _from_bytes(table, shape, letters)
-    elif shape.format is not None:
-        table = _formatted(table, shape, letters)
-    _refuse_other_types(table, shape)
+    if shape.format is not None:
+        table = _formatted(table, shape, shape.format, letters)
+    _refuse_other_types(table, shape, shape.schema.names)
     rows = _changes(table, shape, letters) if shape.upserts else _facts(table, shape, letters)
     return Decoded(rows, letters.table(), letters.chosen)
+
+
+def changes(reader: SourceReader, part: OffsetRange, shape: RecordShape) -> pa.Table:
+    """Read a range as rows with `_deleted`; records that cannot be read are left out."""
+    rows = decode(reader, part, shape).rows
+    deleted = (
+        pc.less(rows.column("_weight"), 0)
+        if shape.upserts
+        else pa.chunked_array([pa.repeat(pa.scalar(value=False), len(rows))])
+    )
+    return rows.append_column("_deleted", deleted)
 
 
 def letters_of(
@@ -202,35 +210,13 @@ def empty(shape: RecordShape) -> pa.Table:
     return pa.schema([*fields, *arrived, *weight, ("_time", pa.int64())]).empty_table()
 
 
-def _formatted(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table:
-    """Replace the column `value` by the columns decoded from it; records that cannot be decoded are dead letters."""
-    assert shape.format is not None  # noqa: S101 -- the caller checks it
-    inside = pa.schema([field for field in shape.schema if field.name not in shape.key])
-    values = _as_array(table.column(VALUE))
-    if shape.upserts:  # a tombstone has no value, and needs none
-        values = pc.if_else(_as_array(table.column("_deleted")), pa.scalar("{}").cast(values.type), values)
-    decoded = shape.format.decode(values, inside)
-    table = table.take(_refused(decoded, letters))
-    for field in inside:
-        table = table.append_column(field, decoded.rows.column(field.name))
-    return table
-
-
-def _refused(decoded: Formatted, letters: _Letters) -> pa.Array:
-    """Add the records that could not be decoded to the dead letters; return the record of each row."""
-    bad = pc.indices_nonzero(pc.invert(decoded.good))
-    if len(bad):
-        letters.add_records(bad.cast(pa.int64()), decoded.reasons.take(bad))
-    good = pc.indices_nonzero(decoded.good).cast(pa.int64()) if decoded.records is None else decoded.records
-    if len(bad) or decoded.records is not None:
-        letters.chosen = good
-    return good
-
-
-def _from_bytes(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table:
-    """Return records that are bytes as the declared columns, of upserts also with `_deleted`."""
-    assert shape.format is not None  # noqa: S101 -- what is undecoded has a format
-    found = Undecoded(shape.schema, shape.key, shape.format, shape.key_format, shape.upserts).rows(table)
+def _formatted(table: pa.Table, shape: RecordShape, form: Format, letters: _Letters) -> pa.Table:
+    """Return records with a format as the declared columns, of upserts also with `_deleted`, and their times."""
+    if shape.undecoded:
+        letters.records = table
+    else:
+        _refuse_other_types(table, shape, [name for name in shape.key if name in table.column_names])
+    found = Undecoded(shape.schema, shape.key, form, shape.key_format, shape.upserts).rows(table)
     if len(found.bad):
         letters.add_records(found.bad, found.reasons)
     rows = found.rows
@@ -298,8 +284,8 @@ def any_null(table: pa.Table, columns: Sequence[str]) -> pa.ChunkedArray:
     return found
 
 
-def _refuse_other_types(table: pa.Table, shape: RecordShape) -> None:
-    for field in shape.schema:
+def _refuse_other_types(table: pa.Table, shape: RecordShape, names: Sequence[str]) -> None:
+    for field in map(shape.schema.field, names):
         kind = table.schema.field(field.name).type
         if kind != field.type:
             raise TopicDiffers(

@@ -35,7 +35,8 @@ class Formatted(NamedTuple):
 class Format(Protocol):
     """A way in which records are written: frozen and picklable; it is part of the plan.
 
-    Subclass it to inherit what is optional: `identity`, `columns`, `bound`, `decode_records` and `encode_records`.
+    Subclass it to inherit what is optional: `identity`, `columns`, `bound`, `stored_type`, `decode_records` and
+    `encode_records`.
     """
 
     columns: ClassVar[Sequence[str]] = (VALUE,)
@@ -55,6 +56,11 @@ class Format(Protocol):
         """Return the format of a topic's records, or of their keys: a sink asks for it before it writes."""
         del topic, key
         return self
+
+    def stored_type(self, schema: pa.Schema) -> pa.DataType:
+        """Return the type of a column with records of these columns: string where all are UTF-8, else binary."""
+        del schema
+        return pa.string()
 
     def decode(self, values: pa.Array, schema: pa.Schema) -> Formatted:
         """Return records as rows.

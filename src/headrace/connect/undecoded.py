@@ -1,4 +1,4 @@
-"""Records that are bytes, as a broker has them, become rows: by the format of their values, and that of their keys."""
+"""Records with a format become rows: those of a broker, which are bytes, and those of formatted topics of a log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.connect.format import KEY, VALUE
+from headrace.connect.format import HEADERS, HEADERS_TYPE, KEY, VALUE, Formatted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,10 @@ class Rows(NamedTuple):
 
 
 class Undecoded(NamedTuple):
-    """How records are read: the columns they have, the format of values and keys, whether one may delete a row."""
+    """How records are read: the columns they have, the format of values and keys, whether one may delete a row.
+
+    `key_format`: that of the column `_key`; None where records have the key's columns themselves, or no key.
+    """
 
     schema: pa.Schema
     key: Sequence[str]
@@ -41,13 +44,14 @@ class Undecoded(NamedTuple):
     def rows(self, records: pa.Table) -> Rows:
         """Return records as rows with the schema's columns, of upserts also with `_deleted`.
 
-        The key's columns are read from the value; where it has none, and of tombstones, from the record's key.
+        The key's columns are read from the value; where it has none, and of tombstones, from the record's key. A
+        tombstone is a record with `_deleted`; where records have no such column, one without a value.
         """
         numbers = pa.array(np.arange(len(records)))
-        tombstone = pc.is_null(records.column(VALUE)) if self.upserts else None
-        gone = numbers.slice(0, 0) if tombstone is None else numbers.filter(_one(tombstone))
-        present = numbers if not len(gone) else numbers.filter(pc.invert(_one(tombstone)))
-        read = records.select(list(self.format.columns))
+        tombstone = _tombstone(records) if self.upserts else None
+        gone = numbers.slice(0, 0) if tombstone is None else numbers.filter(tombstone)
+        present = numbers if not len(gone) else numbers.filter(pc.invert(tombstone))
+        read = pa.table({name: _column(records, name) for name in self.format.columns})
         decoded = self.format.decode_records(_batch(read if not len(gone) else read.take(present)), self.schema)
         at = present.filter(decoded.good) if decoded.records is None else present.take(decoded.records)
         bad = pc.invert(decoded.good)
@@ -61,23 +65,43 @@ class Undecoded(NamedTuple):
 
     def _with_keys(self, rows: pa.Table, records: pa.Table, at: pa.Array) -> pa.Table:
         """Fill the key's columns from the records' keys, where the values have none."""
-        if self.key_format is None or not self.key:
+        if not self.key:
             return rows
         absent = [np.asarray(pc.is_null(rows.column(name)).combine_chunks()) for name in self.key]
         needed = np.flatnonzero(np.logical_or.reduce(absent))
-        if not needed.size:
+        keys = self._keys(records, at.take(pa.array(needed))) if needed.size else None
+        if keys is None:
             return rows
-        keys = _one(records.column(KEY).take(at.take(pa.array(needed))))
-        decoded = self.key_format.decode(keys, pa.schema([self.schema.field(name) for name in self.key]))
         from_key = np.full(len(rows), -1, np.int64)
-        places = needed[np.asarray(decoded.good)]
+        places = needed[np.asarray(keys.good)]
         from_key[places] = np.arange(places.size)
         take = pa.array(from_key, mask=from_key < 0)
         for name in self.key:
             index, field = rows.schema.get_field_index(name), self.schema.field(name)
-            filled = pc.coalesce(_one(rows.column(name)), decoded.rows.column(name).take(take))
+            filled = pc.coalesce(_one(rows.column(name)), keys.rows.column(name).take(take))
             rows = rows.set_column(index, field, filled)
         return rows
+
+    def _keys(self, records: pa.Table, at: pa.Array) -> Formatted | None:
+        """Return the columns of the keys of some records; None where records have no keys."""
+        schema = pa.schema([self.schema.field(name) for name in self.key])
+        if self.key_format is not None:
+            return self.key_format.decode(_one(records.column(KEY).take(at)), schema)
+        if not set(self.key) <= set(records.column_names):
+            return None
+        rows = _batch(records.select(list(self.key)).take(at))
+        return Formatted(rows, pa.repeat(pa.scalar(value=True), len(rows)), pa.nulls(len(rows), pa.string()))
+
+
+def _tombstone(records: pa.Table) -> pa.Array:
+    return _one(records.column("_deleted") if "_deleted" in records.column_names else pc.is_null(records.column(VALUE)))
+
+
+def _column(records: pa.Table, name: str) -> pa.ChunkedArray | pa.Array:
+    """Return a column that a format reads; topics of a log have no keys as bytes, and no headers of a format."""
+    if name in records.column_names:
+        return records.column(name)
+    return pa.nulls(len(records), HEADERS_TYPE if name == HEADERS else pa.binary())
 
 
 def _with_tombstones(rows: pa.Table, at: pa.Array, gone: pa.Array) -> tuple[pa.Table, pa.Array]:

@@ -16,9 +16,14 @@ from headrace.log import evolution
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from headrace.connect.format import Format
     from headrace.connect.topics import TopicSpec
     from headrace.log import Log, Topic
     from headrace.log.privacy.subjects import Origin
+
+
+_RECORDS = (pa.string(), pa.binary())
+"""The types that a column of records may have."""
 
 
 def topic_of_source(log: Log, spec: TopicSpec, partitions: int) -> Topic:
@@ -51,6 +56,8 @@ def topic_of_sink(log: Log, spec: TopicSpec, partitions: int, origins: Iterable[
 
     """
     topic = _ensure(log, spec, partitions, cleanup="compact" if spec.changelog and spec.key else "delete")
+    if spec.format is not None and pa.types.is_string(topic.schema.field(VALUE).type):
+        _refuse_bytes(topic, spec.format, spec.schema)
     mark_sealed(topic, spec.schema.names, spec.sealed, origins)
     return topic
 
@@ -67,7 +74,7 @@ def stored_schema(spec: TopicSpec) -> pa.Schema:
     if spec.format is None:
         return spec.schema
     keys = [field for field in spec.schema if field.name in spec.key]
-    return pa.schema([*keys, pa.field(VALUE, pa.string())])
+    return pa.schema([*keys, pa.field(VALUE, spec.format.stored_type(spec.schema))])
 
 
 def _ensure(log: Log, spec: TopicSpec, partitions: int, *, cleanup: str) -> Topic:
@@ -83,14 +90,24 @@ def _ensure(log: Log, spec: TopicSpec, partitions: int, *, cleanup: str) -> Topi
         )
     topic = log.topic(spec.name)
     has = {field.name: field.type for field in topic.schema}
+    records = () if spec.format is None else (VALUE,)
     for field in schema:
-        if has.get(field.name) != field.type and not (spec.format is not None and has.get(field.name) == pa.binary()):
+        if has.get(field.name) != field.type and not (field.name in records and has.get(field.name) in _RECORDS):
             raise TopicDiffers(
                 f'the topic "{spec.name}" has no column "{field.name}" of the declared type',
                 detail=f"It has: {to_ddl(topic.schema)}. Declared: {to_ddl(schema)}.",
                 hint=_way_on(log, topic, schema),
             )
     return topic
+
+
+def _refuse_bytes(topic: Topic, form: Format, schema: pa.Schema) -> None:
+    """Refuse to write records that are bytes to a topic whose records are text."""
+    if pa.types.is_binary(form.stored_type(schema)):
+        raise TopicDiffers(
+            f'the topic "{topic.name}" has records that are text, and the format {form.name} writes bytes',
+            hint="Write to another topic.",
+        )
 
 
 def _create_private(log: Log, spec: TopicSpec, partitions: int) -> None:

@@ -13,6 +13,7 @@ from headrace.base.outside import OutputLost
 from headrace.base.schema import TIMESTAMP
 from headrace.connect.embedded.boundaries import BoundaryWriter
 from headrace.connect.embedded.creation import dead_topic, topic_of_sink
+from headrace.connect.embedded.formatted import Encoder
 from headrace.connect.sink import Form, Guarantee, SharedSink, SharedWriter
 
 if TYPE_CHECKING:
@@ -84,6 +85,11 @@ class TopicsWriter(SharedWriter):
         self.fault = fault
         self.sinks = sinks
         self.topics = {name: sink.opened() for name, sink in sinks.items() if not sink.dead}
+        self.encoders = {
+            name: Encoder(sinks[name].topic, form, topic.schema)
+            for name, topic in self.topics.items()
+            if (form := sinks[name].topic.format) is not None
+        }
         self.boundaries = BoundaryWriter(log, writer)
         self.boundaries.register(self.topics.values())
 
@@ -140,6 +146,8 @@ class TopicsWriter(SharedWriter):
         """Append rows to a topic; a compacted topic refuses rows without a key, which go to its dead letters."""
         topic, producer = self.topics[name], self._producer(name)
         rows, dead = split_keyless(topic, rows)
+        if name in self.encoders:
+            rows = self.encoders[name].encoded(rows)
         offsets = topic.append(_timed(rows), producer=producer, sequence=epoch)
         if dead is not None:
             dead_topic(self.log, topic.name).append(dead, producer=producer, sequence=epoch)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.base.dead_letters import DEAD
 from headrace.connect.embedded.boundaries import writers
 from headrace.connect.embedded.creation import topic_of_source
+from headrace.connect.embedded.formatted import FormattedTopic
 from headrace.connect.embedded.landing import EmbeddedLanding
 from headrace.connect.embedded.shared_landing import EmbeddedSharedLanding
 from headrace.connect.embedded.sink import EmbeddedSink
@@ -17,7 +18,8 @@ from headrace.connect.topics import TopicSpec, TopicStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from headrace.log import Log, Topic
+    from headrace.connect.topics import OpenTopic
+    from headrace.log import Log
     from headrace.log.privacy.subjects import Origin
 
 _SCHEME = "log:"
@@ -81,8 +83,10 @@ class EmbeddedTopics(TopicStore):
         opened = {name: topic_of_source(self.log, spec, self.partitions) for name, spec in topics.items()}
         return EmbeddedSharedLanding(self.log, group, opened, feeds=feeds, limit=limit, read=read, fault=self.fault)
 
-    def opened(self, topic: TopicSpec) -> Topic:
+    def opened(self, topic: TopicSpec) -> OpenTopic:
         """Return a topic that exists."""
+        if topic.format is not None:
+            return FormattedTopic(self.log, topic, topic.format, self.log.clock)
         return self.log.topic(topic.name)
 
     def writers(self, topic: str) -> set[str]:

@@ -58,6 +58,11 @@ class AvroFormat(Format):
             return self
         return replace(self, subject=f"{topic}-{'key' if key else 'value'}")
 
+    def stored_type(self, schema: pa.Schema) -> pa.DataType:
+        """Bytes."""
+        del schema
+        return pa.binary()
+
     def decode(self, values: pa.Array, schema: pa.Schema) -> Formatted:
         """Return records as rows, in columns where their schema is flat and numba is installed.
 

@@ -30,6 +30,11 @@ class TextFormat(Format):
         """`"text"`."""
         return "text"
 
+    def stored_type(self, schema: pa.Schema) -> pa.DataType:
+        """Text, but of one binary column its bytes."""
+        is_binary = len(schema) == 1 and pa.types.is_binary(schema.field(0).type)
+        return pa.binary() if is_binary else pa.string()
+
     def decode(self, values: pa.Array, schema: pa.Schema) -> Formatted:
         """Return records as rows."""
         if len(schema) > 1:
@@ -65,6 +70,11 @@ class BinaryFormat(Format):
     def name(self) -> str:
         """`"binary"`."""
         return "binary"
+
+    def stored_type(self, schema: pa.Schema) -> pa.DataType:
+        """Bytes."""
+        del schema
+        return pa.binary()
 
     def decode(self, values: pa.Array, schema: pa.Schema) -> Formatted:
         """Return records as rows; a string that is not UTF-8 is bad."""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from headrace.base.time import SystemClock
-from headrace.connect.decoding import RecordShape, decode
+from headrace.connect.decoding import RecordShape, changes
+from headrace.connect.encoding import with_time
 from headrace.connect.formats import format_named
 from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.source import KafkaSource
@@ -20,6 +18,8 @@ from headrace.log.rows import rows_to_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
 
     from headrace.base.time import Clock
     from headrace.connect.kafka.address import KafkaAddress
@@ -40,6 +40,7 @@ class KafkaOpenTopic(OpenTopic):
         self.spec = spec
         self.clock = clock
         self.name = address.cluster_name(spec.name)
+        self.format, self.key_format = spec.format or JSON, spec.key_format or TEXT
         self._reader = KafkaSource(address=address, topic=spec.name).open(clock=SystemClock())
         self._sender = Sender(address)
 
@@ -63,14 +64,15 @@ class KafkaOpenTopic(OpenTopic):
 
         """
         table = rows_to_table(rows, self.schema)
-        table = _with_time(table, self.spec.event_time, self.clock.now())
+        table = with_time(table, self.spec.event_time, self.clock.now())
+        form, key_format = self.format.bound(self.name), self.key_format.bound(self.name, key=True)
         for batch in table.combine_chunks().to_batches():
             records = encode(
                 batch,
                 self.schema,
                 self.spec.key,
-                format=(self.spec.format or JSON).bound(self.name),
-                key_format=(self.spec.key_format or TEXT).bound(self.name, key=True),
+                format=form,
+                key_format=key_format,
                 now=self.clock.now(),
             )
             self._sender.send(self.name, records, partition=partition)
@@ -94,29 +96,13 @@ class KafkaOpenTopic(OpenTopic):
             schema=self.schema,
             key=self.spec.key,
             upserts=bool(self.spec.key),
-            format=self.spec.format or JSON,
-            key_format=self.spec.key_format or TEXT,
+            format=self.format,
+            key_format=self.key_format,
             undecoded=True,
         )
         part = OffsetRange(source=self.spec.name, partition=str(partition), start=start, end=end)
-        rows = decode(self._reader, part, shape).rows
-        deleted = (
-            pc.less(rows.column("_weight"), 0)
-            if shape.upserts
-            else pa.chunked_array([pa.repeat(pa.scalar(value=False), len(rows))])
-        )
-        yield from rows.append_column("_deleted", deleted).select(wanted).to_batches()
+        yield from changes(self._reader, part, shape).select(wanted).to_batches()
 
     def close(self) -> None:
         """Close connections."""
         self._reader.close()
-
-
-def _with_time(rows: pa.Table, event_time: str | None, now: int) -> pa.Table:
-    """Return rows with `_time` in microseconds: as given, else the event time, else now."""
-    times = pa.nulls(len(rows), pa.int64())
-    for name in ("_time", event_time):
-        if name in rows.schema.names:
-            times = pc.coalesce(times, rows.column(name).combine_chunks().cast(pa.int64()))
-    times = pc.fill_null(times, now)
-    return rows.drop_columns([name for name in ("_time",) if name in rows.schema.names]).append_column("_time", times)

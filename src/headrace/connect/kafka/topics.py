@@ -8,7 +8,7 @@ from headrace.base.dead_letters import DEAD
 from headrace.base.errors import InvalidPlan
 from headrace.base.time import SystemClock
 from headrace.connect.kafka.landing import KafkaLanding
-from headrace.connect.kafka.open_topic import JSON, TEXT, KafkaOpenTopic
+from headrace.connect.kafka.open_topic import JSON, KafkaOpenTopic
 from headrace.connect.kafka.shared_landing import KafkaSharedLanding
 from headrace.connect.kafka.sink import KafkaSink
 from headrace.connect.kafka.source import KafkaSource
@@ -75,7 +75,7 @@ class KafkaTopics(TopicStore):
             address=self.address,
             topic=topic,
             format=topic.format or JSON,
-            key_format=topic.key_format or TEXT,
+            key_format=topic.key_format,
             partitions=topic.partitions or self.partitions,
             fault=self.fault,
         )

@@ -30,7 +30,7 @@ def _named(error: BaseException) -> HeadraceError:
     if isinstance(error, OSError) and error.errno == errno.EFBIG:
         return FileTooLarge("storage", str(error))
     if isinstance(error, OSError) and error.errno in _REFUSED:
-        return AccessRefused(str(error.filename or "a file"), error.strerror or str(error))
+        return AccessRefused.to_file(str(error.filename or "a file"), error.strerror or str(error))
     if isinstance(error, OSError):
         kind = OutsideBusy if error.errno in _PASSING else OutsideError
         return kind(f"{type(error).__name__}: {error}")

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 from kafka import errors as protocol_errors
 
-from headrace.base.broker_errors import AccessRefused, BrokerFailed, LoginRefused, TopicMissing, TopicRefused
+from headrace.base.broker_errors import BrokerFailed, LoginRefused, TopicMissing, TopicRefused
 from headrace.base.errors import HeadraceError, InvalidOption
-from headrace.base.outside import Fenced, Unavailable
+from headrace.base.outside import AccessRefused, Fenced, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

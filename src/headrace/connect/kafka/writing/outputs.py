@@ -63,6 +63,7 @@ class Outputs:
         self.address = address
         self.clock = clock
         self._known: dict[str, _Known] = {}
+        self._formats: dict[str, tuple[Format, Format | None]] = {}
 
     def send(self, transactions: Transactions, topic: OutputTopic, batch: pa.RecordBatch, first: int) -> None:
         """Send rows in their order.
@@ -81,16 +82,17 @@ class Outputs:
         known = self._topic(topic.name, topic.ensure)
         if known.compacted and topic.key:
             batch = self._without_keyless(transactions, topic, batch, first)
-        records = encode(
-            batch,
-            topic.schema,
-            topic.key,
-            format=topic.format.bound(topic.name),
-            key_format=None if topic.key_format is None else topic.key_format.bound(topic.name, key=True),
-            now=self.clock.now(),
-        )
+        form, key_format = self._formats_of(topic)
+        records = encode(batch, topic.schema, topic.key, format=form, key_format=key_format, now=self.clock.now())
         records = self._without_large(transactions, topic, batch, records, known.largest)
         transactions.send(topic.name, records, partitions_of(records.keys, known.partitions, first=first))
+
+    def _formats_of(self, topic: OutputTopic) -> tuple[Format, Format | None]:
+        """Return the formats of a topic's values and keys."""
+        if topic.name not in self._formats:
+            keys = None if topic.key_format is None else topic.key_format.bound(topic.name, key=True)
+            self._formats[topic.name] = topic.format.bound(topic.name), keys
+        return self._formats[topic.name]
 
     def _without_keyless(
         self, transactions: Transactions, topic: OutputTopic, batch: pa.RecordBatch, first: int

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.connect.encoding import present_alone
 from headrace.connect.format import HEADERS, VALUE
 from headrace.connect.formats import format_named
 from headrace.connect.kafka.writing.partitioner import buffers
@@ -76,10 +77,8 @@ def encode(
         now: the time of rows without an event time, in microseconds.
 
     """
-    encoded = format.encode_records(rows.select(schema.names))
+    encoded = present_alone(rows, schema.names, format.encode_records)
     values = _binary(encoded.column(VALUE))
-    if "_deleted" in rows.schema.names:
-        values = pc.if_else(rows.column("_deleted"), pa.scalar(None, pa.binary()), values)
     headers = next((each.column(HEADERS) for each in (encoded, rows) if HEADERS in each.schema.names), None)
     given = rows.column("_time") if "_time" in rows.schema.names else pa.nulls(len(rows), pa.int64())
     times = pc.fill_null(given.cast(pa.int64()), now).to_numpy(zero_copy_only=False)
