@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from scripts.broker.jars import Unavailable, fetched
 
@@ -37,10 +37,8 @@ def produce(broker, topic, *values):
 
 
 def consumed(broker, topic, number):
-    consumer = Consumer(
-        {"bootstrap.servers": broker.bootstrap, "group.id": topic, "auto.offset.reset": "earliest", "log_level": 0}
-    )
-    consumer.subscribe([topic])
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic, "log_level": 0})
+    consumer.assign([TopicPartition(topic, 0, 0)])  # at once: a group that is joined waits for others
     found = [message.value() for message in consumer.consume(number, timeout=30)]
     consumer.close()
     return found

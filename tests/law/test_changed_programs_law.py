@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from budget import examples
 from headrace.base.errors import PlanChanged
 from headrace.testing import Driver
 
@@ -166,13 +167,13 @@ def check(old, new, first, second):
     return True
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(old=programs(table=False), new=programs(table=False), first=ROWS, second=ROWS)
 def test_a_changed_program_over_a_stream_is_refused_or_right(old, new, first, second):
     check(old, new, first, second)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(old=programs(table=True), new=programs(table=True), first=ROWS, second=ROWS)
 def test_a_changed_program_over_a_table_is_refused_or_right(old, new, first, second):
     check(old, new, first, second)

@@ -13,8 +13,8 @@ from headrace.testing.simulation import Case, Outcome, Output, Step, check, draw
 from headrace.testing.simulation.oracle import DuckOracle
 from headrace.testing.simulation.play import Play
 
-ACCIDENTS = 8
-SEEDS, FAST_SEEDS = 25, 12
+ACCIDENTS = 5
+SEEDS, FAST_SEEDS = 25, 7
 """How many seeds a case of the test has; `FAST_SEEDS` of the first case are played in each run of the tests."""
 SOURCE = Step(
     "s", (), 'app.stream("s", SCHEMA, key="id", event_time="ts", out_of_order="9 days")', "SELECT * FROM s_current"
