@@ -37,6 +37,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from scripts.broker.brokers import Kafka
 from scripts.broker.servers import Servers
+from scripts.processes import processes_of
 
 import headrace as hr
 
@@ -274,19 +275,6 @@ MISFORTUNES: dict[str, Callable[[Fire], None]] = {
     "zombie": zombie,
 }
 WEIGHTS = {"driver": 5, "worker": 3, "broker": 4, "stalled broker": 2, "transaction": 2, "zombie": 1}
-
-
-def processes_of(leader: int) -> list[int]:
-    """Return the processes of a session."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                session = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[3])
-            except (OSError, IndexError):
-                continue
-            found += [int(entry.name)] if session == leader else []
-    return found
 
 
 def command_of(process: int) -> str:

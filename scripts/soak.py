@@ -24,6 +24,10 @@ from statistics import median
 
 import pyarrow as pa
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from scripts.processes import processes_of, resident
+
 import headrace as hr
 
 USERS = 1_000
@@ -161,27 +165,6 @@ class Soak:
         if sum(windows.values()) != expected:
             wrong.append(f"the windows count {sum(windows.values())} events of {expected}")
         return wrong
-
-
-def processes_of(leader: int) -> list[int]:
-    """Return the processes of a session."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                session = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[3])
-            except (OSError, IndexError):
-                continue
-            found += [int(entry.name)] if session == leader else []
-    return found
-
-
-def resident(pid: int) -> int:
-    """Return the anonymous memory of a process, in bytes."""
-    try:
-        return int(Path(f"/proc/{pid}/status").read_text().split("RssAnon:")[1].split()[0]) * 1024
-    except (OSError, IndexError):
-        return 0
 
 
 def run(soak: Soak, *, minutes: float, restarts: int, kills: int, chance: Random) -> None:

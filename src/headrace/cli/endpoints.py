@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class ReadableTopic(Protocol):
-    """A topic whose records can be printed: of a log, or of a Kafka cluster."""
+class NamedTopic(Protocol):
+    """A topic with its columns: of a log, or of a Kafka cluster."""
 
     @property
     def name(self) -> str:
@@ -27,6 +27,10 @@ class ReadableTopic(Protocol):
     def key(self) -> Sequence[str]:
         """The columns of its key."""
         ...
+
+
+class ReadableTopic(NamedTopic, Protocol):
+    """A topic whose records can be printed: of a log, or of a Kafka cluster."""
 
     def start_offsets(self) -> Mapping[int, int]:
         """Return the first offset of each partition."""
@@ -47,23 +51,8 @@ class ReadableTopic(Protocol):
         ...
 
 
-class WritableTopic(Protocol):
+class WritableTopic(NamedTopic, Protocol):
     """A topic that rows can be appended to: of a log, or of a Kafka cluster."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of rows."""
-        ...
-
-    @property
-    def key(self) -> Sequence[str]:
-        """The columns of its key."""
-        ...
 
     @property
     def event_time(self) -> str | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 from headrace.base.errors import InvalidTime
 from headrace.base.time import instant
 from headrace.cli.consume import selected
-from headrace.cli.produce import BadLine, Batches, Lines, Row
+from headrace.cli.produce import BadLine, Batches, Lines, Row, csv_rows
 from headrace.cli.run import Stop
 from headrace.cli.values import plain
 
@@ -147,25 +147,17 @@ class RecordReader:
                 yield self._record(lines.number, line, values, line.strip())
 
     def _csv(self, lines: Lines) -> Iterator[Row]:
-        reader = csv.reader(iter(lines), strict=True)
-        names = next(reader, [])
-        missing = [name for name in (*self.key, self.event_time) if name is not None and name not in names]
-        if missing:
-            raise BadLine(1, f'the header has no column "{missing[0]}"', hint=f"Its columns are: {', '.join(names)}.")
-        while True:
-            try:
-                cells = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                yield Row(reader.line_num, lines.last, None, f"not CSV: {error}")
-                continue
-            text = ",".join(cells)
-            if len(cells) == len(names):
-                values = {name: cell or None for name, cell in zip(names, cells, strict=True)}
-                yield self._record(reader.line_num, text, values, json.dumps(values, ensure_ascii=False))
-            elif cells:
-                yield Row(reader.line_num, text, None, f"it has {len(cells)} cells, the header has {len(names)}")
+        def heard(names: list[str]) -> None:
+            missing = [name for name in (*self.key, self.event_time) if name is not None and name not in names]
+            if missing:
+                hint = f"Its columns are: {', '.join(names)}."
+                raise BadLine(1, f'the header has no column "{missing[0]}"', hint=hint)
+
+        def row_of(number: int, text: str, cells: dict[str, str]) -> Row:
+            values = {name: cell or None for name, cell in cells.items()}
+            return self._record(number, text, values, json.dumps(values, ensure_ascii=False))
+
+        yield from csv_rows(lines, heard, row_of)
 
     def _record(self, number: int, line: str, values: Any, value: str) -> Row:
         if not isinstance(values, dict):

@@ -256,12 +256,20 @@ def _finite(text: str) -> float:
     return value
 
 
-def _csv_rows(lines: Lines, topic: WritableTopic) -> Iterator[Row]:
+def csv_rows(
+    lines: Lines, heard: Callable[[list[str]], None], row_of: Callable[[int, str, dict[str, str]], Row]
+) -> Iterator[Row]:
+    """Yield the rows of CSV with a header, and those that are none with the reason.
+
+    Args:
+        lines: the lines.
+        heard: called with the names of the header, once.
+        row_of: returns a row, of the number of its line, its text, and its cells by name.
+
+    """
     reader = csv.reader(iter(lines), strict=True)
-    names = next(reader, None)
-    if names is None:
-        return
-    converters = _csv_columns(names, topic)
+    names = next(reader, [])
+    heard(names)
     while True:
         try:
             cells = next(reader)
@@ -272,9 +280,18 @@ def _csv_rows(lines: Lines, topic: WritableTopic) -> Iterator[Row]:
             continue
         text = _csv_text(cells)
         if len(cells) == len(names):
-            yield _convert(reader.line_num, text, dict(zip(names, cells, strict=True)), converters)
+            yield row_of(reader.line_num, text, dict(zip(names, cells, strict=True)))
         elif cells:
             yield Row(reader.line_num, text, None, f"it has {len(cells)} cells, the header has {len(names)}")
+
+
+def _csv_rows(lines: Lines, topic: WritableTopic) -> Iterator[Row]:
+    converters: dict[str, Callable[[Any], Any]] = {}
+    yield from csv_rows(
+        lines,
+        lambda names: converters.update(_csv_columns(names, topic) if names else {}),
+        lambda number, text, cells: _convert(number, text, cells, converters),
+    )
 
 
 def _csv_text(cells: list[str]) -> str:

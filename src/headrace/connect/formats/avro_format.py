@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,16 +12,17 @@ import pyarrow as pa
 
 from headrace.base.errors import InvalidPlan
 from headrace.connect.compiled import has_compiler
-from headrace.connect.format import Format, Formatted
 from headrace.connect.formats import framing
 from headrace.connect.formats.json_values import BadValue, converter
 from headrace.connect.formats.plain import NO_RECORD as NO_VALUE
+from headrace.connect.formats.registered import RegisteredFormat
 from headrace.connect.formats.registry import Registry, registry_of
 from headrace.connect.formats.verdicts import Verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from headrace.connect.format import Formatted
     from headrace.connect.formats.avro_schema import Parsed
 
 NO_RECORD = "it is no Avro record of the schema"
@@ -35,12 +36,10 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AvroFormat(Format):
+class AvroFormat(RegisteredFormat):
     """Avro's binary encoding; `avro` creates it."""
 
-    registry: Registry | None = None
     schema: str | None = None
-    subject: str | None = None
 
     @property
     def name(self) -> str:
@@ -51,17 +50,6 @@ class AvroFormat(Format):
     def identity(self) -> str:
         """The name, and the schema with which records are read."""
         return f"avro({self.schema or ''})"
-
-    def bound(self, topic: str, *, key: bool = False) -> AvroFormat:
-        """Return the format with the subject of a topic's records (TopicNameStrategy), unless it has one."""
-        if self.subject is not None or self.registry is None:
-            return self
-        return replace(self, subject=f"{topic}-{'key' if key else 'value'}")
-
-    def stored_type(self, schema: pa.Schema) -> pa.DataType:
-        """Bytes."""
-        del schema
-        return pa.binary()
 
     def decode(self, values: pa.Array, schema: pa.Schema) -> Formatted:
         """Return records as rows, in columns where their schema is flat and numba is installed.

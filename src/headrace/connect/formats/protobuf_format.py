@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.base.errors import InvalidPlan
-from headrace.connect.format import Format, Formatted
 from headrace.connect.formats import framing
 from headrace.connect.formats.json_values import BadValue, converter
 from headrace.connect.formats.plain import NO_RECORD
+from headrace.connect.formats.registered import RegisteredFormat
 from headrace.connect.formats.registry import Registry, registry_of
 from headrace.connect.formats.verdicts import Verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from headrace.connect.format import Formatted
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProtobufFormat(Format):
+class ProtobufFormat(RegisteredFormat):
     """Messages of Protobuf; `protobuf` creates it."""
 
     message: str
     files: bytes = field(repr=False)
-    registry: Registry | None = None
     schema: str | None = field(default=None, repr=False)
-    subject: str | None = None
 
     @property
     def name(self) -> str:
@@ -40,17 +40,6 @@ class ProtobufFormat(Format):
     def identity(self) -> str:
         """The name, the message, and a checksum of its description."""
         return f"protobuf({self.message}, {sha256(self.files).hexdigest()[:16]})"
-
-    def bound(self, topic: str, *, key: bool = False) -> ProtobufFormat:
-        """Return the format with the subject of a topic's records (TopicNameStrategy), unless it has one."""
-        if self.subject is not None or self.registry is None:
-            return self
-        return replace(self, subject=f"{topic}-{'key' if key else 'value'}")
-
-    def stored_type(self, schema: pa.Schema) -> pa.DataType:
-        """Bytes."""
-        del schema
-        return pa.binary()
 
     def decode(self, values: pa.Array, schema: pa.Schema) -> Formatted:
         """Return records as rows."""

@@ -1,0 +1,26 @@
+"""The processes of a session, and the memory that they have, from /proc."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def processes_of(leader: int) -> list[int]:
+    """Return the processes of a session."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                session = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[3])
+            except (OSError, IndexError):
+                continue
+            found += [int(entry.name)] if session == leader else []
+    return found
+
+
+def resident(pid: int) -> int:
+    """Return the anonymous memory of a process, in bytes."""
+    try:
+        return int(Path(f"/proc/{pid}/status").read_text().split("RssAnon:")[1].split()[0]) * 1024
+    except (OSError, IndexError):
+        return 0
