@@ -1,0 +1,150 @@
+"""What can be wrong with a PostgreSQL that is captured, each with the next move; and its own errors as ours."""
+
+from __future__ import annotations
+
+import re
+
+import psycopg
+
+from headrace.base.blame import OutsideError, PlanError
+from headrace.base.outside import Unavailable
+
+_LATER = ("08", "53", "57", "55006", "40")
+"""Classes of states that may pass: connections, resources, an operator's intervention, a slot in use, conflicts."""
+_LOGIN = ("28", "3D000")
+_NO_ENTRY = re.compile(r'no pg_hba.conf entry|FATAL: +(database|role) ".*" (does not exist|is not)')
+_SECRET = re.compile(r"(password\s*=\s*)\S+", re.IGNORECASE)
+
+
+class LoginRefused(PlanError):
+    """The server refuses the user, the password or the database."""
+
+    condition = "LOGIN_REFUSED"
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(
+            f"{where} refuses the login: {why}",
+            hint="Correct the address. Its password may be env:NAME, or come from PGPASSWORD or ~/.pgpass.",
+        )
+
+
+class NotCapturable(PlanError):
+    """The server, the role or the table is not set up for capture; the hint has the statement that does it."""
+
+    condition = "NOT_CAPTURABLE"
+
+
+class NoPrimaryKey(PlanError):
+    """A table has no key that identifies its rows."""
+
+    condition = "NO_PRIMARY_KEY"
+
+    def __init__(self, table: str) -> None:
+        super().__init__(
+            f"the table {table} has no primary key",
+            detail="A change names the row that it changes by the key.",
+            hint=f"ALTER TABLE {table} ADD PRIMARY KEY (…); or make a unique index over columns that are not null its "
+            f"identity: ALTER TABLE {table} REPLICA IDENTITY USING INDEX …",
+        )
+
+
+class SlotLost(OutsideError):
+    """The slot that kept the changes since the stored position is gone, so they are, too."""
+
+    condition = "SLOT_LOST"
+
+    def __init__(self, slot: str, *, position: str, why: str) -> None:
+        super().__init__(
+            f'the replication slot "{slot}" {why}',
+            detail=f"Changes after {position} that were not captured yet cannot be read any more.",
+            hint="Capture into new topics: they begin with a snapshot.",
+        )
+
+
+class SlotAdvanced(OutsideError):
+    """Somebody else has confirmed changes of the slot that this feed has never landed."""
+
+    condition = "SLOT_ADVANCED"
+
+    def __init__(self, slot: str, *, position: str, confirmed: str) -> None:
+        super().__init__(
+            f'the replication slot "{slot}" is at {confirmed}, but only what is before {position} was captured',
+            detail="Another reader has used the slot, or the log was restored from an older copy.",
+            hint="Give each app a slot of its own (slot=…), and capture into new topics: they begin with a snapshot.",
+        )
+
+
+class SlotBusy(Unavailable):
+    """Another process reads the slot now; it is tried again."""
+
+    condition = "SLOT_BUSY"
+
+    def __init__(self, slot: str, process: object) -> None:
+        super().__init__(
+            f'another process reads the replication slot "{slot}" (server process {process})',
+            hint="One app reads a slot: give the other one a slot of its own (slot=…). A connection that was lost is "
+            "noticed by the server after wal_sender_timeout.",
+        )
+
+
+class PreparedTransactionBlocks(Unavailable):
+    """A slot cannot be created while a transaction is prepared."""
+
+    condition = "PREPARED_TRANSACTION_BLOCKS"
+
+    def __init__(self, slot: str, transactions: list[str]) -> None:
+        super().__init__(
+            f'the slot "{slot}" cannot be created while transactions are prepared: {", ".join(transactions)}',
+            detail="A new slot waits for every transaction that has begun, and prepared ones wait for somebody.",
+            hint=f"COMMIT PREPARED '{transactions[0]}' or ROLLBACK PREPARED '{transactions[0]}'; it is tried again.",
+        )
+
+
+class SourceTruncated(OutsideError):
+    """A table was truncated, which says nothing of the rows that were in it."""
+
+    condition = "SOURCE_TRUNCATED"
+
+
+class SourceSchemaChanged(OutsideError):
+    """A captured table has other columns than its topic, in a way that the topic cannot follow."""
+
+    condition = "SOURCE_SCHEMA_CHANGED"
+
+
+class SourceReplaced(OutsideError):
+    """The address leads to another database than the one that was captured so far."""
+
+    condition = "SOURCE_REPLACED"
+
+
+class ValueDoesNotFit(OutsideError):
+    """A value of the database cannot be a value of the topic's column."""
+
+    condition = "VALUE_DOES_NOT_FIT"
+
+    def __init__(self, table: str, column: str, kind: str, why: str) -> None:
+        super().__init__(
+            f'a value of {table}, column "{column}", is no {kind}: {why}',
+            detail="Nothing after it was captured; the slot keeps it.",
+            hint="Declare the column as string, or correct the row: infinite dates, years before 0, numeric NaN and "
+            "arrays of several dimensions have no type here.",
+        )
+
+
+def ours(error: psycopg.Error, where: str) -> Exception:
+    """Return an error of psycopg as one of ours; it never has a password."""
+    state = error.sqlstate or ""
+    said = _SECRET.sub(r"\1***", str(error.diag.message_primary or error).strip().splitlines()[0])
+    if (
+        state.startswith(_LOGIN)
+        or "authentication failed" in said
+        or "no password supplied" in said
+        or _NO_ENTRY.search(said)
+    ):
+        return LoginRefused(where, said)
+    if state == "42501":
+        return NotCapturable(f"{where}: {said}", hint="Grant the role what it needs: docs/postgres.md lists it.")
+    if isinstance(error, psycopg.OperationalError) or state.startswith(_LATER) or not state:
+        return Unavailable(f"{where} does not answer: {said}")
+    return NotCapturable(f"{where}: {said}")

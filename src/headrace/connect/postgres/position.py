@@ -1,0 +1,60 @@
+"""Where a capture is: the end of the last transaction that was landed, and how far the snapshot of each table is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+
+
+def lsn_text(lsn: int) -> str:
+    """Return a position in the write-ahead log as PostgreSQL writes it."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+def lsn_number(text: str) -> int:
+    """Return a position in the write-ahead log as a number."""
+    high, _, low = text.partition("/")
+    return int(high, 16) << 32 | int(low, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The snapshot of a table: the key of the last row that was landed (as texts), and how many rows there were."""
+
+    after: tuple[str, ...] | None = None
+    rows: int = 0
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """All transactions that end before `lsn` are landed. `system` is the database cluster's own id."""
+
+    system: str
+    lsn: int
+    tables: dict[str, Progress] = field(default_factory=dict)
+
+    def at(self, lsn: int) -> Position:
+        """Return the position after more transactions."""
+        return replace(self, lsn=max(lsn, self.lsn))
+
+    def with_table(self, table: str, progress: Progress) -> Position:
+        """Return the position after a chunk of a table."""
+        return replace(self, tables=self.tables | {table: progress})
+
+    def to_bytes(self) -> bytes:
+        """Return it as `of` reads it."""
+        tables = {
+            name: {"after": each.after, "rows": each.rows, "done": each.done} for name, each in self.tables.items()
+        }
+        return json.dumps({"system": self.system, "lsn": lsn_text(self.lsn), "tables": tables}).encode()
+
+    @staticmethod
+    def of(stored: bytes) -> Position:
+        """Return what `to_bytes` wrote."""
+        read = json.loads(stored)
+        tables = {
+            name: Progress(None if each["after"] is None else tuple(each["after"]), each["rows"], each["done"])
+            for name, each in read["tables"].items()
+        }
+        return Position(read["system"], lsn_number(read["lsn"]), tables)

@@ -1,0 +1,138 @@
+"""Cells as columns: PostgreSQL's texts become Arrow arrays.
+
+Changes and snapshots both send texts, so that a value is the same whichever way it comes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.connect.postgres.errors import ValueDoesNotFit
+from headrace.connect.postgres.kernels import gather, unhexed
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Longs = npt.NDArray[np.int64]
+
+_HEX = b"\\x"
+
+
+def texts(data: npt.NDArray[np.uint8], starts: Longs, sizes: Longs) -> pa.Array:
+    """Return cells as a column of texts; nulls, and what was not sent, are null."""
+    offsets = np.zeros(len(starts) + 1, np.int64)
+    np.cumsum(np.maximum(sizes, 0), out=offsets[1:])
+    content = np.empty(int(offsets[-1]), np.uint8)
+    gather(data, np.ascontiguousarray(starts), offsets, content)
+    valid = pa.array(sizes >= 0).buffers()[1]
+    buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(content)]
+    long = pa.Array.from_buffers(pa.large_string(), len(starts), buffers)
+    return long.cast(pa.string()) if offsets[-1] < 2**31 else long
+
+
+def as_type(column: pa.Array, kind: pa.DataType, *, table: str, name: str) -> pa.Array:
+    """Return texts of PostgreSQL as values of a type.
+
+    Raises:
+        ValueDoesNotFit: one is none.
+
+    """
+    try:
+        return _converted(column, kind)
+    except (pa.ArrowInvalid, ValueError) as error:
+        raise ValueDoesNotFit(table, name, str(kind), str(error).splitlines()[0]) from error
+
+
+def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_string(kind):
+        return column.cast(kind)
+    if pa.types.is_boolean(kind):
+        return (
+            pc.is_in(column, pa.array(["t", "true"], column.type))
+            if not column.null_count
+            else pc.if_else(
+                pc.is_valid(column), pc.is_in(column, pa.array(["t", "true"], column.type)), pa.scalar(None, pa.bool_())
+            )
+        )
+    if pa.types.is_binary(kind):
+        return _bytes(column)
+    if pa.types.is_list(kind):
+        return _arrays(column, kind)
+    if pa.types.is_decimal(kind) and column.null_count != len(column):
+        return column.cast(kind)
+    return column.cast(kind)
+
+
+def _bytes(column: pa.Array) -> pa.Array:
+    column = column.cast(pa.large_string())
+    _, offset_buffer, content = column.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int64)[column.offset : column.offset + len(column) + 1]
+    raw = np.frombuffer(content, np.uint8) if content is not None and content.size else np.empty(0, np.uint8)
+    sizes = np.maximum(np.diff(offsets) - len(_HEX), 0) // 2
+    ends = np.zeros(len(column) + 1, np.int64)
+    np.cumsum(sizes, out=ends[1:])
+    out = np.empty(int(ends[-1]), np.uint8)
+    wrong = unhexed(raw, offsets, ends, out)
+    if wrong >= 0:
+        raise ValueError("it is not hexadecimal")
+    valid = pa.array(column.is_valid()).buffers()[1] if column.null_count else None
+    found = pa.Array.from_buffers(pa.large_binary(), len(column), [valid, pa.py_buffer(ends), pa.py_buffer(out)])
+    return found.cast(pa.binary())
+
+
+def _arrays(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return arrays: those whose elements are not quoted in columns, others one by one."""
+    hard = pc.any(pc.match_substring_regex(column, r'["\\]|^\[|\{.*\{')).as_py()
+    if hard:
+        elements = [None if text is None else _elements(text) for text in column.to_pylist()]
+        lists = pa.array(elements, pa.list_(pa.string()))
+    else:
+        inner = pc.utf8_slice_codeunits(column, 1, -1)
+        split = pc.split_pattern(inner, ",")
+        nothing = pc.equal(inner, "")
+        empty = pa.array([[]], pa.list_(column.type))[0]
+        split = pc.if_else(pc.fill_null(nothing, False), empty, split)  # noqa: FBT003 - the value to fill in
+        lists = split.cast(pa.list_(pa.string()))
+        flat = pc.if_else(pc.equal(lists.flatten(), "NULL"), pa.scalar(None, pa.string()), lists.flatten())
+        sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+        return _list_array(sizes, _converted(flat, kind.value_type), lists, kind)
+    sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    return _list_array(sizes, _converted(lists.flatten(), kind.value_type), lists, kind)
+
+
+def _list_array(sizes: Any, values: pa.Array, lists: pa.Array, kind: pa.DataType) -> pa.Array:
+    ends = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=ends[1:])
+    result = pa.ListArray.from_arrays(pa.array(ends), values, mask=pc.is_null(lists) if lists.null_count else None)
+    return result.cast(kind)
+
+
+def _elements(text: str) -> list[str | None]:
+    """Return the elements of one array that PostgreSQL has printed.
+
+    Raises:
+        ValueError: it has several dimensions, or bounds of its own.
+
+    """
+    if not text.startswith("{") or not text.endswith("}"):
+        raise ValueError("an array with bounds of its own")
+    found: list[str | None] = []
+    at, end = 1, len(text) - 1
+    while at < end:
+        if text[at] == "{":
+            raise ValueError("an array of several dimensions")
+        quoted = text[at] == '"'
+        at += quoted
+        word = []
+        while at < end and text[at] != ('"' if quoted else ","):
+            at += text[at] == "\\"
+            word.append(text[at])
+            at += 1
+        at += 1 + quoted  # behind the quotation mark and the comma
+        one = "".join(word)
+        found.append(None if one == "NULL" and not quoted else one)
+    return found
