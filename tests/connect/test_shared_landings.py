@@ -11,7 +11,7 @@ from headrace.base.errors import InvalidPlan, InvalidRows
 from headrace.base.outside import FeedChanged, FeedRunsElsewhere, FeedTopicReplaced
 from headrace.base.schema import as_schema
 from headrace.connect.embedded import EmbeddedTopics
-from headrace.connect.embedded.shared_landing import request_again
+from headrace.connect.embedded.requests import request_again
 from headrace.connect.feed import ALONE, DeadRecord, Declared, SharedFeed
 from headrace.connect.topics import TopicSpec
 from headrace.log import Log

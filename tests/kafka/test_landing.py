@@ -19,6 +19,7 @@ from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.landing import KafkaLanding
 from headrace.connect.kafka.topics import KafkaTopics
 from headrace.connect.topics import TopicSpec
+from headrace.log import Log
 from headrace.testing import Crash, check_feed
 from headrace.testing.faults import TRANSACTION_POINTS, Faults
 
@@ -48,7 +49,8 @@ class Lines:
 def test_a_feed_that_lands_in_a_cluster_keeps_the_contract_of_a_feed(broker, tmp_path):
     (tmp_path / "f.jsonl").touch()
     address = KafkaAddress.parse(broker.address)
-    topics = KafkaTopics(address, app="shop", clock=writing.CLOCK, partitions=2, fault=lambda point: None)  # noqa: ARG005
+    log = Log(tmp_path / "log", clock=writing.CLOCK)
+    topics = KafkaTopics(address, log, app="shop", clock=writing.CLOCK, partitions=2, fault=lambda point: None)  # noqa: ARG005
     try:
         check_feed(lambda: Lines(tmp_path / "f.jsonl"), topics=topics)
     finally:

@@ -186,6 +186,7 @@ def test_an_unfinished_transaction_of_its_own_does_not_hold_up_a_writer(broker):
 def test_a_process_that_slept_while_it_opened_a_writer_leaves_it_to_the_one_that_has_it(broker, monkeypatch):
     sink = writing.sink(broker)
     writing.opened(sink).close()
+    marks.read_mark(sink.address, "app/1")  # waits until what was committed is seen by all
     owners = []
     opened = marked.open_transactions
 

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from headrace.connect.capture.source import SOURCE_TYPE
 from headrace.connect.postgres.address import PostgresAddress
 from headrace.connect.postgres.capture import Capture
 from headrace.connect.postgres.catalogue import described
-from headrace.connect.postgres.changes import SOURCE
 
 SECONDS = 60
 
@@ -67,7 +67,7 @@ def capture_of(database, *names, chunk_rows=1000, slot=None, url=None):
 
 def with_source(landing, topic):
     """Let a topic have the column that says where a record comes from."""
-    landing.schemas[topic] = landing.schemas[topic].append(pa.field("_source", SOURCE))
+    landing.schemas[topic] = landing.schemas[topic].append(pa.field("_source", SOURCE_TYPE))
 
 
 @contextmanager

@@ -9,19 +9,21 @@ from capturing import capture_of, running, until
 
 from headrace.base.outside import Unavailable
 from headrace.connect import postgres
+from headrace.connect.capture.errors import (
+    NoPrimaryKey,
+    NotCapturable,
+    SourceReplaced,
+    SourceSchemaChanged,
+    ValueDoesNotFit,
+)
 from headrace.connect.postgres.address import PostgresAddress
 from headrace.connect.postgres.errors import (
     LoginRefused,
-    NoPrimaryKey,
-    NotCapturable,
     PreparedTransactionBlocks,
     SlotAdvanced,
     SlotBusy,
     SlotLost,
-    SourceReplaced,
-    SourceSchemaChanged,
     SourceTruncated,
-    ValueDoesNotFit,
 )
 from headrace.connect.postgres.position import Position
 

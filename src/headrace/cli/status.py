@@ -88,7 +88,24 @@ def say_status(now: dict[str, Any]) -> None:
         else ("rows", "guarantee")
     )
     _say_part("sinks", now["sinks"], sinks, {})
-    _say_part("feeds", now.get("feeds", {}), ("state", "rows", "dead", "error"), {"dead": "dead letters"})
+    feeds = {step: {**state, "progress": feed_progress(state)} for step, state in now.get("feeds", {}).items()}
+    said = ("progress",) if any(state["progress"] for state in feeds.values()) else ()
+    _say_part("feeds", feeds, ("state", "rows", "dead", *said, "error"), {"dead": "dead letters"})
+
+
+def feed_progress(state: dict[str, Any]) -> str:
+    """Return what a feed says of itself, for people."""
+    parts = []
+    if state.get("phase") == "snapshot":
+        of = f" of about {state['of']:,}" if state.get("of") else ""
+        parts.append(f"snapshot of {state['table']}: {state['done']:,}{of} rows")
+    if state.get("lag_seconds") is not None:
+        parts.append(f"{state['lag_seconds']:.1f} s behind")
+    if state.get("lag_bytes") is not None:
+        parts.append(f"{state['lag_bytes']:,} bytes behind")
+    if state.get("warning"):
+        parts.append(f"warning: {state['warning']}")
+    return "; ".join(parts)
 
 
 def _state(now: dict[str, Any]) -> str:

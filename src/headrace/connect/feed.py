@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headrace.connect.topics import OpenTopic
     from headrace.log.rows import Rows
 
 
@@ -145,6 +146,10 @@ class SharedLanding(Protocol):
         """
         ...
 
+    def opened(self, topic: str) -> OpenTopic:
+        """Return a topic as rows: what has been landed in it so far."""
+        ...
+
     def requests(self) -> Sequence[Request]:
         """Return what somebody wants to be read anew, oldest first, until it is answered."""
         ...
@@ -169,7 +174,7 @@ class SharedLanding(Protocol):
 class Feed(Protocol):
     """Fills a topic from outside: frozen and picklable; it is part of the plan.
 
-    Subclass it to inherit what is optional: `reader_group`, `declares` and `run_together`.
+    Subclass it to inherit what is optional: `reader_group`, `declares`, `run_together`, `install` and `remove`.
     """
 
     reader_group: str | None = None
@@ -204,6 +209,20 @@ class Feed(Protocol):
         """Land records for all feeds of a `reader_group`, by topic, until `stop` is set; raises as `run` does."""
         del feeds, landing, stop
         raise NotImplementedError
+
+    def install(self) -> str | None:
+        """Make what it needs outside, such as triggers; return what was made, None if nothing is needed or missing.
+
+        `headrace connect install` calls it. Raises as `declares` does.
+        """
+        return None
+
+    def remove(self) -> str | None:
+        """Remove what it made outside, for good; return what was removed, None if there was nothing.
+
+        `headrace connect remove` calls it. Raises as `declares` does.
+        """
+        return None
 
 
 class SharedFeed(Feed, Protocol):
@@ -242,6 +261,10 @@ class _Alone(SharedLanding):
 
     def evolve(self, topic: str, schema: pa.Schema) -> None:
         del topic, schema
+
+    def opened(self, topic: str) -> OpenTopic:
+        del topic
+        raise NotImplementedError  # nobody can make a request of a landing of one topic
 
     def requests(self) -> Sequence[Request]:
         return ()

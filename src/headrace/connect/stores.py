@@ -58,4 +58,4 @@ def open_topics(
             f"topics={str(address)!r} needs the package {error.name}, which is not installed",
             hint="pip install headrace[kafka]",
         ) from error
-    return KafkaTopics(address, app=app, clock=clock, partitions=partitions, fault=fault)
+    return KafkaTopics(address, log, app=app, clock=clock, partitions=partitions, fault=fault)

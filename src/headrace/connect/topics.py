@@ -24,7 +24,8 @@ class TopicSpec:
 
     `private`: the private columns that a source declares, each with the column of its subject, if declared. `sealed`:
     the columns of an output with sealed values of other topics. `format`: that of the records, None where the topic has
-    the columns themselves; `key_format`: that of their keys, where keys are bytes.
+    the columns themselves; `key_format`: that of their keys, where keys are bytes. `follows`: a feed fills it with a
+    table of a database, and it gets the columns that the table gets.
     """
 
     name: str
@@ -39,6 +40,7 @@ class TopicSpec:
     key_format: Format | None = None
     private: tuple[tuple[str, str | None], ...] = ()
     sealed: frozenset[str] = frozenset()
+    follows: bool = False
 
 
 class OpenTopic(Protocol):

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 CLOCK = SystemClock()
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
-QUIET_SECONDS, SILENT_SECONDS = 1.0, 10.0
+QUIET_SECONDS, SILENT_SECONDS = 1.0, 120.0
 """A feed that landed nothing for so long has probably landed all that there is: the first if it has looked for more in
-between, the second if it has not; it may be busy with what it read."""
+between, the second if it has not; it may be busy with what it read, and compile what decodes it."""
 _LOOKS_OF_ONE_TURN = 2
 MOST_UNREAD = 4_000_000
 """A feed is told to stop reading while the app has so many unread records of its topic."""
@@ -269,6 +269,7 @@ class _CountingAll:
         self.schema = landing.schema
         self.position = landing.position
         self.evolve = landing.evolve
+        self.opened = landing.opened
         self.requests = landing.requests
         self.answered = landing.answered
         self.close = landing.close

@@ -105,6 +105,7 @@ def spec_of(node: PlanSource) -> TopicSpec:
         format=format_of(node.format),
         key_format=format_of(node.key_format),
         private=node.private,
+        follows=node.feed is not None and node.feed.reader_group is not None,
     )
 
 

@@ -89,6 +89,10 @@ def _ensure(log: Log, spec: TopicSpec, partitions: int, *, cleanup: str) -> Topi
             cleanup=cleanup,
         )
     topic = log.topic(spec.name)
+    if spec.follows:
+        merged = evolution.merged(topic.schema, schema)
+        if merged != topic.schema and evolution.may_become(topic.schema, merged, topic.key):
+            topic.evolve(merged)
     has = {field.name: field.type for field in topic.schema}
     records = () if spec.format is None else (VALUE,)
     for field in schema:

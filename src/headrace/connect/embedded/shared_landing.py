@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import json
 import re
-import uuid
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import pyarrow as pa
 
-from headrace.base import checked
 from headrace.base.outside import FeedChanged, FeedTopicReplaced
 from headrace.connect.embedded import landing_file
 from headrace.connect.embedded.boundaries import BoundaryWriter, producer
 from headrace.connect.embedded.creation import dead_topic
 from headrace.connect.embedded.landing import as_table, letters_of
 from headrace.connect.embedded.landing_file import FOLDER, damaged
+from headrace.connect.embedded.requests import answered, requests_of
 from headrace.connect.embedded.sink import split_keyless
 from headrace.connect.feed import Progress, Request, SharedLanding
 from headrace.log import rows_to_table
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from headrace.log.rows import Rows
 
 _ABOUT = b"headrace.landing"
-_REQUESTS = "requests.json"
 
 
 class _Part(NamedTuple):
@@ -141,13 +139,17 @@ class EmbeddedSharedLanding(SharedLanding):
         if self.schema(topic) != schema:
             self.topics[topic].evolve(schema)
 
+    def opened(self, topic: str) -> Topic:
+        """Return a topic."""
+        return self.topics[topic]
+
     def requests(self) -> Sequence[Request]:
         """Return what is to be read anew."""
         return [each for each in requests_of(self.log) if each.topic in self.topics]
 
     def answered(self, request: Request) -> None:
         """Forget a request."""
-        _store_requests(self.log, [each for each in requests_of(self.log) if each != request])
+        answered(self.log, request)
 
     def report(self, **progress: Unpack[Progress]) -> None:
         """Do nothing: who runs the feeds shows their state."""
@@ -225,28 +227,6 @@ def path_of(log: Log, group: str) -> Path:
     """Return where the last append of a group of feeds is."""
     readable = re.sub(r"[^A-Za-z0-9]+", "-", group).strip("-")[:40]
     return log.path / FOLDER / f"group.{readable}.{sha256(group.encode()).hexdigest()[:12]}"
-
-
-def request_again(log: Log, topic: str) -> Request:
-    """Ask the feed of a topic to read its rows anew; it does so when it runs."""
-    request = Request(uuid.uuid4().hex, topic)
-    _store_requests(log, [*requests_of(log), request])
-    return request
-
-
-def requests_of(log: Log) -> list[Request]:
-    """Return all requests that are not answered, oldest first."""
-    path = log.path / FOLDER / _REQUESTS
-    try:
-        return [Request(*each) for each in checked.from_text(path.read_bytes(), path)["requests"]]
-    except FileNotFoundError:
-        return []
-
-
-def _store_requests(log: Log, requests: Sequence[Request]) -> None:
-    (log.path / FOLDER).mkdir(parents=True, exist_ok=True)
-    text = checked.to_text({"requests": [list(each) for each in requests]})
-    landing_file.replace(log.path / FOLDER / _REQUESTS, [text.encode()], sync=log.fsync)
 
 
 def _bytes(text: str | None) -> bytes | None:

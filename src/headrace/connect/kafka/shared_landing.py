@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 from headrace.base.errors import SchemaRefused
 from headrace.base.outside import FeedChanged, FeedRunsElsewhere, FeedTopicReplaced, Fenced
 from headrace.base.schema import to_ddl
+from headrace.connect.embedded.requests import answered, requests_of
 from headrace.connect.feed import Progress, Request, SharedLanding
 from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.landing import (
@@ -20,6 +21,7 @@ from headrace.connect.kafka.landing import (
     stay_out,
     timed,
 )
+from headrace.connect.kafka.open_topic import KafkaOpenTopic
 from headrace.connect.kafka.writing import marks
 from headrace.connect.kafka.writing.marked import MarkedTransactions
 from headrace.connect.kafka.writing.outputs import Outputs
@@ -30,12 +32,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.base.time import Clock
     from headrace.connect.feed import DeadRecord
     from headrace.connect.kafka.address import KafkaAddress
     from headrace.connect.kafka.writing.marks import Mark
     from headrace.connect.kafka.writing.transactions import Spans, Transactions
     from headrace.connect.topics import TopicSpec
+    from headrace.log import Log
     from headrace.log.rows import Rows
 
 
@@ -45,11 +47,11 @@ class KafkaSharedLanding(SharedLanding):
     Args:
         address: the cluster.
         group: the name of the feeds' group.
+        log: the embedded log that has the app's journal, and beside it the requests.
         topics: the topics, which exist, by name, each with the identity of its feed.
         limit: there is no room while the app has so many unread records of a topic.
         read: returns up to which offsets the app has read a topic, added up over its partitions.
         fault: called at each point where a test may crash.
-        clock: the clock of the app.
 
     """
 
@@ -58,23 +60,24 @@ class KafkaSharedLanding(SharedLanding):
         address: KafkaAddress,
         group: str,
         *,
+        log: Log,
         topics: Mapping[str, tuple[TopicSpec, str]],
         limit: int,
         read: Callable[[str], int],
         fault: Callable[[str], None],
-        clock: Clock,
     ) -> None:
         self.address = address
         self.group = group
+        self.log = log
         self.topics = {name: spec for name, (spec, _) in topics.items()}
         self.feeds = {name: feed for name, (_, feed) in topics.items()}
         self.limit = limit
         self.read = read
-        self._clock = clock
+        self._clock = log.clock
         self._appends = 0
         self._lot = (address, group)
         stay_out(self._lot, f"feed/{group}")
-        self._outputs = Outputs(address, clock)
+        self._outputs = Outputs(address, log.clock)
         self._to = {name: output_of(address, spec) for name, spec in self.topics.items()}
         self._dead = {name: dead_output_of(address, spec, self._outputs) for name, spec in self.topics.items()}
         self._marked = MarkedTransactions(address, f"feed/{group}", fault=fault)
@@ -154,12 +157,17 @@ class KafkaSharedLanding(SharedLanding):
             wrong = ["its columns are what the app declares: declare the new ones, and start it again"]
             raise SchemaRefused(topic, wrong, old=to_ddl(declared), new=to_ddl(schema))
 
+    def opened(self, topic: str) -> KafkaOpenTopic:
+        """Return a topic."""
+        return KafkaOpenTopic(self.address, self.topics[topic], self._clock)
+
     def requests(self) -> Sequence[Request]:
-        """Return nothing: requests are kept in the embedded log only."""
-        return ()
+        """Return what is to be read anew: the requests are kept beside the app's journal."""
+        return [each for each in requests_of(self.log) if each.topic in self.topics]
 
     def answered(self, request: Request) -> None:
-        """Do nothing."""
+        """Forget a request."""
+        answered(self.log, request)
 
     def report(self, **progress: Unpack[Progress]) -> None:
         """Do nothing: who runs the feeds shows their state."""

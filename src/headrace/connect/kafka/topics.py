@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from headrace.base.time import Clock
     from headrace.connect.kafka.address import KafkaAddress
+    from headrace.log import Log
     from headrace.log.privacy.subjects import Origin
 
 
@@ -28,6 +29,7 @@ class KafkaTopics(TopicStore):
 
     Args:
         address: the cluster.
+        log: the embedded log that has the app's journal.
         app: the app's name: its consumer group, which shows how far the app has read.
         clock: the clock of the app. With one that a test moves, records that the test sends have its time.
         partitions: the number of partitions of a topic that is created.
@@ -36,9 +38,17 @@ class KafkaTopics(TopicStore):
     """
 
     def __init__(
-        self, address: KafkaAddress, *, app: str | None, clock: Clock, partitions: int, fault: Callable[[str], None]
+        self,
+        address: KafkaAddress,
+        log: Log,
+        *,
+        app: str | None,
+        clock: Clock,
+        partitions: int,
+        fault: Callable[[str], None],
     ) -> None:
         self.address = address
+        self.log = log
         self.app = app
         self.clock = clock
         self.partitions = partitions
@@ -123,11 +133,11 @@ class KafkaTopics(TopicStore):
         return KafkaSharedLanding(
             self.address,
             group,
+            log=self.log,
             topics={name: (spec, feeds[name]) for name, spec in topics.items()},
             limit=limit,
             read=read,
             fault=self.fault,
-            clock=self.clock,
         )
 
     def clean(self, topics: Sequence[str]) -> None:

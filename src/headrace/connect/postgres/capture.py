@@ -18,9 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.base.time import SystemClock
+from headrace.connect.capture.errors import SourceReplaced
 from headrace.connect.postgres import copying, slots
 from headrace.connect.postgres.changes import Decoded, Decoder
-from headrace.connect.postgres.errors import SlotAdvanced, SlotLost, SourceReplaced, SourceTruncated
+from headrace.connect.postgres.errors import SlotAdvanced, SlotLost, SourceTruncated
 from headrace.connect.postgres.kernels import XID
 from headrace.connect.postgres.position import Position, Progress, lsn_text
 from headrace.connect.postgres.rows import changed_rows, copied_rows, without_changed

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.base.schema import MAX_PRECISION, TIMESTAMP, TIMESTAMP_NTZ
-from headrace.connect.postgres.errors import NoPrimaryKey, NotCapturable
+from headrace.connect.capture.errors import NoPrimaryKey, NotCapturable
 
 if TYPE_CHECKING:
     import psycopg
@@ -130,7 +130,11 @@ def described(sql: psycopg.Connection, schema: str, name: str) -> CapturedTable:
     which = "i.indisreplident" if identity == "i" else "i.indisprimary"
     key = tuple(column for (column,) in sql.execute(_KEY.format(which=which), [oid]))
     if not key:
-        raise NoPrimaryKey(full)
+        raise NoPrimaryKey(
+            full,
+            hint=f"ALTER TABLE {full} ADD PRIMARY KEY (…); or make a unique index over columns that are not null its "
+            f"identity: ALTER TABLE {full} REPLICA IDENTITY USING INDEX …",
+        )
     columns = tuple(
         Column(column, _type(base, formatted, element), shown, apart)
         for column, _, generated, apart, base, formatted, element, shown in sql.execute(_COLUMNS, {"oid": oid})

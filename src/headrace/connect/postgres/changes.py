@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from headrace.base.blame import InternalError
 from headrace.base.schema import TIMESTAMP
+from headrace.connect.capture.source import SOURCE_TYPE
 from headrace.connect.postgres import kernels
 from headrace.connect.postgres.kernels import KIND, NEW, NULL, OLD, TABLE, TRANSACTION, UNCHANGED, WHOLE
 from headrace.connect.postgres.position import lsn_text
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 EPOCH_2000 = 946_684_800_000_000
 """PostgreSQL counts microseconds from the year 2000."""
-SOURCE = pa.struct({"position": pa.string(), "transaction": pa.string(), "committed": TIMESTAMP})
-"""The type of the column `_source`."""
 _INSERT, _UPDATE, _DELETE = ord("I"), ord("U"), ord("D")
 _RELATION, _MESSAGE, _TRUNCATE = ord("R"), ord("M"), ord("T")
 
@@ -82,7 +81,7 @@ class Decoded:
             pa.array(about[:, kernels.XID]).cast(pa.string()),
             pa.array(about[:, kernels.COMMITTED] + EPOCH_2000).cast(TIMESTAMP),
         ]
-        return pa.StructArray.from_arrays(result, fields=list(SOURCE)).take(pa.array(numbers))
+        return pa.StructArray.from_arrays(result, fields=list(SOURCE_TYPE)).take(pa.array(numbers))
 
 
 class Decoder:

@@ -8,6 +8,7 @@ import psycopg
 
 from headrace.base.blame import OutsideError, PlanError
 from headrace.base.outside import Unavailable
+from headrace.connect.capture.errors import NotCapturable
 
 _LATER = ("08", "53", "57", "55006", "40")
 """Classes of states that may pass: connections, resources, an operator's intervention, a slot in use, conflicts."""
@@ -25,26 +26,6 @@ class LoginRefused(PlanError):
         super().__init__(
             f"{where} refuses the login: {why}",
             hint="Correct the address. Its password may be env:NAME, or come from PGPASSWORD or ~/.pgpass.",
-        )
-
-
-class NotCapturable(PlanError):
-    """The server, the role or the table is not set up for capture; the hint has the statement that does it."""
-
-    condition = "NOT_CAPTURABLE"
-
-
-class NoPrimaryKey(PlanError):
-    """A table has no key that identifies its rows."""
-
-    condition = "NO_PRIMARY_KEY"
-
-    def __init__(self, table: str) -> None:
-        super().__init__(
-            f"the table {table} has no primary key",
-            detail="A change names the row that it changes by the key.",
-            hint=f"ALTER TABLE {table} ADD PRIMARY KEY (…); or make a unique index over columns that are not null its "
-            f"identity: ALTER TABLE {table} REPLICA IDENTITY USING INDEX …",
         )
 
 
@@ -104,32 +85,6 @@ class SourceTruncated(OutsideError):
     """A table was truncated, which says nothing of the rows that were in it."""
 
     condition = "SOURCE_TRUNCATED"
-
-
-class SourceSchemaChanged(OutsideError):
-    """A captured table has other columns than its topic, in a way that the topic cannot follow."""
-
-    condition = "SOURCE_SCHEMA_CHANGED"
-
-
-class SourceReplaced(OutsideError):
-    """The address leads to another database than the one that was captured so far."""
-
-    condition = "SOURCE_REPLACED"
-
-
-class ValueDoesNotFit(OutsideError):
-    """A value of the database cannot be a value of the topic's column."""
-
-    condition = "VALUE_DOES_NOT_FIT"
-
-    def __init__(self, table: str, column: str, kind: str, why: str) -> None:
-        super().__init__(
-            f'a value of {table}, column "{column}", is no {kind}: {why}',
-            detail="Nothing after it was captured; the slot keeps it.",
-            hint="Declare the column as string, or correct the row: infinite dates, years before 0, numeric NaN and "
-            "arrays of several dimensions have no type here.",
-        )
 
 
 def ours(error: psycopg.Error, where: str) -> Exception:

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.connect.postgres.changes import SOURCE
+from headrace.connect.capture.errors import SourceSchemaChanged
+from headrace.connect.capture.source import DELETED, SOURCE, SOURCE_TYPE
 from headrace.connect.postgres.copying import rows_by_key
-from headrace.connect.postgres.errors import SourceSchemaChanged
 from headrace.connect.postgres.values import as_type
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     from headrace.connect.postgres.catalogue import CapturedTable
     from headrace.connect.postgres.changes import Changes, Decoded
-
-FROM = "_source"
-DELETED = "_deleted"
 
 
 def changed_rows(
@@ -41,7 +38,7 @@ def changed_rows(
         if missing.any() and name in schema.names:
             columns[name] = _asked(sql, table, columns, name, missing)
     return _typed(
-        table, columns, schema, changes.deleted, decoded.source(changes.transaction) if FROM in schema.names else None
+        table, columns, schema, changes.deleted, decoded.source(changes.transaction) if SOURCE in schema.names else None
     )
 
 
@@ -49,7 +46,7 @@ def copied_rows(table: CapturedTable, rows: pa.Table, schema: pa.Schema) -> pa.T
     """Return rows of a snapshot as rows of a topic."""
     columns = {name: rows.column(name).combine_chunks() for name in rows.column_names}
     deleted = np.zeros(rows.num_rows, np.bool_)
-    source = pa.nulls(rows.num_rows, SOURCE) if FROM in schema.names else None
+    source = pa.nulls(rows.num_rows, SOURCE_TYPE) if SOURCE in schema.names else None
     return _typed(table, columns, schema, deleted, source)
 
 
@@ -78,8 +75,8 @@ def _typed(
 ) -> pa.Table:
     result: dict[str, pa.Array] = {}
     for column in schema:
-        if column.name == FROM and source is not None:
-            result[FROM] = source
+        if column.name == SOURCE and source is not None:
+            result[SOURCE] = source
         elif column.name not in columns:
             raise SourceSchemaChanged(
                 f'{table.full_name} has no column "{column.name}" any more, or one that is generated',

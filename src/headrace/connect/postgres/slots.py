@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import psycopg
 from psycopg import sql as words
 
-from headrace.connect.postgres.errors import NotCapturable, PreparedTransactionBlocks, SlotBusy, SlotLost
+from headrace.connect.capture.errors import NotCapturable
+from headrace.connect.postgres.errors import PreparedTransactionBlocks, SlotBusy, SlotLost
 from headrace.connect.postgres.position import lsn_number, lsn_text
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ import psycopg
 from psycopg.pq import ExecStatus
 
 from headrace.base.time import SystemClock
-from headrace.connect.postgres.errors import NotCapturable, SlotBusy, SlotLost, ours
+from headrace.connect.capture.errors import NotCapturable
+from headrace.connect.postgres.errors import SlotBusy, SlotLost, ours
 from headrace.connect.postgres.position import lsn_text
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.connect.postgres.errors import ValueDoesNotFit
+from headrace.connect.capture.errors import ValueDoesNotFit
 from headrace.connect.postgres.kernels import gather, unhexed
 
 if TYPE_CHECKING:
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     Longs = npt.NDArray[np.int64]
 
 _HEX = b"\\x"
+_NO_TYPE = (
+    "Declare the column as string, or correct the row: infinite dates, years before 0, numeric NaN and arrays of "
+    "several dimensions have no type here."
+)
 
 
 def texts(data: npt.NDArray[np.uint8], starts: Longs, sizes: Longs) -> pa.Array:
@@ -44,7 +48,7 @@ def as_type(column: pa.Array, kind: pa.DataType, *, table: str, name: str) -> pa
     try:
         return _converted(column, kind)
     except (pa.ArrowInvalid, ValueError) as error:
-        raise ValueDoesNotFit(table, name, str(kind), str(error).splitlines()[0]) from error
+        raise ValueDoesNotFit(table, name, str(kind), str(error).splitlines()[0], hint=_NO_TYPE) from error
 
 
 def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -1,0 +1,137 @@
+"""What is read of a table in one transaction: the rows that changed, the next chunk of its snapshot, missing keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from headrace.connect.capture.columns import captured
+from headrace.connect.capture.source import DELETED, SOURCE, SOURCE_TYPE
+from headrace.connect.sqlite.catalogue import quoted
+from headrace.connect.sqlite.triggers import key_columns, notes_of
+from headrace.connect.sqlite.values import column
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Mapping, Sequence
+
+    from headrace.connect.sqlite.catalogue import CapturedTable
+
+
+class Chunk(NamedTuple):
+    """Rows of a snapshot; `after` is the key of the last one, None where the table ends."""
+
+    rows: pa.Table
+    after: tuple[Any, ...] | None
+
+
+def changed(db: sqlite3.Connection, table: CapturedTable, schema: pa.Schema, *, after: int, upto: int) -> pa.Table:
+    """Return the rows, as they are now, of the keys that notes `(after, upto]` have; those that are gone as deletes."""
+    keys, names = key_columns(len(table.key)), captured(schema)
+    noted = (
+        f"SELECT {', '.join(keys)}, max(seq) AS seq FROM {quoted(notes_of(table.name))} "
+        f"WHERE seq > ? AND seq <= ? GROUP BY {', '.join(keys)}"
+    )
+    match = " AND ".join(f"t.{quoted(name)} IS n.{key}" for name, key in zip(table.key, keys, strict=True))
+    there = _found(table, keys, match)
+    values = [f"n.{keys[table.key.index(name)]}" if name in table.key else f"t.{quoted(name)}" for name in names]
+    rows = db.execute(
+        f"SELECT n.seq, {there}, {', '.join(values)} FROM ({noted}) n LEFT JOIN {quoted(table.name)} t ON {match} "
+        "ORDER BY n.seq",
+        [after, upto],
+    ).fetchall()
+    numbers, present, *columns = zip(*rows, strict=True) if rows else ((), (), *((),) * len(names))
+    source = pa.StructArray.from_arrays(
+        [
+            pa.array(numbers, pa.int64()).cast(pa.string()),
+            *(pa.nulls(len(rows), SOURCE_TYPE[at].type) for at in (1, 2)),
+        ],
+        fields=list(SOURCE_TYPE),
+    )
+    gone = pa.array([not each for each in present], pa.bool_())
+    return _typed(table, dict(zip(names, columns, strict=True)), schema, gone, source)
+
+
+def chunk(
+    db: sqlite3.Connection, table: CapturedTable, schema: pa.Schema, *, after: Sequence[Any] | None, limit: int
+) -> Chunk:
+    """Return the next rows of a table, in the order of its key."""
+    names, keys = captured(schema), ", ".join(map(quoted, table.key))
+    where, given = ("", []) if after is None else (f"WHERE ({keys}) > ({', '.join('?' * len(after))})", list(after))
+    rows = db.execute(
+        f"SELECT {keys}, {', '.join(map(quoted, names))} FROM {quoted(table.name)} {where} ORDER BY {keys} LIMIT ?",
+        [*given, limit],
+    ).fetchall()
+    width = len(table.key)
+    columns = list(zip(*rows, strict=True))[width:] if rows else [()] * len(names)
+    last = tuple(rows[-1][:width]) if len(rows) == limit else None
+    nowhere = pa.nulls(len(rows), SOURCE_TYPE)
+    return Chunk(
+        _typed(
+            table, dict(zip(names, columns, strict=True)), schema, pa.array([False] * len(rows), pa.bool_()), nowhere
+        ),
+        last,
+    )
+
+
+def vanished(db: sqlite3.Connection, table: CapturedTable, schema: pa.Schema, known: pa.Table) -> pa.Table:
+    """Return deletes for those of some keys that the table does not have."""
+    keys = key_columns(len(table.key))
+    db.execute(f"CREATE TEMP TABLE known ({', '.join(keys)})")
+    try:
+        values = [_plain(known.column(name)) for name in table.key]
+        db.executemany(f"INSERT INTO known VALUES ({', '.join('?' * len(keys))})", zip(*values, strict=True))
+        match = " AND ".join(f"t.{quoted(name)} IS n.{key}" for name, key in zip(table.key, keys, strict=True))
+        rows = db.execute(
+            f"SELECT {', '.join(keys)} FROM known n WHERE NOT EXISTS (SELECT 1 FROM {quoted(table.name)} t "
+            f"WHERE {match})"
+        ).fetchall()
+    finally:
+        db.execute("DROP TABLE known")
+    given = dict(zip(table.key, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(table.key, ())
+    columns = {name: given.get(name, (None,) * len(rows)) for name in captured(schema)}
+    return _typed(
+        table,
+        columns,
+        schema,
+        pa.array([True] * len(rows), pa.bool_()),
+        pa.nulls(len(rows), SOURCE_TYPE),
+    )
+
+
+def _found(table: CapturedTable, keys: Sequence[str], match: str) -> str:
+    """Return SQL that says whether the row of a key was found: of just this key, where a collation takes others too."""
+    same = " AND ".join(
+        f"t.{quoted(name)} IS n.{key} COLLATE BINARY" for name, key in zip(table.key, keys, strict=True)
+    )
+    if len(table.key) == 1:
+        return f"(t.{quoted(table.key[0])} IS NOT NULL AND {same})"
+    return f"({same} AND EXISTS (SELECT 1 FROM {quoted(table.name)} t WHERE {match}))"  # a part of a key may be null
+
+
+def _plain(values: pa.ChunkedArray) -> list[Any]:
+    """Return keys as SQLite stores them."""
+    kind = values.type
+    if pa.types.is_boolean(kind):
+        values = values.cast(pa.int8())
+    elif pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
+        values = values.cast(pa.string())
+    plain: list[Any] = values.to_pylist()
+    return plain
+
+
+def _typed(
+    table: CapturedTable,
+    columns: Mapping[str, Sequence[Any]],
+    schema: pa.Schema,
+    deleted: pa.Array,
+    source: pa.Array,
+) -> pa.Table:
+    result = {
+        field.name: source
+        if field.name == SOURCE
+        else column(columns[field.name], field.type, table=table.name, name=field.name)
+        for field in schema
+    }
+    return pa.table(result | {DELETED: deleted})
