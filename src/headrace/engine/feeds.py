@@ -48,13 +48,16 @@ class FeedState:
     """When it last started or landed something, in seconds of the monotonic clock."""
     looks: int = 0
     """How often it has asked since then whether to stop, or whether there is room: once before it reads each time."""
+    waits: bool = False
+    """Whether it waits for the event that stops it."""
     progress: Progress = field(default_factory=Progress)
     """What the feed says of itself."""
     failure: HeadraceError | None = field(default=None, repr=False)
 
     def is_quiet(self, now: float) -> bool:
         """Whether it has probably landed all that there is."""
-        most = QUIET_SECONDS if self.looks > _LOOKS_OF_ONE_TURN else SILENT_SECONDS
+        idle = self.waits or self.looks > _LOOKS_OF_ONE_TURN
+        most = QUIET_SECONDS if idle else SILENT_SECONDS
         return self.active > 0 and now - self.active >= most
 
     def shown(self) -> dict[str, Any]:
@@ -199,6 +202,10 @@ class _States:
         for state in self.states:
             state.looks += 1
 
+    def wait(self, *, begins: bool) -> None:
+        for state in self.states:
+            state.waits = begins
+
     def landed(self) -> None:
         for state in self.states:
             state.state, state.error, state.active, state.looks = "running", None, CLOCK.monotonic(), 0
@@ -223,7 +230,11 @@ class _Stop(threading.Event):
 
     def wait(self, timeout: float | None = None) -> bool:
         self._states.looked()
-        return self._stopping.wait(timeout)
+        self._states.wait(begins=True)
+        try:
+            return self._stopping.wait(timeout)
+        finally:
+            self._states.wait(begins=False)
 
     def set(self) -> None:
         self._stopping.set()
