@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.connect.topics import OpenTopic
+    from headrace.connect.open_topic import OpenTopic
     from headrace.log.rows import Rows
 
 

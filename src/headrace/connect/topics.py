@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
 
     from headrace.connect.feed import Landing, SharedLanding
     from headrace.connect.format import Format
+    from headrace.connect.open_topic import OpenTopic
     from headrace.connect.sink import SharedSink
     from headrace.connect.source import Source
     from headrace.log.privacy.subjects import Origin
-    from headrace.log.rows import Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,43 +41,6 @@ class TopicSpec:
     private: tuple[tuple[str, str | None], ...] = ()
     sealed: frozenset[str] = frozenset()
     follows: bool = False
-
-
-class OpenTopic(Protocol):
-    """A topic in rows of its columns: for the test driver, the command line, and changelogs that are brought level."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Its columns."""
-        ...
-
-    @property
-    def cleanup(self) -> str:
-        """`"delete"`, `"compact"` (then each record needs a key), or both."""
-        ...
-
-    def append(self, rows: Rows, *, partition: int | None = None) -> object:
-        """Append rows; a tombstone has `_deleted`.
-
-        Raises:
-            InvalidRows: a row does not fit; nothing is appended.
-
-        """
-        ...
-
-    def start_offsets(self) -> Mapping[int, int]:
-        """Return the first offset of each partition."""
-        ...
-
-    def end_offsets(self) -> Mapping[int, int]:
-        """Return the offset after the last of each partition."""
-        ...
-
-    def batches(
-        self, partition: int, start: int, end: int, *, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the records `[start, end)` of a partition, in order, with columns of the schema or `_deleted`."""
-        ...
 
 
 class TopicStore(Protocol):

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
     from headrace.base.time import Clock
     from headrace.connect.feed import Feed
+    from headrace.connect.open_topic import OpenTopic
     from headrace.connect.sink import Sink
     from headrace.connect.source import Source
-    from headrace.connect.topics import OpenTopic, TopicStore
+    from headrace.connect.topics import TopicStore
     from headrace.engine.sink_groups import SinkGroup
     from headrace.expressions import Scalar
     from headrace.log.privacy.subjects import Origin

@@ -13,7 +13,7 @@ from headrace.connect.capture.source import DELETED
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from headrace.connect.topics import OpenTopic
+    from headrace.connect.open_topic import OpenTopic
 
 
 def known_keys(topic: OpenTopic, key: Sequence[str]) -> pa.Table:

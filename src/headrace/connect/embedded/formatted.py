@@ -13,8 +13,8 @@ from headrace.connect.decoding import RecordShape, changes
 from headrace.connect.embedded.source import EmbeddedReader
 from headrace.connect.encoding import present_alone, with_time
 from headrace.connect.format import VALUE
+from headrace.connect.open_topic import OpenTopic
 from headrace.connect.source import OffsetRange
-from headrace.connect.topics import OpenTopic
 from headrace.log.rows import rows_to_table
 
 if TYPE_CHECKING:

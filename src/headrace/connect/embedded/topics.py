@@ -18,7 +18,7 @@ from headrace.connect.topics import TopicSpec, TopicStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from headrace.connect.topics import OpenTopic
+    from headrace.connect.open_topic import OpenTopic
     from headrace.log import Log
     from headrace.log.privacy.subjects import Origin
 

@@ -12,8 +12,8 @@ from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.source import KafkaSource
 from headrace.connect.kafka.writing.records import encode
 from headrace.connect.kafka.writing.sending import Sender
+from headrace.connect.open_topic import OpenTopic
 from headrace.connect.source import OffsetRange
-from headrace.connect.topics import OpenTopic
 from headrace.log.rows import rows_to_table
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from headrace.plan.sinks import Sink
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from headrace.connect.topics import OpenTopic, TopicStore
+    from headrace.connect.open_topic import OpenTopic
+    from headrace.connect.topics import TopicStore
     from headrace.plan.plan import Plan
 
 logger = logging.getLogger("headrace.engine")
