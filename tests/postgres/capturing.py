@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pyarrow as pa
 
 from headrace.connect.capture.source import SOURCE_TYPE
+from headrace.connect.embedded import EmbeddedTopics
 from headrace.connect.postgres.address import PostgresAddress
 from headrace.connect.postgres.capture import Capture
 from headrace.connect.postgres.catalogue import described
+from headrace.connect.topics import TopicSpec
 
 SECONDS = 60
 
@@ -50,6 +52,9 @@ class Remembering:
     def has_room(self):
         return True
 
+    def requests(self):
+        return []
+
     def report(self, **facts):
         self.facts = facts
 
@@ -63,6 +68,32 @@ def capture_of(database, *names, chunk_rows=1000, slot=None, url=None):
     capture = Capture(address=address, slot=slot, publication=slot, tables=tables, chunk_rows=chunk_rows)
     schemas = {name: table.arrow for name, table in tables.items()}
     return capture, Remembering(schemas, {name: table.key for name, table in tables.items()})
+
+
+@contextmanager
+def in_a_log(log, capture):
+    """Give a real landing in a log, for the tables of a capture."""
+    specs = {
+        topic: TopicSpec(name=topic, schema=each.arrow, key=each.key, upserts=True, follows=True)
+        for topic, each in capture.tables.items()
+    }
+    feeds = {topic: f"postgres/{topic}" for topic in specs}
+    store = EmbeddedTopics(log, partitions=2, fault=lambda _point: None)
+    landing = store.shared_landing(capture.slot, specs, feeds=feeds, limit=10**6, read=lambda _topic: 0)
+    with closing(landing):
+        yield landing
+
+
+def rows_of(log, topic):
+    """Return the rows that a topic has now: tuples of its columns."""
+    now, opened = {}, log.topic(topic)
+    for part in range(opened.partitions):
+        for row in opened.read(part, 0, 10**6).to_pylist():
+            key = tuple(row[name] for name in opened.key)
+            now.pop(key, None)
+            if not row["_deleted"]:
+                now[key] = tuple(value for name, value in row.items() if not name.startswith("_"))
+    return set(now.values())
 
 
 def with_source(landing, topic):

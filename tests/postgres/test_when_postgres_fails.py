@@ -23,7 +23,6 @@ from headrace.connect.postgres.errors import (
     SlotAdvanced,
     SlotBusy,
     SlotLost,
-    SourceTruncated,
 )
 from headrace.connect.postgres.position import Position
 
@@ -174,7 +173,6 @@ def test_a_slot_that_is_gone_or_another_cluster_is_refused(database):
 @pytest.mark.parametrize(
     ("statement", "error"),
     [
-        ("TRUNCATE t", SourceTruncated),
         ("ALTER TABLE t RENAME v TO w; INSERT INTO t VALUES (3)", SourceSchemaChanged),
         ("ALTER TABLE t ALTER v TYPE text; INSERT INTO dates VALUES (1, 'infinity')", ValueDoesNotFit),
     ],

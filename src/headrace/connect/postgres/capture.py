@@ -1,35 +1,28 @@
-"""The capture of some tables of a database: one slot, one reader; a snapshot of each table in between.
-
-A snapshot needs no lock and has no gap (the algorithm is DBLog's): the slot exists before it. A chunk of rows is read
-by key; then a message is written to the database's log (`pg_logical_emit_message`, no table), and the stream is read
-up to that message. Rows that the stream has changed meanwhile are dropped from the chunk, the others are landed with
-the changes. A transaction that the chunk could not see, though the stream had it before, is a reason to read the
-chunk again.
-"""
+"""The capture of some tables of a database: one slot, one reader; a snapshot of each table in between (`snapshots`)."""
 
 from __future__ import annotations
 
-import uuid
-from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.base.time import SystemClock
-from headrace.connect.capture.errors import SourceReplaced
-from headrace.connect.postgres import copying, slots
-from headrace.connect.postgres.changes import Decoded, Decoder
-from headrace.connect.postgres.errors import SlotAdvanced, SlotLost, SourceTruncated
-from headrace.connect.postgres.kernels import XID
-from headrace.connect.postgres.position import Position, Progress, lsn_text
-from headrace.connect.postgres.rows import changed_rows, copied_rows, without_changed
+from headrace.connect.capture.columns import captured, check_columns, evolved
+from headrace.connect.capture.errors import SNAPSHOT, SourceReplaced
+from headrace.connect.capture.known import known_keys
+from headrace.connect.postgres import slots
+from headrace.connect.postgres.catalogue import described
+from headrace.connect.postgres.changes import Decoder
+from headrace.connect.postgres.errors import SlotAdvanced, SlotLost
+from headrace.connect.postgres.position import Position, lsn_text
+from headrace.connect.postgres.rows import changed_rows, deleted_rows
+from headrace.connect.postgres.snapshots import Snapshots
 from headrace.connect.postgres.stream import SlotStream
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Mapping
 
     import psycopg
 
@@ -37,10 +30,9 @@ if TYPE_CHECKING:
     from headrace.connect.feed import SharedLanding
     from headrace.connect.postgres.address import PostgresAddress
     from headrace.connect.postgres.catalogue import CapturedTable
+    from headrace.connect.postgres.changes import Changes, Decoded, Longs
 
 CLOCK = SystemClock()
-PREFIX = "headrace"
-"""The prefix of the messages that mark the end of a chunk's window."""
 LOOK_SECONDS = 0.5
 MOST_BYTES = 32 << 20
 """So many bytes of changes are landed at once, and more where one transaction has more."""
@@ -48,19 +40,6 @@ CHUNK_ROWS = 50_000
 STORE_SECONDS = 10.0
 """An idle database's position is stored, and then confirmed, so often."""
 ASK_SECONDS = 1.0
-_REMEMBERED = 64
-"""The transactions of so many batches are remembered, to find those that a chunk could not see."""
-
-
-@dataclass(slots=True)
-class _Window:
-    """A chunk that waits for the message after it."""
-
-    topic: str
-    table: CapturedTable
-    chunk: copying.Chunk
-    mark: bytes
-    last: tuple[str, ...] | None
 
 
 @dataclass(kw_only=True)
@@ -73,12 +52,17 @@ class Capture:
     address: PostgresAddress
     slot: str
     publication: str
-    tables: Mapping[str, CapturedTable]
+    tables: dict[str, CapturedTable]
     chunk_rows: int = CHUNK_ROWS
     warn_bytes: int = 1 << 30
-    _recent: deque[Any] = field(default_factory=lambda: deque(maxlen=_REMEMBERED), init=False)
-    _window: _Window | None = field(default=None, init=False)
-    _asked: float = field(default=0.0, init=False)
+    _snapshots: Snapshots = field(init=False)
+    _before: dict[str, tuple[str, ...]] = field(init=False)
+    """The columns of each table when the capture began."""
+    _measured: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        self._snapshots = Snapshots(tables=self.tables, chunk_rows=self.chunk_rows)
+        self._before = {topic: table.columns_sent for topic, table in self.tables.items()}
 
     def run(self, landing: SharedLanding, stop: threading.Event) -> None:
         """Land changes until `stop` is set.
@@ -90,6 +74,8 @@ class Capture:
             SourceReplaced: this is another database.
 
         """
+        for topic, table in self.tables.items():
+            check_columns(table.full_name, table.columns_sent, landing.schema(topic))
         with self.address.connected() as sql:
             position = self._prepared(sql, landing)
             stream = SlotStream(self.address, slot=self.slot, publication=self.publication, start=position.lsn)
@@ -99,27 +85,40 @@ class Capture:
                 stream.close()
 
     def _prepared(self, sql: psycopg.Connection, landing: SharedLanding) -> Position:
-        """Check everything, create what is missing, and return the position, which is stored."""
-        stored = landing.position()
+        """Check everything, create what is missing, and return the position, which is stored.
+
+        Where changes are lost, and all tables are to be read anew, it begins with a new slot.
+        """
+        stored, system = landing.position(), slots.check_server(sql)
         position = None if stored is None else Position.of(stored)
-        system = slots.check_server(sql)
+        slots.ensure_publication(sql, self.publication, [(each.schema, each.name) for each in self.tables.values()])
+        try:
+            found = self._slot(sql, position, system)
+        except (SlotLost, SlotAdvanced, SourceReplaced):
+            if {each.topic for each in landing.requests()} < set(self.tables):
+                raise
+            slots.drop_slot(sql, self.slot)
+            position, found = None, None
+        if position is None:
+            found = found or slots.create_slot(sql, self.slot)
+            position = Position(system, found.confirmed)
+            landing.append({}, position=position.to_bytes())
+        return position
+
+    def _slot(self, sql: psycopg.Connection, position: Position | None, system: str) -> slots.Slot | None:
+        """Return the slot, which has everything since the position; None if both are missing."""
         if position is not None and position.system != system:
             raise SourceReplaced(
                 f"{self.address} is another database cluster than the one that was captured",
                 detail="It was initialized anew, or the address leads elsewhere.",
-                hint="Correct the address; or capture into new topics, which begin with a snapshot.",
+                hint=f"Correct the address; or {SNAPSHOT}, with all topics of the slot, reads its rows anew.",
             )
-        slots.ensure_publication(sql, self.publication, [(each.schema, each.name) for each in self.tables.values()])
         slot = slots.find_slot(sql, self.slot, position=None if position is None else position.lsn)
-        if position is None:
-            slot = slot or slots.create_slot(sql, self.slot)
-            position = Position(system, slot.confirmed)
-            landing.append({}, position=position.to_bytes())
-        elif slot is None:
+        if position is not None and slot is None:
             raise SlotLost(self.slot, position=lsn_text(position.lsn), why="does not exist any more")
-        elif slot.confirmed > position.lsn:
+        if position is not None and slot is not None and slot.confirmed > position.lsn:
             raise SlotAdvanced(self.slot, position=lsn_text(position.lsn), confirmed=lsn_text(slot.confirmed))
-        return position
+        return slot
 
     def _follow(
         self,
@@ -129,20 +128,19 @@ class Capture:
         position: Position,
         stop: threading.Event,
     ) -> None:
-        decoder, stored, waited = Decoder(), CLOCK.monotonic(), 0.0
-        self._window = None
-        self._recent.clear()
+        decoder, stored = Decoder(), CLOCK.monotonic()
+        self._snapshots.restart()
         while not stop.is_set():
             if not landing.has_room():
                 stream.keep_alive()
                 stop.wait(LOOK_SECONDS)
                 continue
-            if self._window is None:
-                self._open_window(sql, landing, position)
+            after = self._snapshots.begin(landing, position)
+            self._snapshots.open(sql, landing, after)
             received = stream.read(LOOK_SECONDS, most_bytes=MOST_BYTES)
             decoded = decoder.decode(received.messages)
-            self._recent.append(decoded.transactions[:, XID])
-            rows, after = self._landed(sql, landing, decoded, position)
+            self._snapshots.remember(decoded)
+            rows, after = self._landed(sql, landing, decoded, after)
             idle = stream.between and not decoded.end
             after = after.at(received.end if idle else decoded.end)
             waited = CLOCK.monotonic() - stored
@@ -160,80 +158,69 @@ class Capture:
         self, sql: psycopg.Connection, landing: SharedLanding, decoded: Decoded, position: Position
     ) -> tuple[dict[str, pa.Table], Position]:
         """Return the rows to land, and the position with the progress of snapshots."""
-        by_oid = {table.oid: (topic, table) for topic, table in self.tables.items()}
-        self._refuse_truncated(decoded, by_oid)
+        by_oid = {table.oid: topic for topic, table in self.tables.items()}
+        mine = [(by_oid[each.relation.oid], each) for each in decoded.changes if each.relation.oid in by_oid]
+        for topic, changes in mine:
+            self._follow_columns(sql, landing, topic, changes)
         rows: dict[str, list[pa.Table]] = {}
-        for changes in decoded.changes:
-            if changes.relation.oid in by_oid:
-                topic, table = by_oid[changes.relation.oid]
-                result = changed_rows(sql, table, changes, decoded, landing.schema(topic))
-                rows.setdefault(topic, []).append(result)
-        window = self._window
-        if window is not None:
-            changed = rows.get(window.topic, [])
-            remaining = without_changed(window.chunk.rows, window.table, landing.schema(window.topic), changed)
-            self._window = window = _Window(
-                window.topic, window.table, window.chunk._replace(rows=remaining), window.mark, window.last
-            )
-            if any(prefix == PREFIX and content == window.mark for prefix, content in decoded.messages):
-                position = self._close_window(landing, window, rows, position)
+        for topic, changes in mine:
+            schema = landing.schema(topic)
+            rows.setdefault(topic, []).append(changed_rows(sql, self.tables[topic], changes, decoded, schema))
+            if not set(captured(schema)) <= set(changes.relation.columns):
+                position = self._from_start(topic, position)
+        for number, oid in decoded.truncated:
+            if oid in by_oid:
+                topic = by_oid[oid]
+                numbers = [changes.message for each, changes in mine if each == topic]
+                rows[topic] = self._truncated(landing, topic, rows.get(topic, []), numbers, number)
+                self._snapshots.drop(topic)  # a chunk that was read before has rows that are gone
+        position = self._snapshots.close(decoded, rows, position)
         return {topic: pa.concat_tables(parts) for topic, parts in rows.items()}, position
 
-    def _close_window(
-        self, landing: SharedLanding, window: _Window, rows: dict[str, list[pa.Table]], position: Position
-    ) -> Position:
-        before = position.tables.get(window.table.full_name, Progress())
-        whole = landing.schema(window.topic)
-        if window.chunk.rows.num_rows:
-            rows.setdefault(window.topic, []).insert(0, copied_rows(window.table, window.chunk.rows, whole))
-        progress = Progress(
-            window.last or before.after, before.rows + window.chunk.rows.num_rows, done=window.last is None
-        )
-        self._window = None
-        return position.with_table(window.table.full_name, progress)
+    def _follow_columns(self, sql: psycopg.Connection, landing: SharedLanding, topic: str, changes: Changes) -> None:
+        """Give the topic a column that the table has got since the capture began.
 
-    def _open_window(self, sql: psycopg.Connection, landing: SharedLanding, position: Position) -> None:
-        """Read the next chunk of a table whose snapshot is not done, and write the message after it."""
-        for topic, table in self.tables.items():
-            progress = position.tables.get(table.full_name, Progress())
-            if progress.done:
-                continue
-            wanted = {each.name for each in landing.schema(topic)} | set(table.key)
-            columns = [each.name for each in table.columns if each.name in wanted]
-            chunk = copying.chunk(sql, table, columns, after=progress.after, limit=self.chunk_rows)
-            while self._delivered_unseen(chunk):
-                CLOCK.sleep(0.01)
-                chunk = copying.chunk(sql, table, columns, after=progress.after, limit=self.chunk_rows)
-            full = chunk.rows.num_rows == self.chunk_rows
-            last = tuple(chunk.rows.column(name)[-1].as_py() for name in table.key) if full else None
-            mark = uuid.uuid4().bytes
-            sql.execute("SELECT pg_logical_emit_message(true, %s, %s)", [PREFIX, mark])
-            self._window = _Window(topic, table, chunk, mark, last)
+        Raises:
+            SourceSchemaChanged: the table has lost a column of the topic.
+
+        """
+        table = self.tables[topic]
+        if changes.relation.columns == table.columns_sent:
             return
+        table = self.tables[topic] = described(sql, table.schema, table.name)
+        check_columns(table.full_name, {*table.columns_sent, *changes.relation.columns}, landing.schema(topic))
+        more = evolved(landing.schema(topic), self._before[topic], table.arrow)
+        if more is not None:
+            landing.evolve(topic, more)
+            self._snapshots.drop(topic)
 
-    def _delivered_unseen(self, chunk: copying.Chunk) -> bool:
-        """Whether the stream had a transaction that the chunk could not see: it was about to become visible."""
-        recent = np.concatenate([*self._recent, np.empty(0, np.int64)])
-        if not len(recent):
-            return False
-        behind = (recent - (chunk.first_missing & 0xFFFFFFFF)) & 0xFFFFFFFF  # numbers of transactions wrap around
-        return bool((behind < 1 << 31).any() or np.isin(recent, list(chunk.missing)).any())
+    def _from_start(self, topic: str, position: Position) -> Position:
+        """Let the snapshot of a table begin again."""
+        table = self.tables[topic]
+        self._snapshots.drop(topic)
+        return position.with_table(table.full_name, position.progress(table).from_start())
 
-    def _refuse_truncated(self, decoded: Decoded, by_oid: Mapping[int, tuple[str, CapturedTable]]) -> None:
-        for oid in decoded.truncated:
-            if oid in by_oid:
-                topic, table = by_oid[oid]
-                raise SourceTruncated(
-                    f"{table.full_name} was truncated",
-                    detail=f'The log does not say which rows it had, so the topic "{topic}" still has them.',
-                    hint="Capture it into a new topic, which begins with a snapshot; empty captured tables by DELETE.",
-                )
+    def _truncated(
+        self, landing: SharedLanding, topic: str, rows: list[pa.Table], numbers: list[Longs], truncated: int
+    ) -> list[pa.Table]:
+        """Return the changes of a table with deletes of all rows that it had where it was truncated."""
+        table, schema = self.tables[topic], landing.schema(topic)
+        changed = pa.concat_tables([deleted_rows(table, schema.empty_table(), schema), *rows])
+        number = np.concatenate([*numbers, np.empty(0, np.int64)])
+        # what an earlier TRUNCATE has put in front of the changes came before this one
+        number = np.concatenate([np.full(changed.num_rows - len(number), -1), number])
+        before, later = (changed.filter(pa.array(which)) for which in (number < truncated, number > truncated))
+        names = list(table.key)
+        kept = before.select(names)
+        known = pa.concat_tables([known_keys(landing.opened(topic), names).cast(kept.schema), kept])
+        gone = known.group_by(names).aggregate([]).select(names)
+        return [before, deleted_rows(table, gone, schema), later]
 
     def _report(self, sql: psycopg.Connection, landing: SharedLanding, position: Position, decoded: Decoded) -> None:
-        held = slots.held_bytes(sql, self.slot) if not self._asked_lately() else None
+        held = slots.held_bytes(sql, self.slot) if not self._measured_lately() else None
         facts: Reported = {"phase": "streaming"}
         for table in self.tables.values():
-            progress = position.tables.get(table.full_name, Progress())
+            progress = position.progress(table)
             if not progress.done:
                 facts = {"phase": "snapshot", "table": table.full_name, "done": progress.rows, "of": table.about_rows}
                 break
@@ -245,10 +232,10 @@ class Capture:
                 facts["warning"] = f'the slot "{self.slot}" holds back {held:,} bytes of the database\'s log'
         landing.report(**facts)
 
-    def _asked_lately(self) -> bool:
-        """Whether the server was asked within a second how much the slot holds back; if not, it is asked now."""
+    def _measured_lately(self) -> bool:
+        """Whether it was measured within a second how much the slot holds back; if not, it is measured now."""
         now = CLOCK.monotonic()
-        if now - self._asked < ASK_SECONDS:
+        if now - self._measured < ASK_SECONDS:
             return True
-        self._asked = now
+        self._measured = now
         return False

@@ -97,6 +97,11 @@ class CapturedTable:
         """Return the columns as a schema: those of the key are not null."""
         return pa.schema([pa.field(each.name, each.type, nullable=each.name not in self.key) for each in self.columns])
 
+    @property
+    def columns_sent(self) -> tuple[str, ...]:
+        """Return the names of the columns."""
+        return tuple(each.name for each in self.columns)
+
     def column(self, name: str) -> Column | None:
         """Return a column by its name, None if there is none."""
         return next((each for each in self.columns if each.name == name), None)

@@ -55,6 +55,8 @@ class Changes:
     unsent: dict[str, npt.NDArray[np.bool_]]
     transaction: Longs
     """The number of each row's transaction in `Decoded`."""
+    message: Longs
+    """The number of each row's message."""
 
 
 @dataclass(slots=True)
@@ -62,7 +64,8 @@ class Decoded:
     """What whole transactions did; `end` is the position behind the last of them, 0 if there was none."""
 
     changes: list[Changes] = field(default_factory=list)
-    truncated: list[int] = field(default_factory=list)
+    truncated: list[tuple[int, int]] = field(default_factory=list)
+    """The message and the table of each TRUNCATE."""
     messages: list[tuple[str, bytes]] = field(default_factory=list)
     transactions: Longs = field(default_factory=lambda: np.empty((0, kernels.TRANSACTION_FIELDS), np.int64))
     end: int = 0
@@ -106,7 +109,7 @@ class Decoder:
         result.end = int(result.transactions[-1, kernels.END]) if count else 0
         described = self._read_rare(messages, found, result)
         for relation, rows in _by_relation(found, described):
-            result.changes.append(_changes(data, relation, found[rows]))
+            result.changes.append(_changes(data, relation, found[rows], rows))
         return result
 
     def _read_rare(
@@ -125,7 +128,7 @@ class Decoder:
                 result.messages.append((prefix.decode(), rest[4:]))
             else:
                 (tables,) = struct.unpack_from(">I", message, 1)
-                result.truncated += struct.unpack_from(f">{tables}I", message, 6)
+                result.truncated += [(int(number), oid) for oid in struct.unpack_from(f">{tables}I", message, 6)]
         return described
 
 
@@ -162,7 +165,7 @@ def _by_relation(
             yield versions[each][1], rows[version == each]
 
 
-def _changes(data: npt.NDArray[np.uint8], relation: Relation, found: Longs) -> Changes:
+def _changes(data: npt.NDArray[np.uint8], relation: Relation, found: Longs, numbers: Longs) -> Changes:
     width = len(relation.columns)
     new, old = _cells(data, found[:, NEW], width), _cells(data, found[:, OLD], width)
     whole = found[:, WHOLE] == 1
@@ -190,7 +193,7 @@ def _changes(data: npt.NDArray[np.uint8], relation: Relation, found: Longs) -> C
         if missing.any():
             unsent[name] = missing & ~deleted
         columns[name] = texts(data, starts, np.where(missing, NULL, sizes))
-    return Changes(relation, columns, deleted, unsent, found[row, TRANSACTION])
+    return Changes(relation, columns, deleted, unsent, found[row, TRANSACTION], numbers[row])
 
 
 def _cells(data: npt.NDArray[np.uint8], tuples: Longs, width: int) -> tuple[Longs, Longs]:

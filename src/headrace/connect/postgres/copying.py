@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -10,10 +11,10 @@ from psycopg import sql as words
 
 from headrace.base.blame import InternalError
 from headrace.connect.postgres import kernels
-from headrace.connect.postgres.values import texts
+from headrace.connect.postgres.values import printed, texts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import psycopg
 
@@ -36,11 +37,13 @@ _CAST_AS_PRINTED = frozenset(
     }
     | {"timestamp without time zone", "timestamp with time zone", "json", "jsonb", "bytea"}
 )
+_KEYS = 20_000
+"""So many keys are looked up by one query."""
 _SNAPSHOT = "SELECT s::text FROM pg_current_snapshot() s"
 
 
 class Chunk(NamedTuple):
-    """Rows of a table, in the order of its key, as texts; `missing` may have been committed and are not in it.
+    """Rows of a table, in the order of its key, as texts, or keys; `missing` may have been committed and are not in it.
 
     `first_missing`: transactions from this number on are not in it, whether listed or not.
     """
@@ -54,18 +57,49 @@ def chunk(
     sql: psycopg.Connection, table: CapturedTable, columns: Sequence[str], *, after: Sequence[str] | None, limit: int
 ) -> Chunk:
     """Return the rows after a key (given as texts), in one snapshot of the database."""
+    with _snapshot(sql) as seen:
+        blocks = []
+        with sql.cursor().copy(_query(table, columns, after, limit)) as copy:
+            while block := copy.read():
+                blocks.append(bytes(block))
+    return Chunk(_rows(b"".join(blocks), len(blocks), columns), *seen)
+
+
+def absent(sql: psycopg.Connection, table: CapturedTable, keys: pa.Table) -> Chunk:
+    """Return those of some keys that the table does not have, in one snapshot of the database; with their types."""
+    kinds = [words.SQL(_declared(table, name)) for name in table.key]
+    match = words.SQL(" AND ").join(
+        words.SQL("t.{} = k.{}::{}").format(words.Identifier(name), words.Identifier(f"k{place}"), kind)
+        for place, (name, kind) in enumerate(zip(table.key, kinds, strict=True))
+    )
+    names = words.SQL(", ").join(words.Identifier(f"k{place}") for place in range(len(table.key)))
+    query = words.SQL(
+        "SELECT k.n FROM unnest({}) WITH ORDINALITY AS k({}, n) WHERE NOT EXISTS (SELECT 1 FROM {} t WHERE {})"
+    ).format(
+        words.SQL(", ").join([words.SQL("%s::text[]")] * len(table.key)),
+        names,
+        words.Identifier(table.schema, table.name),
+        match,
+    )
+    missing: list[int] = []
+    with _snapshot(sql) as seen:
+        for start in range(0, keys.num_rows, _KEYS):
+            some = keys.slice(start, _KEYS)
+            found = sql.execute(query, [printed(some.column(name)) for name in table.key])
+            missing += [start + number - 1 for (number,) in found]
+    return Chunk(keys.take(pa.array(sorted(missing), pa.int64())), *seen)
+
+
+@contextmanager
+def _snapshot(sql: psycopg.Connection) -> Iterator[tuple[frozenset[int], int]]:
+    """See the database as it is at one moment; gives the transactions that are missing, and the first of all later."""
     with sql.transaction():
         sql.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         row = sql.execute(_SNAPSHOT).fetchone()
         if row is None:
             raise InternalError("the database has no snapshot")
         _, first_missing, listed = row[0].split(":")
-        blocks = []
-        with sql.cursor().copy(_query(table, columns, after, limit)) as copy:
-            while block := copy.read():
-                blocks.append(bytes(block))
-    missing = frozenset(int(each) & 0xFFFFFFFF for each in listed.split(",") if each)
-    return Chunk(_rows(b"".join(blocks), len(blocks), columns), missing, int(first_missing))
+        yield frozenset(int(each) & 0xFFFFFFFF for each in listed.split(",") if each), int(first_missing)
 
 
 def rows_by_key(

@@ -91,6 +91,11 @@ class Table(SharedFeed):
             found = described(sql, self.schema, self.name)
         return Declared(found.arrow, found.key)
 
+    def remove(self) -> str:
+        """Drop the slot and the publication: changes after this are not captured."""
+        drop(self)
+        return f"slot {self.slot} and publication {self.publication}"
+
     def run_together(self, feeds: Mapping[str, Feed], landing: SharedLanding, stop: threading.Event) -> None:
         """Land rows and changes of all tables of the slot until `stop` is set.
 

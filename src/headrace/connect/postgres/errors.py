@@ -8,7 +8,7 @@ import psycopg
 
 from headrace.base.blame import OutsideError, PlanError
 from headrace.base.outside import Unavailable
-from headrace.connect.capture.errors import NotCapturable
+from headrace.connect.capture.errors import SNAPSHOT, NotCapturable
 
 _LATER = ("08", "53", "57", "55006", "40")
 """Classes of states that may pass: connections, resources, an operator's intervention, a slot in use, conflicts."""
@@ -38,7 +38,7 @@ class SlotLost(OutsideError):
         super().__init__(
             f'the replication slot "{slot}" {why}',
             detail=f"Changes after {position} that were not captured yet cannot be read any more.",
-            hint="Capture into new topics: they begin with a snapshot.",
+            hint=f"{SNAPSHOT}, with all topics of the slot, reads their tables anew, by a new slot.",
         )
 
 
@@ -51,7 +51,8 @@ class SlotAdvanced(OutsideError):
         super().__init__(
             f'the replication slot "{slot}" is at {confirmed}, but only what is before {position} was captured',
             detail="Another reader has used the slot, or the log was restored from an older copy.",
-            hint="Give each app a slot of its own (slot=…), and capture into new topics: they begin with a snapshot.",
+            hint=f"Give each app a slot of its own (slot=…); then {SNAPSHOT}, with all topics of the slot, reads their "
+            "tables anew.",
         )
 
 
@@ -79,12 +80,6 @@ class PreparedTransactionBlocks(Unavailable):
             detail="A new slot waits for every transaction that has begun, and prepared ones wait for somebody.",
             hint=f"COMMIT PREPARED '{transactions[0]}' or ROLLBACK PREPARED '{transactions[0]}'; it is tried again.",
         )
-
-
-class SourceTruncated(OutsideError):
-    """A table was truncated, which says nothing of the rows that were in it."""
-
-    condition = "SOURCE_TRUNCATED"
 
 
 def ours(error: psycopg.Error, where: str) -> Exception:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.connect.postgres.catalogue import CapturedTable
 
 
 def lsn_text(lsn: int) -> str:
@@ -19,11 +23,22 @@ def lsn_number(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The snapshot of a table: the key of the last row that was landed (as texts), and how many rows there were."""
+    """The snapshot of a table: the key of the last row that was landed (as texts), and how many rows there were.
+
+    `compares`: all rows are landed, and the topic's other keys are deleted next. `columns`: those that every row of
+    the topic has. `request`: the request that the snapshot answers.
+    """
 
     after: tuple[str, ...] | None = None
     rows: int = 0
     done: bool = False
+    compares: bool = False
+    columns: tuple[str, ...] = ()
+    request: str | None = None
+
+    def from_start(self, **changes: Any) -> Progress:
+        """Return a snapshot that begins."""
+        return replace(self, after=None, rows=0, done=False, compares=False, **changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +53,27 @@ class Position:
         """Return the position after more transactions."""
         return replace(self, lsn=max(lsn, self.lsn))
 
+    def progress(self, table: CapturedTable) -> Progress:
+        """Return where the snapshot of a table is."""
+        return self.tables.get(table.full_name, Progress())
+
     def with_table(self, table: str, progress: Progress) -> Position:
         """Return the position after a chunk of a table."""
         return replace(self, tables=self.tables | {table: progress})
 
     def to_bytes(self) -> bytes:
         """Return it as `of` reads it."""
-        tables = {
-            name: {"after": each.after, "rows": each.rows, "done": each.done} for name, each in self.tables.items()
-        }
+        tables = {name: asdict(each) for name, each in self.tables.items()}
         return json.dumps({"system": self.system, "lsn": lsn_text(self.lsn), "tables": tables}).encode()
 
     @staticmethod
     def of(stored: bytes) -> Position:
         """Return what `to_bytes` wrote."""
         read = json.loads(stored)
-        tables = {
-            name: Progress(None if each["after"] is None else tuple(each["after"]), each["rows"], each["done"])
-            for name, each in read["tables"].items()
-        }
+        tables = {name: _progress(each) for name, each in read["tables"].items()}
         return Position(read["system"], lsn_number(read["lsn"]), tables)
+
+
+def _progress(read: dict[str, Any]) -> Progress:
+    after, columns = read["after"], read.get("columns", ())
+    return Progress(**{**read, "after": None if after is None else tuple(after), "columns": tuple(columns)})

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.connect.capture.errors import SourceSchemaChanged
 from headrace.connect.capture.source import DELETED, SOURCE, SOURCE_TYPE
 from headrace.connect.postgres.copying import rows_by_key
 from headrace.connect.postgres.values import as_type
@@ -28,8 +27,9 @@ def changed_rows(
 ) -> pa.Table:
     """Return changes as rows of a topic.
 
+    A column that the table got after the change is null.
+
     Raises:
-        SourceSchemaChanged: the table does not have a column of the topic any more.
         ValueDoesNotFit: a value is none of the topic's type.
 
     """
@@ -50,17 +50,22 @@ def copied_rows(table: CapturedTable, rows: pa.Table, schema: pa.Schema) -> pa.T
     return _typed(table, columns, schema, deleted, source)
 
 
-def without_changed(rows: pa.Table, table: CapturedTable, schema: pa.Schema, changed: Sequence[pa.Table]) -> pa.Table:
-    """Return the rows of a chunk (texts) whose keys are not among changed rows (typed)."""
+def deleted_rows(table: CapturedTable, keys: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return deletes of some keys, which have the topic's types."""
+    count = keys.num_rows
+    columns = {
+        field.name: keys.column(field.name).cast(field.type) if field.name in table.key else pa.nulls(count, field.type)
+        for field in schema
+    }
+    return pa.table(columns | {DELETED: pa.array(np.ones(count, np.bool_))})
+
+
+def without_changed(rows: pa.Table, key: Sequence[str], changed: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows of a chunk whose keys are not among changed rows."""
     if not changed or not rows.num_rows:
         return rows
-    names = list(table.key)
-    types = pa.schema([schema.field(name).remove_metadata() for name in names])
-    here = {
-        name: as_type(rows.column(name).combine_chunks(), types.field(name).type, table=table.full_name, name=name)
-        for name in names
-    }
-    numbered = pa.table(here | {"_row": np.arange(rows.num_rows)})
+    names = list(key)
+    numbered = rows.select(names).append_column("_row", pa.array(np.arange(rows.num_rows)))
     others = pa.concat_tables([each.select(names) for each in changed]).group_by(names).aggregate([])
     kept = numbered.join(others, keys=names, join_type="left anti").column("_row")
     return rows.take(pa.array(np.sort(kept.to_numpy())))
@@ -77,12 +82,8 @@ def _typed(
     for column in schema:
         if column.name == SOURCE and source is not None:
             result[SOURCE] = source
-        elif column.name not in columns:
-            raise SourceSchemaChanged(
-                f'{table.full_name} has no column "{column.name}" any more, or one that is generated',
-                detail="Nothing after this change was captured; the slot keeps it.",
-                hint=f'Take "{column.name}" out of the program\'s schema, with a new topic; or add the column again.',
-            )
+        elif column.name not in columns:  # the table got it after this change: its rows are read anew
+            result[column.name] = pa.nulls(len(deleted), column.type)
         else:
             result[column.name] = as_type(columns[column.name], column.type, table=table.full_name, name=column.name)
     result[DELETED] = pa.array(deleted)

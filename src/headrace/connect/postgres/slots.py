@@ -152,13 +152,18 @@ def held_bytes(sql: psycopg.Connection, name: str) -> int:
     return int(row[5] or 0) if row else 0
 
 
-def drop(sql: psycopg.Connection, *, slot: str, publication: str) -> None:
-    """Drop slot and publication, if they are there: changes after this are not captured."""
-    row = sql.execute(_SLOT, [slot]).fetchone()
+def drop_slot(sql: psycopg.Connection, name: str) -> None:
+    """Drop the slot, if it is there."""
+    row = sql.execute(_SLOT, [name]).fetchone()
     if row is not None:
         if row[2] is not None:
-            raise SlotBusy(slot, row[2])
-        sql.execute("SELECT pg_drop_replication_slot(%s)", [slot])
+            raise SlotBusy(name, row[2])
+        sql.execute("SELECT pg_drop_replication_slot(%s)", [name])
+
+
+def drop(sql: psycopg.Connection, *, slot: str, publication: str) -> None:
+    """Drop slot and publication, if they are there: changes after this are not captured."""
+    drop_slot(sql, slot)
     sql.execute(words.SQL("DROP PUBLICATION IF EXISTS {}").format(words.Identifier(publication)))
 
 

@@ -38,6 +38,14 @@ def texts(data: npt.NDArray[np.uint8], starts: Longs, sizes: Longs) -> pa.Array:
     return long.cast(pa.string()) if offsets[-1] < 2**31 else long
 
 
+def printed(column: pa.ChunkedArray) -> list[str]:
+    """Return values, which are not null, as texts that PostgreSQL reads as the same values."""
+    if pa.types.is_binary(column.type):
+        return [f"\\x{value.hex()}" for value in column.to_pylist()]
+    as_texts: list[str] = column.cast(pa.string()).to_pylist()
+    return as_texts
+
+
 def as_type(column: pa.Array, kind: pa.DataType, *, table: str, name: str) -> pa.Array:
     """Return texts of PostgreSQL as values of a type.
 
