@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import brokers
+import mariadb_servers
 import postgres_servers
 from brokers import (  # noqa: F401 - fixtures
     breakable,
@@ -19,6 +20,12 @@ from brokers import (  # noqa: F401 - fixtures
     cluster_of_the_run,
     registry,
     registry_of_the_run,
+)
+from mariadb_servers import (  # noqa: F401 - fixtures
+    breakable_mariadb_of_the_run,
+    breakable_schema,
+    mariadb_of_the_run,
+    schema,
 )
 from postgres_servers import (  # noqa: F401 - fixtures
     breakable_database,
@@ -33,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHECKOUT = Path(__file__).parent.parent
-SERVERS = {"kafka": brokers.SERVERS, "postgres": postgres_servers.SERVERS}
+SERVERS = {"kafka": brokers.SERVERS, "postgres": postgres_servers.SERVERS, "mariadb": mariadb_servers.SERVERS}
 """The fixtures of real servers by the group of xdist whose tests use them: one worker runs a group."""
 
 # a slow machine is no failure; a failure prints what replays it
