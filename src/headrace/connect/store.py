@@ -1,0 +1,106 @@
+"""What sinks of stores share: the columns and key of their step, points where a test may crash, and their errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import pyarrow as pa
+
+from headrace.base.blame import OutsideError
+from headrace.base.errors import InvalidPlan
+from headrace.connect.sink import Form, Guarantee, Sink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NO_ROWS = pa.schema([])
+
+
+class StoreDiffers(OutsideError):
+    """What is in a store has other columns, another key or another layout than the step that writes to it."""
+
+    condition = "STORE_DIFFERS"
+
+
+class StoreRefused(OutsideError):
+    """A store refuses an epoch's rows, and would refuse them again."""
+
+    condition = "STORE_REFUSED"
+
+    def __init__(self, where: str, why: str, *, epoch: int) -> None:
+        super().__init__(
+            f"{where} refuses epoch {epoch}: {why}",
+            detail=f"Nothing of epoch {epoch} was written; its rows are staged under the app's storage.",
+            hint="Mend the store or its settings and start again: the epoch is published first.",
+        )
+
+
+class WriterFenced(OutsideError):
+    """A newer writer of the same name writes to the store, so this one stops."""
+
+    condition = "FENCED"
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            f"{where} is written by another process of this app now",
+            detail="It took over while this one did not answer. Nothing is lost, and nothing was written twice.",
+            hint="Leave that one running, or stop it before this one is started again.",
+        )
+
+
+def no_fault(point: str) -> None:
+    """Do not crash."""
+    del point
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreSink(Sink):
+    """A store that keeps a table by its key, and where it can (`takes_streams`), a stream as rows that are added.
+
+    `columns`, `key` and `is_table` are those of the step; `.to` sets them. `fault`: called where a test may crash.
+    """
+
+    columns: pa.Schema = NO_ROWS
+    key: tuple[str, ...] = ()
+    is_table: bool = False
+    fault: Callable[[str], None] = no_fault
+    takes_streams: ClassVar[bool] = True
+    guarantee: Guarantee = "exactly_once"
+
+    @property
+    def form(self) -> Form:
+        """One change a key for a table, else rows."""
+        return "changelog" if self.is_table else "rows"
+
+    @property
+    def where(self) -> str:
+        """What people call the store, without passwords."""
+        raise NotImplementedError
+
+    @property
+    def name(self) -> str:
+        """What tells it from the other sinks of an app: it is a part of the writer's name, so it shows no password."""
+        raise NotImplementedError
+
+    def for_step(
+        self, *, schema: pa.Schema, key: tuple[str, ...] | None, is_table: bool, sealed: frozenset[str]
+    ) -> Self:
+        """Return the sink for the rows of a step.
+
+        Raises:
+            InvalidPlan: the step is a table without a key, or a stream and the store keeps tables alone.
+
+        """
+        del sealed
+        if is_table and not key:
+            raise InvalidPlan(
+                f"{self.where} keeps a table by its key, and this table has none",
+                hint="Give it one: group it, or read it with key=.",
+            )
+        if not is_table and not self.takes_streams:
+            raise InvalidPlan(
+                f"{self.where} keeps one entry a key, and a stream has no key",
+                hint='Make it a table: stream.latest("id"), or a group.',
+            )
+        return replace(self, columns=schema, key=key or (), is_table=is_table)
