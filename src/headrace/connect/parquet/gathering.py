@@ -89,8 +89,8 @@ def _merge(
         for rows in tables:
             out.write(rows)
     manifest.next_run += 1
-    made = [DataFile(path, partition, run, rows, size) for path, rows, size in out.close()]
-    _replace(manifest, parts, made)
+    merged_files = [DataFile(path, partition, run, rows, size) for path, rows, size in out.close()]
+    _replace(manifest, parts, merged_files)
 
 
 def _append(root: Path, manifest: Manifest, parts: Sequence[DataFile], partition: str, *, finish: bool) -> None:
