@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 import brokers
 import mariadb_servers
 import postgres_servers
+import redis_servers
 from brokers import (  # noqa: F401 - fixtures
     breakable,
     breakable_of_the_run,
@@ -33,6 +34,7 @@ from postgres_servers import (  # noqa: F401 - fixtures
     database,
     postgres_of_the_run,
 )
+from redis_servers import redis_of_the_run  # noqa: F401 - a fixture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +42,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHECKOUT = Path(__file__).parent.parent
-SERVERS = {"kafka": brokers.SERVERS, "postgres": postgres_servers.SERVERS, "mariadb": mariadb_servers.SERVERS}
+SERVERS = {
+    "kafka": brokers.SERVERS,
+    "postgres": postgres_servers.SERVERS,
+    "mariadb": mariadb_servers.SERVERS,
+    "redis": redis_servers.SERVERS,
+}
 """The fixtures of real servers by the group of xdist whose tests use them: one worker runs a group."""
 
 # a slow machine is no failure; a failure prints what replays it

@@ -12,7 +12,7 @@ from headrace.base.errors import InvalidPlan
 from headrace.connect.sink import Form, Guarantee, Sink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
 NO_ROWS = pa.schema([])
 
@@ -52,6 +52,20 @@ class WriterFenced(OutsideError):
 def no_fault(point: str) -> None:
     """Do not crash."""
     del point
+
+
+def together(rows: Iterable[pa.RecordBatch], count: int) -> Iterator[pa.Table]:
+    """Join batches to tables of at least `count` rows, the last one apart."""
+    held: list[pa.RecordBatch] = []
+    held_rows = 0
+    for batch in rows:
+        held.append(batch)
+        held_rows += batch.num_rows
+        if held_rows >= count:
+            yield pa.Table.from_batches(held)
+            held, held_rows = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from headrace.connect.parquet.files import DELETED, RUN, Rolling, by_partition, 
 from headrace.connect.parquet.gathering import gather, remove_replaced
 from headrace.connect.parquet.manifest import FILES, DataFile, Manifest, alone
 from headrace.connect.sink import SinkWriter
-from headrace.connect.store import StoreDiffers, StoreSink, WriterFenced
+from headrace.connect.store import StoreDiffers, StoreSink, WriterFenced, together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -214,7 +214,7 @@ class FolderWriter(SinkWriter):
         manifest.next_run += 1
         out: dict[str, Rolling] = {}
         try:
-            for part in _together(rows):
+            for part in together(rows, _TOGETHER):
                 table = part.select([*self.sink.columns.names, *([DELETED] if manifest.is_table else [])])
                 if manifest.is_table:
                     table = table.append_column(RUN, pa.repeat(pa.scalar(run, pa.int64()), table.num_rows))
@@ -245,20 +245,6 @@ class FolderWriter(SinkWriter):
 
     def close(self) -> None:
         """Do nothing: no file is open between epochs."""
-
-
-def _together(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Join small batches: a file has few row groups."""
-    held: list[pa.RecordBatch] = []
-    count = 0
-    for batch in rows:
-        held.append(batch)
-        count += batch.num_rows
-        if count >= _TOGETHER:
-            yield pa.Table.from_batches(held)
-            held, count = [], 0
-    if held:
-        yield pa.Table.from_batches(held)
 
 
 def _shape(is_table: bool, key: Sequence[str], partition_by: Sequence[str]) -> str:  # noqa: FBT001 -- as it is stored

@@ -1,0 +1,202 @@
+"""The sink: an epoch is one call of a script, which writes entries and the epoch's mark as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import redis
+
+from headrace.base.errors import InvalidArgument
+from headrace.base.outside import OutputLost
+from headrace.base.time import duration
+from headrace.connect.redis.address import RedisAddress, failures
+from headrace.connect.redis.commands import arguments, command
+from headrace.connect.sink import SinkWriter
+from headrace.connect.store import StoreRefused, StoreSink, WriterFenced, together
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import timedelta
+
+    import pyarrow as pa
+
+    from headrace.base.time import Clock
+    from headrace.connect.redis.commands import Arguments
+
+MARKS = "_headrace:"
+_OPEN = """
+local generation = redis.call('HINCRBY', KEYS[1], 'generation', 1)
+redis.call('HSETNX', KEYS[1], 'epoch', -1)
+return {generation, redis.call('HGET', KEYS[1], 'epoch')}
+"""
+_WRITE = """
+local mark = redis.call('HMGET', KEYS[1], 'generation', 'epoch')
+if not mark[1] then return 'LOST' end
+if mark[1] ~= ARGV[1] then return 'FENCED' end
+if tonumber(mark[2]) >= tonumber(ARGV[2]) then return 'DONE' end
+redis.call('HSET', KEYS[1], 'generation', ARGV[1]) -- a full server refuses this, and would let pass what follows DEL
+local ttl, whole, at, size = tonumber(ARGV[4]), ARGV[5] == '1', 6, #ARGV
+while at <= size do
+  local count, key = tonumber(ARGV[at]), ARGV[at + 1]
+  redis.call('DEL', key)
+  if count > 0 then
+    if whole then redis.call('SET', key, ARGV[at + 2])
+    else redis.call('HSET', key, unpack(ARGV, at + 2, at + 1 + count)) end
+    if ttl > 0 then redis.call('PEXPIRE', key, ttl) end
+  end
+  at = at + 2 + count
+end
+if ARGV[3] == '1' then redis.call('HSET', KEYS[1], 'epoch', ARGV[2]) end
+return 'OK'
+"""
+MOST_ARGUMENTS, MOST_BYTES = 400_000, 32 << 20
+"""What one call has: a server does nothing else meanwhile. A larger epoch is several calls."""
+_ROWS = 8_192
+
+
+def hashes(url: str, prefix: str, *, ttl: str | timedelta | None = None) -> RedisCache:
+    """Return hashes `<prefix><key>` in Redis or Valkey as a sink of a table: a field a column, none where it is null.
+
+    Exactly once. An epoch becomes visible at once, up to 400 000 texts or 32 MB; a larger one in several steps.
+
+    Args:
+        url: `redis://user:password@host:port/number`; the password may be `env:NAME`.
+        prefix: how the keys begin, such as `"user:"`.
+        ttl: how long an entry stays after it was written; None: until its row is deleted.
+
+    Raises:
+        InvalidPlan: it is no address.
+        InvalidArgument: there is no prefix, or a ttl below a millisecond.
+
+    """
+    return _cache(url, prefix, ttl, whole=False)
+
+
+def keys(url: str, prefix: str, *, ttl: str | timedelta | None = None) -> RedisCache:
+    """Return texts `<prefix><key>` in Redis or Valkey as a sink of a table: the row as JSON; else as `hashes`."""
+    return _cache(url, prefix, ttl, whole=True)
+
+
+def _cache(url: str, prefix: str, ttl: str | timedelta | None, *, whole: bool) -> RedisCache:
+    if not prefix or prefix.startswith(MARKS):
+        raise InvalidArgument(f"{prefix!r} cannot be the prefix of keys in Redis", hint='For example "user:".')
+    milliseconds = 0 if ttl is None else duration(ttl, what="ttl") // 1_000
+    if ttl is not None and milliseconds < 1:
+        raise InvalidArgument(f"the ttl is a millisecond at least, not {ttl!r}")
+    return RedisCache(address=RedisAddress.parse(url), prefix=prefix, ttl=milliseconds, whole=whole)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RedisCache(StoreSink):
+    """Entries of a Redis. `ttl`: milliseconds, 0 for ever. `whole`: an entry is the row as JSON."""
+
+    address: RedisAddress
+    prefix: str
+    ttl: int = 0
+    whole: bool = False
+    takes_streams: ClassVar[bool] = False
+
+    @property
+    def where(self) -> str:
+        """Server and prefix."""
+        return f"{self.address.place} ({self.prefix}…)"
+
+    @property
+    def name(self) -> str:
+        """Server and prefix."""
+        return f"redis:{self.address.place}:{self.prefix}"
+
+    def open(self, *, writer: str, clock: Clock) -> SinkWriter:
+        """Return a writer.
+
+        Raises:
+            Unavailable: the server does not answer.
+            AccessRefused: it refuses the user.
+
+        """
+        del clock
+        return CacheWriter(self, writer)
+
+
+class CacheWriter(SinkWriter):
+    """Writes epochs as entries."""
+
+    def __init__(self, sink: RedisCache, writer: str) -> None:
+        self.sink = sink
+        self.mark = f"{MARKS}{writer}"
+        with failures(sink.where):
+            self.client = sink.address.client()
+            self.generation, last = self.client.eval(_OPEN, 1, self.mark)
+            self.script: str = self.client.script_load(_WRITE)
+        self.last = int(last)
+
+    def last_epoch(self) -> int | None:
+        """Return the last epoch that the server has."""
+        return self.last
+
+    def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
+        """Write an epoch's entries; the mark comes with the last of them.
+
+        Raises:
+            Unavailable: the server does not answer, or takes no writes now.
+            WriterFenced: a newer writer has taken over.
+            OutputLost: the mark is gone: the server was emptied.
+            StoreRefused: it refuses the entries, such as a key that is no hash.
+
+        """
+        self.sink.fault("before_transaction")
+        held: list[Arguments] = []
+        count = size = 0
+        for each in self._arguments(rows):
+            if held and (count + each.number > MOST_ARGUMENTS or size + len(each.data) > MOST_BYTES):
+                self._call(epoch, held, last=False)
+                self.sink.fault("in_transaction")
+                held, count, size = [], 0, 0
+            held.append(each)
+            count, size = count + each.number, size + len(each.data)
+        self.sink.fault("before_transaction_ends")
+        self._call(epoch, held, last=True)
+        self.sink.fault("after_transaction")
+        self.last = epoch
+
+    def _arguments(self, rows: Iterator[pa.RecordBatch]) -> Iterator[Arguments]:
+        sink, names = self.sink, self.sink.columns.names
+        for table in together(rows, _ROWS):
+            for some in table.combine_chunks().to_batches(_ROWS):
+                yield arguments(some, key=sink.key, columns=names, prefix=sink.prefix, whole=sink.whole)
+
+    def _call(self, epoch: int, rows: list[Arguments], *, last: bool) -> None:
+        given = [self.script, 1, self.mark, self.generation, epoch, int(last), self.sink.ttl, int(self.sink.whole)]
+        try:
+            with failures(self.sink.where):
+                said = self._send(command("EVALSHA", given, rows))
+        except redis.exceptions.NoScriptError:  # the server was started again
+            with failures(self.sink.where):
+                self.client.script_load(_WRITE)
+                said = self._send(command("EVALSHA", given, rows))
+        except redis.ResponseError as error:
+            raise StoreRefused(self.sink.where, str(error), epoch=epoch) from error
+        if said == b"FENCED":
+            raise WriterFenced(self.sink.where)
+        if said == b"LOST":
+            raise OutputLost(f"{self.sink.where} no longer has the mark of what was published: it was emptied")
+
+    def _send(self, packed: list[bytes]) -> object:
+        """Send what is encoded already, on a connection that is thrown away if it fails."""
+        pool = self.client.connection_pool
+        connection = pool.get_connection()
+        try:
+            connection.send_packed_command(packed)
+            return connection.read_response()
+        except redis.ResponseError:
+            raise
+        except BaseException:
+            connection.disconnect()
+            raise
+        finally:
+            pool.release(connection)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.client.close()
