@@ -134,6 +134,7 @@ def check_each_crash(make, *, table):
                 break
         assert seen(read) == expected(table=table, upto=epoch), f"epoch {epoch}, after {number} crashes"
     assert len(passed) >= 3, f"there are points to crash at: {passed}"
+    return passed
 
 
 def check_zombie(make, fenced, *, table):

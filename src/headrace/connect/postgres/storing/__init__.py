@@ -1,0 +1,1 @@
+"""Tables of an app kept in tables of PostgreSQL: an epoch is one transaction with its mark."""
