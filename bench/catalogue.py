@@ -150,4 +150,19 @@ BENCHES = {
         "itself on 2 M clean records",
         ">= 0.3",
     ),
+    "cdc_postgres": Bench(
+        "1 M row changes from a replication slot of PostgreSQL into a topic, decoded and durable",
+        "pg_recvlogical to a file, same plugin and publication",
+        ">= 0.5",
+    ),
+    "cdc_snapshot": Bench(
+        "5 M rows of a table of PostgreSQL into a topic, in chunks, while a writer runs",
+        "COPY … TO STDOUT, thrown away, while the same writer runs",
+        ">= 0.5",
+    ),
+    "cdc_latency": Bench(
+        "from a commit in PostgreSQL to the changed view, 500 transactions a second: on Spark, and in process",
+        "an epoch of 100 rows on Spark, same run",
+        "<= 2",
+    ),
 }

@@ -41,7 +41,7 @@ def run(setting: Setting) -> list[Figure]:
     rounds: list[tuple[list[float], list[float], list[float]]] = []
     for number in range(setting.runs(5, 2) + 1):
         times_of_all = (
-            _ours(setting, epochs),
+            epochs_of_ours(setting, epochs),
             _theirs(setting, epochs, quiet=False),
             _theirs(setting, epochs, quiet=True),
         )
@@ -83,7 +83,8 @@ def _figures(rival: str, must: str, mine: list[list[float]], theirs: list[list[f
 # ---- ours -----------------------------------------------------------------------------------------------------
 
 
-def _ours(setting: Setting, epochs: int) -> list[float]:
+def epochs_of_ours(setting: Setting, epochs: int) -> list[float]:
+    """Return how long each of so many epochs took, in milliseconds, after the warm-up."""
     storage, sink = setting.fresh("ours"), sums.Sums()
     app = hr.App("tiny", storage=storage, shards=2)
     rows = app.stream(TOPIC, SCHEMA, event_time="at", out_of_order="10 seconds")

@@ -140,7 +140,8 @@ def test_a_prepared_transaction_is_named_instead_of_waited_for(database):
 def test_one_app_reads_a_slot(database):
     capture, landing = captured(database)
     with running(capture, landing) as failure:
-        until(lambda: landing.facts, failure)
+        active = "SELECT active FROM pg_replication_slots WHERE slot_name = %s"
+        until(lambda: database.query(active, capture.slot) == [(True,)], failure)
         other, empty = capture_of(database, "t")
         empty.stored = landing.stored
         with pytest.raises(SlotBusy, match="a slot of its own"):

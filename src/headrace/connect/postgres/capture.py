@@ -36,7 +36,9 @@ CLOCK = SystemClock()
 LOOK_SECONDS = 0.5
 MOST_BYTES = 32 << 20
 """So many bytes of changes are landed at once, and more where one transaction has more."""
-CHUNK_ROWS = 50_000
+LONGEST_GATHER_SECONDS = 0.05
+"""Transactions are gathered for as long as it took to land the last ones, and for no longer than this."""
+CHUNK_ROWS = 100_000
 STORE_SECONDS = 10.0
 """An idle database's position is stored, and then confirmed, so often."""
 ASK_SECONDS = 1.0
@@ -128,7 +130,7 @@ class Capture:
         position: Position,
         stop: threading.Event,
     ) -> None:
-        decoder, stored = Decoder(), CLOCK.monotonic()
+        decoder, stored, landing_seconds = Decoder(), CLOCK.monotonic(), 0.0
         self._snapshots.restart()
         while not stop.is_set():
             if not landing.has_room():
@@ -137,7 +139,10 @@ class Capture:
                 continue
             after = self._snapshots.begin(landing, position)
             self._snapshots.open(sql, landing, after)
-            received = stream.read(LOOK_SECONDS, most_bytes=MOST_BYTES)
+            received = stream.read(
+                LOOK_SECONDS, most_bytes=MOST_BYTES, gather=min(landing_seconds, LONGEST_GATHER_SECONDS)
+            )
+            began = CLOCK.monotonic()
             decoded = decoder.decode(received.messages)
             self._snapshots.remember(decoded)
             rows, after = self._landed(sql, landing, decoded, after)
@@ -152,6 +157,7 @@ class Capture:
                 landing.append(rows, position=after.to_bytes())
                 stream.confirm(after.lsn)
                 position, stored = after, CLOCK.monotonic()
+                landing_seconds = CLOCK.monotonic() - began
                 self._report(sql, landing, position, decoded)
 
     def _landed(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import select
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from psycopg import sql as words
+from psycopg.errors import error_from_result
+from psycopg.pq import ExecStatus
 
 from headrace.base.blame import InternalError
 from headrace.connect.postgres import kernels
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import psycopg
+    from psycopg.pq.abc import PGconn, PGresult
 
     from headrace.connect.postgres.catalogue import CapturedTable
 
@@ -58,10 +62,7 @@ def chunk(
 ) -> Chunk:
     """Return the rows after a key (given as texts), in one snapshot of the database."""
     with _snapshot(sql) as seen:
-        blocks = []
-        with sql.cursor().copy(_query(table, columns, after, limit)) as copy:
-            while block := copy.read():
-                blocks.append(bytes(block))
+        blocks = _copied(sql, _query(table, columns, after, limit))
     return Chunk(_rows(b"".join(blocks), len(blocks), columns), *seen)
 
 
@@ -119,11 +120,41 @@ def rows_by_key(
     query = words.SQL("COPY (SELECT {} FROM {} t JOIN unnest({}) AS k({}) ON {}) TO STDOUT (FORMAT binary)").format(
         _as_texts(table, wanted), words.Identifier(table.schema, table.name), words.SQL(", ").join(arrays), names, match
     )
-    blocks = []
-    with sql.cursor().copy(query) as copy:
-        while block := copy.read():
-            blocks.append(bytes(block))
+    blocks = _copied(sql, query)
     return _rows(b"".join(blocks), len(blocks), wanted)
+
+
+def _copied(sql: psycopg.Connection, query: words.Composed) -> list[bytes]:
+    """Return what a COPY sends, a block a row; psycopg's own reader takes four times as long.
+
+    Raises:
+        psycopg.Error: the server refuses it, or the connection is lost.
+
+    """
+    pg = sql.pgconn
+    pg.send_query(query.as_bytes(sql))
+    blocks: list[bytes] = []
+    add, get = blocks.append, pg.get_copy_data
+    while pg.flush():
+        select.select([], [pg.socket], [], 1.0)
+    while result := _next_result(pg):
+        if result.status == ExecStatus.COPY_OUT:
+            while (got := get(1))[0] >= 0:
+                if got[0]:
+                    add(bytes(got[1]))
+                else:
+                    select.select([pg.socket], [], [], 1.0)
+                    pg.consume_input()
+        elif result.status != ExecStatus.COMMAND_OK:
+            raise error_from_result(result)
+    return blocks
+
+
+def _next_result(pg: PGconn) -> PGresult | None:
+    while pg.is_busy():
+        select.select([pg.socket], [], [], 1.0)
+        pg.consume_input()
+    return pg.get_result()
 
 
 def _query(table: CapturedTable, columns: Sequence[str], after: Sequence[str] | None, limit: int) -> words.Composed:

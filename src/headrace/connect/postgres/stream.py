@@ -25,7 +25,7 @@ HEADER = 25
 """Bytes before the message of the plugin: a kind, two positions and a time."""
 ANSWER_SECONDS = 10.0
 """The server hears so often that somebody listens (its wal_sender_timeout is 60 s unless it was changed)."""
-_DATA, _KEEPALIVE, _COMMIT = ord("w"), ord("k"), ord("C")
+_DATA, _KEEPALIVE, _COMMIT, _MESSAGE = ord("w"), ord("k"), ord("C"), ord("M")
 _STATUS = struct.Struct(">cQQQqB")
 _LONG = struct.Struct(">Q")
 _IN_USE, _GONE, _UNDEFINED = "55006", "42704", "55000"
@@ -60,13 +60,17 @@ class SlotStream:
             self.close()
             raise
 
-    def read(self, seconds: float, *, most_bytes: int) -> Received:
+    def read(  # noqa: C901 -- one loop over messages, the hot path
+        self, seconds: float, *, most_bytes: int, gather: float = 0.0
+    ) -> Received:
         """Return what arrives, whole transactions only: after so many seconds at most, or with so many bytes.
 
-        A transaction that is larger than `most_bytes` is returned whole: it must fit into the memory.
+        A transaction that is larger than `most_bytes` is returned whole: it must fit into the memory. After the first
+        one it waits `gather` seconds for others: landing a hundred costs hardly more than landing one. One with a
+        message (`pg_logical_emit_message`) is the last, since somebody waits for it.
         """
         whole: list[bytes] = []
-        size, until = 0, CLOCK.monotonic() + seconds
+        size, until, gathering, awaited = 0, CLOCK.monotonic() + seconds, False, False
         part, get = self._part, self._pg.get_copy_data
         try:
             while size < most_bytes:
@@ -76,17 +80,22 @@ class SlotStream:
                     if message[0] == _DATA:
                         part.append(message)
                         size += number
-                        if message[HEADER] == _COMMIT:
+                        kind = message[HEADER]
+                        awaited = awaited or kind == _MESSAGE
+                        if kind == _COMMIT:
                             whole += part
                             part.clear()
                             self._end = max(self._end, _LONG.unpack_from(message, 9)[0])
+                            if awaited:
+                                break
                     elif message[0] == _KEEPALIVE:
                         self._keepalive(message)
                 elif number == 0:
-                    left = until - CLOCK.monotonic()
-                    if whole or left <= 0:
+                    now = CLOCK.monotonic()
+                    if whole and not gathering:
+                        gathering, until = True, min(until, now + gather)
+                    if not self._wait(max(0.0, min(until - now, 1.0))) and CLOCK.monotonic() >= until:
                         break
-                    self._wait(min(left, 1.0))
                 else:
                     self._ended()
             self._answer()
@@ -126,9 +135,11 @@ class SlotStream:
         if result is None or result.status != ExecStatus.COPY_BOTH:
             raise self._explained(psycopg.errors.error_from_result(result) if result else psycopg.OperationalError())
 
-    def _wait(self, seconds: float) -> None:
-        select.select([self._pg.socket], [], [], seconds)
+    def _wait(self, seconds: float) -> bool:
+        """Wait until something arrives; return whether it has."""
+        arrived, _, _ = select.select([self._pg.socket], [], [], seconds)
         self._pg.consume_input()
+        return bool(arrived)
 
     def _keepalive(self, message: bytes) -> None:
         if not self._part:
