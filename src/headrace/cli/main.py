@@ -21,6 +21,7 @@ from headrace.cli.output import TRACE, Commands, example, trace_option
 from headrace.cli.reset import reset
 from headrace.cli.run import run
 from headrace.cli.status import status
+from headrace.cli.sync import sync
 from headrace.cli.topics import topics
 from headrace.cli.verify import verify
 from headrace.cli.views import views
@@ -69,7 +70,7 @@ def root() -> None:
     """
 
 
-for command in (run, explain, diff, status, reset, demo, connect, topics, views, verify, backup, restore):
+for command in (run, explain, diff, status, reset, demo, connect, topics, views, verify, backup, restore, sync):
     root.add_command(command)
 
 

@@ -14,6 +14,7 @@ stops the app at once.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -27,6 +28,28 @@ Form = Literal["rows", "changelog", "delta"]
 """`rows`: a stream's rows with `_time`. `changelog`: one row a key, with `_time` and `_deleted`. `delta`: rows with
 `_weight` (+1 inserted, -1 withdrawn) and `_time`. `_time` is the event time as int64 microseconds."""
 Guarantee = Literal["exactly_once", "at_least_once"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """How a store differs from its table: rows that it lacks, rows with other values, rows that it should not have.
+
+    `keys`: a few of their keys, as text.
+    """
+
+    missing: int = 0
+    other: int = 0
+    extra: int = 0
+    keys: list[str] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """The number of rows that differ."""
+        return self.missing + self.other + self.extra
+
+    def parts(self) -> list[tuple[int, str]]:
+        """Return the three numbers with what they count."""
+        return [(self.missing, "missing"), (self.other, "with other values"), (self.extra, "too many")]
 
 
 class SinkWriter(Protocol):
@@ -52,7 +75,7 @@ class SinkWriter(Protocol):
 class Sink(Protocol):
     """Where rows are written to: frozen and picklable; it is part of the plan.
 
-    Subclass it to inherit what is optional: `for_step`, `prepare`, `guarantee` and `takes_tokens`.
+    Subclass it to inherit what is optional: `for_step`, `prepare`, `compare`, `guarantee` and `takes_tokens`.
     """
 
     guarantee: Guarantee = "at_least_once"
@@ -93,6 +116,19 @@ class Sink(Protocol):
 
         """
         del clock
+
+    def compare(self, rows: Iterator[pa.RecordBatch], *, repair: bool) -> Difference | None:
+        """Return how the store differs from its table, None where the sink cannot tell.
+
+        Called by `headrace sync check`, after `prepare`, while no app writes to the store.
+
+        Args:
+            rows: all rows that it should have, as `publish` gets them: one a key.
+            repair: whether it is brought level. A crash meanwhile may leave a part; the next repair does the rest.
+
+        """
+        del rows, repair
+        return None
 
     def open(self, *, writer: str, clock: Clock) -> SinkWriter:
         """Return a writer.

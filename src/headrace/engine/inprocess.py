@@ -10,6 +10,7 @@ from headrace.engine.inputs import Inputs
 from headrace.engine.level_zero import run_ranges
 from headrace.engine.levels import run_levels
 from headrace.engine.outside import no_spark
+from headrace.engine.program.fill import filled
 from headrace.kernels.duck import Duck
 from headrace.kernels.level import LevelRun
 
@@ -64,6 +65,12 @@ class InProcess:
         commit = self.engine.commit_fill(planned, self._levels(planned, program), carrier=CARRIER)
         self.engine.publish(commit)
         return commit
+
+    def compute_fill(self) -> Commit:
+        """Compute that epoch and do not commit it: its rows are staged, and its commit says where."""
+        planned, program, fill = self.engine.begin_fill(), self.engine.fill_program(), self.engine.fill
+        assert fill is not None  # noqa: S101 -- begin_fill was called
+        return filled(self.engine.plan, fill, planned.before, self._levels(planned, program))
 
     def repeat_lost(self) -> Commit:
         """Run the first lost epoch again, over the same input and with the same decisions."""

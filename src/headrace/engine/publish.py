@@ -58,6 +58,11 @@ class Publisher:
             if (here or replaced) and (group.applied is None or commit.epoch > group.applied):
                 self._try(group, commit.epoch, here, replaced)
 
+    def rows(self, commit: Commit, name: str) -> Iterator[pa.RecordBatch]:
+        """Return the rows that a commit has staged for a sink, as its writer would get them."""
+        group = next(group for group in self.groups if name in group.names)
+        return self._rows(group, name, self._files(commit).get(name, []))
+
     def _try(self, group: SinkGroup, epoch: int, files: Mapping[str, list[Path]], replaced: frozenset[str]) -> None:
         began, pause = self.clock.monotonic(), FIRST_PAUSE
         while True:

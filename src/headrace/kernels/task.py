@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -105,8 +107,14 @@ class Outcome:
 
 def stage(task: Task, level: int, sink: str, table: pa.Table) -> StagedFile:
     """Write a sink's rows to a file of this attempt's own."""
-    plain = sink.replace(":", "-")
-    name = f"{plain}.{level}.{task.shard:05d}.{task.attempt}.rows"
+    name = f"{_file_name(sink)}.{level}.{task.shard:05d}.{task.attempt}.rows"
     folder = task.storage / "epochs" / f"{task.epoch:012d}"
     write_tables(folder / name, {"rows": table}, {"sink": sink}, sync=task.sync)
     return StagedFile(sink=sink, file=name, rows=table.num_rows)
+
+
+def _file_name(sink: str) -> str:
+    """Return a sink's name as a part of a file's; where it has more than a name's characters, with a hash of it."""
+    plain = sink.replace(":", "-")
+    safe = re.sub(r"[^\w.-]", "-", plain)[-80:]
+    return safe if safe == plain else f"{safe}-{hashlib.sha256(sink.encode()).hexdigest()[:12]}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from headrace.base.errors import InvalidArgument, InvalidPlan
 from headrace.connect.postgres.address import PostgresAddress, split_table
+from headrace.connect.postgres.storing.comparing import compare
 from headrace.connect.postgres.storing.tables import Target
 from headrace.connect.postgres.storing.types import declared
 from headrace.connect.postgres.storing.writer import SCHEMA, PostgresWriter, Stored, prepare
@@ -14,12 +15,12 @@ from headrace.connect.sink import SharedSink, SharedWriter
 from headrace.connect.store import StoreSink
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
 
     from headrace.base.time import Clock
-    from headrace.connect.sink import Sink, SinkWriter
+    from headrace.connect.sink import Difference, Sink, SinkWriter
 
 OnError = Literal["fail", "dead_letter"]
 
@@ -103,6 +104,16 @@ class PostgresTable(StoreSink, SharedSink):
         """
         del clock
         prepare(self.address, self.target)
+
+    def compare(self, rows: Iterator[pa.RecordBatch], *, repair: bool) -> Difference | None:
+        """Return how the table differs; it is compared in the database, and brought level in one transaction.
+
+        Raises:
+            Unavailable: the server does not answer.
+            StoreRefused: it refuses a row.
+
+        """
+        return compare(self.address, self.target, rows, repair=repair)
 
     def open(self, *, writer: str, clock: Clock) -> SinkWriter:
         """Return a writer of this table alone."""
