@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from headrace.base.blame import InternalError
 from headrace.base.schema import TIMESTAMP
+from headrace.connect.capture.cells import NULL, UNCHANGED, moved, texts
 from headrace.connect.capture.source import SOURCE_TYPE
 from headrace.connect.postgres import kernels
-from headrace.connect.postgres.kernels import KIND, NEW, NULL, OLD, TABLE, TRANSACTION, UNCHANGED, WHOLE
+from headrace.connect.postgres.kernels import KIND, NEW, OLD, TABLE, TRANSACTION, WHOLE
 from headrace.connect.postgres.position import lsn_text
 from headrace.connect.postgres.stream import HEADER
-from headrace.connect.postgres.values import texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -179,7 +179,7 @@ def _changes(data: npt.NDArray[np.uint8], relation: Relation, found: Longs, numb
         both = np.flatnonzero(has_both)
         differs = np.zeros(len(both), np.bool_)
         picked = [(np.ascontiguousarray(cells[0][both]), np.ascontiguousarray(cells[1][both])) for cells in (new, old)]
-        kernels.moved(data, picked[0], picked[1], np.array(relation.key or range(width), np.int64), differs)
+        moved(data, picked[0], picked[1], np.array(relation.key or range(width), np.int64), differs)
         changed_key[both] = differs
     row = np.repeat(np.arange(len(found)), 1 + changed_key)
     first_of_two = np.zeros(len(row), np.bool_)

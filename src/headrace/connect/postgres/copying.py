@@ -13,8 +13,9 @@ from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus
 
 from headrace.base.blame import InternalError
+from headrace.connect.capture.cells import texts
 from headrace.connect.postgres import kernels
-from headrace.connect.postgres.values import printed, texts
+from headrace.connect.postgres.values import printed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

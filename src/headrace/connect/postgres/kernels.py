@@ -1,7 +1,6 @@
 """Compiled loops over what PostgreSQL sends: messages of pgoutput, and rows of a binary COPY. No Python per row.
 
-A cell is a place in the bytes and a length: `NULL`, or `UNCHANGED` where the server did not send a value that is
-stored apart from its row and was not changed.
+A length may be `UNCHANGED`, where the server did not send a value that is stored apart from its row.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headrace.connect.capture.cells import NULL, UNCHANGED
 from headrace.connect.compiled import compiled
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     Bytes = npt.NDArray[np.uint8]
     Longs = npt.NDArray[np.int64]
 
-NULL, UNCHANGED = -1, -2
 KIND, TABLE, NEW, OLD, WHOLE, TRANSACTION, FIELDS = range(7)
 """Columns of what `scan` finds of a message: its kind, the table's number, where its tuples are (or 0), whether the old
 one is whole, and the number of its transaction."""
@@ -148,37 +147,6 @@ def copied_cells(data: Bytes, at: int, starts: Longs, sizes: Longs) -> int:
             at += max(size, 0)
         row += 1
     return BROKEN
-
-
-@compiled
-def moved(
-    data: Bytes, new: tuple[Longs, Longs], old: tuple[Longs, Longs], key: Longs, found: npt.NDArray[np.bool_]
-) -> None:
-    """Say for each row that has both tuples whether a column of the key differs."""
-    for row in range(len(found)):
-        for column in key:
-            size, before = new[1][row, column], old[1][row, column]
-            if size == UNCHANGED or before == UNCHANGED:
-                continue
-            if size != before:
-                found[row] = True
-                break
-            start, was = new[0][row, column], old[0][row, column]
-            for place in range(max(size, 0)):
-                if data[start + place] != data[was + place]:
-                    found[row] = True
-                    break
-            if found[row]:
-                break
-
-
-@compiled
-def gather(data: Bytes, starts: Longs, offsets: Longs, out: Bytes) -> None:
-    """Copy the cells of a column behind each other; `offsets` says where each begins."""
-    for row in range(len(starts)):
-        start, target = starts[row], offsets[row]
-        for place in range(offsets[row + 1] - target):
-            out[target + place] = data[start + place]
 
 
 @compiled

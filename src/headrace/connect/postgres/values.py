@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.connect.capture.errors import ValueDoesNotFit
-from headrace.connect.postgres.kernels import gather, unhexed
+from headrace.connect.postgres.kernels import unhexed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -24,18 +24,6 @@ _NO_TYPE = (
     "Declare the column as string, or correct the row: infinite dates, years before 0, numeric NaN and arrays of "
     "several dimensions have no type here."
 )
-
-
-def texts(data: npt.NDArray[np.uint8], starts: Longs, sizes: Longs) -> pa.Array:
-    """Return cells as a column of texts; nulls, and what was not sent, are null."""
-    offsets = np.zeros(len(starts) + 1, np.int64)
-    np.cumsum(np.maximum(sizes, 0), out=offsets[1:])
-    content = np.empty(int(offsets[-1]), np.uint8)
-    gather(data, np.ascontiguousarray(starts), offsets, content)
-    valid = pa.array(sizes >= 0).buffers()[1]
-    buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(content)]
-    long = pa.Array.from_buffers(pa.large_string(), len(starts), buffers)
-    return long.cast(pa.string()) if offsets[-1] < 2**31 else long
 
 
 def printed(column: pa.ChunkedArray) -> list[str]:
