@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,19 +42,19 @@ CRC = _crc_table()
 
 
 @inlined
-def _little(data: Bytes, at: int, size: int) -> int:
+def _little(data: Bytes, at: Any, size: int) -> Any:
     value = np.int64(0)
     for place in range(size):
         value |= np.int64(data[at + place]) << (8 * place)
-    return value  # type: ignore[return-value]
+    return value
 
 
 @inlined
-def _big(data: Bytes, at: int, size: int) -> int:
+def _big(data: Bytes, at: Any, size: int) -> Any:
     value = np.int64(0)
     for place in range(size):
         value = (value << 8) | np.int64(data[at + place])
-    return value  # type: ignore[return-value]
+    return value
 
 
 @compiled
@@ -79,11 +79,20 @@ def packets(raw: Bytes, out: Bytes, ends: Longs, read: Longs) -> int:
 
 
 @compiled
+def last_packet(raw: Bytes, at: int, last: int) -> tuple[int, int]:
+    """Return where whole packets end, from one's beginning on, and where the last one begins (or `last`)."""
+    while at + 4 <= len(raw) and at + 4 + _little(raw, at, 3) <= len(raw):
+        last = at
+        at += 4 + _little(raw, at, 3)
+    return at, last
+
+
+@compiled
 def _checks(data: Bytes, start: int, end: int, table: npt.NDArray[np.uint32]) -> bool:
     crc = np.uint32(0xFFFFFFFF)
     for place in range(start, end):
         crc = table[(crc ^ data[place]) & np.uint32(0xFF)] ^ (crc >> np.uint32(8))
-    return np.int64(crc ^ np.uint32(0xFFFFFFFF)) == _little(data, end, _CHECKSUM)
+    return bool(np.int64(crc ^ np.uint32(0xFFFFFFFF)) == _little(data, end, _CHECKSUM))
 
 
 @compiled
@@ -103,7 +112,7 @@ def _rows(data: Bytes, at: int, end: int, kind: int, row: Longs) -> int:
     at += 8
     if kind >= 30:
         at += _little(data, at, 2)
-    columns = np.int64(data[at])
+    columns: Any = np.int64(data[at])
     at += 1
     if columns == 0xFC:
         columns = _little(data, at, 2)
@@ -120,6 +129,31 @@ def _rows(data: Bytes, at: int, end: int, kind: int, row: Longs) -> int:
 
 
 @compiled
+def _begun(data: Bytes, first: int, about: Longs) -> bool:
+    """Fill what the event of a GTID says; return whether statements follow up to one that ends the transaction."""
+    at = first + HEADER
+    about[SEQUENCE], about[DOMAIN] = _little(data, at, 8), _little(data, at + 8, 4)
+    about[SERVER], about[FLAGS] = _little(data, first + 6, 4), data[at + 12]
+    about[PREPARED] = 0
+    return about[FLAGS] & STANDALONE == 0  # type: ignore[no-any-return]
+
+
+@compiled
+def _ends(data: Bytes, row: Longs, words: tuple[Bytes, Bytes, Bytes], about: Longs, *, begun: bool) -> bool:
+    """Whether an event ends the transaction; BEGIN, COMMIT and ROLLBACK lose their kind."""
+    at, end, kind = row[START], row[END], row[KIND]
+    if kind == 38:
+        about[PREPARED] = data[at] == 0  # else it is committed in one phase
+    if kind == 2:
+        text = at + 13 + _little(data, at + 11, 2) + np.int64(data[at + 8]) + 1
+        ending = _is(data, text, end, words[1]) or _is(data, text, end, words[2])
+        if ending or _is(data, text, end, words[0]):
+            row[KIND] = 0
+        return not begun or ending
+    return kind == 16 or kind == 38  # type: ignore[no-any-return]
+
+
+@compiled
 def scan(
     data: Bytes,
     ends: Longs,
@@ -128,20 +162,11 @@ def scan(
     results: tuple[Longs, Longs],
     state: Longs,
 ) -> tuple[int, int]:
-    """Fill a row for each event and one for each transaction.
+    """Fill a row for each event and one for each transaction (of these, row 0 is for events of none).
 
-    Args:
-        data: contents of packets behind each other.
-        ends: where each ends.
-        crc: `CRC`.
-        words: BEGIN, COMMIT, ROLLBACK.
-        results: rows of events, as many as there are ends, and of transactions: one more (0: events of none).
-        state: how many files were begun before, and whether events have checksums.
-
-    Returns:
-        The number of events up to the end of the last whole transaction, and 0; or the number of a bad event, and
-        BROKEN or BAD_CHECKSUM.
-
+    `ends`: where contents of packets end. `words`: BEGIN, COMMIT, ROLLBACK. `state`: how many files were begun before,
+    and whether events have checksums. It returns the number of events up to the end of the last whole transaction, and
+    0; or the number of a bad event, and BROKEN or BAD_CHECKSUM.
     """
     found, transactions = results
     start, whole, transaction, files, checked = 0, 0, 0, state[0], state[1]
@@ -161,35 +186,17 @@ def scan(
                 return number, BAD_CHECKSUM
         row[KIND], row[START], row[END] = kind, at, end
         row[TABLE], row[ROWS], row[WIDTH], row[WHOLE] = 0, 0, 0, 0
-        closes = False
         if kind == 162:
             transaction += 1
-            about = transactions[transaction]
-            about[SEQUENCE], about[DOMAIN] = _little(data, at, 8), _little(data, at + 8, 4)
-            about[SERVER], about[FLAGS] = _little(data, first + 6, 4), data[at + 12]
-            about[PREPARED] = 0
-            opened, begun = True, about[FLAGS] & 1 == 0
+            opened, begun = True, _begun(data, first, transactions[transaction])
         elif kind == 4:
             files += 1
         elif kind == 19:
             row[TABLE] = _little(data, at, 6)
-        elif (kind >= 23 and kind <= 25) or (kind >= 30 and kind <= 32):
-            if _rows(data, at, end, kind, row) < 0:
-                return number, BROKEN
-        elif kind == 16:
-            closes = True
-        elif kind == 38:
-            closes = True
-            transactions[transaction][PREPARED] = 1
-        elif kind == 2:
-            text = at + 13 + _little(data, at + 11, 2) + np.int64(data[at + 8]) + 1
-            ending = _is(data, text, end, words[1]) or _is(data, text, end, words[2])
-            closes = not begun or ending
-            if ending or _is(data, text, end, words[0]):
-                row[KIND] = 0
-        row[TRANSACTION] = transaction
-        if closes and opened:
-            about = transactions[transaction]
+        elif ((kind >= 23 and kind <= 25) or (kind >= 30 and kind <= 32)) and _rows(data, at, end, kind, row) < 0:
+            return number, BROKEN
+        row[TRANSACTION], about = transaction, transactions[transaction]
+        if opened and _ends(data, row, words, about, begun=begun):
             about[COMMITTED], about[FILE] = _little(data, first + 1, 4), files
             about[POSITION] = _little(data, first + 14, 4)
             opened = False
@@ -218,7 +225,7 @@ def images(data: Bytes, events: Longs, shape: Longs, starts: Longs, sizes: Longs
             nulls = at
             at += (columns + 7) // 8
             for column in range(columns):
-                size = np.int64(NULL)
+                size: Any = np.int64(NULL)
                 if not data[nulls + column // 8] >> (column % 8) & 1:
                     size = shape[column]
                     if size < 0:
@@ -256,7 +263,7 @@ def text_cells(data: Bytes, ends: Longs, starts: Longs, sizes: Longs) -> int:
     at = 0
     for row in range(len(starts)):
         for column in range(starts.shape[1]):
-            size = np.int64(data[at])
+            size: Any = np.int64(data[at])
             at += 1
             if size == 0xFB:
                 size = np.int64(NULL)
@@ -288,7 +295,7 @@ def integers(data: Bytes, starts: Longs, sizes: Longs, form: tuple[bool, bool], 
 
 
 @inlined
-def _digits(out: Bytes, at: int, value: int, width: int) -> int:
+def _digits(out: Bytes, at: Any, value: Any, width: int) -> Any:
     for place in range(width):
         out[at + width - 1 - place] = 48 + value % 10
         value //= 10
@@ -324,7 +331,7 @@ def decimals(data: Bytes, starts: Longs, sizes: Longs, digits: tuple[int, int], 
                 out[to] = 46
                 to += 1
             while left > 0:
-                width = min(rest if rest else 9, left) if part == 0 else min(9, left)
+                width = min(rest or 9, left) if part == 0 else min(9, left)
                 value = np.int64(0)
                 for _ in range(_size(width)):
                     value = (value << 8) | ((np.int64(data[at]) ^ top ^ flip) & 0xFF)
@@ -347,7 +354,7 @@ def decimals(data: Bytes, starts: Longs, sizes: Longs, digits: tuple[int, int], 
 
 
 @inlined
-def _date(out: Bytes, at: int, year: int, month: int, day: int) -> int:
+def _date(out: Bytes, at: Any, year: int, month: int, day: int) -> Any:
     at = _digits(out, at, year, 4)
     out[at] = 45
     at = _digits(out, at + 1, month, 2)
@@ -356,7 +363,7 @@ def _date(out: Bytes, at: int, year: int, month: int, day: int) -> int:
 
 
 @inlined
-def _time(out: Bytes, at: int, hour: int, minute: int, second: int) -> int:
+def _time(out: Bytes, at: Any, hour: int, minute: int, second: int) -> Any:
     at = _digits(out, at, hour, 3 if hour > 99 else 2)
     out[at] = 58
     at = _digits(out, at + 1, minute, 2)
@@ -387,7 +394,8 @@ def moments(data: Bytes, starts: Longs, sizes: Longs, form: tuple[int, int], res
         offsets[row] = to
         if sizes[row] < 0:
             continue
-        at, micros = starts[row], np.int64(0)
+        at = starts[row]
+        micros: Any = np.int64(0)
         if kind == 10:
             value = _little(data, at, 3)
             to = _date(out, to, value >> 9, value >> 5 & 15, value & 31)

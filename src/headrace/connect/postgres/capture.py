@@ -12,12 +12,13 @@ from headrace.base.time import SystemClock
 from headrace.connect.capture.columns import captured, check_columns, evolved
 from headrace.connect.capture.errors import SNAPSHOT, SourceReplaced
 from headrace.connect.capture.known import known_keys
+from headrace.connect.capture.rows import deleted_rows
 from headrace.connect.postgres import slots
 from headrace.connect.postgres.catalogue import described
 from headrace.connect.postgres.changes import Decoder
 from headrace.connect.postgres.errors import SlotAdvanced, SlotLost
 from headrace.connect.postgres.position import Position, lsn_text
-from headrace.connect.postgres.rows import changed_rows, deleted_rows
+from headrace.connect.postgres.rows import changed_rows
 from headrace.connect.postgres.snapshots import Snapshots
 from headrace.connect.postgres.stream import SlotStream
 
@@ -211,7 +212,7 @@ class Capture:
     ) -> list[pa.Table]:
         """Return the changes of a table with deletes of all rows that it had where it was truncated."""
         table, schema = self.tables[topic], landing.schema(topic)
-        changed = pa.concat_tables([deleted_rows(table, schema.empty_table(), schema), *rows])
+        changed = pa.concat_tables([deleted_rows(table.key, schema.empty_table(), schema), *rows])
         number = np.concatenate([*numbers, np.empty(0, np.int64)])
         # what an earlier TRUNCATE has put in front of the changes came before this one
         number = np.concatenate([np.full(changed.num_rows - len(number), -1), number])
@@ -220,7 +221,7 @@ class Capture:
         kept = before.select(names)
         known = pa.concat_tables([known_keys(landing.opened(topic), names).cast(kept.schema), kept])
         gone = known.group_by(names).aggregate([]).select(names)
-        return [before, deleted_rows(table, gone, schema), later]
+        return [before, deleted_rows(table.key, gone, schema), later]
 
     def _report(self, sql: psycopg.Connection, landing: SharedLanding, position: Position, decoded: Decoded) -> None:
         held = slots.held_bytes(sql, self.slot) if not self._measured_lately() else None

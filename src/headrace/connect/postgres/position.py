@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from headrace.connect.capture.progress import Progress
 
 if TYPE_CHECKING:
     from headrace.connect.postgres.catalogue import CapturedTable
@@ -19,26 +21,6 @@ def lsn_number(text: str) -> int:
     """Return a position in the write-ahead log as a number."""
     high, _, low = text.partition("/")
     return int(high, 16) << 32 | int(low, 16)
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """The snapshot of a table: the key of the last row that was landed (as texts), and how many rows there were.
-
-    `compares`: all rows are landed, and the topic's other keys are deleted next. `columns`: those that every row of
-    the topic has. `request`: the request that the snapshot answers.
-    """
-
-    after: tuple[str, ...] | None = None
-    rows: int = 0
-    done: bool = False
-    compares: bool = False
-    columns: tuple[str, ...] = ()
-    request: str | None = None
-
-    def from_start(self, **changes: Any) -> Progress:
-        """Return a snapshot that begins."""
-        return replace(self, after=None, rows=0, done=False, compares=False, **changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +52,5 @@ class Position:
     def of(stored: bytes) -> Position:
         """Return what `to_bytes` wrote."""
         read = json.loads(stored)
-        tables = {name: _progress(each) for name, each in read["tables"].items()}
+        tables = {name: Progress.of(each) for name, each in read["tables"].items()}
         return Position(read["system"], lsn_number(read["lsn"]), tables)
-
-
-def _progress(read: dict[str, Any]) -> Progress:
-    after, columns = read["after"], read.get("columns", ())
-    return Progress(**{**read, "after": None if after is None else tuple(after), "columns": tuple(columns)})

@@ -13,8 +13,6 @@ from headrace.connect.postgres.copying import rows_by_key
 from headrace.connect.postgres.values import as_type
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy.typing as npt
     import psycopg
 
@@ -48,27 +46,6 @@ def copied_rows(table: CapturedTable, rows: pa.Table, schema: pa.Schema) -> pa.T
     deleted = np.zeros(rows.num_rows, np.bool_)
     source = pa.nulls(rows.num_rows, SOURCE_TYPE) if SOURCE in schema.names else None
     return _typed(table, columns, schema, deleted, source)
-
-
-def deleted_rows(table: CapturedTable, keys: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return deletes of some keys, which have the topic's types."""
-    count = keys.num_rows
-    columns = {
-        field.name: keys.column(field.name).cast(field.type) if field.name in table.key else pa.nulls(count, field.type)
-        for field in schema
-    }
-    return pa.table(columns | {DELETED: pa.array(np.ones(count, np.bool_))})
-
-
-def without_changed(rows: pa.Table, key: Sequence[str], changed: Sequence[pa.Table]) -> pa.Table:
-    """Return the rows of a chunk whose keys are not among changed rows."""
-    if not changed or not rows.num_rows:
-        return rows
-    names = list(key)
-    numbered = rows.select(names).append_column("_row", pa.array(np.arange(rows.num_rows)))
-    others = pa.concat_tables([each.select(names) for each in changed]).group_by(names).aggregate([])
-    kept = numbered.join(others, keys=names, join_type="left anti").column("_row")
-    return rows.take(pa.array(np.sort(kept.to_numpy())))
 
 
 def _typed(

@@ -21,9 +21,10 @@ import numpy as np
 from headrace.base.time import SystemClock
 from headrace.connect.capture.columns import captured
 from headrace.connect.capture.known import known_keys
+from headrace.connect.capture.rows import deleted_rows, without_changed
 from headrace.connect.postgres import copying
 from headrace.connect.postgres.kernels import XID
-from headrace.connect.postgres.rows import copied_rows, deleted_rows, without_changed
+from headrace.connect.postgres.rows import copied_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,10 +32,11 @@ if TYPE_CHECKING:
     import psycopg
     import pyarrow as pa
 
+    from headrace.connect.capture.progress import Progress
     from headrace.connect.feed import Request, SharedLanding
     from headrace.connect.postgres.catalogue import CapturedTable
     from headrace.connect.postgres.changes import Decoded
-    from headrace.connect.postgres.position import Position, Progress
+    from headrace.connect.postgres.position import Position
 
 CLOCK = SystemClock()
 PREFIX = "headrace"
@@ -128,7 +130,7 @@ class Snapshots:
         """Return deletes of the keys that the topic has and the table does not have."""
         known = known_keys(landing.opened(topic), table.key)
         absent = self._seen(lambda: copying.absent(sql, table, known))
-        return deleted_rows(table, absent.rows, landing.schema(topic)), replace(at, compares=False, done=True)
+        return deleted_rows(table.key, absent.rows, landing.schema(topic)), replace(at, compares=False, done=True)
 
     def _seen(self, read: Callable[[], copying.Chunk]) -> copying.Chunk:
         """Read until everything is seen that the stream had."""
