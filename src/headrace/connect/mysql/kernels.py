@@ -129,17 +129,17 @@ def _rows(data: Bytes, at: int, end: int, kind: int, row: Longs) -> int:
 
 
 @compiled
-def _begun(data: Bytes, first: int, about: Longs) -> bool:
-    """Fill what the event of a GTID says; return whether statements follow up to one that ends the transaction."""
+def _begun(data: Bytes, first: int, about: Longs) -> int:
+    """Fill what the event of a GTID says; return 0 where one statement follows, which ends it."""
     at = first + HEADER
     about[SEQUENCE], about[DOMAIN] = _little(data, at, 8), _little(data, at + 8, 4)
     about[SERVER], about[FLAGS] = _little(data, first + 6, 4), data[at + 12]
     about[PREPARED] = 0
-    return about[FLAGS] & STANDALONE == 0  # type: ignore[no-any-return]
+    return 1 - (about[FLAGS] & STANDALONE)  # type: ignore[no-any-return]
 
 
 @compiled
-def _ends(data: Bytes, row: Longs, words: tuple[Bytes, Bytes, Bytes], about: Longs, *, begun: bool) -> bool:
+def _ends(data: Bytes, row: Longs, words: tuple[Bytes, Bytes, Bytes], about: Longs, begun: int) -> bool:
     """Whether an event ends the transaction; BEGIN, COMMIT and ROLLBACK lose their kind."""
     at, end, kind = row[START], row[END], row[KIND]
     if kind == 38:
@@ -149,7 +149,7 @@ def _ends(data: Bytes, row: Longs, words: tuple[Bytes, Bytes, Bytes], about: Lon
         ending = _is(data, text, end, words[1]) or _is(data, text, end, words[2])
         if ending or _is(data, text, end, words[0]):
             row[KIND] = 0
-        return not begun or ending
+        return begun == 0 or ending
     return kind == 16 or kind == 38  # type: ignore[no-any-return]
 
 
@@ -170,7 +170,7 @@ def scan(
     """
     found, transactions = results
     start, whole, transaction, files, checked = 0, 0, 0, state[0], state[1]
-    opened, begun = False, False
+    opened, begun = False, 0
     for number in range(len(ends)):
         first, at, end, row = start, start + HEADER, ends[number], found[number]
         start = end
@@ -196,7 +196,7 @@ def scan(
         elif ((kind >= 23 and kind <= 25) or (kind >= 30 and kind <= 32)) and _rows(data, at, end, kind, row) < 0:
             return number, BROKEN
         row[TRANSACTION], about = transaction, transactions[transaction]
-        if opened and _ends(data, row, words, about, begun=begun):
+        if opened and _ends(data, row, words, about, begun):
             about[COMMITTED], about[FILE] = _little(data, first + 1, 4), files
             about[POSITION] = _little(data, first + 14, 4)
             opened = False
