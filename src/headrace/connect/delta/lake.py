@@ -1,0 +1,215 @@
+"""The sink: an epoch is one version of the table, which has the epoch's number as the transaction of its writer.
+
+A version is written only if it is the next one after that in which the writer has looked for its last epoch. So of two
+processes that write an epoch, one has it refused, looks again, and finds it there.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import exceptions as failed
+
+from headrace.base.errors import InvalidPlan, did_you_mean
+from headrace.base.outside import Unavailable
+from headrace.base.schema import to_ddl
+from headrace.connect.sink import SinkWriter
+from headrace.connect.store import StoreDiffers, StoreRefused, StoreSink
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from os import PathLike
+
+    from headrace.base.time import Clock
+
+MOST_FILES = 64
+"""So many files are added before small ones are compacted."""
+_BUSY = failed.CommitFailedError
+
+
+def table(
+    path: str | PathLike[str],
+    *,
+    partition_by: str | Sequence[str] = (),
+    storage_options: Mapping[str, str] | None = None,
+) -> DeltaLake:
+    """Return a table of Delta Lake as a sink: the current rows of a table, merged by key, or the rows of a stream.
+
+    Exactly once: a version has the rows of an epoch and its number (`txn`). Every reader of Delta Lake sees whole
+    epochs. The rows of one epoch must fit into memory. Small files are compacted; old ones stay until somebody runs
+    `VACUUM`.
+
+    Args:
+        path: a folder, or an address that the library `deltalake` knows, such as `s3://bucket/orders`.
+        partition_by: columns to partition by, where the table is created.
+        storage_options: what the library is to know of the address: credentials, endpoints. Nothing shows them.
+
+    """
+    columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+    options = tuple(sorted((storage_options or {}).items()))
+    return DeltaLake(path=str(path), partition_by=columns, options=options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaLake(StoreSink):
+    """A table of Delta Lake."""
+
+    path: str
+    partition_by: tuple[str, ...] = ()
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @property
+    def where(self) -> str:
+        """The address."""
+        return f"the Delta table {self.path}"
+
+    @property
+    def name(self) -> str:
+        """The address."""
+        return f"delta:{self.path}"
+
+    def for_step(
+        self, *, schema: pa.Schema, key: tuple[str, ...] | None, is_table: bool, sealed: frozenset[str]
+    ) -> Self:
+        """Return the sink for the rows of a step.
+
+        Raises:
+            InvalidPlan: it has no such column to partition by.
+
+        """
+        for each in self.partition_by:
+            if each not in schema.names:
+                raise InvalidPlan(f'{self.where} is to be partitioned by "{each}", which the step does not have',
+                                  hint=did_you_mean(each, schema.names))  # fmt: skip
+        return super().for_step(schema=schema, key=key, is_table=is_table, sealed=sealed)
+
+    def prepare(self, *, clock: Clock) -> None:
+        """Create the table, or check its columns.
+
+        Raises:
+            StoreDiffers: it has other columns.
+            Unavailable: its storage does not answer.
+
+        """
+        del clock
+        with self.failures():
+            options = dict(self.options)
+            if not DeltaTable.is_deltatable(self.path, storage_options=options):
+                columns = list(self.partition_by)
+                DeltaTable.create(self.path, self.columns, partition_by=columns, storage_options=options, mode="ignore")
+            has = to_ddl(pa.schema(self.opened().schema().to_arrow()))
+        if has.replace(" not null", "") != to_ddl(self.columns).replace(" not null", ""):
+            raise StoreDiffers(
+                f"{self.where} has other columns than the step",
+                detail=f"It has {has}; the step has {to_ddl(self.columns)}.",
+                hint="Change it with ALTER TABLE in Spark, or write to another table, which is filled.",
+            )
+
+    def opened(self) -> DeltaTable:
+        """Return the table at its last version."""
+        return DeltaTable(self.path, storage_options=dict(self.options))
+
+    @contextmanager
+    def failures(self) -> Iterator[None]:
+        """Turn errors of the library that may pass into ours.
+
+        Raises:
+            Unavailable: its storage does not answer, or somebody else has just written a version.
+
+        """
+        try:
+            yield
+        except (_BUSY, OSError) as error:
+            raise Unavailable(f"{self.where} cannot be written now: {error}") from error
+
+    def open(self, *, writer: str, clock: Clock) -> SinkWriter:
+        """Return a writer.
+
+        Raises:
+            Unavailable: its storage does not answer.
+
+        """
+        del clock
+        return LakeWriter(self, writer)
+
+
+class LakeWriter(SinkWriter):
+    """Writes epochs as versions of a table."""
+
+    def __init__(self, sink: DeltaLake, writer: str) -> None:
+        self.sink, self.writer = sink, writer
+        with sink.failures():
+            self.last = self._last(sink.opened())
+
+    def _last(self, lake: DeltaTable) -> int:
+        found = lake.transaction_version(self.writer)
+        return -1 if found is None else int(found)
+
+    def last_epoch(self) -> int | None:
+        """Return the last epoch that the table has."""
+        return self.last
+
+    def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
+        """Write an epoch as the next version.
+
+        Raises:
+            Unavailable: its storage does not answer, or somebody else has just written a version.
+            StoreRefused: the table refuses the rows.
+
+        """
+        fault = self.sink.fault
+        fault("before_transaction")
+        changes = pa.Table.from_batches(rows)
+        fault("in_transaction")
+        with self.sink.failures():
+            lake = self.sink.opened()
+            if epoch > self._last(lake):
+                try:
+                    self._write(lake, epoch, changes)
+                except _BUSY:
+                    raise
+                except failed.DeltaError as error:
+                    raise StoreRefused(self.sink.where, str(error), epoch=epoch) from error
+        self.last = epoch
+        fault("after_transaction")
+        self._compact()
+        fault("after_compaction")
+
+    def _write(self, lake: DeltaTable, epoch: int, rows: pa.Table) -> None:
+        mark = CommitProperties(app_transactions=[Transaction(self.writer, epoch)], max_commit_retries=0)
+        names = self.sink.columns.names
+        if not self.sink.is_table:
+            write_deltalake(lake, rows.select(names), mode="append", commit_properties=mark)
+            return
+        same = " AND ".join(f"held.{_quoted(name)} IS NOT DISTINCT FROM new.{_quoted(name)}" for name in self.sink.key)
+        values = {_quoted(name): f"new.{_quoted(name)}" for name in names}
+        merge = lake.merge(
+            rows.select([*names, "_deleted"]),
+            predicate=same,
+            source_alias="new",
+            target_alias="held",
+            commit_properties=mark,
+        )
+        merge = merge.when_matched_delete(predicate="new._deleted").when_matched_update(values)
+        merge.when_not_matched_insert(values, predicate="NOT new._deleted").execute()
+
+    def _compact(self) -> None:
+        """Compact small files; who writes at the same moment comes first."""
+        with self.sink.failures():
+            lake = self.sink.opened()
+            if lake.version() % MOST_FILES == MOST_FILES - 1:
+                try:
+                    lake.optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
+                except _BUSY:
+                    return
+
+    def close(self) -> None:
+        """Do nothing: nothing is open between epochs."""
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"

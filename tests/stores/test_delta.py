@@ -1,0 +1,113 @@
+"""Tables of Delta Lake as sinks."""
+
+from __future__ import annotations
+
+import itertools
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from crashing import WRITER, Kept, batches, check_crashes, check_each_crash, check_zombie, for_rows
+
+import headrace as hr
+from headrace.base.errors import InvalidPlan
+from headrace.base.outside import Unavailable
+from headrace.base.time import ManualClock
+from headrace.connect.store import StoreDiffers
+from headrace.testing import Driver, check_sink
+
+deltalake = pytest.importorskip("deltalake")
+from headrace.connect import delta  # noqa: E402 - only where there is the library
+
+BOTH = pytest.mark.parametrize("table", [False, True], ids=["stream", "table"])
+
+
+def rows_of(path):
+    """Return the rows of the files that the last version names."""
+    names = deltalake.DeltaTable(path).file_uris()
+    return [row for each in names for row in pq.ParquetFile(each.removeprefix("file://")).read().to_pylist()]
+
+
+@pytest.fixture
+def make(tmp_path):
+    number = itertools.count()
+
+    def fresh():
+        path = str(tmp_path / str(next(number)))
+        return delta.table(path), lambda: rows_of(path)
+
+    return fresh
+
+
+@BOTH
+def test_a_table_of_delta_is_a_sink(make, table):
+    def kept():
+        sink, read = make()
+        return Kept(for_rows(sink, table=table), read)
+
+    check_sink(kept)
+
+
+@BOTH
+def test_a_crash_at_any_step_leaves_each_epoch_once(make, table, monkeypatch):
+    """Also while files are compacted, which is after every second version here."""
+    check_each_crash(make, table=table)
+    monkeypatch.setattr("headrace.connect.delta.lake.MOST_FILES", 2)
+    check_crashes(make, table=table, upto=2)
+
+
+@BOTH
+def test_an_older_writer_changes_nothing(make, table):
+    check_zombie(make, None, table=table)
+
+
+def test_a_version_between_the_look_and_the_commit_refuses_the_epoch(make, monkeypatch):
+    """Another writer is quicker: this one is called again, and its epoch is there once."""
+    sink, read = make()
+    sink = for_rows(sink, table=False)
+    sink.prepare(clock=ManualClock())
+    writer, rows = sink.open(writer=WRITER, clock=ManualClock()), [(1, "a", False)]
+    stale = sink.opened()
+    sink.open(writer="other/1/s", clock=ManualClock()).publish(0, batches([(2, "b", False)], table=False))
+    with monkeypatch.context() as patched:
+        patched.setattr(type(sink), "opened", lambda _: stale)
+        with pytest.raises(Unavailable):
+            writer.publish(0, batches(rows, table=False))
+    writer.publish(0, batches(rows, table=False))
+    assert sorted(row["id"] for row in read()) == [1, 2]
+
+
+def test_other_columns_are_refused(make):
+    sink, _ = make()
+    for_rows(sink, table=True).prepare(clock=ManualClock())
+    options = {"key": ("id",), "is_table": True, "sealed": frozenset()}
+    other = sink.for_step(schema=pa.schema([("id", pa.int64())]), **options)
+    with pytest.raises(StoreDiffers, match="other columns"):
+        other.prepare(clock=ManualClock())
+    with pytest.raises(InvalidPlan, match="partitioned"):
+        delta.table("x", partition_by="tex", storage_options={"key": "s3cret"}).for_step(
+            schema=pa.schema([("text", pa.string())]), **options
+        )
+    assert "s3cret" not in repr(delta.table("x", storage_options={"key": "s3cret"}))
+
+
+def test_a_table_of_an_app_is_merged_and_small_files_are_few(tmp_path, monkeypatch):
+    """Every type comes back as it was; a name with spaces is a name; 40 epochs leave few files."""
+    monkeypatch.setattr("headrace.connect.delta.lake.MOST_FILES", 8)
+    app = hr.App("shop")
+    kinds = "`the id` int, price decimal(20,4), at timestamp, day date, tags array<string>, raw binary, x double"
+    items = app.table("items", kinds, key="the id")
+    items.to(delta.table(tmp_path / "items"))
+    items.changes().to(delta.table(tmp_path / "changes", partition_by="day"))
+    row = {"price": "12.5", "at": "2024-05-01T10:00:00Z", "day": "2024-05-01", "tags": ["a", None], "raw": b"\x00\xff"}
+    with Driver(app) as driver:
+        for number in range(40):
+            driver.send("items", row | {"the id": number % 3, "x": float(number)})
+            driver.run()
+        driver.send("items", {"the id": 2, "_deleted": True})
+        driver.run()
+    kept = sorted(rows_of(str(tmp_path / "items")), key=lambda each: each["the id"])
+    assert [(each["the id"], each["x"]) for each in kept] == [(0, 39.0), (1, 37.0)]
+    assert (kept[0]["raw"], kept[0]["tags"]) == (b"\x00\xff", ["a", None])
+    assert kept[0]["at"].isoformat() == "2024-05-01T10:00:00+00:00"
+    assert len(deltalake.DeltaTable(tmp_path / "changes").file_uris()) < 12
