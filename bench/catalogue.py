@@ -155,6 +155,11 @@ BENCHES = {
         "pg_recvlogical to a file, same plugin and publication",
         ">= 0.5",
     ),
+    "sink_postgres": Bench(
+        "1 M upserts of a table into PostgreSQL, half of them of new keys, exactly once",
+        "Spark's JDBC writer into a staging table, then INSERT … ON CONFLICT",
+        ">= 2",
+    ),
     "cdc_snapshot": Bench(
         "5 M rows of a table of PostgreSQL into a topic, in chunks, while a writer runs",
         "COPY … TO STDOUT, thrown away, while the same writer runs",
