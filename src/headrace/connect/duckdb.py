@@ -17,6 +17,7 @@ import duckdb
 from headrace.base.errors import InvalidArgument
 from headrace.base.names import quote
 from headrace.base.outside import Unavailable
+from headrace.connect.comparing import compare_rows
 from headrace.connect.sink import SharedSink, SharedWriter
 from headrace.connect.store import StoreDiffers, StoreRefused, StoreSink, WriterFenced
 
@@ -27,11 +28,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.base.time import Clock
-    from headrace.connect.sink import Sink, SinkWriter
+    from headrace.connect.sink import Difference, Sink, SinkWriter
 
 __all__ = ["DuckdbTable", "table"]
 
 MARKS = "_headrace_marks"
+_BATCH = 50_000
 _BUSY = ("could not set lock", "conflicting lock", "already open", "same database file with a different configuration")
 
 
@@ -97,6 +99,19 @@ class DuckdbTable(StoreSink, SharedSink):
                 detail=f"It has {_listed(has)}; the step has {_listed(needs)}.",
                 hint=_alter(self.table, dict(has), dict(needs)),
             )
+
+    def compare(self, rows: Iterator[pa.RecordBatch], *, repair: bool) -> Difference | None:
+        """Return how the table differs from what it should have, and with `repair` bring it level.
+
+        Raises:
+            Unavailable: another process has the file open.
+
+        """
+        return compare_rows(self, rows, self._held(), repair=repair)
+
+    def _held(self) -> Iterator[pa.RecordBatch]:
+        with opened(self.path) as sql:
+            yield from sql.sql(f"FROM {quote(self.table)}").to_arrow_reader(_BATCH)
 
     def open(self, *, writer: str, clock: Clock) -> SinkWriter:
         """Return a writer of this table alone."""

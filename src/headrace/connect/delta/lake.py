@@ -17,6 +17,7 @@ from deltalake import exceptions as failed
 from headrace.base.errors import InvalidPlan, did_you_mean
 from headrace.base.outside import Unavailable
 from headrace.base.schema import to_ddl
+from headrace.connect.comparing import compare_rows
 from headrace.connect.sink import SinkWriter
 from headrace.connect.store import StoreDiffers, StoreRefused, StoreSink
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from headrace.base.time import Clock
+    from headrace.connect.sink import Difference
 
 MOST_FILES = 64
 """So many files are added before small ones are compacted."""
@@ -125,6 +127,17 @@ class DeltaLake(StoreSink):
             yield
         except (_BUSY, OSError) as error:
             raise Unavailable(f"{self.where} cannot be written now: {error}") from error
+
+    def compare(self, rows: Iterator[pa.RecordBatch], *, repair: bool) -> Difference | None:
+        """Return how the table differs from what it should have, and with `repair` bring it level, in one version.
+
+        Raises:
+            Unavailable: its storage does not answer.
+
+        """
+        with self.failures():
+            held = self.opened().to_pyarrow_dataset().to_batches(columns=self.columns.names)
+        return compare_rows(self, rows, held, repair=repair)
 
     def open(self, *, writer: str, clock: Clock) -> SinkWriter:
         """Return a writer.

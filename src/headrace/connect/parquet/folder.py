@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+import duckdb
 import pyarrow as pa
 
 from headrace.base.errors import InvalidArgument, InvalidPlan, did_you_mean
 from headrace.base.schema import parse, to_ddl
 from headrace.base.time import duration
+from headrace.connect.comparing import compare_rows
 from headrace.connect.parquet.files import DELETED, RUN, Rolling, by_partition, stored_schema
 from headrace.connect.parquet.gathering import gather, remove_replaced
 from headrace.connect.parquet.manifest import FILES, DataFile, Manifest, alone
+from headrace.connect.parquet.reading import sql
 from headrace.connect.sink import SinkWriter
 from headrace.connect.store import StoreDiffers, StoreSink, WriterFenced, together
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from headrace.base.time import Clock
+    from headrace.connect.sink import Difference
 
 MOST_PARTITIONS = 1_000
 _TOGETHER = 65_536
@@ -139,6 +143,14 @@ class ParquetFolder(StoreSink):
                 detail=f"It has {there.schema}.",
                 hint="Columns may be added; else write to another folder.",
             )
+
+    def compare(self, rows: Iterator[pa.RecordBatch], *, repair: bool) -> Difference | None:
+        """Return how the current rows differ from what they should be, and with `repair` bring them level."""
+        return compare_rows(self, rows, self._held(), repair=repair)
+
+    def _held(self) -> Iterator[pa.RecordBatch]:
+        with duckdb.connect() as query:
+            yield from query.sql(sql(self.path)).to_arrow_reader(_TOGETHER)
 
     def open(self, *, writer: str, clock: Clock) -> SinkWriter:
         """Return a writer.

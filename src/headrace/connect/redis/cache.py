@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import redis
 
 from headrace.base.errors import InvalidArgument
 from headrace.base.outside import OutputLost
 from headrace.base.time import duration
+from headrace.connect.comparing import ENTRY, compare_entries
+from headrace.connect.entry_keys import entry_keys
+from headrace.connect.formats.json_text import encode, text_of
 from headrace.connect.redis.address import RedisAddress, failures
 from headrace.connect.redis.commands import arguments, command
 from headrace.connect.sink import SinkWriter
@@ -19,10 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import timedelta
 
-    import pyarrow as pa
-
     from headrace.base.time import Clock
     from headrace.connect.redis.commands import Arguments
+    from headrace.connect.sink import Difference
 
 MARKS = "_headrace:"
 _OPEN = """
@@ -53,6 +59,7 @@ return 'OK'
 MOST_ARGUMENTS, MOST_BYTES = 400_000, 32 << 20
 """What one call has: a server does nothing else meanwhile. A larger epoch is several calls."""
 _ROWS = 8_192
+_SCANNED = 1_000
 
 
 def hashes(url: str, prefix: str, *, ttl: str | timedelta | None = None) -> RedisCache:
@@ -106,6 +113,46 @@ class RedisCache(StoreSink):
     def name(self) -> str:
         """Server and prefix."""
         return f"redis:{self.address.place}:{self.prefix}"
+
+    def compare(self, rows: Iterator[pa.RecordBatch], *, repair: bool) -> Difference | None:
+        """Return how the entries differ from what they should be, and with `repair` bring them level.
+
+        Raises:
+            Unavailable: the server does not answer.
+
+        """
+        with failures(self.where), self.address.client() as client:
+            delete = partial(_unlink, client) if repair else None
+            return compare_entries(self, rows, self._held(client), entries=self._entries, delete=delete)
+
+    def _entries(self, rows: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+        keys = pc.binary_join_element_wise(pa.scalar(self.prefix), entry_keys(rows, self.key), pa.scalar(""))
+        if self.whole:
+            return keys, encode(rows)
+        return keys, encode(pa.record_batch({name: text_of(rows.column(name)) for name in rows.schema.names}))
+
+    def _held(self, client: redis.Redis) -> Iterator[pa.RecordBatch]:
+        """Yield the entries of the prefix; one of another type is there without its text."""
+        pattern = "".join(f"[{each}]" if each in "*?[" else each for each in self.prefix.replace("\\", "\\\\"))
+        found = (key.decode(errors="replace") for key in client.scan_iter(f"{pattern}*", count=_SCANNED))
+        while some := list(dict.fromkeys(islice(found, _SCANNED))):
+            with client.pipeline(transaction=False) as asked:
+                for key in some:
+                    (asked.get if self.whole else asked.hgetall)(key)
+                yield pa.record_batch([pa.array(some), self._texts(asked.execute(raise_on_error=False))], schema=ENTRY)
+
+    def _texts(self, answers: list[Any]) -> pa.Array:
+        if self.whole:
+            texts = [each.decode(errors="replace") if isinstance(each, bytes) else None for each in answers]
+            return pa.array(texts, pa.string())
+        hashes = [each if isinstance(each, dict) else {} for each in answers]
+        columns = {
+            name: pa.array([_decoded(each.get(name.encode())) for each in hashes], pa.string())
+            for name in self.columns.names
+        }
+        known = {name.encode() for name in self.columns.names}
+        more = pa.array([not known.issuperset(each) for each in hashes], pa.bool_())
+        return pc.if_else(more, pa.scalar(None, pa.string()), encode(pa.record_batch(columns)))
 
     def open(self, *, writer: str, clock: Clock) -> SinkWriter:
         """Return a writer.
@@ -200,3 +247,12 @@ class CacheWriter(SinkWriter):
     def close(self) -> None:
         """Close the connections."""
         self.client.close()
+
+
+def _decoded(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="replace")
+
+
+def _unlink(client: redis.Redis, keys: list[str]) -> None:
+    for at in range(0, len(keys), _SCANNED):
+        client.unlink(*keys[at : at + _SCANNED])

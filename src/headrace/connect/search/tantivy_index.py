@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import tantivy as engine
 
 from headrace.base.errors import InvalidArgument, InvalidPlan
 from headrace.base.outside import Unavailable
 from headrace.base.schema import to_ddl
+from headrace.connect.comparing import ENTRY, compare_entries
 from headrace.connect.entry_keys import entry_keys
+from headrace.connect.formats.json_text import encode
 from headrace.connect.search.documents import KEY, ROW, WRITER, documents, kind_of
 from headrace.connect.sink import SinkWriter
 from headrace.connect.store import StoreDiffers, StoreRefused, StoreSink, WriterFenced, together
@@ -23,9 +26,8 @@ if TYPE_CHECKING:
     from os import PathLike
     from typing import Self
 
-    import pyarrow as pa
-
     from headrace.base.time import Clock
+    from headrace.connect.sink import Difference
 
 COLUMNS = "columns"
 """What the document is called that says what the index has; writers have an `/` in their names."""
@@ -142,7 +144,7 @@ class SearchIndex(StoreSink):
     def _schema(self) -> engine.Schema:
         builder = engine.SchemaBuilder()
         for name in (KEY, WRITER):
-            builder.add_text_field(name, tokenizer_name="raw", index_option="basic")
+            builder.add_text_field(name, stored=True, tokenizer_name="raw", index_option="basic")
         builder.add_text_field(ROW, stored=True, tokenizer_name="raw", index_option="basic")
         for each in self.columns:
             kind = kind_of(each.type)
@@ -151,6 +153,32 @@ class SearchIndex(StoreSink):
             elif kind is not None:
                 getattr(builder, f"add_{kind}_field")(each.name, indexed=True, fast=True)
         return builder.build()
+
+    def compare(self, rows: Iterator[pa.RecordBatch], *, repair: bool) -> Difference | None:
+        """Return how the documents differ from what they should be, and with `repair` bring them level.
+
+        Raises:
+            Unavailable: another process writes to the index.
+
+        """
+        return compare_entries(self, rows, self._held(), entries=self._entries, delete=self._delete if repair else None)
+
+    def _entries(self, rows: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+        return entry_keys(rows, self.key), encode(rows)
+
+    def _held(self) -> Iterator[pa.RecordBatch]:
+        searcher = _opened(self.path, self.where).searcher()
+        hits = searcher.search(engine.Query.all_query(), max(1, searcher.num_docs)).hits
+        for at in range(0, len(hits), _ROWS):
+            found = [searcher.doc(address) for _, address in hits[at : at + _ROWS]]
+            some = [(each.get_first(KEY), each.get_first(ROW)) for each in found if each.get_first(WRITER) is None]
+            columns = [pa.array([one[at] for one in some], pa.string()) for at in (0, 1)]
+            yield pa.record_batch(columns, schema=ENTRY)
+
+    def _delete(self, keys: list[str]) -> None:
+        with committing(_opened(self.path, self.where), self) as changes:
+            for key in keys:
+                changes.delete_documents_by_term(KEY, key)
 
     def open(self, *, writer: str, clock: Clock) -> SinkWriter:
         """Return a writer.
