@@ -136,10 +136,10 @@ class RedisCache(StoreSink):
         pattern = "".join(f"[{each}]" if each in "*?[" else each for each in self.prefix.replace("\\", "\\\\"))
         found = (key.decode(errors="replace") for key in client.scan_iter(f"{pattern}*", count=_SCANNED))
         while some := list(dict.fromkeys(islice(found, _SCANNED))):
-            with client.pipeline(transaction=False) as asked:
+            with client.pipeline(transaction=False) as batched:
                 for key in some:
-                    (asked.get if self.whole else asked.hgetall)(key)
-                yield pa.record_batch([pa.array(some), self._texts(asked.execute(raise_on_error=False))], schema=ENTRY)
+                    (batched.get if self.whole else batched.hgetall)(key)
+                yield pa.record_batch([pa.array(some), self._texts(batched.execute(raise_on_error=False))], schema=ENTRY)
 
     def _texts(self, answers: list[Any]) -> pa.Array:
         if self.whole:
