@@ -139,7 +139,9 @@ class RedisCache(StoreSink):
             with client.pipeline(transaction=False) as batched:
                 for key in some:
                     (batched.get if self.whole else batched.hgetall)(key)
-                yield pa.record_batch([pa.array(some), self._texts(batched.execute(raise_on_error=False))], schema=ENTRY)
+                yield pa.record_batch(
+                    [pa.array(some), self._texts(batched.execute(raise_on_error=False))], schema=ENTRY
+                )
 
     def _texts(self, answers: list[Any]) -> pa.Array:
         if self.whole:
