@@ -12,9 +12,10 @@ from headrace.base.errors import InvalidPlan
 if TYPE_CHECKING:
     from headrace.connect.postgres.declared import drop, table
     from headrace.connect.postgres.storing.declared import upsert
+    from headrace.connect.postgres.storing.two_phase import two_phase
 
-__all__ = ["drop", "table", "upsert"]
-_FILES = {"drop": "declared", "table": "declared", "upsert": "storing.declared"}
+__all__ = ["drop", "table", "two_phase", "upsert"]
+_FILES = {"drop": "declared", "table": "declared", "two_phase": "storing.two_phase", "upsert": "storing.declared"}
 
 
 def __getattr__(name: str) -> Any:

@@ -55,7 +55,7 @@ def compare(address: PostgresAddress, target: Target, rows: Iterator[pa.RecordBa
 
 
 def _compared(sql: psycopg.Connection, target: Target, rows: Iterator[pa.RecordBatch], *, repair: bool) -> Difference:
-    loader, refusals = Loader(sql, target, number=0), Refusals(target, -1, None)
+    loader, refusals = Loader(sql, target), Refusals(target, -1, None)
     loader.stage(rows, refusals)
     named = {
         "table": target.identifier,

@@ -128,7 +128,9 @@ class PostgresTable(StoreSink, SharedSink):
         """
         del clock
         tables = {name: sink.stored for name, sink in sinks.items() if isinstance(sink, PostgresTable)}
-        return PostgresWriter(self.address, tables, writer, fault=self.fault)
+        opened = PostgresWriter(self.address, tables, writer, fault=self.fault)
+        opened.take_over()
+        return opened
 
     @property
     def stored(self) -> Stored:

@@ -64,13 +64,14 @@ class Loader:
     Args:
         sql: a connection, in a transaction of an epoch while rows are written.
         target: the table.
+        name: what tells its staging table from others.
         staging: the schema of the staging table; None: a temporary one.
 
     """
 
-    def __init__(self, sql: psycopg.Connection, target: Target, *, number: int, staging: str | None = None) -> None:
+    def __init__(self, sql: psycopg.Connection, target: Target, *, name: str = "0", staging: str | None = None) -> None:
         self.sql, self.target = sql, target
-        name = f"_headrace_{number}"
+        name = f"_headrace_{name}"
         self.staging = words.Identifier(name) if staging is None else words.Identifier(staging, name)
         self.temporary = staging is None
         self.encoder = Encoder(target.columns)
@@ -139,6 +140,11 @@ class Loader:
                 **values,
             )
         )
+
+    def drop(self) -> None:
+        """Drop the staging table, where the transaction's end does not."""
+        if not self.temporary:
+            self.sql.execute(self._said("DROP TABLE {staging}"))
 
     def _make_staging(self) -> None:
         """Create the staging table, whose columns have the types of the table and no constraint."""

@@ -12,6 +12,7 @@ All transactions of a writer have an advisory lock. A newer writer waits for it,
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -112,9 +113,6 @@ class PostgresWriter(SharedWriter):
         writer: `<app>/<storage id>`.
         fault: called where a test may crash.
 
-    Raises:
-        Unavailable: the server does not answer.
-
     """
 
     def __init__(
@@ -122,12 +120,26 @@ class PostgresWriter(SharedWriter):
     ) -> None:
         self.address, self.tables, self.writer, self.fault = address, tables, writer, fault
         self.sql: psycopg.Connection | None = None
-        with self._connected(-1) as sql:
-            make_ours(sql, str(address))
+        self.last, self.generation = -1, -1
+
+    @property
+    def staging(self) -> str | None:
+        """The schema of the staging tables; None: they are temporary."""
+        return None
+
+    def take_over(self) -> None:
+        """Begin: older writers of the same name are fenced.
+
+        Raises:
+            Unavailable: the server does not answer, or somebody else holds the lock.
+
+        """
+        with self.connected(-1) as sql:
+            make_ours(sql, str(self.address))
             try:
                 self.last, self.generation = self._opened(sql)
             except psycopg.errors.LockNotAvailable:
-                sql.execute(_END_HOLDER, [writer])
+                sql.execute(_END_HOLDER, [self.writer])
                 self.last, self.generation = self._opened(sql)
 
     def last_epoch(self) -> int | None:
@@ -144,10 +156,10 @@ class PostgresWriter(SharedWriter):
 
         """
         self.fault("before_transaction")
-        with self._connected(epoch) as sql, sql.transaction():
+        with self.connected(epoch) as sql, sql.transaction():
             if self.take(sql) < epoch:
                 self.write(sql, epoch, rows)
-                sql.execute(_SET_MARK, [epoch, self.writer])
+                self.set_mark(sql, epoch)
                 self.fault("before_transaction_ends")
         self.last = epoch
         self.fault("after_transaction")
@@ -172,11 +184,21 @@ class PostgresWriter(SharedWriter):
             raise WriterFenced(str(self.address))
         return int(last)
 
+    def mark_of(self, sql: psycopg.Connection) -> int:
+        """Return the epoch that is here, -1 for none."""
+        there = sql.execute("SELECT to_regclass('headrace.marks') IS NOT NULL").fetchone()
+        found = sql.execute(_MARK, [self.writer]).fetchone() if there and there[0] else None
+        return int(found[0]) if found else -1
+
+    def set_mark(self, sql: psycopg.Connection, epoch: int) -> None:
+        """Write the mark, in the transaction of the rows."""
+        sql.execute(_SET_MARK, [epoch, self.writer])
+
     def write(self, sql: psycopg.Connection, epoch: int, rows: Mapping[str, Iterator[pa.RecordBatch]]) -> None:
         """Write an epoch's rows to all tables, in a transaction."""
         for number, (name, batches) in enumerate(rows.items()):
             stored = self.tables[name]
-            loader = Loader(sql, stored.target, number=number)
+            loader = Loader(sql, stored.target, name=f"{self._short}_{number}", staging=self.staging)
             refusals = self.refusals(sql, epoch, stored)
             if not stored.changes:
                 loader.add(batches, refusals)
@@ -186,6 +208,7 @@ class PostgresWriter(SharedWriter):
                 has_null = loader.stage(batches, refusals)
                 self.fault("in_transaction")
                 loader.apply(refusals, has_null=has_null)
+                loader.drop()
             self.fault("in_transaction_after_a_table")
         try:
             sql.execute("SET CONSTRAINTS ALL IMMEDIATE")
@@ -196,6 +219,10 @@ class PostgresWriter(SharedWriter):
                 ) from error
             raise
 
+    @property
+    def _short(self) -> str:
+        return hashlib.sha256(self.writer.encode()).hexdigest()[:16]
+
     def refusals(self, sql: psycopg.Connection, epoch: int, stored: Stored) -> Refusals:
         """Return what happens with refused rows of a table."""
 
@@ -205,7 +232,7 @@ class PostgresWriter(SharedWriter):
         return Refusals(stored.target, epoch, keep if stored.keeps_refused else None)
 
     @contextmanager
-    def _connected(self, epoch: int) -> Iterator[psycopg.Connection]:
+    def connected(self, epoch: int) -> Iterator[psycopg.Connection]:
         """Give a connection, kept while it is good; errors of the server as ours."""
         if self.sql is None or self.sql.closed:
             self.sql = self.address.open()
