@@ -1,0 +1,23 @@
+"""A bank of two tables as a program: `maria_bank_app.py STORAGE URL`; the sum of all accounts is constant."""
+
+from __future__ import annotations
+
+import sys
+
+import headrace as hr
+from headrace.connect import mysql
+
+
+def bank(storage: object, url: str) -> hr.App:
+    """Return the app: a view with the sum over both tables, and a view of each customer, by a join."""
+    app = hr.App("bank", storage=str(storage), shards=1)
+    checking = app.table("checking", source=mysql.table(url, "checking"))
+    savings = app.table("savings", source=mysql.table(url, "savings"))
+    both = checking.join(savings.select("id", "balance AS saved"), on="id")
+    both.select("id", "balance", "saved").to_view("customers")
+    both.group_by().agg(total="sum(balance + saved)", customers="count(*)").to_view("sums")
+    return app
+
+
+if __name__ == "__main__":
+    bank(*sys.argv[1:]).run(carrier="in-process")
