@@ -57,7 +57,8 @@ class Capture:
     chunk_rows: int = CHUNK_ROWS
     _before: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)
     """The columns of each table when the capture began."""
-    _measured: float = field(default=0.0, init=False)
+    _measured: float = field(default=-MEASURE_SECONDS, init=False)
+    _behind: int | None = field(default=None, init=False)
     _stream: LogStream = field(init=False)
 
     def __post_init__(self) -> None:
@@ -118,7 +119,8 @@ class Capture:
                 continue
             after = self._snapshots.begin(landing, position)
             self._snapshots.open(sql, landing, after, self._stream.place)
-            received = self._stream.read(LOOK_SECONDS, most_bytes=MOST_BYTES)
+            waits = 0.0 if self._snapshots.is_due(self._stream.place) else LOOK_SECONDS
+            received = self._stream.read(waits, most_bytes=MOST_BYTES)
             wanted = {
                 topic: {*captured(landing.schema(topic)), *table.key, *self._new(topic, table)}
                 for topic, table in self.tables.items()
@@ -130,7 +132,7 @@ class Capture:
             if rows or after.tables != position.tables or (after.gtids != position.gtids and waited > STORE_SECONDS):
                 landing.append(rows, position=after.to_bytes())
                 stored = CLOCK.monotonic()
-            if after != position or not self._measured:
+            if after != position or CLOCK.monotonic() - self._measured > MEASURE_SECONDS:
                 self._report(sql, landing, after, decoded)
             position = after
 
@@ -229,13 +231,19 @@ class Capture:
                 break
         if decoded.committed is not None:
             facts["lag_seconds"] = max(0.0, (CLOCK.now() - decoded.committed) / 1e6)
-        now = CLOCK.monotonic()
-        if self._stream.place is not None and now - self._measured > MEASURE_SECONDS:
-            self._measured = now
-            behind = server.bytes_behind(sql, self._stream.place, log_place(sql))
-            if behind is not None:
-                facts["lag_bytes"] = behind
+        if self._stream.place is not None and self._is_due():
+            self._behind = server.bytes_behind(sql, self._stream.place, log_place(sql))
+        if self._behind is not None:
+            facts["lag_bytes"] = self._behind
         landing.report(**facts)
+
+    def _is_due(self) -> bool:
+        """Whether it was measured a second ago or longer how far the stream is behind; if so, it is measured now."""
+        now = CLOCK.monotonic()
+        if now - self._measured < MEASURE_SECONDS:
+            return False
+        self._measured = now
+        return True
 
 
 def _in_order(parts: list[pa.Table], events: list[Longs]) -> pa.Table:

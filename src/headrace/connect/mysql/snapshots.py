@@ -112,13 +112,17 @@ class Snapshots:
         if self._window is not None and self._window.topic == topic:
             self._window = None
 
+    def is_due(self, reached: LogPlace | None) -> bool:
+        """Whether the open chunk can be landed now."""
+        return self._window is not None and reached is not None and reached >= self._window.place
+
     def close(self, reached: LogPlace | None, rows: dict[str, list[pa.Table]], position: Position) -> Position:
         """Drop what has changed from the open chunk; if the stream has reached its place, put it before the changes."""
         window = self._window
         if window is None:
             return position
         window.rows = without_changed(window.rows, window.table.key, rows.get(window.topic, []))
-        if reached is None or reached < window.place:
+        if not self.is_due(reached):
             return position
         count = window.rows.num_rows
         if count:

@@ -98,20 +98,24 @@ class LogStream:
             ChangesLost: the log does not have what follows any more.
 
         """
-        before, until = len(self._raw), CLOCK.monotonic() + seconds
+        before, until, closed = len(self._raw), CLOCK.monotonic() + seconds, False
         most = max(most_bytes, 2 * before)  # what is read twice is little, however large a transaction is
         try:
             while len(self._raw) < most and self._readable(until, waits=len(self._raw) == before):
                 block = self._connection._sock.recv(_BLOCK)
                 if not block:
-                    raise Unavailable(f"{self._address} ended the connection")
+                    closed = True
+                    break
                 self._raw += block
                 self._heard = CLOCK.monotonic()
         except (OSError, ssl.SSLError) as error:
             raise Unavailable(f"{self._address} does not answer: {error}") from error
         if CLOCK.monotonic() - self._heard > SILENT_SECONDS:
             raise Unavailable(f"{self._address} has been silent for {SILENT_SECONDS:.0f} s")
-        return self._whole()
+        found = self._whole()  # the last that a server sends is why it ends
+        if closed and not len(found.events):
+            raise Unavailable(f"{self._address} ended the connection")
+        return found
 
     @property
     def between(self) -> bool:
