@@ -170,4 +170,9 @@ BENCHES = {
         "an epoch of 100 rows on Spark, same run",
         "<= 2",
     ),
+    "events_append": Bench(
+        "durable appends of an event with a version check, 8 threads: waiting for each, and 100 on their way",
+        "the same in PostgreSQL, a transaction an append, fsync on, 8 connections",
+        ">= 5",
+    ),
 }

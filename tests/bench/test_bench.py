@@ -68,6 +68,10 @@ def test_every_bench_is_listed(bench):
         "kafka_topic_to_topic",
         "kafka_latency",
         "kafka_malformed",
+        "cdc_postgres",
+        "cdc_snapshot",
+        "cdc_latency",
+        "events_append",
     }
     assert listed["windowed_heavy"]["must"] == ">= 6"
 

@@ -1,0 +1,184 @@
+"""Aggregates: commands become events, states are folds of them, now and as they were; projections follow."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import threading
+from pathlib import Path
+
+import pytest
+from seats import Seat, Taken
+
+import headrace as hr
+from headrace import events
+from headrace.events.event import Appended, Event
+from headrace.log import Log
+from headrace.testing import Driver
+
+SEAT = Seat()
+PAGE = Path(__file__).parents[2] / "docs" / "events.md"
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Log(tmp_path / "log", fsync=False) as log, events.EventStore(log) as opened:
+        yield opened
+
+
+def test_of_two_buyers_who_race_one_gets_the_seat(store):
+    outcome, ready = {}, threading.Barrier(8)
+
+    def buy(who):
+        ready.wait()
+        try:
+            outcome[who] = SEAT.execute(store, "12A", ("take", who))
+        except Taken as taken:
+            outcome[who] = str(taken)
+
+    threads = [threading.Thread(target=buy, args=(f"b{n}",)) for n in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    (winner,) = [who for who, answer in outcome.items() if answer == Appended(1)]
+    assert {answer for who, answer in outcome.items() if who != winner} == {winner}
+    assert SEAT.state(store, "12A") == {"by": winner, "times": 1}
+
+
+def take_and_free(store, times):
+    for number in range(times):
+        SEAT.execute(store, "s", ("take", f"b{number}"))
+        SEAT.execute(store, "s", ("free", f"b{number}"))
+
+
+def test_a_state_can_be_had_as_it_was(store):
+    take_and_free(store, 10)
+    assert SEAT.state(store, "s", until=3) == {"by": "b1", "times": 3}
+    assert SEAT.state(store, "s", at=store.load("s")[6].at) == {"by": "b3", "times": 7}
+    assert SEAT.state(store, "s") == {"by": None, "times": 20}
+
+
+def test_snapshots_change_nothing_whether_they_are_there_old_or_broken(store):
+    take_and_free(store, 10)
+    assert SEAT.load(store, "s") == ({"by": None, "times": 20}, 20)
+    kept = store.snapshots.newest(SEAT.name, 1, "s")
+    assert kept.version >= 16
+    folded = []
+
+    class Watched(Seat):
+        name = SEAT.name
+
+        def apply(self, state, event):
+            folded.append(event.version)
+            return super().apply(state, event)
+
+    assert Watched().load(store, "s") == SEAT.load(store, "s")
+    assert folded == list(range(kept.version + 1, 21))
+
+    class Changed(Watched):
+        fold = 2
+
+    folded.clear()
+    assert Changed().load(store, "s") == SEAT.load(store, "s")
+    assert len(folded) == 20
+    path = store.log.path / ".events" / "events" / "snapshots.db"
+    store.snapshots.close()
+    path.write_bytes(b"broken" * 1000)
+    again = events.EventStore(store.log)
+    assert SEAT.load(again, "s") == ({"by": None, "times": 20}, 20)
+    again.close()
+
+
+def test_a_command_without_events_and_a_repeated_one_record_nothing(store):
+    assert SEAT.execute(store, "s", ("take", "ann"), command_id="1") == Appended(1)
+    assert SEAT.execute(store, "s", ("free", "ann"), command_id="2") == Appended(2)
+    assert SEAT.execute(store, "s", ("take", "ann"), command_id="1") == Appended(1)
+    assert SEAT.execute(store, "s", ("free", "ann")) == Appended(2)
+    assert store.version("s") == 2
+
+
+def test_who_is_too_slow_each_time_is_told_so(store):
+    class Slow(Seat):
+        def handle(self, state, command):
+            store.append("s", [Event("SeatFreed", {"by": "other"})])
+            return super().handle(state, command)
+
+    with pytest.raises(events.ConflictsRemain, match="3 attempts"):
+        Slow().execute(store, "s", ("take", "ann"), attempts=3)
+
+
+def test_old_events_are_upcast_when_they_are_read(store):
+    @store.upcasts.register("SeatTaken", 1)
+    def named(data):
+        return {"by": data["name"]}
+
+    @store.upcasts.register("SeatTaken", 2)
+    def with_price(data):
+        return data | {"price": 0}
+
+    store.append("s", [Event("SeatTaken", {"name": "ann"}), Event("SeatTaken", {"by": "bob"}, schema=2)])
+    store.append("s", [Event("SeatTaken", {"by": "eve", "price": 3}, schema=3), Event("SeatFreed", {"by": "eve"})])
+    assert [(event.schema, event.data) for event in store.load("s")] == [
+        (3, {"by": "ann", "price": 0}),
+        (3, {"by": "bob", "price": 0}),
+        (3, {"by": "eve", "price": 3}),
+        (1, {"by": "eve"}),
+    ]
+    with pytest.raises(hr.HeadraceError, match="already"):
+        store.upcasts.register("SeatTaken", 2)(with_price)
+
+
+def projection(folder, log, store):
+    app = hr.App("seats", storage=folder, topics=f"log:{log}", shards=2)
+    found = store.stream_in(app)
+    taken = found.where("type = 'SeatTaken'").with_columns(by="get_json_object(data, '$.by')")
+    taken.group_by("by").agg(seats="count(*)").to_view("buyers")
+    return app
+
+
+def test_a_projection_that_is_replayed_from_nothing_equals_the_live_one(tmp_path):
+    log = tmp_path / "log"
+    with events.EventStore(log, partitions=2) as store:
+        store.upcasts.register("SeatTaken", 1)(lambda data: {"by": data.get("by", data.get("name"))})
+        app = projection(tmp_path / "live", log, store)
+        with app.start(carrier="in-process") as running:
+            for number in range(40):
+                store.append(f"s{number}", [Event("SeatTaken", {("by", "name")[number % 2]: f"b{number % 3}"})])
+            running.await_caught_up(60)
+            live = sorted(app.view("buyers").to_pylist(), key=str)
+        assert {row["by"]: row["seats"] for row in live} == {"b0": 14, "b1": 13, "b2": 13}
+        replayed = projection(tmp_path / "replayed", log, store)
+        with replayed.start(carrier="in-process") as running:
+            running.await_caught_up(60)
+            assert sorted(replayed.view("buyers").to_pylist(), key=str) == live
+
+
+def test_the_driver_reads_a_store_too(tmp_path):
+    with events.EventStore(tmp_path / "log") as store:
+        store.append("s", [Event("SeatTaken", {"by": "ann"})])
+        with Driver(projection(tmp_path / "app", tmp_path / "log", store), storage=tmp_path / "app") as driver:
+            driver.run()
+            assert driver.view("buyers") == [{"by": "ann", "seats": 1}]
+
+
+def test_the_example_of_the_seats_sells_each_seat_once(tmp_path):
+    example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "seats.py"))
+    said = example["main"](tmp_path)
+    assert said[-1] == "seats sold: 3"
+    for seat in ("12A", "12B", "12C"):
+        assert sorted(line.split(" ", 1)[1] for line in said if seat in line) == [
+            f"has {seat}: version 1",
+            f"is too late for {seat}",
+        ]
+
+
+def test_the_program_of_the_page_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, second = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[:2]
+    names = {}
+    exec(compile(first + second, str(PAGE), "exec"), names)  # noqa: S102 - our own text
+    assert names["answer"] == Appended(1)
+    assert names["late"] == events.Conflict(1)
+    assert names["state"] == {"by": "ann"}
+    names["store"].close()
