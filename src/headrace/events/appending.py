@@ -2,8 +2,8 @@
 
 Who comes first while nobody appends takes the commands of all that wait, and the partition's lock. Under the lock it
 reads what other processes have appended since, decides each command by the versions, and appends the events of all
-that are accepted at once: they are durable and visible together. So waiting threads share one fsync, and no two
-processes give out one version.
+that are accepted at once: they are durable and visible together. So waiting threads share one fsync, and a version
+is used once.
 """
 
 from __future__ import annotations
