@@ -1,7 +1,7 @@
 """Where the events of each stream are in a partition, and how many a stream has: in memory, rebuilt from the topic.
 
 Runs are sorted by the hash of the stream's name: 16 bytes an event. What was appended since is in dicts. A version is
-read from the stream's last event when it is first needed, so two names with the same hash are told apart.
+read from the stream's last event when it is first needed, so two names with the same hash do no harm.
 """
 
 from __future__ import annotations
