@@ -9,6 +9,7 @@ import threading
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from tempfile import TemporaryDirectory
 
 import psycopg
 import pyarrow as pa
@@ -17,7 +18,7 @@ from crashing import WRITER, Kept, batches, check_each_crash, check_zombie, epoc
 
 import headrace as hr
 from headrace.base.errors import InvalidPlan
-from headrace.base.outside import Unavailable
+from headrace.base.outside import OutputLost, Unavailable
 from headrace.base.time import ManualClock
 from headrace.connect import postgres
 from headrace.connect.store import StoreDiffers, StoreRefused, WriterFenced
@@ -34,7 +35,7 @@ def make(database):
 
     def fresh():
         name = f"t{next(number)}"
-        database.execute("DROP TABLE IF EXISTS headrace.marks, headrace.dead_letters")  # a database of its own
+        database.execute("DROP SCHEMA IF EXISTS headrace CASCADE")  # a database of its own
 
         def read():
             ids = database.query(f"SELECT id, text FROM {name}")
@@ -264,6 +265,26 @@ def test_tables_that_cannot_store_the_rows_are_refused_with_the_statement_that_m
     database.execute("ALTER TABLE t ALTER COLUMN id TYPE smallint")
     with pytest.raises(StoreDiffers, match="cannot store"):
         sink.prepare(clock=CLOCK)
+
+
+def test_a_table_that_was_dropped_under_the_app_is_missed(database):
+    """It is not begun anew without a word; a table of another name is filled."""
+
+    def app(name):
+        made = hr.App("shop")
+        made.table("orders", "id int, price int", key="id").to(postgres.upsert(database.url, name))
+        return made
+
+    with TemporaryDirectory() as folder:
+        with Driver(app("orders"), storage=folder) as driver:
+            driver.send("orders", {"id": 1, "price": 2})
+            driver.run()
+        database.execute("DROP TABLE orders")
+        with pytest.raises(OutputLost, match="created anew"):
+            Driver(app("orders"), storage=folder)
+        with Driver(app("again"), storage=folder) as driver:
+            driver.run()
+    assert database.query("SELECT * FROM again") == [(1, 2)]
 
 
 def test_a_role_that_may_not_create_is_told_how_and_no_password_is_shown(database):

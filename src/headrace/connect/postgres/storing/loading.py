@@ -7,6 +7,8 @@ again, down to the row: about twice the work, once.
 from __future__ import annotations
 
 import json
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -78,8 +80,7 @@ class Loader:
 
     def add(self, batches: Iterator[pa.RecordBatch], refusals: Refusals) -> None:
         """Append rows."""
-        for batch in batches:
-            self._copy(batch, self.target.identifier, refusals)
+        self._copy_all(batches, self.target.identifier, refusals)
 
     def is_empty(self) -> bool:
         """Whether the table has no row."""
@@ -93,11 +94,15 @@ class Loader:
     def stage(self, batches: Iterator[pa.RecordBatch], refusals: Refusals) -> bool:
         """Copy changes to the staging table, which is emptied before; return whether a key has a null."""
         self._make_staging()
-        has_null = False
-        for batch in batches:
-            has_null = has_null or any(batch.column(name).null_count for name in self.target.key)
-            self._copy(batch, self.staging, refusals, more=(_DELETED,))
-        return has_null
+        nulls = []
+
+        def looked_at() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                nulls.append(any(batch.column(name).null_count for name in self.target.key))
+                yield batch
+
+        self._copy_all(looked_at(), self.staging, refusals, more=(_DELETED,))
+        return any(nulls)
 
     def apply(self, refusals: Refusals, *, has_null: bool) -> None:
         """Apply the changes of the staging table."""
@@ -155,14 +160,42 @@ class Loader:
         create = f"CREATE {kind} TABLE {{staging}} {end} AS {shape} WITH NO DATA"
         self.sql.execute(self._said(create, columns=_listed(self.target.columns.names)))
 
-    def _copy(
-        self, batch: pa.RecordBatch, to: words.Identifier, refusals: Refusals, *, more: tuple[str, ...] = ()
+    def _copy_all(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        to: words.Identifier,
+        refusals: Refusals,
+        *,
+        more: tuple[str, ...] = (),
     ) -> None:
+        """Copy batches; while the server reads one, a thread encodes the next one."""
         names = _listed([*self.target.columns.names, *more])
         statement = words.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(to, names)
+        with ThreadPoolExecutor(1) as pool:
 
+            def encode(rows: pa.RecordBatch) -> Future[memoryview]:
+                return pool.submit(self.encoder.encode, rows, more=more)
+
+            waiting: deque[tuple[pa.RecordBatch, Future[memoryview]]] = deque()
+            for batch in batches:
+                if batch.num_rows:
+                    waiting.append((batch, encode(batch)))
+                if len(waiting) > 1:
+                    self._copy(*waiting.popleft(), encode, statement, refusals)
+            for batch, encoded in waiting:
+                self._copy(batch, encoded, encode, statement, refusals)
+
+    def _copy(
+        self,
+        batch: pa.RecordBatch,
+        encoded: Future[memoryview],
+        encode: Callable[[pa.RecordBatch], Future[memoryview]],
+        statement: words.Composed,
+        refusals: Refusals,
+    ) -> None:
         def part(start: int, end: int) -> None:
-            content = self.encoder.encode(batch.slice(start, end - start), more=more)
+            whole = end - start == batch.num_rows
+            content = (encoded if whole else encode(batch.slice(start, end - start))).result()
             with self.sql.cursor().copy(statement) as copy:
                 for at in range(0, len(content), _BLOCK):
                     copy.write(content[at : at + _BLOCK])
@@ -170,8 +203,7 @@ class Loader:
         def refused(at: int, error: psycopg.Error) -> None:
             refusals.add(batch.select(self.target.columns.names).slice(at, 1).to_pylist()[0], error)
 
-        if batch.num_rows:
-            self._halves(part, 0, batch.num_rows, refused)
+        self._halves(part, 0, batch.num_rows, refused)
 
     def _halves(
         self,

@@ -32,6 +32,7 @@ GROUP BY i.indexrelid
 """
 _NULLS_NOT_DISTINCT = 15_00_00
 """The version from which a unique constraint may take nulls as equal."""
+_CREATED = "INSERT INTO headrace.created VALUES (%s) ON CONFLICT DO NOTHING"
 _CREATE_LOCK = 7_242_011_983
 """The advisory lock under which we create what is missing."""
 
@@ -74,6 +75,7 @@ class Target:
             columns = [_Column(*row) for row in sql.execute(_COLUMNS, [self.full_name])]
             if not columns:
                 sql.execute(words.SQL(self.statement(sql.info.server_version)))
+                sql.execute(_CREATED, [self.full_name])
                 return
         unique = [set(row[0]) for row in sql.execute(_UNIQUE, [self.full_name])]
         changes = [*self._changes({each.name: each for each in columns})]

@@ -187,6 +187,11 @@ class TwoPhaseWriter(SharedWriter):
         """Return the last epoch that all databases have."""
         return min(part.last for part in self.parts)
 
+    def check_published(self, epochs: Mapping[str, int]) -> None:
+        """Check that no table to which rows were written had to be created anew; it raises `OutputLost`."""
+        for part in self.parts:
+            part.check_published({name: epoch for name, epoch in epochs.items() if name in part.tables})
+
     def publish(self, epoch: int, rows: Mapping[str, Iterator[pa.RecordBatch]]) -> None:
         """Prepare an epoch in each database, then commit it in each.
 

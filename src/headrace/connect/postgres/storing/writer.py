@@ -5,6 +5,7 @@ What is ours is in the schema `headrace`:
 | table | what |
 |---|---|
 | `marks` | by writer, the last epoch that is here, and how often a writer of this name was opened |
+| `created` | tables that we have created, and nothing was written to: who has written to them before has lost them |
 | `dead_letters` | rows that the server refused, where `on_error="dead_letter"` |
 
 All transactions of a writer have an advisory lock. A newer writer waits for it, then ends the connection that has it.
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import psycopg
 
 from headrace.base.blame import InternalError
+from headrace.base.outside import OutputLost
 from headrace.connect.postgres.storing.errors import as_ours, refuses_a_row, said
 from headrace.connect.postgres.storing.loading import Loader, Refusals
 from headrace.connect.postgres.storing.tables import creating
@@ -37,6 +39,7 @@ SCHEMA = "headrace"
 _OURS = (
     "CREATE SCHEMA headrace",
     "CREATE TABLE headrace.marks (writer text PRIMARY KEY, epoch bigint NOT NULL, generation bigint NOT NULL)",
+    "CREATE TABLE headrace.created (table_name text PRIMARY KEY)",
     """CREATE TABLE headrace.dead_letters
     (writer text, epoch bigint, table_name text, row_json text, reason text, at timestamptz DEFAULT now())""",
 )
@@ -47,6 +50,8 @@ ON CONFLICT (writer) DO UPDATE SET generation = marks.generation + 1 RETURNING e
 """
 _SET_MARK = "UPDATE headrace.marks SET epoch = %s WHERE writer = %s"
 _DEAD = "INSERT INTO headrace.dead_letters (writer, epoch, table_name, row_json, reason) VALUES (%s, %s, %s, %s, %s)"
+_CREATED = "SELECT table_name FROM headrace.created"
+_USED = "DELETE FROM headrace.created WHERE table_name = ANY(%s)"
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 7242))"
 _WAIT = "SET LOCAL lock_timeout = '5s'"
 _END_HOLDER = """
@@ -88,7 +93,7 @@ def make_ours(sql: psycopg.Connection, where: str) -> None:
         StoreDiffers: the role may not.
 
     """
-    there = sql.execute("SELECT to_regclass('headrace.dead_letters') IS NOT NULL").fetchone()
+    there = sql.execute("SELECT to_regclass('headrace.created') IS NOT NULL").fetchone()
     if there is not None and there[0]:
         return
     try:
@@ -145,6 +150,19 @@ class PostgresWriter(SharedWriter):
     def last_epoch(self) -> int | None:
         """Return the last epoch that the database has."""
         return self.last
+
+    def check_published(self, epochs: Mapping[str, int]) -> None:
+        """Check that no table to which rows were written had to be created anew.
+
+        Raises:
+            OutputLost: one was.
+
+        """
+        with self.connected(-1) as sql:
+            created = {name for (name,) in sql.execute(_CREATED)}
+        lost = [target for name in epochs if (target := self.tables[name].target.full_name) in created]
+        if lost:
+            raise OutputLost(f"the table {lost[0]} of {self.address} was gone, and had to be created anew")
 
     def publish(self, epoch: int, rows: Mapping[str, Iterator[pa.RecordBatch]]) -> None:
         """Write an epoch in one transaction.
@@ -210,6 +228,7 @@ class PostgresWriter(SharedWriter):
                 loader.apply(refusals, has_null=has_null)
                 loader.drop()
             self.fault("in_transaction_after_a_table")
+        sql.execute(_USED, [[self.tables[name].target.full_name for name in rows]])
         try:
             sql.execute("SET CONSTRAINTS ALL IMMEDIATE")
         except psycopg.Error as error:
