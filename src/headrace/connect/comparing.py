@@ -15,6 +15,7 @@ import pyarrow as pa
 from headrace.base.names import quote
 from headrace.base.time import SystemClock
 from headrace.connect.sink import Difference
+from headrace.connect.store import database_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -87,7 +88,10 @@ def _staged(
     schema: pa.Schema,
     held_schema: pa.Schema | None = None,
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    with tempfile.TemporaryDirectory(prefix="headrace-") as folder, duckdb.connect(f"{folder}/compared.duckdb") as sql:
+    with (
+        tempfile.TemporaryDirectory(prefix="headrace-") as folder,
+        duckdb.connect(f"{folder}/compared.duckdb", config=database_options(folder)) as sql,
+    ):
         sql.execute("SET TimeZone = 'UTC'").fetchall()
         for table, batches, columns in (("wanted", rows, schema), ("held", held, held_schema or schema)):
             names = ", ".join(map(quote, columns.names))

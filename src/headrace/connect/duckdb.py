@@ -19,7 +19,7 @@ from headrace.base.names import quote
 from headrace.base.outside import Unavailable
 from headrace.connect.comparing import compare_rows
 from headrace.connect.sink import SharedSink, SharedWriter
-from headrace.connect.store import StoreDiffers, StoreRefused, StoreSink, WriterFenced
+from headrace.connect.store import StoreDiffers, StoreRefused, StoreSink, WriterFenced, database_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,7 +44,7 @@ def table(file: str | PathLike[str], name: str) -> DuckdbTable:
     epoch's number is written in the transaction of its rows. Several tables of a file become visible together.
 
     Args:
-        file: path of the file; its folder must exist.
+        file: path of the file.
         name: name of the table in the schema `main`.
 
     Raises:
@@ -87,6 +87,7 @@ class DuckdbTable(StoreSink, SharedSink):
 
         """
         del clock
+        Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         with opened(self.path) as sql:
             sql.register("wanted", self.columns.empty_table())
             sql.execute(f"CREATE TABLE IF NOT EXISTS {quote(self.table)} AS SELECT * FROM wanted").fetchall()
@@ -216,7 +217,7 @@ def opened(path: str) -> Iterator[duckdb.DuckDBPyConnection]:
 
     """
     try:
-        sql = duckdb.connect(path)
+        sql = duckdb.connect(path, config=database_options(f"{path}.tmp"))
     except duckdb.Error as error:
         if isinstance(error, duckdb.IOException) or any(word in str(error).lower() for word in _BUSY):
             raise Unavailable(

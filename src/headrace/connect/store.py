@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.base.blame import OutsideError
 from headrace.base.errors import InvalidPlan
+from headrace.base.memory import task_memory
 from headrace.connect.sink import Form, Guarantee, Sink
 
 if TYPE_CHECKING:
@@ -52,6 +53,11 @@ class WriterFenced(OutsideError):
 def no_fault(point: str) -> None:
     """Do not crash."""
     del point
+
+
+def database_options(spill: str) -> dict[str, str | bool | int | float | list[str]]:
+    """Return DuckDB's settings for a database that a sink opens: a task's memory, and a folder for what is more."""
+    return {"memory_limit": f"{task_memory()}B", "temp_directory": spill}
 
 
 def together(rows: Iterable[pa.RecordBatch], count: int) -> Iterator[pa.Table]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import quote as escaped
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 from headrace.base.disk import make_folder, sync_folder
 from headrace.base.names import literal, quote
 from headrace.base.schema import TIMESTAMP, duckdb_type, parse
+from headrace.connect.store import database_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -130,7 +132,10 @@ def merged(paths: Sequence[str], manifest: Manifest, *, with_deleted: bool) -> I
     if manifest.is_table:
         query = f"FROM {current(paths, manifest.key, schema)}" + ("" if with_deleted else f" WHERE NOT {DELETED}")
         query += " ORDER BY " + ", ".join(map(quote, manifest.key))
-    with duckdb.connect() as sql:
+    with (
+        tempfile.TemporaryDirectory(prefix="headrace-") as folder,
+        duckdb.connect(config=database_options(folder)) as sql,
+    ):
         sql.execute("SET TimeZone = 'UTC'").fetchall()
         reader = sql.sql(query).to_arrow_reader(_BATCH)
         yield (pa.Table.from_batches([batch]) for batch in reader)

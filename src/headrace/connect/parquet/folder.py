@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -19,7 +20,7 @@ from headrace.connect.parquet.gathering import gather, remove_replaced
 from headrace.connect.parquet.manifest import FILES, DataFile, Manifest, alone
 from headrace.connect.parquet.reading import sql
 from headrace.connect.sink import SinkWriter
-from headrace.connect.store import StoreDiffers, StoreSink, WriterFenced, together
+from headrace.connect.store import StoreDiffers, StoreSink, WriterFenced, database_options, together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -149,7 +150,10 @@ class ParquetFolder(StoreSink):
         return compare_rows(self, rows, self._held(), repair=repair)
 
     def _held(self) -> Iterator[pa.RecordBatch]:
-        with duckdb.connect() as query:
+        with (
+            tempfile.TemporaryDirectory(prefix="headrace-") as spill,
+            duckdb.connect(config=database_options(spill)) as query,
+        ):
             yield from query.sql(sql(self.path)).to_arrow_reader(_TOGETHER)
 
     def open(self, *, writer: str, clock: Clock) -> SinkWriter:
