@@ -267,6 +267,21 @@ def test_tables_that_cannot_store_the_rows_are_refused_with_the_statement_that_m
         sink.prepare(clock=CLOCK)
 
 
+def test_a_lock_of_somebody_else_is_told_and_the_epoch_is_tried_again(database, monkeypatch):
+    monkeypatch.setattr("headrace.connect.postgres.storing.writer.LONGEST_WAIT", "200ms")
+    sink = for_rows(postgres.upsert(database.url, "t"), table=True)
+    sink.prepare(clock=CLOCK)
+    writer = sink.open(writer=WRITER, clock=CLOCK)
+    rows = epochs(table=True)[0]
+    with database.connect(autocommit=False) as other:
+        other.execute("LOCK TABLE t")
+        with pytest.raises(Unavailable, match="lock timeout"):
+            writer.publish(0, batches(rows, table=True))
+    writer.publish(0, batches(rows, table=True))
+    writer.close()
+    assert database.query("SELECT count(*) FROM t") == [(len(rows),)]
+
+
 def test_a_table_that_was_dropped_under_the_app_is_missed(database):
     """It is not begun anew without a word; a table of another name is filled."""
 

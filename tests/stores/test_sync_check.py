@@ -73,6 +73,9 @@ def test_what_differs_is_found_and_repaired(database, shop):
     assert (code, answer["level"]) == (1, False)
     assert differences(answer) == {"orders": (3, 5, 1), "parts": (1, 1, 0)}
     assert len(answer["sinks"][0]["difference"]["keys"]) > 3
+    said = CliRunner().invoke(root, ["sync", "check", "app.py"])
+    assert said.exit_code == 1
+    assert "orders: 3 rows missing, 5 rows with other values, 1 row too many (keys: " in said.output
     assert check("--repair")[0] == 0
     after = database.query("SELECT * FROM orders ORDER BY id"), database.query("SELECT * FROM parts ORDER BY part")
     assert after == before

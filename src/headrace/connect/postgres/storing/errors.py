@@ -31,7 +31,11 @@ def said(error: psycopg.Error) -> str:
 def as_ours(error: psycopg.Error, where: str, *, epoch: int) -> Exception:
     """Return an error that came up while an epoch was written."""
     if (error.sqlstate or "").startswith(_LATER):
-        return Unavailable(f"{where} cannot be written now: {said(error)}")
+        return Unavailable(
+            f"{where} cannot be written now: {said(error)}",
+            hint="Somebody holds a lock (SELECT * FROM pg_locks WHERE granted), or the server is a standby. "
+            "It is tried again.",
+        )
     known = ours(error, where)
     if isinstance(known, NotCapturable):
         return StoreRefused(where, said(error), epoch=epoch)

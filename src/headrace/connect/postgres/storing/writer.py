@@ -54,6 +54,8 @@ _CREATED = "SELECT table_name FROM headrace.created"
 _USED = "DELETE FROM headrace.created WHERE table_name = ANY(%s)"
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 7242))"
 _WAIT = "SET LOCAL lock_timeout = '5s'"
+LONGEST_WAIT = "30s"
+"""So long an epoch waits for a lock of somebody else, before that is told; then it is tried again."""
 _END_HOLDER = """
 SELECT pg_terminate_backend(pid, 5000) FROM pg_locks, hashtextextended(%s, 7242) AS h(key)
 WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND pid <> pg_backend_pid()
@@ -189,6 +191,7 @@ class PostgresWriter(SharedWriter):
             WriterFenced: a newer writer has taken over.
 
         """
+        sql.execute("SELECT set_config('lock_timeout', %s, true)", [LONGEST_WAIT])
         sql.execute(_LOCK, [self.writer])
         found = sql.execute(_MARK, [self.writer]).fetchone()
         if found is None:
