@@ -155,6 +155,11 @@ BENCHES = {
         "pg_recvlogical to a file, same plugin and publication",
         ">= 0.5",
     ),
+    "cdc_mariadb": Bench(
+        "1 M row changes from the binary log of MariaDB into a topic, decoded and durable",
+        "mariadb-binlog over the network to a file, rows decoded to text",
+        ">= 1",
+    ),
     "sink_postgres": Bench(
         "1 M upserts of a table into PostgreSQL, half of them of new keys, exactly once",
         "Spark's JDBC writer into a staging table, then INSERT … ON CONFLICT",
