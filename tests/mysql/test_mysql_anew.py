@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 
 import pyarrow as pa
 import pytest
-from following import capture_of, followed, in_a_log, records_of, rows_of, running
+from following import capture_of, followed, in_a_log, position_of, records_of, rows_of, running
 
 from headrace.connect.capture.errors import ChangesLost, SourceSchemaChanged
 from headrace.connect.capture.source import SOURCE_TYPE
@@ -243,3 +243,17 @@ def test_each_record_says_where_it_comes_from(schema, log):
     assert found[2, 1]["transaction"] == gtid
     assert found[2, 1]["position"].startswith("binlog.0")
     assert abs((found[2, 1]["committed"] - dt.datetime.now(dt.UTC)).total_seconds()) < 60
+
+
+def test_a_server_that_is_an_older_copy_is_refused(schema, log):
+    """It does not know the last transaction that was captured."""
+    table(schema)
+    capture = capture_of(schema, "t")
+    with running(capture, log) as wait:
+        wait(followed(schema, log))
+    at = position_of(capture, log)
+    with in_a_log(log, capture) as landing:
+        later = at.at({domain: (server, number + 1_000_000) for domain, (server, number) in at.gtids.items()})
+        landing.append({}, position=later.to_bytes())
+    with pytest.raises(ChangesLost, match="not in the master's binlog"), running(capture, log) as wait:
+        wait(lambda: False)

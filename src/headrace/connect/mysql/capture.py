@@ -111,7 +111,7 @@ class Capture:
         position: Position,
         stop: threading.Event,
     ) -> None:
-        stored = CLOCK.monotonic()
+        stored, when = position, CLOCK.monotonic()
         self._snapshots.restart()
         while not stop.is_set():
             if not landing.has_room():
@@ -128,10 +128,10 @@ class Capture:
             decoded = decoder.decode(received, wanted)
             rows, after = self._landed(sql, landing, decoded, after)
             after = after.at(decoded.gtids)
-            waited = CLOCK.monotonic() - stored
-            if rows or after.tables != position.tables or (after.gtids != position.gtids and waited > STORE_SECONDS):
+            waited = CLOCK.monotonic() - when
+            if rows or after.tables != stored.tables or (after.gtids != stored.gtids and waited > STORE_SECONDS):
                 landing.append(rows, position=after.to_bytes())
-                stored = CLOCK.monotonic()
+                stored, when = after, CLOCK.monotonic()
             if after != position or CLOCK.monotonic() - self._measured > MEASURE_SECONDS:
                 self._report(sql, landing, after, decoded)
             position = after

@@ -217,6 +217,12 @@ class Decoder:
                 if effect is not None:
                     (result.truncated if effect == "truncated" else result.untold).append((int(number), topic))
 
+        for number in np.flatnonzero(received.events[:, KIND] == kernels.LOAD):  # LOAD DATA, logged as text
+            content = received.content(int(number))
+            result.untold += [
+                (int(number), topic) for topic, each in self._tables.items() if each.name.encode() in content
+            ]
+
     def _hold_prepared(self, received: Received, result: Decoded) -> None:
         """Leave out what transactions in two phases (XA) have prepared: it is read anew where they are committed."""
         for number in np.flatnonzero(received.events[:, KIND] == kernels.XA_PREPARE):

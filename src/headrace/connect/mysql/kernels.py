@@ -23,10 +23,9 @@ KIND, START, END, TABLE, ROWS, WIDTH, WHOLE, TRANSACTION, FIELDS = range(9)
 number, where the rows begin, how many columns they have, and whether these are all of the table's."""
 DOMAIN, SERVER, SEQUENCE, FLAGS, COMMITTED, FILE, POSITION, PREPARED, TRANSACTION_FIELDS = range(9)
 """Columns of what `scan` finds of a transaction. `FILE`: how many files were begun before, `COMMITTED` in seconds."""
-QUERY, ROTATE, FORMAT, XID, TABLE_MAP, INCIDENT, HEARTBEAT, XA_PREPARE = 2, 4, 15, 16, 19, 26, 27, 38
+QUERY, ROTATE, FORMAT, LOAD, TABLE_MAP, INCIDENT, XA_PREPARE = 2, 4, 15, 18, 19, 26, 38
 WRITES, UPDATES, DELETES = (23, 30), (24, 31), (25, 32)
-GTID = 162
-STANDALONE, PREPARED_XA, COMPLETED_XA = 1, 64, 128
+STANDALONE = 1
 _LONGEST_PACKET = 0xFFFFFF
 _CHECKSUM = 4
 
