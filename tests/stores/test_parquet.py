@@ -25,7 +25,9 @@ from headrace.connect.store import StoreDiffers, WriterFenced
 from headrace.testing import Driver, check_sink
 
 BOTH = pytest.mark.parametrize("table", [False, True], ids=["stream", "table"])
-SIZES = pytest.mark.parametrize("size", [1, 3_000], ids=["all_finished", "some_finished"])
+SIZES = pytest.mark.parametrize(
+    "size", [pytest.param(1, marks=pytest.mark.prove, id="all_finished"), pytest.param(3_000, id="some_finished")]
+)
 
 
 def rows_of(path):
@@ -93,13 +95,13 @@ def test_an_older_writer_is_fenced(make, table):
 
 @BOTH
 def test_small_epochs_are_gathered_and_readers_see_every_row_once_after_each(tmp_path, table):
-    """200 epochs leave few files, whatever their sizes; a list from before stays readable for an hour."""
+    """120 epochs leave few files, whatever their sizes; a list from before stays readable for an hour."""
     draw, clock = random.Random(7), ManualClock()  # noqa: S311 -- rows of a test
     sink = for_rows(parquet.folder(tmp_path / "f", file_bytes=20_000), table=table)
     sink.prepare(clock=clock)
     writer = sink.open(writer="a/1/s", clock=clock)
     there, old = {}, []
-    for epoch in range(200):
+    for epoch in range(120):
         keys = draw.sample(range(500), draw.choice([1, 3, 40]))
         rows = [(each, f"{epoch}-{each}", table and draw.random() < 0.3) for each in keys]
         writer.publish(epoch, batches(rows, table=table))
@@ -113,7 +115,7 @@ def test_small_epochs_are_gathered_and_readers_see_every_row_once_after_each(tmp
         assert duckdb.sql(f"SELECT count(*) FROM ({query})").fetchall() == [(count,)]
     assert len(parquet.files(tmp_path / "f")) < 30
     clock.advance(3_601)
-    writer.publish(200, batches([(1, "x", False)], table=table))
+    writer.publish(120, batches([(1, "x", False)], table=table))
     on_disk = {str(each) for each in (tmp_path / "f").rglob("*.parquet")}
     extra = on_disk - set(parquet.files(tmp_path / "f"))
     assert len(extra) <= 8, "replaced files are deleted, but for those of the last epoch"
@@ -189,12 +191,12 @@ write(replace(for_rows(parquet.folder(sys.argv[1], file_bytes=3000), table=sys.a
 
 def test_a_process_that_is_killed_leaves_each_epoch_once(tmp_path):
     """Killed by the system, one process after the other, at one of its steps; the lock goes with it."""
-    for step in (3, 4, 5, 99):
+    for step in (4, 5, 99):
         ran = subprocess.run(
             [sys.executable, "-c", PROGRAM, tmp_path / "f", "True", str(step), Path(__file__).parent], check=False
         )
         assert ran.returncode in (0, -signal.SIGKILL)
-        assert Manifest.read(tmp_path / "f") is not None or step == 3
+        assert Manifest.read(tmp_path / "f") is not None or step == 4
     seen = sorted(((row["id"], row["text"]) for row in rows_of(tmp_path / "f")), key=str)
     assert ran.returncode == 0
     assert seen == expected(table=True)
