@@ -10,11 +10,12 @@ from headrace.connect.feed import Declared, Feed, SharedFeed
 from headrace.connect.mysql.address import MysqlAddress, split_table
 from headrace.connect.mysql.capture import CHUNK_ROWS, Capture
 from headrace.connect.mysql.catalogue import described
+from headrace.connect.mysql.reading import quoted
 from headrace.connect.mysql.server import check_server
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from headrace.connect.feed import SharedLanding
 
@@ -76,6 +77,25 @@ class Table(SharedFeed):
                     hint="Name the table's other columns in the program: app.table(name, schema, …).",
                 )
         return Declared(found.arrow, found.key)
+
+    def apart(self, reader: str) -> Table:
+        """Return the same table: the server's log may be read by many."""
+        del reader
+        return self
+
+    def delete(self, column: str, values: Sequence[int]) -> None:
+        """Delete the rows that have one of some values.
+
+        Raises:
+            Unavailable: the server does not answer.
+            NotCapturable: the user may not.
+
+        """
+        if values:
+            table, name = f"{quoted(self.schema)}.{quoted(self.name)}", quoted(column)
+            with self.address.connected() as sql, sql.cursor() as cursor:
+                cursor.executemany(f"DELETE FROM {table} WHERE {name} = %s", [[value] for value in values])
+                sql.commit()
 
     def run_together(self, feeds: Mapping[str, Feed], landing: SharedLanding, stop: threading.Event) -> None:
         """Land rows and changes of all tables of the server until `stop` is set.

@@ -93,16 +93,17 @@ def _moment(sql: pymysql.Connection[Any]) -> Iterator[LogPlace]:
 
 
 def _named(table: CapturedTable) -> str:
-    return f"{_quoted(table.schema)}.{_quoted(table.name)}"
+    return f"{quoted(table.schema)}.{quoted(table.name)}"
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return a name as MariaDB reads it."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def _shown(column: Column) -> str:
     """Return the column as an expression whose text has the whole value."""
-    name = _quoted(column.name)
+    name = quoted(column.name)
     if column.kind == "float":
         return f"({name} + 0e0)"
     return f"({name} + 0)" if column.kind == "bit" else name
@@ -110,7 +111,7 @@ def _shown(column: Column) -> str:
 
 def _ordered(column: Column) -> str:
     """Return the column as an expression by which rows are ordered and compared."""
-    return f"({_quoted(column.name)} + 0)" if column.kind in _AS_NUMBERS else _quoted(column.name)
+    return f"({quoted(column.name)} + 0)" if column.kind in _AS_NUMBERS else quoted(column.name)
 
 
 def _is_bytes(table: CapturedTable, name: str) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+from psycopg import sql as words
 
 from headrace.base.errors import InvalidPlan
 from headrace.connect.feed import Declared, Feed, SharedFeed
@@ -15,7 +17,7 @@ from headrace.connect.postgres.catalogue import described
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from headrace.connect.feed import SharedLanding
 
@@ -90,6 +92,25 @@ class Table(SharedFeed):
         with self.address.connected() as sql:
             found = described(sql, self.schema, self.name)
         return Declared(found.arrow, found.key)
+
+    def apart(self, reader: str) -> Table:
+        """Return the same table by a slot and a publication of its own."""
+        return replace(self, slot=f"{self.slot}_{reader}", publication=f"{self.publication}_{reader}")
+
+    def delete(self, column: str, values: Sequence[int]) -> None:
+        """Delete the rows that have one of some values.
+
+        Raises:
+            Unavailable: the server does not answer.
+            NotCapturable: the role may not.
+
+        """
+        if values:
+            statement = words.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(
+                words.Identifier(self.schema, self.name), words.Identifier(column)
+            )
+            with self.address.connected() as sql:
+                sql.execute(statement, [list(values)])
 
     def remove(self) -> str:
         """Drop the slot and the publication: changes after this are not captured."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +11,12 @@ from headrace.connect.capture.errors import NotCapturable
 from headrace.connect.feed import Declared, Feed, SharedFeed
 from headrace.connect.sqlite import triggers
 from headrace.connect.sqlite.capture import CHUNK_ROWS, Capture, connected
-from headrace.connect.sqlite.catalogue import described
+from headrace.connect.sqlite.catalogue import described, quoted
 
 if TYPE_CHECKING:
     import os
     import threading
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from headrace.connect.feed import SharedLanding
 
@@ -84,6 +84,25 @@ class Table(SharedFeed):
         """Remove the triggers and their notes."""
         with connected(self.path) as db:
             return f"triggers of {self.name}" if triggers.remove(db, self.name) else None
+
+    def apart(self, reader: str) -> Table:
+        """Return the same table by a reader of its own."""
+        return replace(self, reader=f"{self.reader}_{reader}")
+
+    def delete(self, column: str, values: Sequence[int]) -> None:
+        """Delete the rows that have one of some values.
+
+        Raises:
+            Unavailable: the database is locked for long.
+
+        """
+        if values:
+            with connected(self.path) as db:
+                db.execute("BEGIN IMMEDIATE")
+                db.executemany(
+                    f"DELETE FROM {quoted(self.name)} WHERE {quoted(column)} = ?", [[value] for value in values]
+                )
+                db.execute("COMMIT")
 
     def run_together(self, feeds: Mapping[str, Feed], landing: SharedLanding, stop: threading.Event) -> None:
         """Land rows and changes of all tables until `stop` is set.
