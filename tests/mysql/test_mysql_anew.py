@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from following import capture_of, followed, in_a_log, position_of, records_of, rows_of, running
 
+from budget import fast
 from headrace.connect.capture.errors import ChangesLost, SourceSchemaChanged
 from headrace.connect.capture.source import SOURCE_TYPE
 from headrace.connect.embedded.requests import request_again, requests_of
@@ -60,7 +61,7 @@ RANDOM = (
 )
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", fast(0, of=range(5)))
 def test_a_snapshot_in_small_chunks_while_rows_inside_and_outside_of_them_change(schema, log, seed):
     table(schema, rows=50)
     with running(capture_of(schema, "t", chunk_rows=3), log) as wait:
@@ -130,7 +131,7 @@ KEYS = {
 }
 
 
-@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("kind", fast("enum", "bytes", of=KEYS))
 def test_a_key_of_any_type_is_read_in_chunks(schema, log, kind):
     columns, values = KEYS[kind]
     schema.execute(f"CREATE TABLE t ({columns})", f"INSERT INTO t SELECT {values} FROM seq_1_to_50")
