@@ -138,6 +138,7 @@ class Loader:
         others = [name for name in names if name not in key]
         update = "UPDATE SET {others}" if others else "NOTHING"
         inserted = "INSERT INTO {table} ({columns}) SELECT {columns} FROM {staging} WHERE NOT _deleted {part} "
+        inserted += "ORDER BY {key} "  # neighbours in the index and in the table are written together
         self.sql.execute(
             self._said(
                 inserted + "ON CONFLICT ({key}) DO " + update,
