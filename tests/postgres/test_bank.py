@@ -10,9 +10,14 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import duckdb
 import psycopg
 import pytest
 from bank_app import bank
+
+from headrace.connect import parquet
+from headrace.connect.embedded.requests import request_again, requests_of
+from headrace.log import Log
 
 CUSTOMERS, MONEY = 200, 100
 PROGRAM = Path(__file__).with_name("bank_app.py")
@@ -82,6 +87,15 @@ def follows(database, app):
         time.sleep(0.05)
 
 
+def stored(database, storage):
+    """Return what each of the three stores has."""
+    query = "SELECT id, balance, saved FROM {} ORDER BY id"
+    with duckdb.connect(storage / "customers.duckdb", read_only=True) as db:
+        in_duckdb = db.execute(query.format("customers")).fetchall()
+    in_parquet = duckdb.sql(query.format(f"({parquet.sql(storage / 'warehouse')})")).fetchall()
+    return {"duckdb": in_duckdb, "parquet": in_parquet, "postgres": database.query(query.format("copied_customers"))}
+
+
 def fire(database, tmp_path, *, kills, restarts=0, seed=1):
     """Kill the app and restart the server at random; return how often the sum was looked at, right each time."""
     draw = random.Random(seed)  # noqa: S311
@@ -90,6 +104,7 @@ def fire(database, tmp_path, *, kills, restarts=0, seed=1):
     app, looks, snapshot_done = bank(*arguments), 0, False
     misfortunes = ["kill"] * kills + ["restart"] * restarts
     draw.shuffle(misfortunes)
+    misfortunes.insert(len(misfortunes) // 2 + 1, "snapshot")
     with writers(database, seed=seed) as transactions:
         process = None
         for misfortune in [*misfortunes, "end"]:
@@ -102,6 +117,10 @@ def fire(database, tmp_path, *, kills, restarts=0, seed=1):
                 looks += snapshot_done
                 time.sleep(0.01)
             assert process.poll() is None, process.stderr.read().decode()
+            if misfortune == "snapshot":
+                with Log(tmp_path / "storage" / "log") as log:
+                    request_again(log, "savings")
+                continue
             if misfortune == "restart":
                 database.server.kill() if draw.random() < 0.5 else database.server.stop()
                 database.server.start()
@@ -113,6 +132,10 @@ def fire(database, tmp_path, *, kills, restarts=0, seed=1):
     with app.start(carrier="in-process"):
         follows(database, app)
     assert sums(app) == right
+    accounts = [tuple(row.values()) for row in truth(database)]
+    assert stored(database, tmp_path / "storage") == dict.fromkeys(("duckdb", "parquet", "postgres"), accounts)
+    with Log(tmp_path / "storage" / "log") as log:
+        assert not requests_of(log)
     return looks
 
 
