@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import re
 import runpy
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+
+import duckdb
 
 import headrace as hr
 from headrace.testing import Driver
@@ -54,3 +58,18 @@ def test_the_views_of_verbs_and_of_sql_hold_the_same_rows():
         driver.delete("orders", id=2)
         driver.run()
         assert driver.view("by_verbs") == driver.view("by_sql") == [{"city": "Rome", "sold": 5}]
+
+
+def test_a_table_of_a_database_is_followed_into_a_store(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with closing(sqlite3.connect("shop.db")) as db, db:
+        db.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, city TEXT, price INTEGER)")
+        db.execute("INSERT INTO orders VALUES (1, 'Oslo', 5), (2, 'Rome', 7), (3, 'Rome', 1)")
+    names = {"hr": hr}
+    exec(compile(blocks("python")[3], "README.md", "exec"), names)  # noqa: S102 -- our own text
+    names["sqlite"].table("shop.db", "orders").install()
+    with names["sales"].start(carrier="in-process") as running:
+        running.await_caught_up(60)
+    rows = duckdb.sql(f"SELECT city, sold FROM ({names['parquet'].sql('warehouse/cities')}) ORDER BY city").fetchall()
+    assert rows == [("Oslo", 5), ("Rome", 8)]
+    assert {tuple(row.values()) for row in names["sales"].view("cities").to_pylist()} == set(rows)
