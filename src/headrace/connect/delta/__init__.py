@@ -6,23 +6,15 @@ library, which needs no JVM, when it is used.
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.errors import InvalidPlan
+from headrace.connect.extras import of_extra
 
 if TYPE_CHECKING:
     from headrace.connect.delta.lake import table
 
 __all__ = ["table"]
+_FILES = {"table": "lake"}
 
 
 def __getattr__(name: str) -> Any:
     """Import the library of Delta Lake when it is first used."""
-    if name in __all__:
-        try:
-            from headrace.connect.delta import lake
-        except ImportError as error:
-            raise InvalidPlan(
-                f"a table of Delta Lake needs a package that is not there: {error.name}",
-                hint='pip install "headrace[delta]"',
-            ) from error
-        return getattr(lake, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return of_extra(__name__, _FILES, name, what="a table of Delta Lake")

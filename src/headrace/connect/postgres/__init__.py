@@ -4,10 +4,9 @@ Needs the extra: `pip install headrace[postgres]`. Nothing outside this folder k
 its client when it is used.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.errors import InvalidPlan
+from headrace.connect.extras import of_extra
 
 if TYPE_CHECKING:
     from headrace.connect.postgres.declared import drop, table
@@ -20,12 +19,4 @@ _FILES = {"drop": "declared", "table": "declared", "two_phase": "storing.two_pha
 
 def __getattr__(name: str) -> Any:
     """Import what needs PostgreSQL's client when it is first used."""
-    if name in __all__:
-        try:
-            return getattr(import_module(f"headrace.connect.postgres.{_FILES[name]}"), name)
-        except ImportError as error:
-            raise InvalidPlan(
-                f"a table of PostgreSQL needs a package that is not there: {error.name}",
-                hint='pip install "headrace[postgres]"',
-            ) from error
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return of_extra(__name__, _FILES, name, what="a table of PostgreSQL")

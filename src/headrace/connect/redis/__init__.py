@@ -6,23 +6,15 @@ client when it is used.
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.errors import InvalidPlan
+from headrace.connect.extras import of_extra
 
 if TYPE_CHECKING:
     from headrace.connect.redis.cache import hashes, keys
 
 __all__ = ["hashes", "keys"]
+_FILES = {"hashes": "cache", "keys": "cache"}
 
 
 def __getattr__(name: str) -> Any:
     """Import what needs Redis' client when it is first used."""
-    if name in __all__:
-        try:
-            from headrace.connect.redis import cache
-        except ImportError as error:
-            raise InvalidPlan(
-                f"a cache in Redis needs a package that is not there: {error.name}",
-                hint='pip install "headrace[redis]"',
-            ) from error
-        return getattr(cache, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return of_extra(__name__, _FILES, name, what="a cache in Redis")

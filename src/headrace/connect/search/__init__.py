@@ -6,23 +6,15 @@ imports it when it is used.
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.errors import InvalidPlan
+from headrace.connect.extras import of_extra
 
 if TYPE_CHECKING:
     from headrace.connect.search.tantivy_index import query, tantivy
 
 __all__ = ["query", "tantivy"]
+_FILES = {"query": "tantivy_index", "tantivy": "tantivy_index"}
 
 
 def __getattr__(name: str) -> Any:
     """Import tantivy when it is first used."""
-    if name in __all__:
-        try:
-            from headrace.connect.search import tantivy_index
-        except ImportError as error:
-            raise InvalidPlan(
-                f"a search index needs a package that is not there: {error.name}",
-                hint='pip install "headrace[search]"',
-            ) from error
-        return getattr(tantivy_index, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return of_extra(__name__, _FILES, name, what="a search index")

@@ -1,0 +1,33 @@
+"""Connectors whose client is not installed: the error names the extra."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+
+from headrace.base.errors import InvalidPlan
+
+CONNECTORS = {
+    "postgres": ("psycopg", "table"),
+    "mysql": ("pymysql", "table"),
+    "redis": ("redis", "hashes"),
+    "search": ("tantivy", "tantivy"),
+    "delta": ("deltalake", "table"),
+}
+
+
+@pytest.mark.parametrize("name", CONNECTORS)
+def test_a_connector_without_its_client_names_the_extra(name, monkeypatch):
+    client, word = CONNECTORS[name]
+    package = importlib.import_module(f"headrace.connect.{name}")
+    for module in list(sys.modules):
+        if module.partition(".")[0] == client or module.startswith(f"headrace.connect.{name}."):
+            monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, client, None)
+    with pytest.raises(InvalidPlan, match=client) as missing:
+        getattr(package, word)
+    assert f"headrace[{name}]" in missing.value.hint
+    with pytest.raises(AttributeError):
+        package.nothing  # noqa: B018 - looking is the test
