@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 CLOCK = SystemClock()
 HEADER = 25
 """Bytes before the message of the plugin: a kind, two positions and a time."""
+LONGEST_SECONDS = 0.2
+"""For so long reading goes on after its time, while it goes on arriving: a reader that is behind takes more at once."""
 ANSWER_SECONDS = 10.0
 """The server hears so often that somebody listens (its wal_sender_timeout is 60 s unless it was changed)."""
 _DATA, _KEEPALIVE, _COMMIT, _MESSAGE = ord("w"), ord("k"), ord("C"), ord("M")
@@ -94,7 +96,8 @@ class SlotStream:
                     now = CLOCK.monotonic()
                     if whole and not gathering:
                         gathering, until = True, min(until, now + gather)
-                    if not self._wait(max(0.0, min(until - now, 1.0))) and CLOCK.monotonic() >= until:
+                    arrived = self._wait(max(0.0, min(until - now, 1.0)))
+                    if CLOCK.monotonic() >= until + (LONGEST_SECONDS if arrived else 0.0):
                         break
                 else:
                     self._ended()
