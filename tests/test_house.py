@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -440,3 +441,9 @@ def test_only_connect_asks_what_kind_of_connector_something_is():
                     continue  # a step of the plan, of whatever connector
                 broken.append(f"{place(path, node)}: isinstance(…, {kinds})")
     verdict("The engine knows no kind of source or sink: what differs is a method of it.", broken)
+
+
+def test_files_of_tests_have_names_of_their_own():
+    """Pytest imports them by their names alone: of two with one name, all tests see one."""
+    names = Counter(path.name for path in sources(HOUSE / "tests") if path.name not in {"conftest.py", "__init__.py"})
+    verdict("Files of tests have names of their own.", [name for name, count in names.items() if count > 1])

@@ -72,6 +72,8 @@ def test_every_bench_is_listed(bench):
         "cdc_snapshot",
         "cdc_latency",
         "events_append",
+        "cdc_mariadb",
+        "sink_postgres",
     }
     assert listed["windowed_heavy"]["must"] == ">= 6"
 

@@ -7,7 +7,7 @@ import itertools
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from crashing import WRITER, Kept, batches, check_crashes, check_each_crash, check_zombie, for_rows
+from crashing_sinks import WRITER, Kept, batches, check_crashes, check_each_crash, check_zombie, for_rows
 
 import headrace as hr
 from headrace.base.errors import InvalidPlan

@@ -9,7 +9,7 @@ import sys
 import duckdb
 import pyarrow as pa
 import pytest
-from crashing import Kept, check_each_crash, check_zombie, for_rows
+from crashing_sinks import Kept, check_each_crash, check_zombie, for_rows
 
 import headrace as hr
 from headrace.base.errors import InvalidPlan

@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from crashing import Kept, batches, check_crashes, check_zombie, expected, for_rows, write
+from crashing_sinks import Kept, batches, check_crashes, check_zombie, expected, for_rows, write
 
 import headrace as hr
 from headrace.base.errors import InvalidPlan
@@ -176,7 +176,7 @@ PROGRAM = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[4])
 from dataclasses import replace
-from crashing import for_rows, write
+from crashing_sinks import for_rows, write
 from headrace.connect import parquet
 left = int(sys.argv[3])
 def fault(point):

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from crashing import WRITER, Kept, batches, check_each_crash, check_zombie, epochs, expected, for_rows, write
+from crashing_sinks import WRITER, Kept, batches, check_each_crash, check_zombie, epochs, expected, for_rows, write
 
 import headrace as hr
 from headrace.base.errors import InvalidPlan

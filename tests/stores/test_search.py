@@ -7,7 +7,7 @@ import json
 
 import pyarrow as pa
 import pytest
-from crashing import WRITER, Kept, check_each_crash, check_zombie, for_rows
+from crashing_sinks import WRITER, Kept, check_each_crash, check_zombie, for_rows
 
 import headrace as hr
 from headrace.base.errors import InvalidArgument, InvalidPlan

@@ -6,7 +6,7 @@ import uuid
 from dataclasses import replace
 
 import pytest
-from crashing import WRITER, CrashAt, batches, epochs, expected, for_rows
+from crashing_sinks import WRITER, CrashAt, batches, epochs, expected, for_rows
 
 import headrace as hr
 from headrace.base.errors import InvalidPlan
