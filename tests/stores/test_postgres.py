@@ -250,6 +250,26 @@ def test_the_one_row_that_is_refused_is_named(database, filled):
     assert database.query("SELECT count(*) FROM t WHERE id >= 0") == [(count - len(letters),)]
 
 
+def test_deletes_do_not_depend_on_what_the_server_thinks_of_the_table(database):
+    """Statistics say "next to no rows": a plan that trusts them compares each deleted row with each row there."""
+    count = 100_000
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, text text CHECK (text <> 'bad'))", "ANALYZE t")
+    with database.connect(autocommit=False) as other:  # many pages without rows
+        other.execute(f"INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, {count}) AS i")
+        other.rollback()
+    database.execute("ANALYZE t", "INSERT INTO t VALUES (-1, 'old')")
+    sink = for_rows(postgres.upsert(database.url, "t", on_error="dead_letter"), table=True)
+    sink.prepare(clock=CLOCK)
+    writer = sink.open(writer=WRITER, clock=CLOCK)
+    texts = ["bad" if i == count - 1 else "fine" for i in range(count)]
+    inserted = {"id": pa.array(range(count), pa.int32()), "text": texts, "_time": [0] * count}
+    writer.publish(0, iter([pa.record_batch(inserted | {"_deleted": [False] * count})]))
+    deleted = pa.array(i % 2 == 0 for i in range(count))
+    writer.publish(1, iter([pa.record_batch(inserted | {"_deleted": deleted})]))
+    writer.close()
+    assert database.query("SELECT count(*), min(id) FROM t WHERE id >= 0") == [(count // 2 - 1, 1)]
+
+
 def test_tables_that_cannot_store_the_rows_are_refused_with_the_statement_that_mends_them(database):
     """The statement of the hint is run, and then the table is taken."""
     database.execute("CREATE TABLE t (text varchar(10), other int NOT NULL)", "INSERT INTO t VALUES ('a', 1)")
