@@ -1,4 +1,4 @@
-"""MariaDB: tables followed by the binary log of the server, without a gap and exactly once.
+"""MariaDB: tables followed by the server's binary log, and tables of an app kept in a database; both exactly once.
 
 Needs the extra: `pip install headrace[mysql]`. Nothing outside this folder knows MariaDB, and this file imports its
 client when it is used.
@@ -6,23 +6,16 @@ client when it is used.
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.errors import InvalidPlan
+from headrace.connect.extras import of_extra
 
 if TYPE_CHECKING:
     from headrace.connect.mysql.declared import table
+    from headrace.connect.mysql.storing.declared import upsert
 
-__all__ = ["table"]
+__all__ = ["table", "upsert"]
+_FILES = {"table": "declared", "upsert": "storing.declared"}
 
 
 def __getattr__(name: str) -> Any:
     """Import what needs MariaDB's client when it is first used."""
-    if name in __all__:
-        try:
-            from headrace.connect.mysql import declared
-        except ImportError as error:
-            raise InvalidPlan(
-                f"a table of MariaDB needs a package that is not there: {error.name}",
-                hint='pip install "headrace[mysql]"',
-            ) from error
-        return getattr(declared, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return of_extra(__name__, _FILES, name, what="a table of MariaDB")

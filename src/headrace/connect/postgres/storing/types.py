@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.base.errors import InvalidPlan
-from headrace.base.names import quote
+from headrace.connect.json_texts import json_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,7 +97,7 @@ def as_text(kind: pa.DataType, value: str) -> str:
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return f"'\\x' || lower(hex({value}))"
     if declared(kind) == NESTED_TEXT:
-        return f"CASE WHEN {value} IS NULL THEN NULL ELSE {_json(kind, value, 0)} END"
+        return f"CASE WHEN {value} IS NULL THEN NULL ELSE {json_of(kind, value)} END"
     items = f"list_transform({value}, lambda e: coalesce({_element(kind.value_type)}, 'NULL'))"
     return f"'{{' || array_to_string({items}, ',') || '}}'"
 
@@ -108,45 +108,3 @@ def _element(kind: pa.DataType) -> str:
     if pa.types.is_string(kind):
         return "'\"' || replace(replace(e, '\\', '\\\\'), '\"', '\\\"') || '\"'"
     return "'\"' || CAST(e AS VARCHAR) || '\"'" if pa.types.is_temporal(kind) else "CAST(e AS VARCHAR)"
-
-
-def _json(kind: pa.DataType, value: str, depth: int) -> str:
-    """Return the SQL of a value's JSON: numbers keep their digits; what JSON lacks is a text, binary is base64."""
-    return f"coalesce({_json_of(kind, value, depth)}, 'null')"
-
-
-def _json_of(kind: pa.DataType, value: str, depth: int) -> str:
-    plain = f"CAST({value} AS VARCHAR)"
-    if pa.types.is_struct(kind):
-        fields = [f"{_text(_json_name(f.name))} || {_json(f.type, f'{value}.{quote(f.name)}', depth)}" for f in kind]
-        inner = " || ',' || ".join(fields)
-        return f"CASE WHEN {value} IS NULL THEN NULL ELSE '{{' || {inner} || '}}' END"
-    name = f"e{depth}"
-    if pa.types.is_list(kind):
-        return _joined(value, name, _json(kind.value_type, name, depth + 1), "[]")
-    if pa.types.is_map(kind):
-        key, item = f"{name}.key", _json(kind.item_type, f"{name}.value", depth + 1)
-        if pa.types.is_string(kind.key_type):
-            return _joined(f"map_entries({value})", name, f"CAST(to_json({key}) AS VARCHAR) || ':' || {item}", "{}")
-        pair = f"'[' || {_json(kind.key_type, key, depth + 1)} || ',' || {item} || ']'"
-        return _joined(f"map_entries({value})", name, pair, "[]")
-    if pa.types.is_floating(kind):
-        return f"CASE WHEN isfinite({value}) THEN {plain} ELSE '\"' || {plain} || '\"' END"
-    if pa.types.is_binary(kind):
-        return f"'\"' || base64({value}) || '\"'"
-    if pa.types.is_string(kind):
-        return f"CAST(to_json({value}) AS VARCHAR)"
-    return f"'\"' || {plain} || '\"'" if pa.types.is_temporal(kind) else plain
-
-
-def _joined(values: str, name: str, item: str, ends: str) -> str:
-    return f"'{ends[0]}' || array_to_string(list_transform({values}, lambda {name}: {item}), ',') || '{ends[1]}'"
-
-
-def _json_name(name: str) -> str:
-    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}":'
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"

@@ -1,0 +1,1 @@
+"""Tables of an app kept in MariaDB."""
