@@ -31,7 +31,8 @@ def forget(
     """Destroy the keys of a subject's private values in the topic NAME, for good.
 
     From now on these values read as null: in the topic and its archive, and in the state, topics and views of apps.
-    Copies in clear text (files, revealed columns, backups) are not reached: see docs/privacy.md.
+    Stores that follow a table of an app lose them with its next epoch. Other copies in clear text (files, rows of
+    streams in stores, backups) are not reached: see docs/privacy.md.
     """
     with open_log(log_folder, app) as log:
         destroyed = _forget(find(log, name), subject, column)

@@ -19,6 +19,7 @@ from headrace.base.errors import InternalError, PlanError
 from headrace.connect.embedded import log_path
 from headrace.connect.source import from_json, to_json, total_rows
 from headrace.engine import private
+from headrace.engine.forgotten_rows import ForgottenRows
 from headrace.engine.inputs import Inputs
 from headrace.engine.lowering import lower
 from headrace.engine.outcomes import counts_of, heads_after, least_waiting_times, steps_with_rows
@@ -150,6 +151,7 @@ class Engine:
         check_published(groups, self.storage, last, self._known(last))
         check_views(self.storage, self.plan, last, views)
         self.publisher = Publisher(self.storage, groups, s.clock, s.fault)
+        self.forgotten = ForgottenRows(self.plan, self.storage, self.shards, groups if s.upto is None else ())
         self._published = (0, 0.0)  # the rows of the last epoch, and the seconds that publishing it took
         self._recover(last)
         self.fill = None if last is None else fill_of(self.plan, self.last, views, self.last.refill)
@@ -294,7 +296,8 @@ class Engine:
 
     def has_caught_up(self, *, again: bool) -> bool:
         """Whether another epoch would emit nothing; `again` asks far sources, whose last answer serves for a while."""
-        return not self.before.due and not self.inputs.need_epoch(self.before, self._now(), again=again)
+        due = self.before.due or self.forgotten.due_after(self.last)
+        return not due and not self.inputs.need_epoch(self.before, self._now(), again=again)
 
     def _now(self) -> int:
         return self.settings.clock.now()
@@ -353,6 +356,7 @@ class Engine:
         )
         if planned.decided is not None:
             commit = as_decided(commit, planned.decided)
+        commit = self.forgotten.added(commit, planned.before)
         self._write(commit)
         self.lost = self.lost[1:]
         self.settings.fault("before_acknowledge")
@@ -381,12 +385,12 @@ class Engine:
             sources[name].offsets |= {p: bounds.earliest[p] for p in starts if p in bounds.earliest}
         for offsets in planned.ranges:
             sources[offsets.source].offsets[offsets.partition] = offsets.end
-            _observe(sources[offsets.source], offsets.partition, None, now)
+            sources[offsets.source].active[offsets.partition] = now
         keep_marks(sources, planned.ranges, reports)
         for report in reports:
             for name, times in report.times.items():
                 for partition, time in times.items():
-                    _observe(sources[name], partition, time, now)
+                    sources[name].observe(partition, time, now)
         return sources
 
     # ---- filling ----
@@ -427,6 +431,7 @@ class Engine:
             seconds=self.settings.clock.monotonic() - planned.began,
             at=self._now(),
             carrier=carrier,
+            forgotten=planned.before.forgotten or self.forgotten.unknown(),
         )
         if commit.replaced:  # a view may become empty; without staged rows it would pass for published
             self.storage.staging(commit.epoch).mkdir(parents=True, exist_ok=True)
@@ -492,9 +497,3 @@ def task(settings: Settings, planned: PlannedEpoch, *, shard: int, shards: int, 
         heads=heads,
         fault=settings.fault,
     )
-
-
-def _observe(progress: SourceProgress, partition: str, time: int | None, now: int) -> None:
-    progress.active[partition] = now
-    if time is not None:
-        progress.times[partition] = max(time, progress.times.get(partition, time))

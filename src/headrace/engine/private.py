@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.engine.storage import read_json
-from headrace.log.privacy.subjects import Origin, unseal_table
+from headrace.log.privacy.subjects import Origin, destroyed_in, unseal_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.engine.outside import Outside
-    from headrace.engine.storage import Storage
+    from headrace.engine.storage import Commit, Storage
     from headrace.plan.plan import Plan
 
 FILE_NAME = "private.json"
@@ -50,6 +50,25 @@ def opened(storage: Path, columns: Iterable[str], rows: pa.Table) -> pa.Table:
     origins = [Origin(*fields) for fields in _stored(storage).get("origins", ())]
     log = str(storage / "log")
     return unseal_table(rows, columns, {origin.id: origin._replace(log=origin.log or log) for origin in origins})
+
+
+class Destroyed:
+    """How often keys of an app's private columns were destroyed, by the topics that have the keys."""
+
+    def __init__(self, storage: Path) -> None:
+        self._storage = storage
+        self._origins: list[Origin] | None = None
+
+    def now(self) -> dict[str, int]:
+        """Return it by the topics' ids: other numbers than before say that a subject was forgotten."""
+        if self._origins is None:
+            named = [Origin(*fields) for fields in _stored(self._storage).get("origins", ())]
+            self._origins = [each._replace(log=each.log or str(self._storage / "log")) for each in named]
+        return {origin.id: destroyed_in(origin) for origin in self._origins}
+
+    def since(self, commit: Commit) -> bool:
+        """Whether keys were destroyed after the stores of an app got the rows of a commit."""
+        return bool(commit.forgotten) and commit.forgotten != self.now()
 
 
 def _stored(storage: Path) -> dict[str, Any]:

@@ -70,6 +70,11 @@ class SourceProgress:
     instance: str | None = None
     marks: dict[str, str] = field(default_factory=dict)
 
+    def observe(self, partition: str, time: int, now: int) -> None:
+        """Note that rows arrived, and their greatest event time."""
+        self.active[partition] = now
+        self.times[partition] = max(time, self.times.get(partition, time))
+
 
 @dataclass(kw_only=True)
 class Commit:
@@ -95,6 +100,7 @@ class Commit:
     partial: list[str] = field(default_factory=list)  # the steps that began without the rows before them
     filled: list[str] = field(default_factory=list)  # the steps and sinks that began with it: it is a fill epoch
     replaced: list[str] = field(default_factory=list)  # of these, the sinks whose views lose what they had
+    forgotten: dict[str, int] = field(default_factory=dict)  # by topic, the keys' destructions that stores know of
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     totals: dict[str, dict[str, int]] = field(default_factory=dict)
     rows: int = 0

@@ -19,6 +19,7 @@ from headrace.base.time import SystemClock
 from headrace.connect.source import from_json, to_json, total_rows
 from headrace.engine.inputs import Inputs
 from headrace.engine.pace import most_rows
+from headrace.engine.private import Destroyed
 from headrace.engine.spark import blobs, tasks
 from headrace.engine.spark.single_task import is_small, read_single_task
 from headrace.engine.storage import Commit, Storage, read_json
@@ -105,6 +106,7 @@ class EpochReader(DataSourceStreamReader):
     def __init__(self, job: tasks.Job) -> None:
         self.job = job
         self.storage = Storage(job.storage, job.program.app)
+        self.destroyed = Destroyed(job.storage)
         self._inputs: Inputs | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -132,7 +134,7 @@ class EpochReader(DataSourceStreamReader):
         bounds = self._inputs.bounds(commit)
         self.job.fault("after_bounds")
         ranges = self._inputs.unread(commit, bounds, control.limit if control.limit is not None else commit.limit)
-        due = commit.due or self._inputs.begins(commit, bounds)
+        due = commit.due or self._inputs.begins(commit, bounds) or self.destroyed.since(commit)
         if not (ranges or control.force or due or self._inputs.clock_epoch_due(commit, bounds, CLOCK.now())):
             return start
         return self._offset(epoch + 1, ranges, bounds, single_task=is_small(self.job, commit, ranges))

@@ -154,6 +154,19 @@ class KeyFile:
         """
         return self._current().secrets
 
+    def destroyed(self) -> int:
+        """Return how often keys were destroyed: a number that grows with each `forget`; it reads the header alone.
+
+        Raises:
+            CorruptBatch: the file is missing or damaged.
+
+        """
+        try:
+            with _opened(self._path, os.O_RDONLY) as fd:
+                return self._header_of(fd).generation
+        except FileNotFoundError:
+            raise self._damaged("is missing") from None
+
     def keys_of(self, subjects: Iterable[Subject]) -> dict[Subject, Key]:
         """Return each subject's key; a subject without one gets a new one, which is durable before it is used.
 

@@ -171,6 +171,22 @@ def secrets_of(origins: Mapping[str, Origin], topic: str) -> Mapping[bytes, byte
     return _keys(topics / origin.topic, topic).secrets() if found.id == topic else None
 
 
+def destroyed_in(origin: Origin) -> int:
+    """Return how often keys of a topic were destroyed; -1 where it was deleted, which destroyed all.
+
+    Raises:
+        OSError: its log cannot be read.
+        CorruptBatch: its key file is damaged.
+
+    """
+    folder = Path(origin.log) / "topics" / origin.topic
+    try:
+        found = metas.read(folder / metas.FILE_NAME)
+    except (FileNotFoundError, NotADirectoryError):
+        return -1
+    return _keys(folder, origin.id).destroyed() if found.id == origin.id else -1
+
+
 @lru_cache(maxsize=64)
 def _keys(folder: Path, topic: str) -> KeyFile:
     return KeyFile(folder, topic, fsync=True)  # to read
