@@ -54,7 +54,8 @@ FROM base b JOIN pg_type t ON t.oid = b.type LEFT JOIN pg_type e ON e.oid = t.ty
 WHERE t.typtype <> 'd' ORDER BY b.attnum
 """
 _TABLE = """
-SELECT c.oid, c.relkind, c.relreplident, c.relpersistence, c.reltuples::bigint FROM pg_class c
+SELECT c.oid, c.relkind, c.relreplident, c.relpersistence, c.reltuples::bigint,
+       CASE WHEN c.reltuples > 0 THEN pg_table_size(c.oid) / c.reltuples ELSE 1 END::bigint FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
 """
 _KEY = """
@@ -86,6 +87,7 @@ class CapturedTable:
     key: tuple[str, ...]
     whole_before: bool
     about_rows: int
+    row_bytes: int
 
     @property
     def full_name(self) -> str:
@@ -119,7 +121,7 @@ def described(sql: psycopg.Connection, schema: str, name: str) -> CapturedTable:
     full = f"{schema}.{name}"
     if found is None:
         raise NotCapturable(f"there is no table {full}", hint=_nearest(sql, name))
-    oid, kind, identity, persistence, rows = found
+    oid, kind, identity, persistence, rows, row_bytes = found
     if kind != _ORDINARY:
         raise NotCapturable(
             f"{full} is no ordinary table",
@@ -145,7 +147,7 @@ def described(sql: psycopg.Connection, schema: str, name: str) -> CapturedTable:
         for column, _, generated, apart, base, formatted, element, shown in sql.execute(_COLUMNS, {"oid": oid})
         if not generated
     )
-    return CapturedTable(oid, schema, name, columns, key, identity == "f", max(rows, 0))
+    return CapturedTable(oid, schema, name, columns, key, identity == "f", max(rows, 0), max(row_bytes, 1))
 
 
 def _type(base: str, formatted: str, element: str | None) -> pa.DataType:

@@ -1,4 +1,7 @@
-"""Chunks of a table, read by its key through a binary COPY of texts."""
+"""Chunks of a table, read by its key through a binary COPY: blocks of rows as arrays, one for each column.
+
+A value is sent as it is where that is exactly what its text would become, else as the text that pgoutput sends.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import psycopg
 import pyarrow as pa
 from psycopg import sql as words
 from psycopg.errors import error_from_result
@@ -15,12 +19,12 @@ from psycopg.pq import ExecStatus
 from headrace.base.blame import InternalError
 from headrace.connect.capture.cells import texts
 from headrace.connect.postgres import kernels
-from headrace.connect.postgres.values import printed
+from headrace.connect.postgres.values import as_number, number_type, printed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    import psycopg
+    import numpy.typing as npt
     from psycopg.pq.abc import PGconn, PGresult
 
     from headrace.connect.postgres.catalogue import CapturedTable
@@ -42,13 +46,21 @@ _CAST_AS_PRINTED = frozenset(
     }
     | {"timestamp without time zone", "timestamp with time zone", "json", "jsonb", "bytea"}
 )
+_BLOCK = 256
+"""So many rows are a message of the server: reading one costs Python a microsecond."""
+_SORT_MEMORY = "128MB"
+"""The server groups a chunk in memory."""
+_TOO_LONG = (psycopg.errors.ProgramLimitExceeded, psycopg.errors.OutOfMemory, psycopg.errors.InternalError_)
+"""What the server says when the values of a block do not fit into one message."""
 _KEYS = 20_000
 """So many keys are looked up by one query."""
 _SNAPSHOT = "SELECT s::text FROM pg_current_snapshot() s"
 
 
 class Chunk(NamedTuple):
-    """Rows of a table, in the order of its key, as texts, or keys; `missing` may have been committed and are not in it.
+    """Rows of a table, in the order of its key, or keys; `missing` may have been committed and are not in it.
+
+    A column has its type in the topic, or texts.
 
     `first_missing`: transactions from this number on are not in it, whether listed or not.
     """
@@ -59,12 +71,36 @@ class Chunk(NamedTuple):
 
 
 def chunk(
-    sql: psycopg.Connection, table: CapturedTable, columns: Sequence[str], *, after: Sequence[str] | None, limit: int
+    sql: psycopg.Connection, table: CapturedTable, schema: pa.Schema, *, after: Sequence[str] | None, limit: int
 ) -> Chunk:
-    """Return the rows after a key (given as texts), in one snapshot of the database."""
-    with _snapshot(sql) as seen:
-        blocks = _copied(sql, _query(table, columns, after, limit))
-    return Chunk(_rows(b"".join(blocks), len(blocks), columns), *seen)
+    """Return the rows after a key (given as texts), in one snapshot of the database.
+
+    Args:
+        sql: a connection outside of a transaction.
+        table: the table.
+        schema: of the topic; columns that only one of both has are left out, but for the key's.
+        after: the key, None for the first rows.
+        limit: so many rows at most.
+
+    """
+    columns = [each.name for each in table.columns if each.name in schema.names or each.name in table.key]
+    raw = frozenset(name for name in columns if name in schema.names and _is_raw(table, name, schema.field(name).type))
+    for rows in (_BLOCK, 1):
+        query = _query(table, columns, after, limit, raw=raw, block=rows)
+        try:
+            with _snapshot(sql) as seen:
+                blocks = _copied(sql, query)
+        except _TOO_LONG:
+            if rows == 1:
+                raise
+        else:
+            return Chunk(_numbered_rows(b"".join(blocks), limit, columns, schema, raw), *seen)
+    raise InternalError("a chunk was not read")
+
+
+def last_key(table: CapturedTable, chunk: Chunk) -> tuple[str, ...]:
+    """Return the key of the last row as texts."""
+    return tuple(printed(chunk.rows.column(name)[-1:])[0] for name in table.key)
 
 
 def absent(sql: psycopg.Connection, table: CapturedTable, keys: pa.Table) -> Chunk:
@@ -97,6 +133,7 @@ def _snapshot(sql: psycopg.Connection) -> Iterator[tuple[frozenset[int], int]]:
     """See the database as it is at one moment; gives the transactions that are missing, and the first of all later."""
     with sql.transaction():
         sql.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        sql.execute(f"SET LOCAL work_mem = '{_SORT_MEMORY}'")
         row = sql.execute(_SNAPSHOT).fetchone()
         if row is None:
             raise InternalError("the database has no snapshot")
@@ -158,32 +195,58 @@ def _next_result(pg: PGconn) -> PGresult | None:
     return pg.get_result()
 
 
-def _query(table: CapturedTable, columns: Sequence[str], after: Sequence[str] | None, limit: int) -> words.Composed:
-    keys = [words.SQL("t.{}").format(words.Identifier(name)) for name in table.key]  # a result's name would be a text
+def _query(
+    table: CapturedTable,
+    columns: Sequence[str],
+    after: Sequence[str] | None,
+    limit: int,
+    *,
+    raw: frozenset[str],
+    block: int,
+) -> words.Composed:
+    keys = words.SQL(", ").join(words.SQL("t.{}").format(words.Identifier(name)) for name in table.key)
     where = words.Composed([])
     if after is not None:
         values = [
             words.SQL("{}::{}").format(words.Literal(value), words.SQL(_declared(table, name)))
             for name, value in zip(table.key, after, strict=True)
         ]
-        where = words.SQL(" WHERE ({}) > ({})").format(words.SQL(", ").join(keys), words.SQL(", ").join(values))
-    return words.SQL("COPY (SELECT {} FROM {} t{} ORDER BY {} LIMIT {}) TO STDOUT (FORMAT binary)").format(
-        _as_texts(table, columns),
-        words.Identifier(table.schema, table.name),
-        where,
-        words.SQL(", ").join(keys),
-        words.Literal(limit),
+        where = words.SQL(" WHERE ({}) > ({})").format(keys, words.SQL(", ").join(values))
+    named = [words.Identifier(f"c{place}") for place in range(len(columns))]
+    return words.SQL(
+        "COPY (SELECT array_agg(n), {arrays} FROM ("
+        "SELECT row_number() OVER (ORDER BY {keys}) - 1 AS n, {values} FROM ("
+        "SELECT * FROM {table} t{where} ORDER BY {keys} LIMIT {limit}) t"
+        ") r GROUP BY n / {block}) TO STDOUT (FORMAT binary)"
+    ).format(
+        arrays=words.SQL(", ").join(words.SQL("array_agg({})").format(name) for name in named),
+        values=words.SQL(", ").join(
+            words.SQL("{} AS {}").format(
+                words.SQL("t.{}").format(words.Identifier(column)) if column in raw else _as_text(table, column), name
+            )
+            for column, name in zip(columns, named, strict=True)
+        ),
+        keys=keys,
+        table=words.Identifier(table.schema, table.name),
+        where=where,
+        limit=words.Literal(limit),
+        block=words.Literal(block),
     )
 
 
+def _is_raw(table: CapturedTable, name: str, kind: pa.DataType) -> bool:
+    return number_type(_declared(table, name)) == kind
+
+
 def _as_texts(table: CapturedTable, columns: Sequence[str]) -> words.Composed:
-    """Return the columns as pgoutput sends them: as their types print them, which a cast to text does not always."""
-    parts = []
-    for name in columns:
-        same = _declared(table, name).partition("(")[0] in _CAST_AS_PRINTED
-        shape = "t.{0}::text" if same else "CASE WHEN t.{0} IS DISTINCT FROM NULL THEN format('%s', t.{0}) END"
-        parts.append(words.SQL(shape).format(words.Identifier(name)))
-    return words.SQL(", ").join(parts)
+    return words.SQL(", ").join(_as_text(table, name) for name in columns)
+
+
+def _as_text(table: CapturedTable, name: str) -> words.Composed:
+    """Return a column as pgoutput sends it: as its type prints it, which a cast to text does not always."""
+    same = _declared(table, name).partition("(")[0] in _CAST_AS_PRINTED
+    shape = "t.{0}::text" if same else "CASE WHEN t.{0} IS DISTINCT FROM NULL THEN format('%s', t.{0}) END"
+    return words.SQL(shape).format(words.Identifier(name))
 
 
 def _declared(table: CapturedTable, name: str) -> str:
@@ -194,10 +257,33 @@ def _declared(table: CapturedTable, name: str) -> str:
 
 
 def _rows(data: bytes, most: int, columns: Sequence[str]) -> pa.Table:
-    starts, sizes = np.empty((most, len(columns)), np.int64), np.empty((most, len(columns)), np.int64)
+    raw, starts, sizes = _cells(data, most, len(columns), kernels.copied_cells)
+    return pa.table({name: texts(raw, starts[:, place], sizes[:, place]) for place, name in enumerate(columns)})
+
+
+def _numbered_rows(data: bytes, most: int, columns: Sequence[str], schema: pa.Schema, raw: frozenset[str]) -> pa.Table:
+    """Return the rows of blocks, whose first column has the rows' numbers, in the order of these."""
+    content, starts, sizes = _cells(data, most, 1 + len(columns), kernels.copied_arrays)
+    numbers = kernels.numbers(content, np.ascontiguousarray(starts[:, 0]), np.ascontiguousarray(sizes[:, 0]))
+    if (np.diff(numbers) < 0).any():  # blocks may come in any order
+        order = np.argsort(numbers)
+        starts, sizes = starts[order], sizes[order]
+    result = {}
+    for place, name in enumerate(columns):
+        start, size = np.ascontiguousarray(starts[:, place + 1]), np.ascontiguousarray(sizes[:, place + 1])
+        if name in raw:
+            result[name] = as_number(kernels.numbers(content, start, size), size >= 0, schema.field(name).type)
+        else:
+            result[name] = texts(content, start, size)
+    return pa.table(result)
+
+
+def _cells(
+    data: bytes, most: int, columns: int, found: Callable[..., int]
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    starts, sizes = np.empty((most, columns), np.int64), np.empty((most, columns), np.int64)
     raw = np.frombuffer(data, np.uint8)
-    count = kernels.copied_cells(raw, _COPY_HEADER, starts, sizes)
+    count = found(raw, _COPY_HEADER, starts, sizes)
     if count < 0:
         raise InternalError("a binary COPY was cut off")
-    result = {name: texts(raw, starts[:count, place], sizes[:count, place]) for place, name in enumerate(columns)}
-    return pa.table(result)
+    return raw, starts[:count], sizes[:count]

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 CLOCK = SystemClock()
 PREFIX = "headrace"
 """The prefix of the messages that mark the end of a chunk's window."""
+_CHUNK_BYTES = 64 << 20
+"""A chunk has so many bytes at most, by what the catalogue says of the table."""
 _REMEMBERED = 64
 """The transactions of so many batches are remembered, to find those that a chunk could not see."""
 
@@ -114,13 +116,11 @@ class Snapshots:
     ) -> tuple[pa.Table, Progress]:
         """Return the next rows of a table."""
         schema = landing.schema(topic)
-        wanted = {*captured(schema), *table.key}
-        columns = [each.name for each in table.columns if each.name in wanted]
-        chunk = self._seen(lambda: copying.chunk(sql, table, columns, after=at.after, limit=self.chunk_rows))
+        limit = min(self.chunk_rows, max(_CHUNK_BYTES // table.row_bytes, 1))
+        chunk = self._seen(lambda: copying.chunk(sql, table, schema, after=at.after, limit=limit))
         rows = copied_rows(table, chunk.rows, schema)
-        if chunk.rows.num_rows == self.chunk_rows:
-            last = tuple(chunk.rows.column(name)[-1].as_py() for name in table.key)
-            return rows, replace(at, after=last)
+        if chunk.rows.num_rows == limit:
+            return rows, replace(at, after=copying.last_key(table, chunk))
         anew = at.request is not None
         return rows, replace(at, compares=anew, done=not anew)
 

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     Longs = npt.NDArray[np.int64]
 
 _HEX = b"\\x"
+_NUMBERS = {
+    "smallint": pa.int16(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "real": pa.float32(),
+    "double precision": pa.float64(),
+    "boolean": pa.bool_(),
+}
 _NO_TYPE = (
     "Declare the column as string, or correct the row: infinite dates, years before 0, numeric NaN and arrays of "
     "several dimensions have no type here."
@@ -32,6 +40,25 @@ def printed(column: pa.ChunkedArray) -> list[str]:
         return [f"\\x{value.hex()}" for value in column.to_pylist()]
     as_texts: list[str] = column.cast(pa.string()).to_pylist()
     return as_texts
+
+
+def number_type(declared: str) -> pa.DataType | None:
+    """Return the type of a column here that its values, sent in binary, have without a conversion; None for others."""
+    return _NUMBERS.get(declared)
+
+
+def as_number(numbers: Longs, valid: npt.NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
+    """Return values that the server sent in binary, read as whole numbers, as values of a type that has such.
+
+    Floats of four bytes are among the types: their bits are the number.
+    """
+    if pa.types.is_boolean(kind):
+        return pa.array(numbers != 0, mask=~valid)
+    if pa.types.is_float32(kind):
+        return pa.array(numbers.astype(np.int32).view(np.float32), mask=~valid)
+    if pa.types.is_float64(kind):
+        return pa.array(numbers.view(np.float64), mask=~valid)
+    return pa.array(numbers, mask=~valid).cast(kind)
 
 
 def as_type(column: pa.Array, kind: pa.DataType, *, table: str, name: str) -> pa.Array:
@@ -48,6 +75,8 @@ def as_type(column: pa.Array, kind: pa.DataType, *, table: str, name: str) -> pa
 
 
 def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if column.type == kind:
+        return column
     if pa.types.is_string(kind):
         return column.cast(kind)
     if pa.types.is_boolean(kind):
