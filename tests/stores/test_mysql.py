@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
-from crashing import WRITER, Kept, batches, check_each_crash, check_zombie, epochs, for_rows
+from crashing_sinks import WRITER, Kept, batches, check_each_crash, check_zombie, epochs, for_rows
 
 import headrace as hr
 from headrace.base.errors import InvalidPlan

@@ -235,7 +235,7 @@ def _query(
 
 
 def _is_raw(table: CapturedTable, name: str, kind: pa.DataType) -> bool:
-    return number_type(_declared(table, name)) == kind
+    return bool(number_type(_declared(table, name)) == kind)
 
 
 def _as_texts(table: CapturedTable, columns: Sequence[str]) -> words.Composed:

@@ -95,25 +95,25 @@ class Loader:
     def stage(self, batches: Iterator[pa.RecordBatch], refusals: Refusals) -> bool:
         """Copy changes to the staging table, which is emptied before; return whether a key has a null."""
         self._make_staging()
-        nulls, deletes = [], []
+        nulls = []
 
         def looked_at() -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 nulls.append(any(batch.column(name).null_count for name in self.target.key))
-                deletes.append(bool(pc.any(batch.column(_DELETED)).as_py()))
                 yield batch
 
         self._copy_all(looked_at(), self.staging, refusals, more=(_DELETED,))
-        self.deletes = any(deletes)
+        return any(nulls)
+
+    def apply(self, refusals: Refusals, *, has_null: bool) -> None:
+        """Apply the changes of the staging table."""
+        found = self.sql.execute(self._said("SELECT EXISTS (SELECT FROM {staging} WHERE _deleted)")).fetchone()
+        self.deletes = found is not None and bool(found[0])
         if self.deletes:  # whatever the server thinks of the table: no plan compares all rows of both
             indexed = "CREATE INDEX ON {staging} ({key}) WHERE _deleted"
             self.sql.execute(self._said(indexed, key=_listed(self.target.key)))
             self.sql.execute("SET LOCAL enable_material = off")
             self.sql.execute(self._said("ANALYZE {staging}"))
-        return any(nulls)
-
-    def apply(self, refusals: Refusals, *, has_null: bool) -> None:
-        """Apply the changes of the staging table."""
         try:
             with self.sql.transaction():
                 self._apply("", has_null=has_null)
