@@ -1,6 +1,6 @@
-"""Chunks of a table, read by its key through a binary COPY: blocks of rows as arrays, one for each column.
+"""Chunks of a table, read by its key through a binary COPY.
 
-A value is sent as it is where that is exactly what its text would become, else as the text that pgoutput sends.
+A number or a time is sent as it is, which is what its text would become; anything else as the text that pgoutput sends.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import psycopg
 import pyarrow as pa
 from psycopg import sql as words
 from psycopg.errors import error_from_result
@@ -22,12 +21,15 @@ from headrace.connect.postgres import kernels
 from headrace.connect.postgres.values import as_number, number_type, printed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
+    import psycopg
     from psycopg.pq.abc import PGconn, PGresult
 
     from headrace.connect.postgres.catalogue import CapturedTable
+
+    Longs = npt.NDArray[np.int64]
 
 _COPY_HEADER = 19
 """Bytes before the first row: a signature, flags and the length of an extension that nobody has."""
@@ -46,12 +48,6 @@ _CAST_AS_PRINTED = frozenset(
     }
     | {"timestamp without time zone", "timestamp with time zone", "json", "jsonb", "bytea"}
 )
-_BLOCK = 256
-"""So many rows are a message of the server: reading one costs Python a microsecond."""
-_SORT_MEMORY = "128MB"
-"""The server groups a chunk in memory."""
-_TOO_LONG = (psycopg.errors.ProgramLimitExceeded, psycopg.errors.OutOfMemory, psycopg.errors.InternalError_)
-"""What the server says when the values of a block do not fit into one message."""
 _KEYS = 20_000
 """So many keys are looked up by one query."""
 _SNAPSHOT = "SELECT s::text FROM pg_current_snapshot() s"
@@ -85,17 +81,18 @@ def chunk(
     """
     columns = [each.name for each in table.columns if each.name in schema.names or each.name in table.key]
     raw = frozenset(name for name in columns if name in schema.names and _is_raw(table, name, schema.field(name).type))
-    for rows in (_BLOCK, 1):
-        query = _query(table, columns, after, limit, raw=raw, block=rows)
-        try:
-            with _snapshot(sql) as seen:
-                blocks = _copied(sql, query)
-        except _TOO_LONG:
-            if rows == 1:
-                raise
-        else:
-            return Chunk(_numbered_rows(b"".join(blocks), limit, columns, schema, raw), *seen)
-    raise InternalError("a chunk was not read")
+    with _snapshot(sql) as seen:
+        blocks = _copied(sql, _query(table, columns, after, limit, raw=raw))
+    content, starts, sizes = _cells(b"".join(blocks), len(blocks), len(columns))
+    rows = {}
+    for place, name in enumerate(columns):
+        cells = np.ascontiguousarray(starts[:, place]), np.ascontiguousarray(sizes[:, place])
+        if name not in raw:
+            rows[name] = texts(content, *cells)
+            continue
+        numbers = kernels.numbers(content, *cells)
+        rows[name] = as_number(numbers, cells[1] >= 0, schema.field(name).type, table=table.full_name, name=name)
+    return Chunk(pa.table(rows), *seen)
 
 
 def last_key(table: CapturedTable, chunk: Chunk) -> tuple[str, ...]:
@@ -133,7 +130,6 @@ def _snapshot(sql: psycopg.Connection) -> Iterator[tuple[frozenset[int], int]]:
     """See the database as it is at one moment; gives the transactions that are missing, and the first of all later."""
     with sql.transaction():
         sql.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        sql.execute(f"SET LOCAL work_mem = '{_SORT_MEMORY}'")
         row = sql.execute(_SNAPSHOT).fetchone()
         if row is None:
             raise InternalError("the database has no snapshot")
@@ -196,13 +192,7 @@ def _next_result(pg: PGconn) -> PGresult | None:
 
 
 def _query(
-    table: CapturedTable,
-    columns: Sequence[str],
-    after: Sequence[str] | None,
-    limit: int,
-    *,
-    raw: frozenset[str],
-    block: int,
+    table: CapturedTable, columns: Sequence[str], after: Sequence[str] | None, limit: int, *, raw: frozenset[str]
 ) -> words.Composed:
     keys = words.SQL(", ").join(words.SQL("t.{}").format(words.Identifier(name)) for name in table.key)
     where = words.Composed([])
@@ -212,25 +202,16 @@ def _query(
             for name, value in zip(table.key, after, strict=True)
         ]
         where = words.SQL(" WHERE ({}) > ({})").format(keys, words.SQL(", ").join(values))
-    named = [words.Identifier(f"c{place}") for place in range(len(columns))]
-    return words.SQL(
-        "COPY (SELECT array_agg(n), {arrays} FROM ("
-        "SELECT row_number() OVER (ORDER BY {keys}) - 1 AS n, {values} FROM ("
-        "SELECT * FROM {table} t{where} ORDER BY {keys} LIMIT {limit}) t"
-        ") r GROUP BY n / {block}) TO STDOUT (FORMAT binary)"
-    ).format(
-        arrays=words.SQL(", ").join(words.SQL("array_agg({})").format(name) for name in named),
-        values=words.SQL(", ").join(
-            words.SQL("{} AS {}").format(
-                words.SQL("t.{}").format(words.Identifier(column)) if column in raw else _as_text(table, column), name
-            )
-            for column, name in zip(columns, named, strict=True)
+    # a name of the result would hide the column of the same name in ORDER BY
+    return words.SQL("COPY (SELECT {} FROM {} t{} ORDER BY {} LIMIT {}) TO STDOUT (FORMAT binary)").format(
+        words.SQL(", ").join(
+            words.SQL("t.{}").format(words.Identifier(name)) if name in raw else _as_text(table, name)
+            for name in columns
         ),
-        keys=keys,
-        table=words.Identifier(table.schema, table.name),
-        where=where,
-        limit=words.Literal(limit),
-        block=words.Literal(block),
+        words.Identifier(table.schema, table.name),
+        where,
+        keys,
+        words.Literal(limit),
     )
 
 
@@ -257,33 +238,14 @@ def _declared(table: CapturedTable, name: str) -> str:
 
 
 def _rows(data: bytes, most: int, columns: Sequence[str]) -> pa.Table:
-    raw, starts, sizes = _cells(data, most, len(columns), kernels.copied_cells)
+    raw, starts, sizes = _cells(data, most, len(columns))
     return pa.table({name: texts(raw, starts[:, place], sizes[:, place]) for place, name in enumerate(columns)})
 
 
-def _numbered_rows(data: bytes, most: int, columns: Sequence[str], schema: pa.Schema, raw: frozenset[str]) -> pa.Table:
-    """Return the rows of blocks, whose first column has the rows' numbers, in the order of these."""
-    content, starts, sizes = _cells(data, most, 1 + len(columns), kernels.copied_arrays)
-    numbers = kernels.numbers(content, np.ascontiguousarray(starts[:, 0]), np.ascontiguousarray(sizes[:, 0]))
-    if (np.diff(numbers) < 0).any():  # blocks may come in any order
-        order = np.argsort(numbers)
-        starts, sizes = starts[order], sizes[order]
-    result = {}
-    for place, name in enumerate(columns):
-        start, size = np.ascontiguousarray(starts[:, place + 1]), np.ascontiguousarray(sizes[:, place + 1])
-        if name in raw:
-            result[name] = as_number(kernels.numbers(content, start, size), size >= 0, schema.field(name).type)
-        else:
-            result[name] = texts(content, start, size)
-    return pa.table(result)
-
-
-def _cells(
-    data: bytes, most: int, columns: int, found: Callable[..., int]
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _cells(data: bytes, most: int, columns: int) -> tuple[npt.NDArray[np.uint8], Longs, Longs]:
     starts, sizes = np.empty((most, columns), np.int64), np.empty((most, columns), np.int64)
     raw = np.frombuffer(data, np.uint8)
-    count = found(raw, _COPY_HEADER, starts, sizes)
+    count = kernels.copied_cells(raw, _COPY_HEADER, starts, sizes)
     if count < 0:
         raise InternalError("a binary COPY was cut off")
     return raw, starts[:count], sizes[:count]

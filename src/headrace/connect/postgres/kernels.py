@@ -27,8 +27,6 @@ BROKEN = -1
 _BEGIN, _COMMIT, _INSERT, _UPDATE, _DELETE = ord("B"), ord("C"), ord("I"), ord("U"), ord("D")
 _NEW, _KEY, _WHOLE = ord("N"), ord("K"), ord("O")
 _NULL, _UNCHANGED = ord("n"), ord("u")
-_ARRAY_HEADER = 24
-"""Bytes before the elements of an array: its length, dimensions, flags, type, and the count and first of them."""
 
 
 @compiled
@@ -148,37 +146,6 @@ def copied_cells(data: Bytes, at: int, starts: Longs, sizes: Longs) -> int:
             starts[row, column], sizes[row, column] = at, size
             at += max(size, 0)
         row += 1
-    return BROKEN
-
-
-@compiled
-def copied_arrays(data: Bytes, at: int, starts: Longs, sizes: Longs) -> int:
-    """Fill a row for each element of the arrays that the rows of a binary COPY have, from a place on; else the same."""
-    columns, row, end = starts.shape[1], 0, len(data)
-    while at + 2 <= end:
-        fields = _big(data, at, 2)
-        at += 2
-        if fields == -1:
-            return row
-        if fields != columns:
-            return BROKEN
-        count = -1
-        for column in range(columns):
-            if at + _ARRAY_HEADER > end or _big(data, at + 4, 4) != 1:
-                return BROKEN
-            here = _big(data, at + 16, 4)
-            count = here if column == 0 else count
-            if here != count or row + count > len(starts):
-                return BROKEN
-            at += _ARRAY_HEADER
-            for place in range(row, row + count):
-                if at + 4 > end:
-                    return BROKEN
-                size = _big(data, at, 4)
-                at += 4
-                starts[place, column], sizes[place, column] = at, size
-                at += max(size, 0)
-        row += count
     return BROKEN
 
 

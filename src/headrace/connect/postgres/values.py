@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.base.schema import TIMESTAMP, TIMESTAMP_NTZ
 from headrace.connect.capture.errors import ValueDoesNotFit
 from headrace.connect.postgres.kernels import unhexed
 
@@ -27,7 +28,14 @@ _NUMBERS = {
     "real": pa.float32(),
     "double precision": pa.float64(),
     "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp without time zone": TIMESTAMP_NTZ,
+    "timestamp with time zone": TIMESTAMP,
 }
+_DAYS, _DAY = (-719_162, 2_932_896, 10_957), 86_400_000_000
+"""The first and the last day of four-digit years, and PostgreSQL's first one, in days since 1970."""
+_MICROS = (_DAYS[0] * _DAY, (_DAYS[1] + 1) * _DAY - 1, _DAYS[2] * _DAY)
+_UNITS = {pa.date32(): _DAYS, TIMESTAMP_NTZ: _MICROS, TIMESTAMP: _MICROS}
 _NO_TYPE = (
     "Declare the column as string, or correct the row: infinite dates, years before 0, numeric NaN and arrays of "
     "several dimensions have no type here."
@@ -43,22 +51,36 @@ def printed(column: pa.ChunkedArray) -> list[str]:
 
 
 def number_type(declared: str) -> pa.DataType | None:
-    """Return the type of a column here that its values, sent in binary, have without a conversion; None for others."""
+    """Return the type here of a column whose values can be sent in binary; None for others."""
     return _NUMBERS.get(declared)
 
 
-def as_number(numbers: Longs, valid: npt.NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
-    """Return values that the server sent in binary, read as whole numbers, as values of a type that has such.
+def as_number(numbers: Longs, valid: npt.NDArray[np.bool_], kind: pa.DataType, *, table: str, name: str) -> pa.Array:
+    """Return values that the server sent in binary, read as whole numbers of their size, as values of a type.
 
-    Floats of four bytes are among the types: their bits are the number.
+    Raises:
+        ValueDoesNotFit: a date or time has no text with four digits of the year, so the stream could not send it.
+
     """
+    mask = None if valid.all() else ~valid
     if pa.types.is_boolean(kind):
-        return pa.array(numbers != 0, mask=~valid)
+        return pa.array(numbers != 0, mask=mask)
     if pa.types.is_float32(kind):
-        return pa.array(numbers.astype(np.int32).view(np.float32), mask=~valid)
+        return pa.array(numbers.astype(np.int32).view(np.float32), mask=mask)
     if pa.types.is_float64(kind):
-        return pa.array(numbers.view(np.float64), mask=~valid)
-    return pa.array(numbers, mask=~valid).cast(kind)
+        return pa.array(numbers.view(np.float64), mask=mask)
+    if kind in _UNITS:
+        first, last, epoch = _UNITS[kind]
+        with np.errstate(over="ignore"):
+            numbers = numbers + epoch
+        wrong = valid & ((numbers < first) | (numbers > last))
+        if wrong.any():
+            raise ValueDoesNotFit(
+                table, name, str(kind), "it is infinite, or not of the years 1 to 9999", hint=_NO_TYPE
+            )
+        whole = pa.int32() if kind == pa.date32() else pa.int64()
+        return pa.array(numbers, mask=mask).cast(whole).view(kind)
+    return pa.array(numbers, mask=mask).cast(kind)
 
 
 def as_type(column: pa.Array, kind: pa.DataType, *, table: str, name: str) -> pa.Array:
