@@ -109,7 +109,7 @@ def _without(table: Table, keys: pa.Table, columns: pa.Schema) -> dict[str, pa.T
     with duckdb.connect() as sql:
         sql.execute("SET TimeZone = 'UTC'").fetchall()
         sql.register("keys", _numbered(keys))
-        for task in _tasks_near(table, keys):
+        for task in _tasks_that_match(table, keys):
             held = _numbered(_read(table, [task], key))
             sql.register("held", held.append_column("_nth", pa.array(np.arange(held.num_rows))))
             others = sql.sql(f"SELECT _nth FROM held ANTI JOIN keys ON {same} ORDER BY _nth").to_arrow_table()
@@ -123,17 +123,17 @@ def _numbered(table: pa.Table) -> pa.Table:
     return table.rename_columns([f"k{n}" for n in range(table.num_columns)])
 
 
-def _tasks_near(table: Table, keys: pa.Table) -> list[FileScanTask]:
+def _tasks_that_match(table: Table, keys: pa.Table) -> list[FileScanTask]:
     """Return the files that may have rows with these keys, by their statistics and partitions."""
     try:
-        return list(table.scan(row_filter=_near(keys)).plan_files())
+        return list(table.scan(row_filter=_may_match(keys)).plan_files())
     except TypeError:  # the library compares the null of a partition with a bound
         return list(table.scan().plan_files())
 
 
-def _near(keys: pa.Table) -> Any:
+def _may_match(keys: pa.Table) -> Any:
     """Return an expression that is true for all rows with these keys."""
-    near: Any = AlwaysTrue()
+    condition: Any = AlwaysTrue()
     for name, column in zip(keys.column_names, keys.columns, strict=True):
         if not (_has_bounds(column.type) and keys.num_rows):
             continue
@@ -144,8 +144,8 @@ def _near(keys: pa.Table) -> Any:
         elif len(values):
             bounds = pc.min_max(values).as_py()
             part = And(GreaterThanOrEqual(name, bounds["min"]), LessThanOrEqual(name, bounds["max"]))
-        near = And(near, Or(part, IsNull(name)) if column.null_count else part)
-    return near
+        condition = And(condition, Or(part, IsNull(name)) if column.null_count else part)
+    return condition
 
 
 def _has_bounds(kind: pa.DataType) -> bool:
