@@ -19,7 +19,7 @@ from headrace.connect import parquet
 from headrace.connect.embedded.requests import request_again, requests_of
 from headrace.log import Log
 
-CUSTOMERS, MONEY = 200, 100
+CUSTOMERS, MONEY = 1000, 100
 PROGRAM = Path(__file__).with_name("bank_app.py")
 
 
