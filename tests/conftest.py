@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import brokers
+import cassandra_servers
 import mariadb_servers
 import postgres_servers
 import redis_servers
@@ -22,6 +23,7 @@ from brokers import (  # noqa: F401 - fixtures
     registry,
     registry_of_the_run,
 )
+from cassandra_servers import cassandra_of_the_run  # noqa: F401 - a fixture
 from mariadb_servers import (  # noqa: F401 - fixtures
     breakable_mariadb_of_the_run,
     breakable_schema,
@@ -47,6 +49,7 @@ SERVERS = {
     "postgres": postgres_servers.SERVERS,
     "mariadb": mariadb_servers.SERVERS,
     "redis": redis_servers.SERVERS,
+    "cassandra": cassandra_servers.SERVERS,
 }
 """The fixtures of real servers by the group of xdist whose tests use them: one worker runs a group."""
 

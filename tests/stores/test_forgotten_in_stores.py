@@ -108,7 +108,16 @@ def test_a_subject_that_is_forgotten_while_the_app_is_stopped_is_gone_with_its_n
 
 
 FAST = ("after_commit", "before_sink", "after_sink")
-UNUSED = {"between_topics", "before_mark", "before_views", "during_snapshot", "before_read", "after_read"}
+UNUSED = {
+    "between_topics",
+    "before_mark",
+    "before_views",
+    "during_snapshot",
+    "before_read",
+    "after_read",
+    "before_staging",
+    "after_staging",
+}
 
 
 @pytest.mark.parametrize(
