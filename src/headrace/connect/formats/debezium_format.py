@@ -34,6 +34,14 @@ _UNITS = {
     "org.apache.kafka.connect.data.Timestamp": "millis",
 }
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
+_NUMERIC = "io.debezium.data.VariableScaleDecimal"
+"""A decimal of a column without a scale: an object with the value's scale and its bytes."""
+_ABSENT = "__debezium_unavailable_value"
+"""What Debezium writes for a long value that was not changed, so that PostgreSQL did not log it."""
+_NOT_CARRIED = (
+    "the field {} is not in the event, because it is long and was not changed: "
+    "ALTER TABLE … REPLICA IDENTITY FULL in the other database lets events have it"
+)
 _OF_EVENT, _OF_SOURCE = "__", "__source_"
 _ROWS = ("c", "r", "u", "d")
 _PAYLOAD = b'"payload":'
@@ -161,6 +169,8 @@ def _described(start: bytes) -> Encodings:
             name, kind = field.get("field"), field.get("name")
             if kind in _UNITS:
                 times[name] = _UNITS[kind]
+            elif kind == _NUMERIC:
+                scales[name] = 0
             elif kind == _DECIMAL:
                 scales[name] = int((field.get("parameters") or {}).get("scale", 0))
     return Encodings(times, scales)
@@ -245,6 +255,8 @@ def _converted(
     found, failed = [], dict[int, str]()
     for field in schema:
         column = columns[field.name]
+        for row in _absent(column):
+            failed.setdefault(row, _NOT_CARRIED.format(field.name))
         if column.type != field.type:
             if field.name in written.scales and pa.types.is_decimal(field.type):
                 column = _from_bytes(column, written.scales[field.name])
@@ -259,6 +271,19 @@ def _converted(
             column = texts.spread(read)[0]
         found.append(column)
     return found, failed
+
+
+def _absent(column: pa.Array) -> list[int]:
+    """Return the rows in which a column has Debezium's placeholder: as text, bytes, a list of it or of its bytes."""
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        found = pc.equal(column, pa.scalar(_ABSENT if pa.types.is_string(kind) else _ABSENT.encode(), kind))
+        return np.flatnonzero(np.asarray(pc.fill_null(found, fill_value=False))).tolist()
+    if not pa.types.is_list(kind):
+        return []
+    written = [_ABSENT] if pa.types.is_string(kind.value_type) else list(_ABSENT.encode())
+    alike = pc.fill_null(pc.equal(pc.list_value_length(column), len(written)), fill_value=False)
+    return [row for row in np.flatnonzero(np.asarray(alike)).tolist() if column[row].as_py() == written]
 
 
 def _time_text(number: int, *, unit: tuple[int, int]) -> str:
@@ -281,9 +306,10 @@ def _from_bytes(column: pa.Array, scale: int) -> pa.Array:
             found.append(None)
             continue
         try:
-            steps = int.from_bytes(base64.b64decode(each, validate=True), "big", signed=True)
-            found.append(f"{Decimal((int(steps < 0), tuple(map(int, str(abs(steps)))), -scale)):f}")
-        except (binascii.Error, ValueError):
+            own = json.loads(each) if each.startswith("{") else {"value": each, "scale": scale}
+            steps = int.from_bytes(base64.b64decode(own["value"], validate=True), "big", signed=True)
+            found.append(f"{Decimal((int(steps < 0), tuple(map(int, str(abs(steps)))), -int(own['scale']))):f}")
+        except (binascii.Error, ValueError, KeyError, TypeError):
             found.append(each + " is no base64")
     return pa.array(found, pa.string())
 
