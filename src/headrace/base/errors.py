@@ -22,9 +22,12 @@ from headrace.base.log_errors import ChangeFailed as ChangeFailed
 from headrace.base.log_errors import CleaningFailed as CleaningFailed
 from headrace.base.log_errors import CorruptBatch as CorruptBatch
 from headrace.base.log_errors import DiskFailed as DiskFailed
+from headrace.base.log_errors import GroupInUse as GroupInUse
 from headrace.base.log_errors import InvalidTopic as InvalidTopic
 from headrace.base.log_errors import KeysMissing as KeysMissing
+from headrace.base.log_errors import LeaseLost as LeaseLost
 from headrace.base.log_errors import LogClosed as LogClosed
+from headrace.base.log_errors import MemberFenced as MemberFenced
 from headrace.base.log_errors import NewerFormat as NewerFormat
 from headrace.base.log_errors import OffsetOutOfRange as OffsetOutOfRange
 from headrace.base.log_errors import ProducerClosed as ProducerClosed
@@ -32,6 +35,7 @@ from headrace.base.log_errors import RecordsLost as RecordsLost
 from headrace.base.log_errors import SchemaRefused as SchemaRefused
 from headrace.base.log_errors import TopicDeleted as TopicDeleted
 from headrace.base.log_errors import TopicExists as TopicExists
+from headrace.base.log_errors import UnknownGroup as UnknownGroup
 from headrace.base.log_errors import UnknownSubject as UnknownSubject
 from headrace.base.log_errors import UnknownTopic as UnknownTopic
 

@@ -9,6 +9,8 @@ from headrace.base.blame import OutsideError, PlanError, did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_SHOWN = 5
+
 
 class InvalidTopic(PlanError):
     """The description of a topic is not possible: a key column that does not exist, no partitions."""
@@ -166,3 +168,62 @@ class LogClosed(PlanError):
     """A log, or a topic of it, is used after `close`."""
 
     condition = "LOG_CLOSED"
+
+
+class LeaseLost(OutsideError):
+    """A worker answers for records of a queue whose lease had run out: others have them, or had them."""
+
+    condition = "LEASE_LOST"
+
+    def __init__(self, topic: str, what: str, places: Sequence[tuple[int, int]], of: int) -> None:
+        shown = _listed([f"partition {partition} offset {offset}" for partition, offset in places])
+        super().__init__(
+            f'{len(places)} of {of} records of the queue "{topic}" were not {what}: the lease had run out',
+            detail=f"They are {shown}. Another worker has them, or has finished them.",
+            hint="Undo what was done for them, or see that doing it twice does no harm. Take fewer at a time, give "
+            'log.queue(…, lease="…") more time, or renew the lease while you work.',
+        )
+
+
+class MemberFenced(OutsideError):
+    """A member of a consumer group was away for too long, and others have its partitions."""
+
+    condition = "MEMBER_FENCED"
+
+    def __init__(self, group: str, places: Sequence[tuple[str, int]]) -> None:
+        shown = _listed([f"{topic}/{partition}" for topic, partition in places])
+        super().__init__(
+            f'this member of the group "{group}" does not own {shown} any more: nothing was committed',
+            detail="It gave no sign of life within its session, or did not call poll in time. The partitions went to "
+            "other members, which read on from the last commit.",
+            hint="Call poll again: it joins the group anew. Others do again what was done since the last commit.",
+        )
+
+
+class UnknownGroup(PlanError):
+    """The log has no group of consumers and no queue of this name."""
+
+    condition = "UNKNOWN_GROUP"
+
+    def __init__(self, name: str, suggestion: str) -> None:
+        super().__init__(
+            f'there is no group "{name}"',
+            hint=f"{suggestion} A group is there once somebody is a member: log.consumer(…), log.queue(…).".strip(),
+        )
+
+
+class GroupInUse(PlanError):
+    """A group of consumers cannot begin elsewhere while it has members."""
+
+    condition = "GROUP_IN_USE"
+
+    def __init__(self, name: str, members: Sequence[str]) -> None:
+        super().__init__(
+            f'the group "{name}" has {len(members)} members, which would commit over it',
+            hint="Stop them first; or let them call consumer.seek.",
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -17,6 +17,7 @@ from headrace.cli.connect import connect
 from headrace.cli.demo import demo
 from headrace.cli.diff import diff
 from headrace.cli.explain import explain
+from headrace.cli.groups import groups
 from headrace.cli.output import TRACE, Commands, example, trace_option
 from headrace.cli.reset import reset
 from headrace.cli.run import run
@@ -70,7 +71,7 @@ def root() -> None:
     """
 
 
-for command in (run, explain, diff, status, reset, demo, connect, topics, views, verify, backup, restore, sync):
+for command in (run, explain, diff, status, reset, demo, connect, topics, views, verify, backup, restore, sync, groups):
     root.add_command(command)
 
 

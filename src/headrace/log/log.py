@@ -9,9 +9,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from headrace.base.arguments import a_path, name_list
+from headrace.base.arguments import a_path, name_list, one_of
 from headrace.base.disk import sync_folder
-from headrace.base.errors import ChangeFailed, CorruptBatch, HeadraceError, TopicDeleted, TopicExists, UnknownTopic
+from headrace.base.errors import (
+    ChangeFailed,
+    CorruptBatch,
+    HeadraceError,
+    InvalidArgument,
+    TopicDeleted,
+    TopicExists,
+    UnknownTopic,
+)
 from headrace.base.names import check_topic
 from headrace.base.schema import as_schema, to_ddl
 from headrace.base.time import Clock, SystemClock
@@ -23,10 +31,16 @@ from headrace.log.cleaning import archive as archives
 from headrace.log.cleaning.verify import Finding
 from headrace.log.disk_errors import disk, each
 from headrace.log.folder import LogFolder
+from headrace.log.groups.assigning import ASSIGNORS
+from headrace.log.groups.consumer import Consumer, ConsumerOptions, checked_reset
+from headrace.log.groups.membership import Membership
+from headrace.log.groups.naming import check_group, checked_seconds, group_folder, queue_folder
 from headrace.log.meta import Meta
 from headrace.log.open_topic import OpenTopic
 from headrace.log.privacy import keyfile
 from headrace.log.privacy.subjects import as_private
+from headrace.log.queues.options import checked_options
+from headrace.log.queues.queue import Queue
 from headrace.log.segments import layout as layouts
 from headrace.log.segments.head import BOOT, FILE_SIZE, PartitionState, new_head
 from headrace.log.segments.partition import HEAD_NAME, Partition
@@ -35,7 +49,7 @@ from headrace.log.settings import SETTINGS
 from headrace.log.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import timedelta
     from types import TracebackType
 
@@ -284,6 +298,90 @@ class Log:
             batch_bytes=batch_bytes,
             max_unacknowledged=max_unacknowledged,
         )
+
+    @disk
+    def consumer(
+        self,
+        group: str,
+        topics: str | Sequence[str],
+        *,
+        offset_reset: str = "earliest",
+        assignor: str = "sticky",
+        session: str | timedelta = "10 seconds",
+        max_poll_interval: str | timedelta = "5 minutes",
+        on_revoked: Callable[[list[tuple[str, int]]], None] | None = None,
+    ) -> Consumer:
+        """Return a member of a consumer group: the live members share the partitions, each is read by one of them.
+
+        Args:
+            group: its name; each group reads all records.
+            topics: one or several names.
+            offset_reset: where a partition begins of which the group has committed nothing: "earliest" or "latest".
+            assignor: how partitions are shared: "sticky" (balanced, what need not move stays), "range" (neighbours of
+                each topic) or "round-robin". Members give the same.
+            session: a member without a sign of life for so long is gone. One whose process dies is gone at once.
+            max_poll_interval: so is one that does not call `poll` for so long.
+            on_revoked: called by `poll` with the (topic, partition)s that go to another member, before they go:
+                commit there what is done.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            InvalidArgument: an option is not possible.
+            InvalidTime: a text is not a duration.
+
+        """
+        self._folder.check_open()
+        names = name_list(topics, "topics")
+        if not names:
+            raise InvalidArgument("topics=[] names no topic", hint="Name one at least.")
+        for name in names:
+            self.topic(name)
+        one_of(assignor, "assignor", tuple(ASSIGNORS))
+        folder = group_folder(self.path, check_group(group))
+        options = ConsumerOptions(
+            checked_reset(offset_reset), checked_seconds(max_poll_interval, "max_poll_interval"), on_revoked
+        )
+        seconds = checked_seconds(session, "session")
+        return Consumer(self, Membership(folder, group, topics=names, assignor=assignor, session=seconds), options)
+
+    @disk
+    def queue(
+        self,
+        group: str,
+        topic: str,
+        *,
+        lease: str | timedelta = "30 seconds",
+        max_deliveries: int = 5,
+        priority: str | None = None,
+        not_before: str | None = None,
+        key_order: bool = False,
+    ) -> Queue:
+        """Return a work queue: the topic's records are handed out one by one to the workers of a group.
+
+        Each group gets all records, from the topic's first one on; the workers of a group share them. All workers of a
+        group give the same options.
+
+        Args:
+            group: its name.
+            topic: the topic.
+            lease: how long a worker may take for a record before others get it.
+            max_deliveries: a record that was handed out so often, and not acknowledged, becomes a dead letter.
+            priority: a column of whole numbers; records with greater ones come first, null is 0. They are compared
+                within the first 10,000 unfinished records.
+            not_before: a timestamp column; a record is not handed out earlier.
+            key_order: records of one key are handed out one after the other, in their order.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            InvalidArgument: an option is not possible.
+            InvalidTime: `lease` is not a duration.
+
+        """
+        self._folder.check_open()
+        options = checked_options(
+            self.topic(topic), lease, max_deliveries, priority=priority, not_before=not_before, key_order=key_order
+        )
+        return Queue(self.topic(topic), check_group(group), queue_folder(self.path, group, topic), options, self)
 
     # ---- inside ----------------------------------------------------------------------------------------
 

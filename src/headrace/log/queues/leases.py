@@ -1,0 +1,287 @@
+"""The records of a queue that are not finished, in a file that all its workers share.
+
+A partition's records before `next` that are not in the table are finished. So acknowledging a record deletes its row,
+and what is kept is bounded by what is in work.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.log.shared_state import Life, SharedState, is_gone
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+READY, LEASED, DEAD = range(3)
+_NOBODY = ""
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS progress (partition INTEGER PRIMARY KEY, next INTEGER NOT NULL)",
+    (
+        "CREATE TABLE IF NOT EXISTS work ("
+        "partition INTEGER NOT NULL, offset INTEGER NOT NULL, state INTEGER NOT NULL, deliveries INTEGER NOT NULL, "
+        "at INTEGER NOT NULL, until REAL NOT NULL, holder TEXT NOT NULL, token INTEGER NOT NULL, "
+        "priority INTEGER NOT NULL, key INTEGER, reason TEXT, letter INTEGER, "
+        "PRIMARY KEY (partition, offset)) WITHOUT ROWID"
+    ),
+    "CREATE INDEX IF NOT EXISTS by_state ON work (state, priority DESC, offset, partition)",
+    "CREATE INDEX IF NOT EXISTS by_key ON work (partition, key, offset)",
+    f"CREATE INDEX IF NOT EXISTS came_back ON work (deliveries) WHERE state = {READY} AND deliveries > 0",
+)
+_FRESH = (f"UPDATE work SET state = {READY}, holder = '' WHERE state = {LEASED}",)
+_ADMIT = (
+    "INSERT OR IGNORE INTO work (partition, offset, state, deliveries, at, until, holder, token, priority, key) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_FREE = f"UPDATE work SET state = {READY}, holder = '' WHERE state = {LEASED}"
+_ALONE = (  # nothing of the same key that came before is unfinished
+    "AND (w.key IS NULL OR NOT EXISTS (SELECT 1 FROM work e INDEXED BY by_key WHERE e.partition = w.partition "
+    f"AND e.key = w.key AND e.offset < w.offset AND e.state < {DEAD})) "
+)
+_MINE = f"partition = ? AND offset = ? AND token = ? AND state = {LEASED}"
+
+
+class Lease(NamedTuple):
+    """A record that was leased: its place, how often it was delivered, and what proves the lease."""
+
+    partition: int
+    offset: int
+    deliveries: int
+    token: int
+
+
+class Admitted(NamedTuple):
+    """A record that is put to the others: when it may be taken (microseconds since 1970), its priority and its key."""
+
+    partition: int
+    offset: int
+    at: int
+    priority: int
+    key: int | None
+
+
+class Counts(NamedTuple):
+    """What is in work."""
+
+    ready: int
+    delayed: int
+    leased: int
+    dead: int
+
+
+class Leases:
+    """Who works on what.
+
+    Args:
+        folder: of the queue.
+        limit: a record that was delivered so often, and comes back, is dead.
+        in_order: whether records of one key are leased one after the other.
+
+    """
+
+    def __init__(self, folder: Path, *, limit: int, in_order: bool) -> None:
+        self.limit, self.in_order = limit, in_order
+        self._alive = folder / "alive"
+        self.state = SharedState(folder / "queue.db", _TABLES, fresh=_FRESH)
+        self.life = Life(self._alive)
+
+    def close(self) -> None:
+        """Give back what this worker holds; the deliveries count."""
+        with self.state.change() as sql:
+            sql.execute(f"{_FREE} AND holder = ?", [self.life.id])
+        self.state.close()
+        self.life.end()
+
+    def next_offsets(self) -> dict[int, int]:
+        """Return the offset from which on nothing has been looked at, by partition."""
+        return dict(self.state.ask("SELECT partition, next FROM progress"))
+
+    def begin(self, starts: Mapping[int, int]) -> None:
+        """Note where partitions begin that the queue does not know."""
+        with self.state.change() as sql:
+            sql.executemany("INSERT OR IGNORE INTO progress VALUES (?, ?)", starts.items())
+
+    def is_due(self, now: int, instant: float) -> bool:
+        """Tell whether something is ready, or comes back: its lease has run out."""
+        query = (
+            f"SELECT EXISTS (SELECT 1 FROM work WHERE state = {READY} AND at <= ?) "
+            f"OR EXISTS (SELECT 1 FROM work WHERE state = {LEASED} AND until <= ?) "
+            f"OR EXISTS (SELECT 1 FROM work WHERE state = {DEAD})"
+        )
+        return bool(self.state.ask(query, (now, instant))[0][0])
+
+    def free_gone(self) -> int:
+        """Give back what workers held whose processes have died; return how many records."""
+        holders = self.state.ask(f"SELECT DISTINCT holder FROM work WHERE state = {LEASED}")
+        gone = [holder for (holder,) in holders if holder != self.life.id and is_gone(self._alive, holder)]
+        if not gone:
+            return 0
+        with self.state.change() as sql:
+            return sum(sql.execute(f"{_FREE} AND holder = ?", [holder]).rowcount for holder in gone)
+
+    def take(self, count: int, until: float, *, now: int, instant: float, ends: Mapping[int, int]) -> list[Lease]:
+        """Lease what is ready, then what is new up to `ends`, in the order of its offsets.
+
+        Args:
+            count: so many at most.
+            until: when the lease runs out, in seconds of the monotonic clock.
+            now: microseconds since 1970.
+            instant: seconds of the monotonic clock.
+            ends: where new records of partitions end; empty where they are admitted first.
+
+        """
+        token = secrets.randbits(62)
+        with self.state.change() as sql:
+            sql.execute(f"{_FREE} AND until <= ?", [instant])
+            sql.execute(
+                f"UPDATE work INDEXED BY came_back SET state = {DEAD}, "
+                "reason = 'delivered ' || deliveries || ' times, never acknowledged' "
+                f"WHERE state = {READY} AND deliveries > 0 AND deliveries >= ?",
+                [self.limit],
+            )
+            found = sql.execute(
+                f"SELECT w.partition, w.offset, w.deliveries + 1 FROM work w WHERE w.state = {READY} AND w.at <= ? "
+                f"{_ALONE if self.in_order else ''}ORDER BY w.priority DESC, w.offset, w.partition LIMIT ?",
+                [now, count],
+            ).fetchall()
+            sql.executemany(
+                f"UPDATE work SET state = {LEASED}, deliveries = deliveries + 1, until = ?, holder = ?, token = ? "
+                "WHERE partition = ? AND offset = ?",
+                [(until, self.life.id, token, partition, offset) for partition, offset, _ in found],
+            )
+            leased = [Lease(partition, offset, deliveries, token) for partition, offset, deliveries in found]
+            if len(leased) < count and ends:
+                leased += self._new(sql, count - len(leased), ends, until, token)
+        return leased
+
+    def _new(
+        self, sql: sqlite3.Connection, count: int, ends: Mapping[int, int], until: float, token: int
+    ) -> list[Lease]:
+        """Lease records that nobody has looked at, from all partitions alike."""
+        left = {partition: range(start, ends.get(partition, start)) for partition, start in _progress(sql)}
+        taken: list[Lease] = []
+        while left and len(taken) < count:
+            share = max(1, (count - len(taken)) // len(left))
+            for partition, offsets in list(left.items()):
+                some = offsets[: min(share, count - len(taken))]
+                taken += [Lease(partition, offset, 1, token) for offset in some]
+                left[partition] = offsets[len(some) :]
+                if not left[partition]:
+                    del left[partition]
+        sql.executemany(
+            _ADMIT,
+            [(each.partition, each.offset, LEASED, 1, 0, until, self.life.id, token, 0, None) for each in taken],
+        )
+        _advance(sql, taken)
+        return taken
+
+    def admit(self, records: Sequence[Admitted], nexts: Mapping[int, int]) -> None:
+        """Put records to the others that are ready; `nexts`: from which offsets on they were read, and up to which.
+
+        Another worker may have put them there meanwhile; those that it has finished do not come back.
+        """
+        with self.state.change() as sql:
+            known = dict(_progress(sql))
+            fresh = [each for each in records if each.offset >= known[each.partition]]
+            sql.executemany(
+                _ADMIT,
+                [
+                    (each.partition, each.offset, READY, 0, each.at, 0.0, _NOBODY, 0, each.priority, each.key)
+                    for each in fresh
+                ],
+            )
+            sql.executemany(
+                "UPDATE progress SET next = max(next, ?) WHERE partition = ?",
+                [(following, partition) for partition, following in nexts.items()],
+            )
+
+    def count_ready(self) -> int:
+        """Return how many records are ready or delayed."""
+        return int(self.state.ask(f"SELECT count(*) FROM work WHERE state = {READY}")[0][0])
+
+    def finish(self, leases: Iterable[Lease]) -> list[Lease]:
+        """Finish records; return those whose lease another worker has."""
+        return self._each(f"DELETE FROM work WHERE {_MINE}", (), leases)
+
+    def release(self, leases: Iterable[Lease], at: int) -> list[Lease]:
+        """Give records back, to be taken from a time on (microseconds since 1970); return those that were lost."""
+        return self._each(f"UPDATE work SET state = {READY}, holder = '', at = ? WHERE {_MINE}", (at,), leases)
+
+    def renew(self, leases: Iterable[Lease], until: float) -> list[Lease]:
+        """Let leases last until a later time (seconds of the monotonic clock); return those that were lost."""
+        return self._each(f"UPDATE work SET until = ? WHERE {_MINE}", (until,), leases)
+
+    def reject(self, leases: Iterable[Lease], reason: str) -> list[Lease]:
+        """Make records dead; return those that were lost."""
+        update = f"UPDATE work SET state = {DEAD}, holder = '', reason = ? WHERE {_MINE}"
+        return self._each(update, (reason,), leases)
+
+    def _each(self, statement: str, values: tuple[Any, ...], leases: Iterable[Lease]) -> list[Lease]:
+        with self.state.change() as sql:
+            return [
+                each
+                for each in leases
+                if not sql.execute(statement, (*values, each.partition, each.offset, each.token)).rowcount
+            ]
+
+    def letters(self) -> list[tuple[int, int, int, int, str]]:
+        """Return the dead records that are to become dead letters: letter, partition, offset, deliveries, reason.
+
+        Those of a letter are appended together; it is a number that grows. A letter that a process did not finish
+        comes again with the same records.
+        """
+        if not self.state.ask(f"SELECT 1 FROM work WHERE state = {DEAD} LIMIT 1"):
+            return []
+        with self.state.change() as sql:
+            found = sql.execute("SELECT value FROM facts WHERE name = 'letter'").fetchone()
+            open_letter = sql.execute(f"SELECT min(letter) FROM work WHERE state = {DEAD}").fetchone()[0]
+            letter = open_letter if open_letter is not None else (found[0] if found else 0) + 1
+            if open_letter is None:
+                sql.execute(f"UPDATE work SET letter = ? WHERE state = {DEAD}", [letter])
+                sql.execute("INSERT OR REPLACE INTO facts VALUES ('letter', ?)", [letter])
+            return sql.execute(
+                f"SELECT letter, partition, offset, deliveries, reason FROM work WHERE state = {DEAD} AND letter = ? "
+                "ORDER BY partition, offset",
+                [letter],
+            ).fetchall()
+
+    def buried(self, letter: int) -> None:
+        """Forget the records of a letter, which is in the topic of dead letters."""
+        with self.state.change() as sql:
+            sql.execute("DELETE FROM work WHERE letter = ?", [letter])
+
+    def forget(self, missing: Sequence[Lease]) -> None:
+        """Forget leased records that the topic does not have any more, and count them."""
+        with self.state.change() as sql:
+            sql.executemany(f"DELETE FROM work WHERE {_MINE}", [each[:2] + each[3:] for each in missing])
+            sql.execute("INSERT OR IGNORE INTO facts VALUES ('lost', 0)")
+            sql.execute("UPDATE facts SET value = value + ? WHERE name = 'lost'", [len(missing)])
+
+    def counts(self, now: int) -> Counts:
+        """Return what is in work."""
+        return counted(self.state.ask(COUNTS, (now, now))[0])
+
+
+COUNTS = (
+    f"SELECT sum(state = {READY} AND at <= ?), sum(state = {READY} AND at > ?), sum(state = {LEASED}), "
+    f"sum(state = {DEAD}) FROM work"
+)
+
+
+def counted(row: Sequence[int | None]) -> Counts:
+    """Return the counts of the query `COUNTS`."""
+    return Counts(*(each or 0 for each in row))
+
+
+def _progress(sql: sqlite3.Connection) -> list[tuple[int, int]]:
+    return sql.execute("SELECT partition, next FROM progress ORDER BY partition").fetchall()
+
+
+def _advance(sql: sqlite3.Connection, taken: Sequence[Lease]) -> None:
+    sql.executemany(
+        "UPDATE progress SET next = max(next, ?) WHERE partition = ?",
+        [(each.offset + 1, each.partition) for each in taken],
+    )
