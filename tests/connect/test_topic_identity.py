@@ -9,7 +9,10 @@ import pytest
 import headrace as hr
 from headrace.base.errors import HeadraceError, PlanError
 from headrace.base.outside import OffsetsBeyondEnd, OutputLost, SourceReplaced
+from headrace.base.time import SystemClock
 from headrace.connect.embedded.marks import AppMarks, marks_of
+from headrace.connect.embedded.source import EmbeddedSource
+from headrace.connect.topics import TopicSpec
 from headrace.engine.program.reset import reset
 from headrace.engine.recovery.verify import verify
 from headrace.engine.storage import Storage
@@ -59,6 +62,28 @@ def refused(storage):
     with pytest.raises(HeadraceError) as error, Driver(two_lines(), storage=storage) as driver:
         driver.run()
     return error.value
+
+
+def test_an_end_that_was_read_before_a_later_one_is_no_loss(tmp_path, monkeypatch):
+    """One thread reads the end and is held up; another one reads a later end meanwhile."""
+    with Log(tmp_path / "log", fsync=False) as log:
+        topic = log.create_topic("in", "id int")
+        topic.append([{"id": 1}])
+        reader = EmbeddedSource(log=log, topic=TopicSpec(name="in", schema=topic.schema), partitions=1).open(
+            clock=SystemClock()
+        )
+        plain = type(topic).end_offsets
+
+        def held_up(self):
+            ends = plain(self)
+            monkeypatch.setattr(type(topic), "end_offsets", plain)
+            topic.append([{"id": 2}])
+            assert reader.bounds().end == {"0": 2}
+            return ends
+
+        monkeypatch.setattr(type(topic), "end_offsets", held_up)
+        assert reader.bounds().end == {"0": 1}
+        assert reader.bounds().end == {"0": 2}
 
 
 def test_an_input_topic_that_was_deleted_and_created_again_is_refused(tmp_path):

@@ -273,6 +273,13 @@ def test_key_order_needs_a_key_and_answers_need_tasks(log):
             queue.take(0)
 
 
+def test_the_page_shows_what_its_program_prints():
+    house = Path(__file__).parents[2]
+    program = [sys.executable, house / "examples/redelivery.py"]
+    printed = subprocess.run(program, capture_output=True, text=True, check=True).stdout
+    assert f"$ python examples/redelivery.py\n{printed}" in (house / "docs/queues.md").read_text()
+
+
 class Workers(RuleBasedStateMachine):
     """Three workers do anything in any order; a model knows where each record must be."""
 

@@ -109,17 +109,20 @@ class EmbeddedReader(SourceReader):
         """
         if self._id is None and not self.log.has_topic(self.name):
             return Bounds({}, {})
-        return self._bounds(self.topic.end_offsets())
+        known = self._ends  # before the log is asked: another thread may ask later, and be answered first
+        return self._bounds(self.topic.end_offsets(), known)
 
     def settled_bounds(self) -> Bounds:
         """Return the bounds when no append is on its way; it waits for one fsync at most."""
         if self._id is None and not self.log.has_topic(self.name):
             return Bounds({}, {})
-        return self._bounds(self.topic.settled_offsets())
+        known = self._ends
+        return self._bounds(self.topic.settled_offsets(), known)
 
-    def _bounds(self, ends: Mapping[int, int]) -> Bounds:
+    def _bounds(self, ends: Mapping[int, int], known: Mapping[int, int]) -> Bounds:
+        """Return bounds with these ends; `known` were the ends before they were read."""
         starts = self.topic.start_offsets()
-        for number, end in self._ends.items():
+        for number, end in known.items():
             if ends.get(number, 0) < end:
                 raise OffsetsBeyondEnd(self.name, str(number), read=end, end=ends.get(number, 0))
         self._ends = dict(ends)
