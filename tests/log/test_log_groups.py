@@ -113,6 +113,9 @@ def test_only_what_has_to_move_moves_and_its_work_can_be_committed_before(log):
         settle(one, two)
         assert set(given_up) == set(two.assignment())
         assert set(one.assignment()) == stays - set(given_up)
+        with pytest.raises(MemberFenced, match=r"does not own clicks/\d any more"):
+            one.commit(dict.fromkeys([given_up[0], *one.assignment()], 0))
+        assert one.committed(*one.assignment()[0])
         assert polled(two) == 0  # it was committed
 
 
