@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.errors import (
+    GroupElsewhere,
     GroupInUse,
     InvalidArgument,
     InvalidName,
@@ -248,6 +249,20 @@ def test_records_that_retention_deleted_are_counted_and_a_commit_behind_the_end_
 def test_impossible_options_are_refused(log, options, error):
     with pytest.raises(error):
         log.consumer(**({"group": "g", "topics": "clicks"} | options))
+
+
+def test_a_group_is_not_shared_between_machines_and_nobody_survives_a_start_of_the_machine(log):
+    put(log, 10)
+    with log.consumer("a", "clicks") as consumer:
+        polled(consumer)
+        consumer.commit()
+        with consumer._members.state.change() as sql:
+            sql.execute("UPDATE facts SET value = 'another machine' WHERE name = 'boot'")
+        with pytest.raises(GroupElsewhere, match="another machine"):
+            log.consumer("a", "clicks")
+    put(log, 5)
+    with log.consumer("a", "clicks") as consumer:
+        assert polled(consumer) == 5
 
 
 def test_groups_are_looked_at_and_reset(log):

@@ -22,6 +22,7 @@ from headrace.base.log_errors import ChangeFailed as ChangeFailed
 from headrace.base.log_errors import CleaningFailed as CleaningFailed
 from headrace.base.log_errors import CorruptBatch as CorruptBatch
 from headrace.base.log_errors import DiskFailed as DiskFailed
+from headrace.base.log_errors import GroupElsewhere as GroupElsewhere
 from headrace.base.log_errors import GroupInUse as GroupInUse
 from headrace.base.log_errors import InvalidTopic as InvalidTopic
 from headrace.base.log_errors import KeysMissing as KeysMissing

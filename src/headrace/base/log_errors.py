@@ -224,6 +224,19 @@ class GroupInUse(PlanError):
         )
 
 
+class GroupElsewhere(OutsideError):
+    """Members of a group or queue run on another machine, which shares the log's folder."""
+
+    condition = "GROUP_ELSEWHERE"
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(
+            f"{folder} is used by processes of another machine",
+            detail="Sessions and leases are measured by the clock of one machine, and so cannot be shared.",
+            hint="Run all members on one machine; or keep the topics in Kafka, whose groups span machines.",
+        )
+
+
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more

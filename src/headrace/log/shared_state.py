@@ -15,7 +15,7 @@ import uuid
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.errors import DiskFailed, InvalidArgument
+from headrace.base.errors import DiskFailed, GroupElsewhere, InvalidArgument
 from headrace.log.segments.head import BOOT
 
 if TYPE_CHECKING:
@@ -33,30 +33,46 @@ class SharedState:
         path: the file; its folder is created.
         tables: the statements that create what is in it.
         fresh: run where the machine has been started since the last change: whatever held something is gone.
+        alive: the folder of the members' signs of life.
+
+    Raises:
+        GroupElsewhere: members on another machine use it.
 
     """
 
-    def __init__(self, path: Path, tables: tuple[str, ...], *, fresh: tuple[str, ...] = ()) -> None:
+    def __init__(self, path: Path, tables: tuple[str, ...], *, fresh: tuple[str, ...], alive: Path) -> None:
         self.path = path
         self._pid, self._thread = os.getpid(), threading.Lock()
         path.parent.mkdir(parents=True, exist_ok=True)
         self._turn = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with self._our_turn():
-            self._sql = sqlite3.connect(path, timeout=_SECONDS, isolation_level=None, check_same_thread=False)
-            try:
-                self._sql.execute("PRAGMA journal_mode = WAL")
-                self._sql.execute("PRAGMA synchronous = NORMAL")
-                with self._transaction():
-                    for statement in (_FACTS, *tables):
-                        self._sql.execute(statement)
-                    if self._fact("boot") != str(BOOT):
-                        for statement in fresh:
-                            self._sql.execute(statement)
-                        self._sql.execute("INSERT OR REPLACE INTO facts VALUES ('boot', ?)", [str(BOOT)])
-            except BaseException:
-                self._sql.close()
-                raise
+        try:
+            with self._our_turn():
+                self._open(tables, fresh, alive)
+        except BaseException:
+            os.close(self._turn)
+            raise
         self.closed = False
+
+    def _open(self, tables: tuple[str, ...], fresh: tuple[str, ...], alive: Path) -> None:
+        self._sql = sqlite3.connect(self.path, timeout=_SECONDS, isolation_level=None, check_same_thread=False)
+        try:
+            self._sql.execute("PRAGMA journal_mode = WAL")
+            self._sql.execute("PRAGMA synchronous = NORMAL")
+            with self._transaction():
+                for statement in (_FACTS, *tables):
+                    self._sql.execute(statement)
+                if self._fact("boot") != str(BOOT):
+                    self._begin_anew(fresh, alive)
+        except BaseException:
+            self._sql.close()
+            raise
+
+    def _begin_anew(self, fresh: tuple[str, ...], alive: Path) -> None:
+        if any(not is_gone(alive, each.name) for each in alive.glob("*")):
+            raise GroupElsewhere(str(self.path.parent))
+        for statement in fresh:
+            self._sql.execute(statement)
+        self._sql.execute("INSERT OR REPLACE INTO facts VALUES ('boot', ?)", [str(BOOT)])
 
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:

@@ -60,7 +60,7 @@ class Membership:
     def __init__(self, folder: Path, name: str, *, topics: Sequence[str], assignor: str, session: float) -> None:
         self.name, self.topics, self.assignor, self.session = name, tuple(topics), assignor, session
         self._alive = folder / "alive"
-        self.state = SharedState(folder / "group.db", _TABLES, fresh=_FRESH)
+        self.state = SharedState(folder / "group.db", _TABLES, fresh=_FRESH, alive=self._alive)
         self.life: Life | None = None
 
     @property

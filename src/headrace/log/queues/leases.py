@@ -85,7 +85,7 @@ class Leases:
     def __init__(self, folder: Path, *, limit: int, in_order: bool) -> None:
         self.limit, self.in_order = limit, in_order
         self._alive = folder / "alive"
-        self.state = SharedState(folder / "queue.db", _TABLES, fresh=_FRESH)
+        self.state = SharedState(folder / "queue.db", _TABLES, fresh=_FRESH, alive=self._alive)
         self.life = Life(self._alive)
 
     def close(self) -> None:
