@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import Producer
 
 import headrace as hr
+from headrace.base.errors import UnreadableRecord
 from headrace.connect import kafka
 from headrace.connect.formats import avro, cloudevents, csv, debezium
+from headrace.connect.kafka.address import KafkaAddress
+from headrace.connect.kafka.client.administration import cluster
 from headrace.testing import Driver
 
 SCHEMA = "id int, who string, price decimal(10,2)"
+RECORDED = Path(__file__).parents[1] / "connect" / "recorded_debezium"
 FORMS = {
     "avro": lambda url: avro(registry=url),
     "binary events": lambda _: cloudevents(source="/shop", type="order", mode="binary"),
@@ -60,3 +67,40 @@ def test_a_record_that_a_format_cannot_read_is_a_dead_letter_with_its_offset(bro
         assert [row["id"] for row in driver.read("out")] == [1]
         reasons = {row["offset"]: row["reason"] for row in driver.read("lines.dead")}
     assert reasons == {1: 'the field id is no whole number: "x"', 2: "it has more than 2 values"}
+
+
+def produced(broker, name, records):
+    """Write records as another program would, in order into one partition; return the source of the topic."""
+    cluster(KafkaAddress.parse(broker.address)).create(broker.topic(name), partitions=1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for key, value in records:
+        producer.produce(broker.topic(name), key=key, value=value)
+    assert not producer.flush(30)
+    return kafka.topic(broker.address, name)
+
+
+@pytest.mark.parametrize("file", ["plain", "schemas"])
+def test_a_truncate_of_debezium_is_a_dead_letter_and_what_follows_is_read(broker, file):
+    """Debezium's record has no key: it is in one partition of many, so its order among the rows is not known."""
+    lines = [line.split("\t") for line in (RECORDED / f"{file}.tsv").read_text(encoding="utf-8").splitlines()]
+    records = [(None if key == r"\N" else key, value) for topic, key, value in lines if topic.endswith(".emptied")]
+    assert [key is None for key, _ in records] == [False, False, True, False]
+    app = hr.App("reader")
+    source = produced(broker, "emptied", records)
+    app.table("emptied", "id int", key="id", source=source, format="debezium").to_view("rows")
+    with Driver(app) as driver:
+        driver.run()
+        assert sorted(row["id"] for row in driver.view("rows")) == [1, 2, 3]
+        (dead,) = driver.read("emptied.dead")
+    assert dead["offset"] == 2
+    assert "delete them by DELETE instead of TRUNCATE" in dead["reason"]
+
+
+def test_a_truncate_of_debezium_stops_a_table_that_may_not_miss_a_change(broker):
+    event = {"before": None, "after": {"id": 1}, "op": "c"}
+    records = [('{"id":1}', json.dumps(event)), (None, json.dumps(event | {"after": None, "op": "t"}))]
+    app = hr.App("reader")
+    source = produced(broker, "emptied", records)
+    app.table("emptied", "id int", key="id", source=source, format="debezium", on_error="fail").to_view("rows")
+    with Driver(app) as driver, pytest.raises(UnreadableRecord, match="DELETE instead of TRUNCATE"):
+        driver.run()

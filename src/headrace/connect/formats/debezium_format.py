@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 UNITS = {"seconds": (1_000_000, 1), "millis": (1_000, 1), "micros": (1, 1), "nanos": (1, 1_000)}
 """How many microseconds a unit is, as a fraction."""
-EMPTIED = "a table was emptied (op t), which says nothing of single rows: delete them in another way"
+EMPTIED = (
+    "a table was emptied (op t), and the event names no rows: in the other database, delete them by DELETE instead of "
+    "TRUNCATE; here, write a tombstone for each key"
+)
 _UNITS = {
     "io.debezium.time.Timestamp": "millis",
     "io.debezium.time.MicroTimestamp": "micros",
