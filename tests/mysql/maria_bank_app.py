@@ -5,16 +5,20 @@ from __future__ import annotations
 import sys
 
 import headrace as hr
-from headrace.connect import mysql
+from headrace.connect import duckdb, mysql, parquet
 
 
 def bank(storage: object, url: str) -> hr.App:
-    """Return the app: a view with the sum over both tables, and a view of each customer, by a join."""
+    """Return the app: a view of the sum over both tables, one of each customer, by a join, and three stores."""
     app = hr.App("bank", storage=str(storage), shards=1)
     checking = app.table("checking", source=mysql.table(url, "checking"))
     savings = app.table("savings", source=mysql.table(url, "savings"))
     both = checking.join(savings.select("id", "balance AS saved"), on="id")
-    both.select("id", "balance", "saved").to_view("customers")
+    customers = both.select("id", "balance", "saved").named("customers")
+    customers.to_view("customers")
+    customers.to(duckdb.table(f"{storage}/customers.duckdb", "customers"))
+    customers.to(parquet.folder(f"{storage}/warehouse"))
+    customers.to(mysql.upsert(url, "copied_customers"))
     both.group_by().agg(total="sum(balance + saved)", customers="count(*)").to_view("sums")
     return app
 

@@ -10,9 +10,12 @@ import time
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import duckdb
 import pymysql
 import pytest
 from maria_bank_app import bank
+
+from headrace.connect import parquet
 
 CUSTOMERS, MONEY = 200, 100
 PROGRAM = Path(__file__).with_name("maria_bank_app.py")
@@ -76,12 +79,22 @@ def sums(app):
     return (rows[0]["total"], rows[0]["customers"]) if rows else None
 
 
-def follows(schema, app):
+def follows(schema, app, running):
     """Wait until the view of customers is what the database has."""
     deadline = time.monotonic() + 60
     while app.view("customers").sort_by("id").to_pylist() != truth(schema):
-        assert time.monotonic() < deadline, sums(app)
+        assert time.monotonic() < deadline, str(running.status())
         time.sleep(0.05)
+
+
+def stored(schema, storage):
+    """Return what each of the three stores has."""
+    query = "SELECT id, balance, saved FROM {} ORDER BY id"
+    with duckdb.connect(storage / "customers.duckdb", read_only=True) as db:
+        in_duckdb = db.execute(query.format("customers")).fetchall()
+    in_parquet = duckdb.sql(query.format(f"({parquet.sql(storage / 'warehouse')})")).fetchall()
+    in_mariadb = [tuple(row) for row in schema.query(query.format("copied_customers"))]
+    return {"duckdb": in_duckdb, "parquet": in_parquet, "mariadb": in_mariadb}
 
 
 def fire(schema, tmp_path, *, kills, restarts=0, seed=1):
@@ -116,9 +129,11 @@ def fire(schema, tmp_path, *, kills, restarts=0, seed=1):
             process.communicate()
             process = None
         assert transactions() > 0
-    with app.start(carrier="in-process"):
-        follows(schema, app)
+    with app.start(carrier="in-process") as running:
+        follows(schema, app, running)
     assert sums(app) == right
+    accounts = [tuple(row.values()) for row in truth(schema)]
+    assert stored(schema, tmp_path / "storage") == dict.fromkeys(("duckdb", "parquet", "mariadb"), accounts)
     return looks
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from following import capture_of, followed, in_a_log, position_of, running
+from following import capture_of, followed, in_a_log, position_of, rows_of, running
 
 from headrace.base.errors import InvalidPlan, NotRunning
 from headrace.base.outside import Unavailable
@@ -62,6 +62,27 @@ def test_a_server_that_is_down_is_tried_again_and_a_killed_one_goes_on(breakable
         breakable_schema.server.kill()
         wait(lambda: False)
     breakable_schema.server.start()
+
+
+def test_a_restarted_server_gives_numbers_of_tables_anew(breakable_schema, log):
+    """After the restart, the table that is not captured has the number that the captured one had before."""
+    schema = breakable_schema
+    schema.execute(TABLE, "CREATE TABLE other (id int PRIMARY KEY, v text)", "CREATE TABLE wider (a int, b int, c int)")
+    capture = capture_of(schema, "t")
+    with running(capture, log) as wait:
+        wait(followed(schema, log))
+    statements = (
+        "INSERT INTO t VALUES (%, 'mine')",
+        "INSERT INTO other VALUES (%, 'x')",
+        "INSERT INTO wider VALUES (%, 2, 3)",
+    )
+    for restart in range(3):
+        schema.server.stop()
+        schema.server.start()
+        schema.execute(*(each.replace("%", str(restart)) for each in (*statements[restart:], *statements[:restart])))
+    with running(capture, log) as wait:
+        wait(followed(schema, log))
+    assert rows_of(log, "t") == {(0, "mine"), (1, "mine"), (2, "mine")}
 
 
 @pytest.mark.parametrize(

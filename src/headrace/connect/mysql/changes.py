@@ -125,20 +125,22 @@ class Decoder:
         is_row = np.isin(events[:, KIND], _ROW_KINDS)
         if not is_row.any():
             return
-        described: dict[int, list[tuple[int, TableMap]]] = {}
+        described: dict[int, list[tuple[int, TableMap | None]]] = {}
         for number in np.flatnonzero(events[:, KIND] == TABLE_MAP):
-            table, known = self._table(received.content(int(number))), described.get(int(events[number, TABLE]), [])
-            if table is None:
-                continue
-            if not known or known[-1][1] is not table:
-                described.setdefault(int(events[number, TABLE]), []).append((int(number), table))
+            table, known = (
+                self._table(received.content(int(number))),
+                described.setdefault(int(events[number, TABLE]), []),
+            )
+            if not known or known[-1][1] is not table:  # a restarted server gives numbers anew, to other tables
+                known.append((int(number), table))
         grouped: dict[int, tuple[TableMap, list[Longs]]] = {}
         for table_id, versions in described.items():
             rows = np.flatnonzero(is_row & (events[:, TABLE] == table_id))
             version = np.searchsorted([start for start, _ in versions], rows, side="right") - 1
             for each in np.unique(version[version >= 0]):
                 table = versions[each][1]
-                grouped.setdefault(id(table), (table, []))[1].append(rows[version == each])
+                if table is not None:
+                    grouped.setdefault(id(table), (table, []))[1].append(rows[version == each])
         for table, parts in grouped.values():
             yield table, np.sort(np.concatenate(parts))
 
