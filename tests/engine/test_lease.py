@@ -28,7 +28,8 @@ PROGRAM = Path(leasing.__file__)
 @contextmanager
 def program(storage, *pause):
     """Run the app in a process of its own, without locks."""
-    process = subprocess.Popen([sys.executable, PROGRAM, storage, *pause], stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-X", "faulthandler", PROGRAM, storage, *pause]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     with process:
         try:
             yield process

@@ -23,9 +23,8 @@ PATIENCE = 240
 @contextmanager
 def program(storage, carrier="in-process", restart="never"):
     """Run the app in a process of its own."""
-    process = subprocess.Popen(
-        [sys.executable, PROGRAM, storage, carrier, restart], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-X", "faulthandler", PROGRAM, storage, carrier, restart]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with process:
         try:
             yield process
@@ -38,8 +37,14 @@ def wait_for(condition, process):
     began = CLOCK.monotonic()
     while not condition():
         assert process.poll() is None, process.stderr.read()
-        assert CLOCK.monotonic() - began < PATIENCE
+        assert CLOCK.monotonic() - began < PATIENCE, stacks(process)
         CLOCK.sleep(0.02)
+
+
+def stacks(process):
+    """End a process that hangs; return what its threads did."""
+    process.send_signal(signal.SIGABRT)
+    return process.communicate(timeout=60)[1]
 
 
 def runs(storage):
