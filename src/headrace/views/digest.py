@@ -24,10 +24,15 @@ def digest(rows: pa.Table | pa.RecordBatch, weights: NDArray[np.int64] | None = 
     """Return the sum of the rows' hashes, each as often as its weight says (default: once)."""
     if not rows.num_rows:
         return EMPTY
-    hashes = hash_columns([_bits(column) for column in rows.columns], rows.num_rows)
+    hashes = row_hashes(rows)
     if weights is not None:
         hashes = hashes * weights.view(np.uint64)
     return int(hashes.sum(dtype=np.uint64))
+
+
+def row_hashes(rows: pa.Table | pa.RecordBatch) -> NDArray[np.uint64]:
+    """Return the hash of each row."""
+    return hash_columns([_bits(column) for column in rows.columns], rows.num_rows)
 
 
 def added(before: int, change: int) -> int:

@@ -16,10 +16,11 @@ from zlib import crc32
 import pyarrow as pa
 
 from headrace.base.disk import file_size_limit
-from headrace.base.errors import UnknownView, ViewChanged, ViewOutOfStep, ViewsDamaged, ViewsFailed
+from headrace.base.errors import UnknownView, ViewOutOfStep, ViewsDamaged, ViewsFailed
 from headrace.base.names import check_identifier
 from headrace.base.outside import FileTooLarge
-from headrace.base.schema import parse_type, type_name, wider_integer
+from headrace.base.schema import parse_type, type_name
+from headrace.views.declared import check_same
 from headrace.views.digest import EMPTY, added
 from headrace.views.store import NO_EPOCH, WEIGHT, ViewDescription
 from headrace.views.table import RESERVED_PREFIXES, ViewTable, distinct_names
@@ -61,6 +62,11 @@ class SqliteViews:
     def __del__(self) -> None:
         self.close()
 
+    @property
+    def where(self) -> str:
+        """The file."""
+        return str(self.path)
+
     def close(self) -> None:
         """Close the file; a later call opens it again."""
         with self._lock:
@@ -77,7 +83,7 @@ class SqliteViews:
         with self._transaction() as db:
             tables = _tables(db)
             if name in tables:
-                _check_same(tables[name], schema, key)
+                check_same(name, (tables[name].schema, tables[name].key), (schema, key))
                 db.execute("UPDATE headrace_views SET schema = ? WHERE name = ?", [_serialized(schema), name])
                 if _digest(db, name) is None:  # of a version that wrote none
                     _write_digest(db, name, tables[name].digest(db))
@@ -353,28 +359,3 @@ def _free_table_name(name: str, tables: Iterable[ViewTable]) -> str:
 
 def _serialized(schema: pa.Schema) -> bytes:
     return bytes(schema.serialize())
-
-
-def _check_same(table: ViewTable, schema: pa.Schema, key: Key) -> None:
-    """Raise `ViewChanged` if columns, types or key have changed.
-
-    Their order and `not null` may change, and an integer may become a wider one: SQLite stores both alike.
-    """
-    before, after = ({field.name: type_name(field.type) for field in fields} for fields in (table.schema, schema))
-    differences = [
-        *(f'the column "{name}" is new' for name in after if name not in before),
-        *(f'the column "{name}" is gone' for name in before if name not in after),
-        *(
-            f'the column "{name}" was {before[name]} and is now {after[name]}'
-            for name in after
-            if name in before and before[name] != after[name] and not wider_integer(before[name], after[name])
-        ),
-    ]
-    if key != table.key:
-        differences.append(f"the key was {_key_text(table.key)} and is now {_key_text(key)}")
-    if differences:
-        raise ViewChanged(table.name, differences=differences)
-
-
-def _key_text(key: Key) -> str:
-    return "none" if key is None else f"({', '.join(key)})"

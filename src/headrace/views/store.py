@@ -61,6 +61,15 @@ class Snapshot(Protocol):
 class Views(Protocol):
     """A store of views: one writer, readers in any process."""
 
+    @property
+    def where(self) -> str:
+        """What people call the store, without passwords."""
+        ...
+
+    def close(self) -> None:
+        """Close what is open; a later call opens it again."""
+        ...
+
     def declare(self, name: str, schema: pa.Schema, key: Key) -> None:
         """Create a view, or do nothing if it exists with these columns and this key.
 
@@ -89,7 +98,7 @@ class Views(Protocol):
                 below zero deletes the row of that key, and one above zero inserts or replaces it, deletions first. In
                 a bag the weight is how many equal rows are inserted or removed. A delta is net: at most one row a key
                 has a weight above zero. Trap: a row that is withdrawn or replaced is withdrawn with all of its values,
-                or the view's digest is no longer that of its rows (`SqliteViews.damage`).
+                or the view's digest is no longer that of its rows (`damage`).
             replaced: views that lose all rows that they had before.
 
         Raises:
@@ -136,4 +145,11 @@ class Views(Protocol):
 
     def reset(self) -> None:
         """Delete every view, and forget which epochs were applied."""
+        ...
+
+    def damage(self) -> dict[str, str]:
+        """Return what is damaged, by view: its rows are not those that its epochs made; "" is the whole store.
+
+        It reads everything, and blocks nobody.
+        """
         ...

@@ -56,7 +56,7 @@ def to_sqlite(column: pa.Array, *, name: str) -> list[Any]:
     if pa.types.is_decimal(kind):
         return _decimals(column)
     if pa.types.is_temporal(kind):
-        _check_years(column, name)
+        check_years(column, name=name)
         return column.cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
     if pa.types.is_nested(kind):
         change = _to_json(kind)
@@ -75,9 +75,14 @@ def to_arrow(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
         return pa.array(values, pa.string()).cast(kind)
     if pa.types.is_nested(kind):
-        change = _from_json(kind)
-        return pa.array([None if text is None else change(json.loads(text)) for text in values], kind)
+        return from_json(values, kind)
     return pa.array(values, kind)
+
+
+def from_json(texts: Sequence[str | None], kind: pa.DataType) -> pa.Array:
+    """Return JSON texts as a column of a nested type: those of `to_sqlite`, or those of PostgreSQL."""
+    change = _from_json(kind)
+    return pa.array([None if text is None else change(json.loads(text, parse_float=Decimal)) for text in texts], kind)
 
 
 def order_terms(column: str, kind: pa.DataType) -> list[str]:
@@ -107,7 +112,13 @@ def _decimals(column: pa.Array) -> list[Any]:
     return texts.to_pylist()  # type: ignore[no-any-return]
 
 
-def _check_years(column: pa.Array, name: str) -> None:
+def check_years(column: pa.Array | pa.ChunkedArray, *, name: str) -> None:
+    """Refuse dates and times outside the years 1 to 9999.
+
+    Raises:
+        InvalidRows: there is one; it names the column.
+
+    """
     kind = "date" if pa.types.is_date(column.type) else "instant"
     raw = pa.date32() if kind == "date" else pa.timestamp("us")
     first, last = pa.scalar(_FIRST[kind], raw), pa.scalar(_LAST[kind], raw)
@@ -128,11 +139,16 @@ def _same(value: object) -> object:
     return value
 
 
+def _bytes(text: str) -> bytes:
+    """Return what base64 says, or PostgreSQL in its own form."""
+    return bytes.fromhex(text[2:]) if text.startswith("\\x") else base64.b64decode(text)
+
+
 # of the types that JSON lacks: how a value is written, and read
 _LEAVES: tuple[tuple[Callable[[pa.DataType], bool], Change, Change], ...] = (
     (pa.types.is_floating, lambda value: value if math.isfinite(value) else str(value), float),
     (pa.types.is_decimal, "{:f}".format, Decimal),
-    (pa.types.is_binary, lambda value: base64.b64encode(value).decode(), base64.b64decode),
+    (pa.types.is_binary, lambda value: base64.b64encode(value).decode(), _bytes),
     (pa.types.is_date, str, date.fromisoformat),
     (pa.types.is_timestamp, str, datetime.fromisoformat),
 )

@@ -77,6 +77,8 @@ class Loader:
         self.staging = words.Identifier(name) if staging is None else words.Identifier(staging, name)
         self.temporary = staging is None
         self.deletes = False
+        self.deleted = 0
+        """How many rows `apply` has deleted."""
         self.encoder = Encoder(target.columns)
 
     def add(self, batches: Iterator[pa.RecordBatch], refusals: Refusals) -> None:
@@ -140,11 +142,13 @@ class Loader:
         values = {"part": words.SQL(part), "key": _listed(key), "columns": _listed(names)}
         deleted = "DELETE FROM {table} t USING {staging} s WHERE s._deleted AND {same} {part}"
         if self.deletes:
-            self.sql.execute(self._said(deleted, same=_each(key, "t.{0} = s.{0}"), **values))
+            found = self.sql.execute(self._said(deleted, same=_each(key, "t.{0} = s.{0}"), **values))
+            self.deleted += found.rowcount
         if self.deletes and has_null:
             nulls = words.SQL(" OR ").join(words.SQL("s.{} IS NULL").format(words.Identifier(name)) for name in key)
             alike = _each(key, "t.{0} IS NOT DISTINCT FROM s.{0}")
-            self.sql.execute(self._said(deleted + " AND ({nulls})", same=alike, nulls=nulls, **values))
+            found = self.sql.execute(self._said(deleted + " AND ({nulls})", same=alike, nulls=nulls, **values))
+            self.deleted += found.rowcount
         others = [name for name in names if name not in key]
         update = "UPDATE SET {others}" if others else "NOTHING"
         inserted = "INSERT INTO {table} ({columns}) SELECT {columns} FROM {staging} WHERE NOT _deleted {part} "

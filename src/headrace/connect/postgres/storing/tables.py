@@ -30,7 +30,7 @@ JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
 WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indpred IS NULL AND i.indisvalid AND i.indimmediate
 GROUP BY i.indexrelid
 """
-_NULLS_NOT_DISTINCT = 15_00_00
+NULLS_NOT_DISTINCT = 15_00_00
 """The version from which a unique constraint may take nulls as equal."""
 _CREATED = "INSERT INTO headrace.created VALUES (%s) ON CONFLICT DO NOTHING"
 _CREATE_LOCK = 7_242_011_983
@@ -92,7 +92,7 @@ class Target:
         """Return the statement that creates the table."""
         required = all(not self.columns.field(name).nullable for name in self.key)
         parts = [f"{quote(field.name)} {declared(field.type)}" for field in self.columns]
-        if self.key and (required or server_version < _NULLS_NOT_DISTINCT):
+        if self.key and (required or server_version < NULLS_NOT_DISTINCT):
             parts.append(f"PRIMARY KEY ({_names(self.key)})")
         elif self.key:
             parts.append(f"UNIQUE NULLS NOT DISTINCT ({_names(self.key)})")

@@ -1,0 +1,1 @@
+"""Views of an app served from PostgreSQL: an epoch of all of them is one transaction with its mark."""
