@@ -21,12 +21,14 @@ class App(AppDescription):
         storage: the folder of everything that the app owns, `.headrace` by default.
         topics: where topics are: None is the embedded log in the storage, `"log:PATH"` another embedded log,
             `"kafka://host:port"` a Kafka cluster.
+        views: where views are served from: None is a SQLite file in the storage, `"postgresql://user@host/database"`
+            tables of a database.
         shards: how many parts the state is split into; by default the number of Spark's cores at the first start.
             It cannot change later.
 
     Raises:
         InvalidName: the name is not `[A-Za-z_][A-Za-z0-9_]*`.
-        InvalidPlan: `topics` or `shards` is not possible.
+        InvalidPlan: `topics`, `views` or `shards` is not possible.
 
     """
 

@@ -2,14 +2,14 @@
 
 import pyarrow as pa
 import pytest
-from view_contract import *  # noqa: F403 -- tests of what every store keeps
-from view_contract import COUNTS, delta, rows
 
 from headrace.base.errors import ViewsFailed
 from headrace.base.schema import parse
 from headrace.views import table
 from headrace.views.sqlite import SqliteViews
 from headrace.views.store import ViewDescription
+from view_contract import *  # noqa: F403 -- tests of what every store keeps
+from view_contract import COUNTS, delta, rows
 
 
 def test_a_delta_larger_than_a_chunk_is_applied_whole(views, monkeypatch):

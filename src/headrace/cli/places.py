@@ -13,17 +13,17 @@ from headrace.cli.parameters import FOLDER
 from headrace.cli.programs import load_app
 from headrace.connect.embedded import log_path
 from headrace.connect.kafka.address import KafkaAddress, is_address
+from headrace.engine.served import SQLITE, views_at
 from headrace.log import Log
-from headrace.views.sqlite import SqliteViews
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.log import Topic
     from headrace.plan.nodes import Node
+    from headrace.views.store import Views
 
 STORAGE = Path(".headrace")
-VIEWS = "views.db"
 
 
 class NoLog(PlanError):
@@ -120,8 +120,9 @@ def find(log: Log, name: str) -> Topic:
 class Served(NamedTuple):
     """The views of a storage, and those that the program declares, if one was given: before its first epoch too."""
 
-    views: SqliteViews
+    views: Views
     declared: dict[str, Node]
+    storage: Path
 
 
 def open_views(storage: Path | None, app: str | None) -> Served:
@@ -135,10 +136,10 @@ def open_views(storage: Path | None, app: str | None) -> Served:
     if app is not None:
         program_app = load_app(app)
         declared = {sink.view: sink.up for sink in program_app.plan().sinks if sink.view is not None}
-        return Served(SqliteViews(program_app.storage / VIEWS), declared)
+        return Served(views_at(program_app.storage), declared, program_app.storage)
     path = storage if storage is not None else STORAGE
     check_storage(path)
-    return Served(SqliteViews(path / VIEWS), {})
+    return Served(views_at(path), {}, path)
 
 
 def check_storage(path: Path) -> None:
@@ -162,7 +163,7 @@ def check_storage(path: Path) -> None:
 
 
 def _is_storage(path: Path) -> bool:
-    return any((path / name).exists() for name in ("app.json", VIEWS, "epochs", "log/topics"))
+    return any((path / name).exists() for name in ("app.json", SQLITE, "epochs", "log/topics"))
 
 
 def cluster_at(at: str, **others: object) -> KafkaAddress:

@@ -20,7 +20,7 @@ from headrace.views.store import ViewDescription
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.views.sqlite import SqliteSnapshot
+    from headrace.views.store import Snapshot
 
 LOOK_SECONDS = 0.5
 
@@ -94,13 +94,13 @@ def _watch(served: Served, name: str, limit: int | None, style: str) -> None:
             stop.wait(LOOK_SECONDS)
 
 
-def _show(now: SqliteSnapshot, served: Served, name: str, *, limit: int | None, style: str) -> None:
+def _show(now: Snapshot, served: Served, name: str, *, limit: int | None, style: str) -> None:
     if name in served.declared and name not in now.names():  # the app has not run yet
         node = served.declared[name]
         what = ViewDescription(schema=node.schema, key=node.key, rows=0)
         table = node.schema.empty_table()
     else:
-        what, table = now.describe(name), open_view(served.views.path.parent, name, now.read(name))
+        what, table = now.describe(name), open_view(served.storage, name, now.read(name))
     rows: list[dict[str, Any]] = table[:limit].to_pylist(maps_as_pydicts="strict")
     if style == "json":
         say_json({"view": name, "epoch": now.applied(), "key": what.key, "count": what.rows, "rows": rows})

@@ -33,6 +33,8 @@ def _json_of(kind: pa.DataType, value: str, depth: int) -> str:
         return _joined(f"map_entries({value})", name, pair, "[]")
     if pa.types.is_floating(kind):
         return f"CASE WHEN isfinite({value}) THEN {plain} ELSE '\"' || {plain} || '\"' END"
+    if pa.types.is_decimal(kind) and kind.precision == kind.scale:  # .5, which JSON does not know
+        return f"regexp_replace({plain}, '^(-?)[.]', '\\10.')"
     if pa.types.is_binary(kind):
         return f"'\"' || base64({value}) || '\"'"
     if pa.types.is_string(kind):

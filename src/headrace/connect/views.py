@@ -1,4 +1,4 @@
-"""SQLite views as sinks: an epoch is applied to all views of an app in one transaction, with its number."""
+"""Views as sinks: an epoch is applied to all views of an app in one transaction, with its number."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     from headrace.base.time import Clock
     from headrace.connect.sink import Sink
-    from headrace.views.sqlite import SqliteViews
+    from headrace.views.store import Views
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewSink(SharedSink):
     """A view of a store; `key` identifies its rows, None: a bag of rows."""
 
-    views: SqliteViews
+    views: Views
     view: str
     schema: pa.Schema
     key: tuple[str, ...] | None
@@ -44,8 +44,8 @@ class ViewSink(SharedSink):
 
     @property
     def writer_group(self) -> str:
-        """The file: its views share a writer."""
-        return f"views:{self.views.path}"
+        """The store: its views share a writer."""
+        return f"views:{self.views.where}"
 
     def prepare(self, *, clock: Clock) -> None:
         """Create the view or check it.
@@ -58,7 +58,7 @@ class ViewSink(SharedSink):
         self.views.declare(self.view, self.schema, self.key)
 
     def open_together(self, sinks: Mapping[str, Sink], *, writer: str, clock: Clock) -> SharedWriter:
-        """Return the writer of all views of the file."""
+        """Return the writer of all views of the store."""
         del writer, clock
         views = {name: sink for name, sink in sinks.items() if isinstance(sink, ViewSink)}
         return ViewsWriter(self.views, views, self.fault)
@@ -67,13 +67,13 @@ class ViewSink(SharedSink):
 class ViewsWriter(SharedWriter):
     """Applies epochs to views."""
 
-    def __init__(self, views: SqliteViews, sinks: Mapping[str, ViewSink], fault: Callable[[str], None]) -> None:
+    def __init__(self, views: Views, sinks: Mapping[str, ViewSink], fault: Callable[[str], None]) -> None:
         self.views = views
         self.sinks = sinks
         self.fault = fault
 
     def last_epoch(self) -> int | None:
-        """Return the last epoch that was applied to the file."""
+        """Return the last epoch that was applied to the store."""
         return self.views.applied()
 
     def publish(self, epoch: int, rows: Mapping[str, Iterator[pa.RecordBatch]]) -> None:
@@ -90,5 +90,5 @@ class ViewsWriter(SharedWriter):
         self.views.apply(epoch, deltas, replaced=[self.sinks[name].view for name in replaced])
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the store."""
         self.views.close()

@@ -17,6 +17,7 @@ from headrace.dsl.sources import (
     TopicOptions,
     check_location,
     check_on_error,
+    check_views_location,
     spark_source,
     stream_source,
     table_source,
@@ -48,6 +49,9 @@ class App:
         topics: where topics live: None is the embedded log under the storage, `"log:PATH"` another embedded log,
             `"kafka://host:port"` a Kafka cluster (docs/kafka.md). Where nothing is said, the variable `HEADRACE_TOPICS`
             of the environment decides.
+        views: where views are served from: None is a SQLite file in the storage, `"postgresql://user@host/database"`
+            tables of a database (docs/views.md). The address stays in the storage, so its password is `env:NAME`, or
+            comes from PGPASSWORD or ~/.pgpass.
         shards: into how many parts the state is cut; by default the cores that Spark has. It is fixed by the first
             start.
         on_error: what happens to records that cannot be read, and to rows on which an expression or a function fails:
@@ -56,7 +60,7 @@ class App:
 
     Raises:
         InvalidName: the name is not allowed.
-        InvalidPlan: `topics`, `shards` or `on_error` is not possible.
+        InvalidPlan: `topics`, `views`, `shards` or `on_error` is not possible.
 
     """
 
@@ -66,12 +70,14 @@ class App:
         *,
         storage: str | Path = ".headrace",
         topics: str | None = None,
+        views: str | None = None,
         shards: int | None = None,
         on_error: OnError | None = None,
     ) -> None:
         self.name = check_identifier(name, what="app")
         self.storage = a_path(storage, "storage")
         self.topics = check_location(os.environ.get(TOPICS_VARIABLE) if topics is None else topics)
+        self.views = check_views_location(views)
         number = isinstance(shards, int) and not isinstance(shards, bool)
         if shards is not None and not (number and 1 <= shards <= MAX_SHARDS):
             raise InvalidPlan(f"shards={shards!r} is not possible", hint=f"Give a number from 1 to {MAX_SHARDS}.")
@@ -319,7 +325,7 @@ class App:
             PlanError: there is no sink, or steps do not fit together.
 
         """
-        return make_plan(self.name, self._registry.sinks)
+        return make_plan(self.name, self._registry.sinks, views=self.views)
 
     def explain(self) -> Explanation:
         """Return the plan in readable form: `print` it as text, or take `.mermaid` for a graph or `.json` for machines.

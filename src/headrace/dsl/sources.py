@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from headrace.base.errors import InvalidPlan, WrongType
 from headrace.base.names import check_topic
@@ -61,6 +62,34 @@ def check_location(topics: str | None) -> str | None:
         f"topics={topics!r} is not a place for topics",
         hint='Leave it out for the embedded log under the storage, or say "log:PATH" or "kafka://host:port".',
     )
+
+
+def check_views_location(views: str | None) -> str | None:
+    """Return where an app's views are served from: None is a SQLite file under its storage.
+
+    Raises:
+        InvalidPlan: it is no such place, or has a password, which would be kept in the storage.
+
+    """
+    if views is None:
+        return None
+    if not isinstance(views, str) or not re.match(r"postgres(ql)?://.", views):
+        shown = repr(views) if not isinstance(views, str) or "@" not in views else "it"
+        raise InvalidPlan(
+            f"views= is not a place for views: {shown} is no address",
+            hint='Leave it out for a file of SQLite in the storage, or say "postgresql://user@host/database".',
+        )
+    parts = urlsplit(views)
+    password = unquote(parts.netloc.rpartition("@")[0].partition(":")[2])
+    options = [value for name, value in parse_qsl(parts.query, keep_blank_values=True) if name == "password"]
+    if any(text and not text.startswith("env:") for text in (password, *options)):
+        raise InvalidPlan(
+            "views= has a password",
+            detail="The address is kept in the storage, where every command finds it.",
+            hint='Say "postgresql://user:env:NAME@host/database" for that of the variable NAME, or leave it out: '
+            "PGPASSWORD and ~/.pgpass are read.",
+        )
+    return views
 
 
 def check_on_error(on_error: OnError | None) -> OnError | None:

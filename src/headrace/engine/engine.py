@@ -36,6 +36,7 @@ from headrace.engine.recovery.journal import Journal
 from headrace.engine.recovery.lost_epochs import as_decided, check_marks, check_program, check_repeatable, recovered
 from headrace.engine.recovery.same_sources import agree_on_sources, check_instances, check_offsets, keep_marks
 from headrace.engine.recovery.view_damage import check_views
+from headrace.engine.served import agree_on_views
 from headrace.engine.storage import Commit, SourceProgress, Storage
 from headrace.engine.watermarks import UNPARTITIONED, advance, empty_epoch_due
 from headrace.kernels.state.state import DELTA
@@ -126,14 +127,10 @@ class Engine:
         self.journal = Journal(log_path(s.storage, s.topics).absolute(), self.plan.app, self._app["id"])
         last, self.lost = recovered(self.storage, self.journal)
         self._check_program(last)
+        agree_on_views(self.storage, self.plan.views, last=last)
+        count = s.partitions or self.shards
         self.outside = Outside(
-            self.plan,
-            s.storage,
-            s.topics,
-            clock=s.clock,
-            sync=s.sync,
-            partitions=s.partitions or self.shards,
-            fault=s.fault,
+            self.plan, s.storage, s.topics, clock=s.clock, sync=s.sync, partitions=count, fault=s.fault
         )
         self.topics, self.views = self.outside.topics, self.outside.views
         agree_on_sources(self.storage, self.outside.inputs, last)
@@ -149,7 +146,7 @@ class Engine:
         self.most_rows = most_rows(bound.shape.schema for bound in self.outside.inputs.values())
         groups = self.outside.open_sink_groups(f"{self.plan.app}/{self.storage.about()['id']}")
         check_published(groups, self.storage, last, self._known(last))
-        check_views(self.storage, self.plan, last, views)
+        check_views(self.views.where, self.plan, last, views)
         self.publisher = Publisher(self.storage, groups, s.clock, s.fault)
         self.forgotten = ForgottenRows(self.plan, self.storage, self.shards, groups if s.upto is None else ())
         self._published = (0, 0.0)  # the rows of the last epoch, and the seconds that publishing it took

@@ -17,10 +17,10 @@ from headrace.connect.objects import ObjectSink
 from headrace.connect.stores import open_topics
 from headrace.connect.topics import TopicSpec
 from headrace.connect.views import ViewSink
+from headrace.engine.served import views_at
 from headrace.engine.sink_groups import open_sink_groups
 from headrace.log import Log
 from headrace.plan.nodes import ARRIVED
-from headrace.views.sqlite import SqliteViews
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -161,7 +161,7 @@ class Outside:
         self.log = Log(path, clock=clock, fsync=sync)
         """The embedded log: of the app's topics, or where these are elsewhere, of its journal."""
         self.topics = open_topics(location, self.log, app=plan.app, clock=clock, partitions=partitions, fault=fault)
-        self.views = SqliteViews(storage / "views.db", durable=sync)
+        self.views = views_at(storage, durable=sync, fault=fault)
         self.inputs = bound_inputs(plan, self.topics)
         self.replays = False
         """Whether records are read that were read before: dead letters are not written again."""

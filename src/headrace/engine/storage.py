@@ -11,7 +11,8 @@ run.json            what the process that runs the app says of itself
 log/                the embedded log
 epochs/<n>.json     the commit of epoch n; epochs/<n>/ its staged rows until they are published
 state/<step>/<shard>/<file>
-views.db
+views.db            the views, or
+views.json          the database that serves them
 spark/              Spark's checkpoint
 """
 

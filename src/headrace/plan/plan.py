@@ -30,7 +30,7 @@ class Plan:
     `partition` of a step: the columns whose values decide the shard of its rows; None: any row may be anywhere.
     `moves` of a stateful step: for each step above, the columns by which its rows go through an exchange; None: they
     are in their shards already. `arrivals`: the steps whose rows say when they were stored.
-    `in_order`: the sources that are read in that order.
+    `in_order`: the sources that are read in that order. `views`: the value of `App(views=)`.
     """
 
     app: str
@@ -42,6 +42,7 @@ class Plan:
     moves: dict[int, Spread]
     arrivals: frozenset[int] = frozenset()
     in_order: Mapping[int, ReadInOrder] = field(default_factory=dict)
+    views: str | None = None
 
     def name(self, node: Node) -> str:
         """Return the step's name."""
@@ -69,7 +70,7 @@ class Plan:
         return (node for node in self.nodes if isinstance(node, Stateful))
 
 
-def make_plan(app: str, sinks: Sequence[Sink]) -> Plan:
+def make_plan(app: str, sinks: Sequence[Sink], *, views: str | None = None) -> Plan:
     """Put the steps that lead to the sinks in order and check them together.
 
     Raises:
@@ -92,7 +93,7 @@ def make_plan(app: str, sinks: Sequence[Sink]) -> Plan:
         if isinstance(node, Stateful):
             moves[id(node)] = placing.moves
     named, in_order = names(nodes), read_in_order(nodes)
-    return Plan(app, nodes, tuple(sinks), named, levels, partitions, moves, arrivals(nodes), in_order)
+    return Plan(app, nodes, tuple(sinks), named, levels, partitions, moves, arrivals(nodes), in_order, views)
 
 
 def check_sink(sinks: Sequence[Sink], new: Sink) -> None:

@@ -86,7 +86,7 @@ class Driver:
         if app.topics is not None and is_elsewhere(app.topics) and app.topics == os.environ.get(TOPICS_VARIABLE):
             self._topics = apart(app.topics, f"{sha256(str(self.storage).encode()).hexdigest()[:12]}.")
         self._lates = _Lates()
-        self._plan = make_plan(app.name, [*app.plan().sinks, *self._lates.sinks(app)])
+        self._plan = make_plan(app.name, [*app.plan().sinks, *self._lates.sinks(app)], views=app.views)
         self._shards = shards or app.shards or 1
         self._carrier_name = carrier
         self._read: dict[str, dict[int, int]] = {}

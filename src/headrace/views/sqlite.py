@@ -130,6 +130,11 @@ class SqliteViews:
             for own in ("headrace_views", "headrace_digests", "headrace_epoch"):
                 db.execute(f"DELETE FROM {own}")
 
+    def begin_again(self, epoch: int) -> None:
+        """Delete every view, and take the epochs up to `epoch` for applied."""
+        self.reset()
+        self.apply(epoch, {})
+
     # ---- reading -------------------------------------------------------------------------------------------
 
     @contextmanager

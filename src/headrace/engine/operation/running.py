@@ -22,8 +22,8 @@ from headrace.engine.operation.supervision import Supervised
 from headrace.engine.outside import names_of_topics
 from headrace.engine.private import open_view
 from headrace.engine.recovery.opening import open_engine
+from headrace.engine.served import views_at
 from headrace.engine.storage import Storage
-from headrace.views.sqlite import SqliteViews
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -333,7 +333,7 @@ def run(app: App, *, carrier: CarrierName = SPARK, restart: Restart | str | None
 def read_view(app: App, name: str) -> pa.Table:
     """Return a view's rows from any process; none where the app declares the view and has not started yet."""
     try:
-        return open_view(app.storage, name, SqliteViews(app.storage / "views.db").read(name))
+        return open_view(app.storage, name, views_at(app.storage).read(name))
     except UnknownView:
         declared = [sink for sink in app.plan().sinks if sink.view == name]
         if not declared:

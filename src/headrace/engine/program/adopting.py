@@ -7,12 +7,13 @@ repeated, so the next start finishes what a crash cut short, whichever program i
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.disk import sync_folder
 from headrace.base.time import END_OF_TIME
 from headrace.engine.program.identity import identity, kept_over
-from headrace.views.sqlite import SqliteViews
+from headrace.engine.served import views_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 NOTE = "adopt.json"
 PLAN = "plan.json"
-VIEWS = "views.db"
 
 
 def adopt(
@@ -154,8 +154,8 @@ def _views_of_other_columns(
 
 def _drop_views(storage: Storage, names: Collection[str]) -> None:
     """Drop views that the program declares with other columns; the start creates them again."""
-    if names and (storage.path / VIEWS).exists():
-        with SqliteViews(storage.path / VIEWS) as views:
+    if names:
+        with closing(views_at(storage.path)) as views:
             for name in {*names} & {*views.names()}:
                 views.drop(name)
 

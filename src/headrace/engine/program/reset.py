@@ -11,23 +11,25 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.base.disk import sync_folder
 from headrace.base.errors import DamagedFile, HeadraceError, PlanError, did_you_mean
-from headrace.base.outside import OutputsNotKept, ResetRefused
+from headrace.base.outside import OutputsNotKept, ResetRefused, Unavailable
 from headrace.connect.embedded import log_path
 from headrace.engine.program.adopting import NOTE as ADOPTING
 from headrace.engine.program.adopting import finish_adopting
 from headrace.engine.program.fill import history
 from headrace.engine.program.identity import emptied, forget
 from headrace.engine.program.kept_outputs import has_outputs, newest_published, reach_of
+from headrace.engine.served import FILE as SERVED
+from headrace.engine.served import SQLITE as VIEWS
+from headrace.engine.served import views_at
 from headrace.engine.storage import Commit, Storage
 from headrace.engine.watermarks import SourceWatermark, advance
 from headrace.log import Log
-from headrace.views.sqlite import SqliteViews
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from headrace.plan.plan import Plan
 
 NOTE = "reset.json"
-VIEWS = "views.db"
 Outputs = Literal["keep", "again"]
 """What a whole reset does with what output topics have: keep it, or append all of it again."""
 
@@ -213,8 +214,7 @@ def _forget_all(storage: Storage, note: Mapping[str, Any]) -> None:
     storage.write_json("app.json", {"app": storage.app, "id": note["id"], "shards": None, "again": True})
     for folder in ("epochs", "state", "spark"):
         _remove(storage.path, folder)
-    for entry in storage.path.glob(f"{VIEWS}*"):  # also a new file that a repair did not finish
-        entry.unlink(missing_ok=True)
+    _reset_views(storage)
     for file in ("plan.json", "sources.json", ADOPTING):
         (storage.path / file).unlink(missing_ok=True)
 
@@ -252,10 +252,12 @@ def _forget_steps(storage: Storage, note: Mapping[str, Any]) -> None:
 def _drop_views(storage: Storage, note: Mapping[str, Any]) -> None:
     if note.get("new file"):
         _replace_views(storage, storage.path / note["new file"])
-    elif (storage.path / VIEWS).exists():
-        with SqliteViews(storage.path / VIEWS) as views:
-            for view in set(note["views"]) & set(views.names()):
-                views.drop(view)
+        return
+    with closing(views_at(storage.path)) as views:
+        if note.get("views begin after") is not None:
+            views.begin_again(note["views begin after"])
+        for view in set(note["views"]) & set(views.names()):
+            views.drop(view)
 
 
 def _replace_views(storage: Storage, new: Path) -> None:
@@ -276,8 +278,15 @@ def _forget_all_but_offsets(storage: Storage) -> None:
         storage.write_json("plan.json", emptied(identity))
     for folder in ("state", "spark"):
         _remove(storage.path, folder)
-    for entry in storage.path.glob(f"{VIEWS}*"):
+    _reset_views(storage)
+
+
+def _reset_views(storage: Storage) -> None:
+    for entry in storage.path.glob(f"{VIEWS}*"):  # also a new file that a repair did not finish
         entry.unlink(missing_ok=True)
+    if (storage.path / SERVED).exists():
+        with closing(views_at(storage.path)) as views:
+            views.reset()
 
 
 def _rewrite(storage: Storage, commit: Commit, note: Mapping[str, Any]) -> None:
@@ -338,7 +347,7 @@ def _refuse_lost_epochs(storage: Storage, step: str, last: int | None, location:
     """Refuse where the log or the views know a later epoch: the start would run it again without the step's state."""
     with Log(log_path(storage.path, location).absolute()) as log:
         known = newest_published(storage, log)
-    with suppress(HeadraceError), SqliteViews(storage.path / VIEWS).snapshot() as views:  # damaged ones say nothing
+    with suppress(HeadraceError), views_at(storage.path).snapshot() as views:  # damaged ones say nothing
         known = max(known, views.applied())
     if known > (-1 if last is None else last):
         raise ResetRefused(step, last=last, known=known)
@@ -365,11 +374,11 @@ def _fed_by(plan: Plan, node: Node, steps: list[str]) -> bool:
 
 
 def _all_views(path: Path) -> dict[str, int]:
-    if not (path / VIEWS).exists():
-        return {}
     try:
-        with SqliteViews(path / VIEWS).snapshot() as now:
+        with views_at(path).snapshot() as now:
             return {name: now.describe(name).rows for name in now.names()}
+    except Unavailable:  # a database that is down: they are not known
+        raise
     except HeadraceError:
         return {}  # a whole reset is the way out when the file is damaged
 

@@ -25,6 +25,8 @@ from headrace.connect.embedded.source import what_differs
 from headrace.engine.recovery.journal import FOLDER as JOURNALS
 from headrace.engine.recovery.journal import Journal
 from headrace.engine.recovery.same_sources import SOURCES
+from headrace.engine.served import FILE as SERVED
+from headrace.engine.served import restored
 from headrace.engine.storage import Storage, read_json
 from headrace.kernels.files import read_metadata
 from headrace.log import Log
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 FORMAT = 1
 _ATTEMPTS = 100
-_DESCRIPTIONS = ("app.json", "plan.json", "sources.json", "private.json")
+_DESCRIPTIONS = ("app.json", "plan.json", "sources.json", "private.json", SERVED)
 _UNFINISHED = ("reset.json", "adopt.json")
 _BLOCK = 1 << 20
 
@@ -128,6 +130,9 @@ def _copy_storage(storage: Storage, target: Path, files: dict[str, tuple[int, in
             failed = epoch
             continue
         if _described(storage) == before:
+            if SERVED in before:
+                served = restored(checked.from_text(before[SERVED], target / SERVED))
+                before[SERVED] = checked.to_text(served, indent=1).encode()
             for name, content in before.items():
                 files[f"storage/{name}"] = _write(target / name, content)
             return commit

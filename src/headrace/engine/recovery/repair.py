@@ -1,7 +1,8 @@
 """Views that are damaged are built anew from the state of the steps above them.
 
 What is damaged is written to `reset.json`, and dropped; the next start fills it (`fill`) like what a reset emptied. A
-file that SQLite cannot use is replaced as a whole; views in it that are whole nevertheless move to the new file.
+file that SQLite cannot use is replaced as a whole; views in it that are whole nevertheless move to the new file. Views
+that are served from another store now, or from a database that lacks epochs, are all filled.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from headrace.engine.program.reset import NOTE, resume
 from headrace.engine.recovery.journal import Journal
 from headrace.engine.recovery.lost_epochs import recovered
 from headrace.engine.recovery.opening import open_engine
-from headrace.engine.recovery.view_damage import VIEW_SINK, VIEWS, epoch_given, views_damage
+from headrace.engine.recovery.view_damage import VIEW_SINK, epoch_given, views_damage
+from headrace.engine.served import FILE, SQLITE, has_moved, move_views
 from headrace.engine.storage import Storage
 from headrace.views.sqlite import SqliteViews
 
@@ -56,7 +58,8 @@ def drop_damaged_views(app: App) -> list[str]:
     try:
         finish(storage, lambda point: None)  # noqa: ARG005 -- nothing happens there
         resume(storage)
-        found = views_damage(storage)
+        moved = has_moved(storage, plan.views)
+        found = {"": "they are served from another store now"} if moved else views_damage(storage)
         if not found:
             return []
         log = log_path(app.storage, app.topics).absolute()
@@ -65,6 +68,8 @@ def drop_damaged_views(app: App) -> list[str]:
             mend = "Start the app without --verify: lost epochs run again. Then repeat the repair."
             raise AppDamaged(str(storage.path), list(found.values()), mend=mend)
         compared(plan, app.storage, app.shards).refuse()
+        if moved:
+            move_views(storage, plan.views)
         return _drop(plan, storage, found, last)
     finally:
         storage.release()
@@ -72,7 +77,9 @@ def drop_damaged_views(app: App) -> list[str]:
 
 def _drop(plan: Plan, storage: Storage, found: dict[str, str], last: Commit) -> list[str]:
     (storage.path / NEW_FILE).unlink(missing_ok=True)
-    views = _new_file(plan, storage, last) if "" in found else {*found}
+    whole, in_file = "" in found, not (storage.path / FILE).exists()
+    every = {sink.view for sink in plan.sinks if sink.view is not None}
+    views = {*found} if not whole else _new_file(plan, storage, last) if in_file else every
     _refuse(plan, storage, found, sorted(views))
     storage.write_json(
         NOTE,
@@ -83,7 +90,8 @@ def _drop(plan: Plan, storage: Storage, found: dict[str, str], last: Commit) -> 
             "views": sorted(views),
             "sinks": [f"{VIEW_SINK}{view}" for view in sorted(views)],
             "watermarks": {},
-            "new file": NEW_FILE if "" in found else None,
+            "new file": NEW_FILE if whole and in_file else None,
+            "views begin after": last.epoch if whole and not in_file else None,
         },
     )
     resume(storage)
@@ -93,7 +101,7 @@ def _drop(plan: Plan, storage: Storage, found: dict[str, str], last: Commit) -> 
 def _new_file(plan: Plan, storage: Storage, last: Commit) -> set[str]:
     """Write the file that replaces that of the views; return the views that it lacks."""
     path = storage.path / NEW_FILE
-    epoch, copied = SqliteViews(storage.path / VIEWS, durable=storage.sync).rescue_to(path)
+    epoch, copied = SqliteViews(storage.path / SQLITE, durable=storage.sync).rescue_to(path)
     if epoch < epoch_given(storage, last) or epoch > last.epoch:
         path.unlink(missing_ok=True)
         epoch, copied = last.epoch, set()

@@ -21,7 +21,8 @@ from headrace.engine.publish import with_rows
 from headrace.engine.recovery.journal import Journal
 from headrace.engine.recovery.repair import drop_damaged_views, repair
 from headrace.engine.recovery.same_sources import SOURCES
-from headrace.engine.recovery.view_damage import VIEWS, newest_commit, views_damage
+from headrace.engine.recovery.view_damage import newest_commit, views_damage
+from headrace.engine.served import has_moved, views_at
 from headrace.engine.storage import Storage
 from headrace.kernels.files import read_tables
 from headrace.log import Log
@@ -132,7 +133,9 @@ def _views_to_repair(app: App) -> bool:
     found = [damage for damage in every if not damage.mend.startswith((_START, _REPAIR, _NOTHING))]
     if found:
         raise AppDamaged(str(app.storage), [f"{each.part}: {each.what}" for each in found], mend=found[0].mend)
-    return any(damage.mend == _REPAIR for damage in every)
+    storage = Storage(app.storage, app.name)
+    moved = newest_commit(storage) is not None and has_moved(storage, app.views)
+    return moved or any(damage.mend == _REPAIR for damage in every)
 
 
 def _damage(part: str, error: HeadraceError, file: Path | str = "") -> Damage:
@@ -203,9 +206,10 @@ def _state_once(storage: Storage) -> Iterator[Damage]:
 
 
 def _views(storage: Storage) -> Iterator[Damage]:
+    where = views_at(storage.path).where
     for view, what in views_damage(storage).items():
         part = f'view "{view}"' if view else "views"
-        yield Damage(part=part, file=str(storage.path / VIEWS), what=what, mend=_REPAIR)
+        yield Damage(part=part, file=where, what=what, mend=_REPAIR)
 
 
 def _journal(storage: Storage, journal: Journal) -> Iterator[Damage]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.errors import DamagedFile, ViewsDamaged, ViewsFailed
 from headrace.engine.publish import with_rows
-from headrace.views.sqlite import SqliteViews
+from headrace.engine.served import views_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from headrace.engine.storage import Commit, Storage
     from headrace.plan.plan import Plan
 
-VIEWS = "views.db"
 VIEW_SINK = "view:"
 
 
@@ -32,7 +31,7 @@ def views_damage(storage: Storage) -> dict[str, str]:
     """Return what is wrong, by view; "" is the whole file. The app may be running."""
     commit = newest_commit(storage)
     given = -1 if commit is None else epoch_given(storage, commit)  # before the views are read: they only advance
-    views = SqliteViews(storage.path / VIEWS)
+    views = views_at(storage.path)
     found = views.damage()
     if commit is None or "" in found:
         return found
@@ -58,8 +57,8 @@ def missing_views(commit: Commit, there: Collection[str]) -> list[str]:
     return [view for view in had if view not in there and f"{VIEW_SINK}{view}" not in commit.refill]
 
 
-def check_views(storage: Storage, plan: Plan, last: Commit | None, there: Collection[str]) -> None:
-    """Refuse to go on where a view of the app is gone: it would begin anew, without its rows.
+def check_views(where: str, plan: Plan, last: Commit | None, there: Collection[str]) -> None:
+    """Refuse to go on where a view of the app is gone from the store `where`: it would begin anew, without its rows.
 
     Raises:
         ViewsDamaged: it is.
@@ -68,4 +67,4 @@ def check_views(storage: Storage, plan: Plan, last: Commit | None, there: Collec
     declared = {sink.view for sink in plan.sinks}
     gone = [] if last is None else [view for view in missing_views(last, there) if view in declared]
     if gone:
-        raise ViewsDamaged(str(storage.path / VIEWS), why=f"the views {', '.join(gone)} are gone")
+        raise ViewsDamaged(where, why=f"the views {', '.join(gone)} are gone")

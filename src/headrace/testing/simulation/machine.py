@@ -131,7 +131,7 @@ class Machine:
             fault=self.faults,  # tasks on Spark get a copy of it, which is never armed
             small=SMALL_ROWS if self.seed % 3 else 0,  # of Spark: in every third case all epochs are spread
         )
-        self.engine = open_engine(make_plan(app.name, app.plan().sinks), settings)
+        self.engine = open_engine(make_plan(app.name, app.plan().sinks, views=app.views), settings)
         try:
             self.carrier = self._carrier(self.engine)
         except BaseException:

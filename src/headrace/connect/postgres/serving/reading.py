@@ -1,4 +1,4 @@
-"""A view's rows from its table: COPY as CSV, which Arrow parses by columns; only nested values are parsed one by one."""
+"""A view's rows from its table: COPY as CSV, which Arrow parses by columns; nested values are parsed one by one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pyarrow as pa
 from psycopg import sql as words
 from pyarrow import csv
 
-from headrace.base.names import quote
 from headrace.connect.postgres.copying import copied
 from headrace.views.values import from_json
 
@@ -96,6 +95,7 @@ def _typed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | pa.A
     if pa.types.is_nested(kind):
         return from_json(column.to_pylist(), kind)
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        texts = pa.table({"v": column})  # noqa: F841 -- DuckDB reads it by its name
-        return duckdb.sql(f"SELECT from_hex({quote('v')}) AS v FROM texts").to_arrow_table()["v"].cast(kind)
+        with duckdb.connect() as sql:
+            sql.register("texts", pa.table({"v": column}))
+            return sql.table("texts").project("from_hex(v) AS v").to_arrow_table()["v"].cast(kind)
     return column.cast(kind)
