@@ -13,6 +13,7 @@ from headrace.engine.program import reset
 from headrace.engine.recovery import repair as engine
 from headrace.engine.recovery.verify import check, repair_views, verify
 from headrace.testing import Driver
+from headrace.views.sqlite import SqliteViews
 
 PEOPLE = "id int, city string, score double, at timestamp"
 
@@ -252,3 +253,20 @@ def test_a_start_without_verifying_refuses_what_it_cannot_miss(storage):
         with pytest.raises(expected) as refused:
             Driver(program(storage), storage=storage)
         assert "headrace verify FILE --repair" in refused.value.hint
+
+
+def test_each_start_refuses_a_view_that_is_gone(tmp_path):
+    """The first refusal does not create it: the next start would go on without its rows."""
+    app = program(tmp_path)
+    with Driver(app, storage=tmp_path) as driver:
+        first_part(driver)
+        rows = driver.view("view_of_a_group")
+    with SqliteViews(tmp_path / "views.db") as views:
+        views.drop("view_of_a_group")
+    for _ in range(2):
+        with pytest.raises(ViewsDamaged, match="the views view_of_a_group are gone"):
+            Driver(app, storage=tmp_path)
+    assert repair_views(app) == ["view_of_a_group"]
+    with Driver(app, storage=tmp_path) as driver:
+        driver.run()
+        assert driver.view("view_of_a_group") == rows

@@ -138,6 +138,8 @@ class Engine:
         self.outside.prepare_sources()
         last = self._adopt_program(last)
         views = self.views.names()
+        if self.views.applied() >= 0:  # else all is lost: below
+            check_views(self.views.where, self.plan, last, views)  # before the lost ones are created, without rows
         self.outside.prepare_sinks()
         if self.outside.origins:
             private.remember(self.plan, self.storage, self.outside)
