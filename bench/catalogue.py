@@ -165,6 +165,11 @@ BENCHES = {
         "Spark's JDBC writer into a staging table, then INSERT … ON CONFLICT",
         ">= 2",
     ),
+    "views_postgres": Bench(
+        "epochs of upserts, large and small, applied to a view in PostgreSQL",
+        "the same in SQLite",
+        None,
+    ),
     "cdc_snapshot": Bench(
         "5 M rows of a table of PostgreSQL into a topic, in chunks, while a writer runs",
         "COPY … TO STDOUT, thrown away, while the same writer runs",

@@ -74,6 +74,7 @@ def test_every_bench_is_listed(bench):
         "events_append",
         "cdc_mariadb",
         "sink_postgres",
+        "views_postgres",
     }
     assert listed["windowed_heavy"]["must"] == ">= 6"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from headrace.base.outside import Unavailable
 from headrace.base.schema import parse, parse_type
 from headrace.connect.postgres.address import PostgresAddress
 from headrace.connect.postgres.serving.store import PostgresViews, ViewTaken
-from headrace.connect.store import StoreRefused, WriterFenced
+from headrace.connect.store import StoreDiffers, StoreRefused, WriterFenced
 from headrace.testing import Crash
 from view_contract import *  # noqa: F403 -- tests of what every store keeps
 from view_contract import COUNTS, delta, rows
@@ -317,4 +318,32 @@ def test_rows_that_somebody_else_changed_are_damage(database):
     assert views.damage() == {"k": "its rows are not those of epoch 0"}
     with pytest.raises(ViewOutOfStep):
         views.apply(1, {"k": delta(("x", 1, -1))})
+    views.close()
+
+
+def test_a_role_that_may_not_create_is_told_what_to_grant(database):
+    database.execute("CREATE ROLE tom LOGIN PASSWORD 'moneypenny'")
+    url = database.server.url(database.name, user="tom", password="moneypenny")  # noqa: S106 -- of this test
+    views = PostgresViews(PostgresAddress.parse(url), "shop/1")
+    try:
+        for wanted in ("CREATE SCHEMA headrace AUTHORIZATION tom", "GRANT CREATE ON SCHEMA public TO tom"):
+            with pytest.raises(StoreDiffers) as refused:
+                views.declare("v", COUNTS, ("word",))
+            assert refused.value.hint.endswith(f": {wanted}")
+            assert "moneypenny" not in str(refused.value)
+            database.execute(wanted)
+        views.declare("v", COUNTS, ("word",))
+        views.apply(0, {"v": delta(("a", 1, 1))})
+        assert rows(views.read("v")) == [("a", 1)]
+    finally:
+        views.close()
+        database.execute("DROP OWNED BY tom", "DROP ROLE tom")
+
+
+def test_a_key_that_no_index_can_have_is_refused_with_its_row(database):
+    views = declared(store(database))
+    words = random.Random(7).randbytes(6_000).hex()  # noqa: S311 -- what no compression makes short
+    with pytest.raises(StoreRefused, match="the row with word = "):
+        views.apply(0, {"k": delta(("a", 1, 1), (words, 1, 1))})
+    assert views.applied() == -1
     views.close()

@@ -18,10 +18,10 @@ from headrace.base.errors import UnknownView, ViewOutOfStep
 from headrace.base.names import check_identifier
 from headrace.base.schema import parse_type, type_name
 from headrace.connect.postgres.serving.table import ServedTable
-from headrace.connect.postgres.storing.errors import as_ours
+from headrace.connect.postgres.storing.errors import as_ours, said
 from headrace.connect.postgres.storing.tables import creating
 from headrace.connect.postgres.storing.writer import PostgresWriter, make_ours
-from headrace.connect.store import no_fault
+from headrace.connect.store import StoreDiffers, no_fault
 from headrace.views.declared import check_same
 from headrace.views.digest import EMPTY, added
 from headrace.views.store import NO_EPOCH, ViewDescription
@@ -115,6 +115,7 @@ class PostgresViews:
         Raises:
             ViewTaken: there is a table of this name that is not a view of this app.
             InvalidPlan: PostgreSQL cannot have such a view.
+            StoreDiffers: the role may not create it.
             Unavailable: the server does not answer.
 
         """
@@ -129,7 +130,7 @@ class PostgresViews:
                 table.widen(sql, stored.table.schema)
             else:
                 self._check_free(sql, table)
-                table.create(sql)
+                self._create(sql, table)
             row = [self.owner, name, bytes(schema.serialize()), json.dumps(key)]
             digest = stored.digest if stored is not None and stored.there else EMPTY
             if stored is not None and not stored.there:  # somebody has dropped the table; it may get another key
@@ -253,6 +254,15 @@ class PostgresViews:
             with sql.transaction():
                 self._opened.take(sql)
                 yield sql
+
+    def _create(self, sql: psycopg.Connection, table: ServedTable) -> None:
+        try:
+            table.create(sql)
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise StoreDiffers(
+                f'{self.where}: the view "{table.name}" cannot be created: {said(error)}',
+                hint=f"The owner of the database runs: GRANT CREATE ON SCHEMA public TO {sql.info.user}",
+            ) from error
 
     def _check_free(self, sql: psycopg.Connection, table: ServedTable) -> None:
         found = sql.execute(_OWNER, [table.name]).fetchone()
