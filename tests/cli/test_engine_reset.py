@@ -11,6 +11,7 @@ from headrace.engine.program import reset as resets
 from headrace.engine.program.reset import reset, reset_impact
 from headrace.engine.storage import Storage
 from headrace.testing import Driver
+from headrace.views.sqlite import SqliteViews
 
 AT = "2026-01-31 10:0{}"
 
@@ -228,7 +229,7 @@ def test_a_reset_that_dies_is_finished_at_the_next_start(storage, monkeypatch, s
     """Wherever it dies after its note was written, the outcome is that of a reset that did not."""
     dying = Dying(at)
     monkeypatch.setattr(resets.shutil, "rmtree", dying.wrap("rmtree", resets.shutil.rmtree))
-    monkeypatch.setattr(resets.SqliteViews, "drop", dying.wrap("drop", resets.SqliteViews.drop))
+    monkeypatch.setattr(SqliteViews, "drop", dying.wrap("drop", SqliteViews.drop))
     monkeypatch.setattr(Storage, "_write_aside", dying.wrap("write", Storage._write_aside))  # noqa: SLF001 -- where it dies
     try:
         reset(chain().plan(), storage, step, sync=False)
