@@ -82,6 +82,17 @@ def test_many_that_make_the_home_at_once_all_get_one_that_runs(monkeypatch, tmp_
     assert [file.name for file in (homes.pop() / "bin").iterdir()] == ["java"]
 
 
+def test_a_program_that_is_still_held_open_for_writing_is_waited_for(tmp_path):
+    """A process that another thread starts inherits the file, and holds it until its exec."""
+    program = fake_java(tmp_path / "mine", "21")
+    with ThreadPoolExecutor(1) as pool:
+        with program.open("a"):
+            version = pool.submit(java.java_version, program)
+            with pytest.raises(TimeoutError):
+                version.result(0.3)
+        assert version.result(30) == 21
+
+
 def test_a_cache_that_cannot_be_written_is_no_obstacle(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))

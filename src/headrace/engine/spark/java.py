@@ -7,6 +7,7 @@ executes the real Java.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.errors import JavaNotFound
 from headrace.base.temporary import is_ours
+from headrace.base.time import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,6 +31,7 @@ logger = logging.getLogger(__name__)
 OLDEST = 17  # Spark 4 needs it
 _NO_SECURITY_ACTION = 24  # this Java and later ones have no package sun.security.action
 _ANSWER_SECONDS = 60
+_BUSY_SECONDS = 10  # how long a program may be held open for writing
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _SCRIPT = """\
 #!/bin/sh
@@ -94,13 +97,30 @@ def environment(extra: Mapping[str, str]) -> Iterator[None]:
 def java_version(java: Path) -> int | None:
     """Return the major version of a `java` program, or None if it does not run."""
     try:
-        answer = subprocess.run(  # noqa: S603 - running the Java that was found is the point
-            [java, "-version"], capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=True
-        )
+        answer = _ask_version(java)
     except (OSError, subprocess.SubprocessError):
         return None
     found = _VERSION.search(answer.stderr + answer.stdout)
     return int(found[1]) if found else None
+
+
+def _ask_version(java: Path) -> subprocess.CompletedProcess[str]:
+    """Run `java -version`; wait while the program is busy.
+
+    A program that was written a moment ago is busy (ETXTBSY) as long as a process that another thread started meanwhile
+    has not yet closed what it inherited: between its fork and its exec it holds the file open for writing.
+    """
+    clock = SystemClock()
+    until = clock.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            return subprocess.run(  # noqa: S603 - running the Java that was found is the point
+                [java, "-version"], capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=True
+            )
+        except OSError as error:
+            if error.errno != errno.ETXTBSY or clock.monotonic() > until:
+                raise
+        clock.sleep(0.01)
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:
