@@ -13,6 +13,7 @@ import brokers
 import cassandra_servers
 import mariadb_servers
 import postgres_servers
+import rabbitmq_servers
 import redis_servers
 from brokers import (  # noqa: F401 - fixtures
     breakable,
@@ -36,6 +37,7 @@ from postgres_servers import (  # noqa: F401 - fixtures
     database,
     postgres_of_the_run,
 )
+from rabbitmq_servers import rabbit, rabbitmq_of_the_run  # noqa: F401 - fixtures
 from redis_servers import redis_of_the_run  # noqa: F401 - a fixture
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ SERVERS = {
     "mariadb": mariadb_servers.SERVERS,
     "redis": redis_servers.SERVERS,
     "cassandra": cassandra_servers.SERVERS,
+    "rabbitmq": rabbitmq_servers.SERVERS,
 }
 """The fixtures of real servers by the group of xdist whose tests use them: one worker runs a group."""
 

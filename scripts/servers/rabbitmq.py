@@ -1,0 +1,156 @@
+"""RabbitMQ on this machine: a real broker in any folder, whose durable queues survive that its process is killed.
+
+    python -m scripts.servers.rabbitmq start FOLDER     prints its address
+    python -m scripts.servers.rabbitmq stop FOLDER      ends it and keeps its data; start brings it back
+
+The programs are Debian's packages in the user's cache folder: the system's would insist on a user of their own. It
+starts in 5 to 60 s, by what else the machine does. Its user is `guest`, whose password is `guest`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+from scripts.broker.servers import LOOPBACK, NotStarted, Servers, free_ports
+from scripts.servers.packages import Unavailable, debian, environment
+
+START_SECONDS = 240
+NAME, NAMES = "rabbitmq", "epmd"
+SETTINGS = {"disk_free_limit.absolute": "50MB", "log.file": "false", "log.console": "true"}
+_HELLO = b"AMQP\x00\x00\x09\x01"
+_ERL = """#!/bin/sh
+export ROOTDIR="{root}" BINDIR="{bin}" EMU=beam PROGNAME=erl
+exec "{bin}/erlexec" "$@"
+"""
+
+
+class RabbitMQ:
+    """A broker in a folder, with settings that differ from `SETTINGS` where they are given."""
+
+    def __init__(self, servers: Servers, **settings: str) -> None:
+        self.servers = servers
+        self.folder = servers.folder
+        self._settings = SETTINGS | settings
+
+    @property
+    def port(self) -> int:
+        """Return the port that the broker has for as long as its folder exists."""
+        return int((self.folder / "port").read_text())
+
+    def url(self, host: str = "", *, login: str = "guest:guest") -> str:
+        """Return the address of one of its virtual hosts; `login` is `user:password`."""
+        return f"amqp://{login}@{LOOPBACK}:{self.port}/{host}"
+
+    def start(self) -> None:
+        """Start it, if it does not run, on the port and data that it had, and return when it answers.
+
+        Raises:
+            Unavailable: there are no programs, and no way to get them.
+            NotStarted: it ended, or does not answer; the text has the end of its log.
+
+        """
+        with self.servers.alone():
+            if not (self.folder / "port").exists():
+                (self.folder / "port").write_text(str(free_ports(3)))
+            if not self.servers.alive(NAME):
+                self._launch()
+            deadline = time.monotonic() + START_SECONDS
+            while not self._answers():
+                if time.monotonic() > deadline or not self.servers.alive(NAME):
+                    raise NotStarted(f"RabbitMQ does not answer: {self.servers.words(NAME)}")
+                time.sleep(0.1)
+
+    def stop(self) -> None:
+        """End it in order; durable queues and persistent messages are kept."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it as a process that fails would."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Kill it and start it again."""
+        self.kill()
+        self.start()
+
+    def _end(self, how: signal.Signals) -> None:
+        self.servers.signal(NAME, how)
+        self.servers.await_end(NAME)
+        self.servers.signal(NAMES, signal.SIGKILL)  # nodes find each other by it: no other node knows this one
+        self.servers.await_end(NAMES)
+
+    def _launch(self) -> None:
+        programs = debian("rabbitmq-server")
+        erlang, home = programs / "usr/lib/erlang", self.folder / "home"
+        found = [*erlang.glob("erts-*/bin")], [*programs.glob("usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin")]
+        if not all(found):
+            raise Unavailable("Debian's package rabbitmq-server has no programs of Erlang, or none of RabbitMQ")
+        (machine, *_), (scripts, *_) = found
+        home.mkdir(exist_ok=True)
+        erl = home / "erl"
+        erl.write_text(_ERL.format(root=erlang, bin=machine))
+        erl.chmod(0o755)
+        (self.folder / "enabled_plugins").write_text("[].\n")
+        listens = {"listeners.tcp.1": f"{LOOPBACK}:{self.port}"}
+        (self.folder / "rabbitmq.conf").write_text(
+            "".join(f"{name} = {value}\n" for name, value in (self._settings | listens).items())
+        )
+        variables = [f"{name}={value}" for name, value in self._environment(programs, home).items()]
+        names = ["/usr/bin/env", *variables, str(machine / "epmd"), "-port", str(self.port + 2), "-address", LOOPBACK]
+        self.servers.start(NAMES, names)
+        self.servers.start(NAME, ["/usr/bin/env", *variables, str(scripts / "rabbitmq-server")])
+
+    def _environment(self, programs: Path, home: Path) -> dict[str, str]:
+        found = environment(programs)
+        return {
+            "PATH": f"{home}:{found['PATH']}",
+            "LD_LIBRARY_PATH": found["LD_LIBRARY_PATH"],
+            "HOME": str(home),
+            "detached": "1",  # the script becomes the broker, so a signal reaches it
+            "ERL_EPMD_PORT": str(self.port + 2),
+            "ERL_EPMD_ADDRESS": LOOPBACK,
+            "RABBITMQ_NODENAME": f"headrace{self.port}@localhost",
+            "RABBITMQ_DIST_PORT": str(self.port + 1),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1} +S 2:2",
+            "RABBITMQ_MNESIA_BASE": str(self.folder / "data"),
+            "RABBITMQ_LOG_BASE": str(self.folder / "log"),
+            "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq.conf"),
+            "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "enabled_plugins"),
+            "RABBITMQ_GENERATED_CONFIG_DIR": str(self.folder / "generated"),
+            "RABBITMQ_ADVANCED_CONFIG_FILE": str(self.folder / "advanced.config"),
+        }
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection((LOOPBACK, self.port), timeout=5) as one:
+                one.sendall(_HELLO)
+                return one.recv(1) == b"\x01"  # a method frame: connection.start
+        except OSError:
+            return False
+
+
+def main() -> None:
+    """Do what the command line says."""
+    parser = argparse.ArgumentParser(prog="scripts.servers.rabbitmq", description="RabbitMQ on this machine.")
+    parser.add_argument("verb", choices=["start", "stop", "kill"])
+    parser.add_argument("folder", type=Path)
+    given = parser.parse_args()
+    server = RabbitMQ(Servers(given.folder, shared=False))
+    if given.verb != "start":
+        getattr(server, given.verb)()
+        return
+    try:
+        server.start()
+    except (Unavailable, NotStarted) as problem:
+        sys.exit(f"error: {problem}")
+    print(server.url())
+
+
+if __name__ == "__main__":
+    main()
