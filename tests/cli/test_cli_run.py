@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from headrace.cli.run import Stop
+from headrace.cli.stop import Stop
 from headrace.log import Log
 
 PATIENCE = 240

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import pyarrow as pa
 
 from headrace.base.errors import InvalidTime, PlanError
-from headrace.cli.run import Stop
+from headrace.cli.stop import Stop
 from headrace.cli.values import as_text, plain
 
 if TYPE_CHECKING:

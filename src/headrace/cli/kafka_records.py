@@ -11,7 +11,7 @@ from headrace.base.errors import InvalidTime
 from headrace.base.time import instant
 from headrace.cli.consume import selected
 from headrace.cli.produce import BadLine, Batches, Lines, Row, csv_rows
-from headrace.cli.run import Stop
+from headrace.cli.stop import Stop
 from headrace.cli.values import plain
 
 if TYPE_CHECKING:

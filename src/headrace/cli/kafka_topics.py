@@ -11,8 +11,8 @@ from headrace.base.broker_errors import TopicMissing
 from headrace.base.errors import TopicExists, did_you_mean
 from headrace.base.text import counted
 from headrace.base.time import SystemClock, duration
+from headrace.cli.confirming import NotConfirmed
 from headrace.cli.output import note, say, say_json, say_rows
-from headrace.cli.reset import NotConfirmed
 from headrace.cli.values import as_bytes, as_duration
 from headrace.connect.kafka.client.administration import KafkaTopic, cluster
 from headrace.connect.kafka.record_topic import RecordTopic, spans

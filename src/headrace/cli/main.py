@@ -6,31 +6,40 @@ import os
 import signal
 import sys
 import traceback
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
 import headrace
 from headrace.base.trace import traced
-from headrace.cli.backup import backup, restore
-from headrace.cli.connect import connect
-from headrace.cli.demo import demo
-from headrace.cli.diff import diff
-from headrace.cli.explain import explain
-from headrace.cli.groups import groups
-from headrace.cli.output import TRACE, Commands, example, trace_option
-from headrace.cli.reset import reset
-from headrace.cli.run import run
-from headrace.cli.status import status
-from headrace.cli.sync import sync
-from headrace.cli.topics import topics
-from headrace.cli.verify import verify
-from headrace.cli.views import views
+from headrace.cli.lazy import LazyCommands
+from headrace.cli.output import TRACE, example, trace_option
 from headrace.engine.operation.failures import as_ours
 
+COMMANDS = {
+    "backup": "Copy the storage and log of an app, while it runs.",
+    "connect": "Run connectors without the app.",
+    "demo": "Run a demo, and check its results; without a name, list the demos.",
+    "diff": "Show what has changed in a program since its storage was written.",
+    "explain": "Show the plan of an app: its steps with level, key and state.",
+    "groups": "Look at who reads a log, and how far: groups, queues, apps.",
+    "reset": "Forget what an app has computed: its state and its views.",
+    "restore": "Restore a backup to where it was made from.",
+    "run": "Run an app on Spark, or with --local in this process.",
+    "status": "Show what an app has done: rows, lag, watermarks, late rows.",
+    "sync": "Compare stores with the tables that they follow.",
+    "topics": "Work on topics: those of a log, or with --at those of Kafka.",
+    "verify": "Check everything that an app, or a storage, owns.",
+    "views": "List and show the views of an app, also while it runs.",
+}
+"""What each command does. Its module, loaded when it is called, has its name; `restore` stands beside `backup`."""
 
-class Headrace(Commands):
+
+class Headrace(LazyCommands):
     """The root: every failure below it becomes one clear error and an exit code."""
+
+    summaries = COMMANDS
+    modules: ClassVar[dict[str, str]] = {"restore": "backup"}
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that was given."""
@@ -69,10 +78,6 @@ def root() -> None:
 
     A FILE is a Python program with an hr.App at module level; FILE:name picks one of several.
     """
-
-
-for command in (run, explain, diff, status, reset, demo, connect, topics, views, verify, backup, restore, sync, groups):
-    root.add_command(command)
 
 
 def main() -> None:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.app import App
 from headrace.base.errors import HeadraceError, PlanError, did_you_mean
 from headrace.cli.parameters import FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from headrace.app import App
 
 MODULE = "__headrace__"
 
@@ -54,6 +55,8 @@ def load_app(where: str, *, storage: Path | None = None) -> App:
 
     """
     path, name = _split(where)
+    from headrace.app import App
+
     apps = {key: value for key, value in vars(_load(path)).items() if isinstance(value, App)}
     app = _choose(apps, path, name)
     if storage is not None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.base.errors import PlanError, StorageBusy
+from headrace.base.errors import StorageBusy
 from headrace.base.text import counted
+from headrace.cli.confirming import NotConfirmed
 from headrace.cli.output import example, json_option, note, say, say_json
 from headrace.cli.programs import load_app, program_argument
 from headrace.cli.status import check_owner
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.engine.program.reset import Outputs, ResetImpact
-
-
-class NotConfirmed(PlanError):
-    """Something would be destroyed, and standard input is not a terminal: nobody can confirm it."""
-
-    condition = "NOT_CONFIRMED"
 
 
 @click.command(epilog=example("headrace reset app.py --step orders_agg_by_user"))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,6 +18,7 @@ from headrace.cli.parameters import BUDGET
 from headrace.cli.programs import load_app, program_argument
 from headrace.cli.progress import LeftOut, Rate
 from headrace.cli.status import check_owner
+from headrace.cli.stop import Stop
 from headrace.cli.values import shown
 from headrace.engine.operation.restart import Restart
 from headrace.engine.operation.running import supervised
@@ -29,7 +28,6 @@ from headrace.engine.recovery.verify import check
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-    from types import FrameType
 
     from headrace.cli.carriers import ChosenCarrier
     from headrace.engine.operation.supervision import Supervised
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.25
 SAY_SECONDS = 2.0
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @click.command(
@@ -126,44 +123,6 @@ def _say_end(last: dict[str, Any], *, stopped: bool, as_json: bool) -> None:
         outcome = "stopped" if stopped else "caught up"
         rows = sum(source["rows"] for source in last["sources"].values())
         say(f"{outcome} after epoch {shown(last['epoch'])}: {counted(rows, 'row')} read in all, lag {last['lag']}")
-
-
-class Stop:
-    """Handles SIGINT and SIGTERM: the first one requests a stop at the end of the epoch, later ones change nothing."""
-
-    def __init__(self, *, quiet: bool = False) -> None:
-        self.event = threading.Event()
-        self._quiet = quiet
-
-    @property
-    def requested(self) -> bool:
-        """Whether a signal has arrived."""
-        return self.event.is_set()
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for a signal for at most `seconds`; return whether one has arrived."""
-        return self.event.wait(seconds)
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Handle signals inside the block; restore the earlier handlers after it."""
-        before = {number: signal.getsignal(number) for number in SIGNALS}
-        self.listen()
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def listen(self) -> None:
-        """Install the handlers."""
-        for number in SIGNALS:
-            signal.signal(number, self._handle)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 -- what signal asks for
-        if not self._quiet:
-            note("is stopping, at the end of this epoch" if self.requested else "stopping at the end of this epoch …")
-        self.event.set()
 
 
 def _until(running: Supervised, stop: Stop, *, caught_up: bool) -> Iterator[dict[str, Any]]:

@@ -14,8 +14,6 @@ from headrace.cli.output import example, json_option, say, say_json
 from headrace.cli.places import at_option, cluster_at, find, log_options, open_log
 from headrace.cli.programs import load_app
 from headrace.cli.values import as_bytes, from_text
-from headrace.engine.outside import create_declared
-from headrace.engine.storage import Storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,6 +152,9 @@ def _declared(log: Log, name: str, app: str | None, options: dict[str, Any]) -> 
             raise click.UsageError(
                 f"--{option.replace('_', '-')} is what the app declares; leave it out, or --schema in"
             )
+    from headrace.engine.outside import create_declared
+    from headrace.engine.storage import Storage
+
     if log.has_topic(name):
         raise TopicExists(f'the log "{log.path}" already has a topic "{name}"', hint=f"headrace topics describe {name}")
     given = click.get_current_context().get_parameter_source("partitions") is ParameterSource.COMMANDLINE

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.base.text import counted
+from headrace.cli.confirming import NotConfirmed
 from headrace.cli.consume import ConsumeRequest, write_records
 from headrace.cli.describe import describe, facts
 from headrace.cli.forget import forget
 from headrace.cli.output import Commands, example, json_option, note, say, say_json, say_rows
 from headrace.cli.places import at_option, cluster_at, find, log_options, open_log
 from headrace.cli.produce import BadLine, Producer, read_batches
-from headrace.cli.record_filter import RecordFilter
-from headrace.cli.reset import NotConfirmed
 from headrace.cli.settings import alter, create, topic_options
 from headrace.cli.upkeep import clean, compact, repair, verify
 from headrace.cli.values import sized
@@ -193,6 +192,8 @@ def consume(name: str, *, log_folder: Path | None, app: str | None, **options: A
         return
     if options["form"] == "text":
         raise click.UsageError("--format text is for topics of Kafka: say --at kafka://host:port")
+    from headrace.cli.record_filter import RecordFilter
+
     with open_log(log_folder, app) as log:
         topic = find(log, name)
         request = _request(topic, options)
@@ -204,6 +205,7 @@ def _consume_records(name: str, options: dict[str, Any]) -> None:
     address = cluster_at(options["at"], log=options["log"], app=options["app"])
     from headrace.cli import kafka_records
     from headrace.cli.kafka_topics import opened
+    from headrace.cli.record_filter import RecordFilter
 
     topic = opened(address, name)
     try:

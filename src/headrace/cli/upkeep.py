@@ -10,9 +10,9 @@ import click
 
 from headrace.base.errors import OutsideError
 from headrace.base.text import counted
+from headrace.cli.confirming import NotConfirmed
 from headrace.cli.output import example, json_option, note, say, say_json, say_rows
 from headrace.cli.places import find, log_options, open_log
-from headrace.cli.reset import NotConfirmed
 from headrace.cli.values import sized
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from headrace.base.schema import to_ddl
 from headrace.base.text import counted
 from headrace.cli.output import Commands, example, json_option, note, on_terminal, say, say_json, say_rows
 from headrace.cli.places import Served, open_views, storage_options
-from headrace.cli.run import Stop
+from headrace.cli.stop import Stop
 from headrace.cli.values import as_text
 from headrace.engine.private import open_view
 from headrace.views.store import ViewDescription
