@@ -33,3 +33,27 @@ class BrokerFailed(OutsideError):
     """A broker refused a request, for a reason that does not pass by itself."""
 
     condition = "BROKER_FAILED"
+
+
+class QueueMissing(OutsideError):
+    """A broker has no queue, exchange or subscription of this name, or no longer."""
+
+    condition = "QUEUE_MISSING"
+
+    @classmethod
+    def named(cls, kind: str, name: str, *, where: str, create: str) -> QueueMissing:
+        """Return the error of one that is missing; `create` says how to make it."""
+        return cls(f'there is no {kind} "{name}" at {where}', hint=create)
+
+
+class MessageTooLarge(OutsideError):
+    """A message is larger than the broker takes."""
+
+    condition = "MESSAGE_TOO_LARGE"
+
+    def __init__(self, where: str, *, id: str, size: int, most: str) -> None:  # noqa: A002 -- as messages have it
+        super().__init__(
+            f"a message for {where} has {size:,} bytes, and it takes {most}",
+            detail=f"Its id is {id}. The rows of its epoch are staged; messages before it may have been sent.",
+            hint="Let the broker take larger ones, or send fewer columns; then start the app again.",
+        )

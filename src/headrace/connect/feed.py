@@ -47,7 +47,7 @@ class Progress(TypedDict):
 
     `phase`: "snapshot" or "streaming". `table`, `done`, `of`: the table of which a snapshot is taken, how many of its
     rows are landed, and about how many it has. `lag_bytes`, `lag_seconds`: how far behind the database it is.
-    `warning`: what will become a problem.
+    `warning`: what will become a problem. `repeated`: how many messages were dropped, since they were landed before.
     """
 
     phase: NotRequired[str]
@@ -57,6 +57,7 @@ class Progress(TypedDict):
     lag_bytes: NotRequired[int]
     lag_seconds: NotRequired[float]
     warning: NotRequired[str | None]
+    repeated: NotRequired[int]
 
 
 class Request(NamedTuple):
@@ -92,6 +93,10 @@ class Landing(Protocol):
 
         """
         ...
+
+    def report(self, **progress: Unpack[Progress]) -> None:
+        """Say how far the feed is; it replaces what was said before."""
+        del progress
 
     def has_room(self) -> bool:
         """Whether the app keeps up; if not, stop reading until it does."""

@@ -266,6 +266,10 @@ class _Counting:
         state.rows += table.num_rows
         state.dead += len(dead)
 
+    def report(self, **progress: Unpack[Progress]) -> None:
+        (state,) = self._states.states
+        state.progress = progress
+
     def close(self) -> None:
         self._landing.close()
 

@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +26,7 @@ from headrace.log import Log
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from headrace.connect.feed import DeadRecord, Feed, Landing
+    from headrace.connect.feed import DeadRecord, Feed, Landing, Progress
     from headrace.connect.sink import Sink, SinkWriter
     from headrace.connect.source import Source, SourceReader
     from headrace.connect.topics import TopicStore
@@ -340,6 +340,9 @@ class _Crashing:
     def append(self, rows: Rows, *, position: bytes | None = None, dead: Sequence[DeadRecord] = ()) -> None:
         self._landing.append(rows, position=position, dead=dead)
         raise _Crash
+
+    def report(self, **progress: Unpack[Progress]) -> None:
+        self._landing.report(**progress)
 
     def close(self) -> None:
         self._landing.close()
