@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bench.words import join, words
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
@@ -145,10 +147,10 @@ def _send(producer: object, topic: str, table: pa.Table, values: pa.Array) -> No
 def chunks(rows: int) -> Iterator[pa.Table]:
     """Make the bids some at a time: a chunk's numbers follow from the seed and its place alone."""
     random = np.random.default_rng([SEED, 2**32])
-    words = _words(random, 3 * _CHANNELS, 5, 5)
+    parts_of_paths = words(random, 3 * _CHANNELS, 5, 5)
     ids = pa.array(random.integers(0, 2**31, _CHANNELS)).cast(pa.string())
-    parts = [words.slice(i * _CHANNELS, _CHANNELS) for i in range(3)]
-    urls = _join("https://www.nexmark.com/", parts[0], "/", parts[1], "/", parts[2], "/item.htm?query=1&channel_id=",
+    parts = [parts_of_paths.slice(i * _CHANNELS, _CHANNELS) for i in range(3)]
+    urls = join("https://www.nexmark.com/", parts[0], "/", parts[1], "/", parts[2], "/item.htm?query=1&channel_id=",
                  ids)  # fmt: skip
     channels = pa.array(["Google", "Facebook", "Baidu", "Apple", *(f"channel-{i}" for i in range(4, _CHANNELS))])
     for number, first in enumerate(range(0, rows, _CHUNK)):
@@ -170,16 +172,9 @@ def chunks(rows: int) -> Iterator[pa.Table]:
                 "channel": channels.take(channel),
                 "url": urls.take(channel),
                 "dateTime": pa.array(FIRST_MS + event * 1000 // RATE, pa.timestamp("ms")),
-                "extra": _words(random, count, 0, 12),
+                "extra": words(random, count, 0, 12),
             }
         )
-
-
-def _words(random: np.random.Generator, count: int, low: int, high: int) -> pa.Array:
-    offsets = np.zeros(count + 1, dtype=np.int32)
-    np.cumsum(random.integers(low, high + 1, count), out=offsets[1:])
-    letters = random.integers(97, 123, int(offsets[-1]), dtype=np.uint8)
-    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(letters))
 
 
 def as_json(table: pa.Table) -> pa.Array:
@@ -191,8 +186,4 @@ def as_json(table: pa.Table) -> pa.Array:
         if pa.types.is_timestamp(field.type):
             column = pc.strftime(column, "%Y-%m-%d %H:%M:%S")
         parts += [column.cast(pa.string())] if pa.types.is_integer(field.type) else ['"', column, '"']
-    return _join(*parts, "}").cast(pa.binary())
-
-
-def _join(*parts: pa.Array | str) -> pa.Array:
-    return pc.binary_join_element_wise(*parts, "")
+    return join(*parts, "}").cast(pa.binary())

@@ -1,0 +1,20 @@
+"""Find last bid: of each bidder for each auction."""
+
+from headrace import Stream, Table
+
+READS = ("bid",)
+
+
+def verbs(bid: Stream) -> Table:
+    """The latest bid of each bidder for each auction; of bids of one time that with the greatest price."""
+    return bid.group_by("bidder", "auction").top(1, by="dateTime desc, price desc")
+
+
+SQL = """
+select auction, bidder, price, channel, url, dateTime, extra
+from (
+    select *, row_number() over (partition by bidder, auction order by dateTime desc, price desc) as place
+    from bid
+)
+where place <= 1
+"""

@@ -1,0 +1,32 @@
+"""Highest bid: of each ten seconds."""
+
+import headrace as hr
+from headrace import Stream, Table
+
+READS = ("bid",)
+
+
+def verbs(bid: Stream) -> Table:
+    """The bids with the greatest price of each window."""
+    windows = hr.tumbling("10 seconds", grace="0 seconds")
+    bids = bid.select("auction", "price", "bidder", "dateTime", "extra")
+    return bids.group_by().window(windows).top(1, by="price desc", ties="rank")
+
+
+SQL = """
+select auction, price, bidder, dateTime, extra, window_start, window_end
+from (
+    select *, rank() over (partition by window_start, window_end order by price desc) as place
+    from (
+        select auction, price, bidder, dateTime, extra,
+               window(dateTime, '10 seconds').start as window_start, window(dateTime, '10 seconds').end as window_end
+        from bid
+    )
+)
+where place <= 1
+"""
+DUCKDB = """
+select auction, price, bidder, dateTime, extra, window_start, window_start + interval 10 second as window_end
+from (select *, time_bucket(interval 10 second, dateTime) as window_start from bid)
+qualify rank() over (partition by window_start order by price desc) = 1
+"""
