@@ -6,6 +6,8 @@ A module has:
 - `verbs(...)`: the result, a `Stream` or a `Table`.
 - `SQL`: the same as Spark SQL, for `app.sql` and for batch Spark; `OPTIONS`: what `app.sql` is given besides it.
 - `SPARK`, `DUCKDB`: the text for batch Spark and for DuckDB, where `SQL` is none that they take.
+- `STREAMING`: the text for Spark's own streaming, in append mode, or where there is a `KEY` in update mode; a module
+  without it asks what Spark's streaming cannot express. `CLOSES`: its answer lacks windows that are open at the end.
 """
 
 from __future__ import annotations
@@ -53,6 +55,22 @@ class Query:
     def duckdb(self) -> str:
         """The text for DuckDB, with the macros of `checking.MACROS`."""
         return str(getattr(self._module, "DUCKDB", self._module.SQL))
+
+    @property
+    def streaming(self) -> str | None:
+        """The text for Spark's own streaming; None if it cannot express the query."""
+        text: str | None = getattr(self._module, "STREAMING", None)
+        return text
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that identify a row of Spark's update mode; none: it appends."""
+        return tuple(getattr(self._module, "KEY", ()))
+
+    @property
+    def closes(self) -> bool:
+        """Whether Spark's streaming gives a window when it closes, so not those that are open at the end."""
+        return bool(getattr(self._module, "CLOSES", False))
 
     def result(self, app: App, form: Form = "verbs") -> Stream | Table:
         """Add the query to an app, whose streams it declares, and return its result."""

@@ -11,3 +11,4 @@ def verbs(bid: Stream) -> Stream:
 
 
 SQL = "select auction, bidder, price, dateTime, extra from bid"
+STREAMING = SQL

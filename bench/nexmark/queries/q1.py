@@ -11,3 +11,4 @@ def verbs(bid: Stream) -> Stream:
 
 
 SQL = "select auction, bidder, dateTime, extra, 0.908 * price as price from bid"
+STREAMING = SQL

@@ -23,3 +23,4 @@ select auction, bidder, price, dateTime, extra,
        date_format(dateTime, 'yyyy-MM-dd') as day, date_format(dateTime, 'HH:mm') as minute
 from bid
 """
+STREAMING = SQL

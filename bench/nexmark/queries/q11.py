@@ -9,7 +9,7 @@ READS = ("bid",)
 def verbs(bid: Stream) -> Table:
     """Bids by bidder and session."""
     sessions = hr.session("10 seconds", grace="0 seconds")
-    return bid.group_by("bidder").window(sessions, emit="final").agg(bids="count(*)")
+    return bid.group_by("bidder").window(sessions).agg(bids="count(*)")
 
 
 SQL = """
@@ -17,7 +17,7 @@ select bidder, count(*) as bids, session_window.start as window_start, session_w
 from bid
 group by bidder, session_window(dateTime, '10 seconds')
 """
-OPTIONS = {"grace": "0 seconds", "emit": "final"}
+OPTIONS = {"grace": "0 seconds"}
 DUCKDB = """
 select bidder, count(*) as bids, min(dateTime) as window_start, max(dateTime) + interval 10 second as window_end
 from (
@@ -32,3 +32,5 @@ from (
 )
 group by bidder, session
 """
+STREAMING = SQL
+CLOSES = True

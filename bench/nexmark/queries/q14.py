@@ -21,3 +21,4 @@ select auction, bidder, 0.908 * price as price, dateTime, extra, {PART} as part_
 from bid
 where 0.908 * price > 1000000 and 0.908 * price < 50000000
 """
+STREAMING = SQL

@@ -18,3 +18,4 @@ def verbs(bid: Stream) -> Table:
 
 
 SQL = f"select auction, {DAY} as day, {listed(STATISTICS)} from bid group by auction, {DAY}"
+STREAMING, KEY = SQL, ("auction", "day")

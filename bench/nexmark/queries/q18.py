@@ -18,3 +18,12 @@ from (
 )
 where place <= 1
 """
+STREAMING = """
+select auction, bidder, last.price, last.channel, last.url, last.dateTime, last.extra
+from (
+    select auction, bidder, max_by(struct(price, channel, url, dateTime, extra), struct(dateTime, price)) as last
+    from bid
+    group by bidder, auction
+)
+"""
+KEY = ("bidder", "auction")

@@ -11,3 +11,4 @@ def verbs(bid: Stream) -> Stream:
 
 
 SQL = "select auction, price from bid where auction % 123 = 0"
+STREAMING = SQL

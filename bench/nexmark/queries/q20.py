@@ -17,3 +17,4 @@ select b.auction, b.bidder, b.price, b.channel, b.url, b.dateTime, b.extra, a.id
 from bid b join auction a on b.auction = a.id
 where a.category = 10
 """
+STREAMING = SQL

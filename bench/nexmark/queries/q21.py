@@ -16,3 +16,4 @@ def verbs(bid: Stream) -> Stream:
 
 
 SQL = f"select auction, bidder, price, channel, {CHANNEL} as channel_id from bid where {KNOWN}"
+STREAMING = SQL

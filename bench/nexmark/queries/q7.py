@@ -30,3 +30,12 @@ select auction, price, bidder, dateTime, extra, window_start, window_start + int
 from (select *, time_bucket(interval 10 second, dateTime) as window_start from bid)
 qualify rank() over (partition by window_start order by price desc) = 1
 """
+STREAMING = """
+select b.auction, b.price, b.bidder, b.dateTime, b.extra, m.window_start, m.window_end
+from bid b join (
+    select max(price) as most, window.start as window_start, window.end as window_end
+    from bid group by window(dateTime, '10 seconds')
+) m
+on b.price = m.most and b.dateTime >= m.window_start and b.dateTime < m.window_end
+"""
+CLOSES = True

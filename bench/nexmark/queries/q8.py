@@ -33,3 +33,10 @@ from (select id, name, time_bucket(interval 10 second, dateTime) as window_start
 join (select seller, time_bucket(interval 10 second, dateTime) as window_start from auction) a
 on p.id = a.seller and p.window_start = a.window_start
 """
+STREAMING = """
+select p.id, p.name, p.w.start as window_start
+from (select id, name, window as w from person group by id, name, window(dateTime, '10 seconds')) p
+join (select seller, window as w from auction group by seller, window(dateTime, '10 seconds')) a
+on p.id = a.seller and p.w = a.w
+"""
+CLOSES = True
