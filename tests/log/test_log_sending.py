@@ -122,7 +122,7 @@ def test_send_waits_while_too_much_is_unacknowledged(log, monkeypatch):
         assert reached.wait(60)
         fourth = pool.submit(producer.send, "a", {"n": 3})
         assert not wait([fourth], timeout=0.05).done
-        assert producer._sent - producer._settled == 3
+        assert producer.unacknowledged == 3
         gate.set()
         assert fourth.result(timeout=60).result(timeout=60) == 3
         assert [future.result() for future in sent] == [0, 1, 2]

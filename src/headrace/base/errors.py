@@ -32,6 +32,7 @@ from headrace.base.log_errors import MemberFenced as MemberFenced
 from headrace.base.log_errors import NewerFormat as NewerFormat
 from headrace.base.log_errors import OffsetOutOfRange as OffsetOutOfRange
 from headrace.base.log_errors import ProducerClosed as ProducerClosed
+from headrace.base.log_errors import RecordDropped as RecordDropped
 from headrace.base.log_errors import RecordsLost as RecordsLost
 from headrace.base.log_errors import SchemaRefused as SchemaRefused
 from headrace.base.log_errors import TopicDeleted as TopicDeleted

@@ -146,6 +146,18 @@ class ProducerClosed(PlanError):
     condition = "PRODUCER_CLOSED"
 
 
+class RecordDropped(OutsideError):
+    """A producer dropped a record because its buffer was full and `on_full` says so."""
+
+    condition = "RECORD_DROPPED"
+
+    def __init__(self, on_full: str, limit: int) -> None:
+        super().__init__(
+            f'the record was dropped: {limit} records waited for the disk, and on_full is "{on_full}"',
+            hint='Send less, give a larger max_unacknowledged, or on_full="block" or "spill", which lose nothing.',
+        )
+
+
 class CleaningFailed(OutsideError):
     """The disk refused while old records were dropped, compacted or archived; the topic is as it was before."""
 

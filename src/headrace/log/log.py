@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from headrace.base.arguments import a_path, name_list, one_of
+from headrace.base.buffer import SPILL_BYTES
 from headrace.base.disk import sync_folder
 from headrace.base.errors import (
     ChangeFailed,
@@ -26,7 +27,7 @@ from headrace.base.time import Clock, SystemClock
 from headrace.log import evolution
 from headrace.log import meta as metas
 from headrace.log.appending import writer
-from headrace.log.appending.sending import Producer
+from headrace.log.appending.sending import Producer, buffer_of
 from headrace.log.cleaning import archive as archives
 from headrace.log.cleaning.verify import Finding
 from headrace.log.disk_errors import disk, each
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     import pyarrow as pa
+
+    from headrace.base.buffer import OnFull
 
 
 class Log:
@@ -277,15 +280,23 @@ class Log:
         linger: str | timedelta = "5 ms",
         batch_bytes: int = 1 << 20,
         max_unacknowledged: int = 1000,
+        on_full: OnFull = "block",
+        spill_bytes: int = SPILL_BYTES,
     ) -> Producer:
         """Return a producer, which takes single records from any number of threads and appends them in batches.
 
         A batch is written when its first record has waited for `linger`, when it has about `batch_bytes`, or when
-        `max_unacknowledged` records wait for the disk; then `send` waits, too. A producer with a name
-        (`producer="…"`) numbers its records, so that a record sent again after a crash is not appended twice.
+        `max_unacknowledged` records wait for the disk. A producer with a name (`producer="…"`) numbers its records, so
+        that a record sent again after a crash is not appended twice.
+
+        `on_full` says what `send` does then. "block": it waits. "drop_oldest" and "drop_newest": of the records that
+        wait, the oldest or the one that is sent is dropped, which its future says (`RecordDropped`) and
+        `producer.dropped` counts. "spill": rows wait in a file, up to `spill_bytes`; then it waits. The file is gone
+        with the process: a spilled record is acknowledged when it is in the log, as any other.
 
         Raises:
             InvalidRows: an option has an impossible value.
+            InvalidArgument: `on_full` is not known.
             InvalidTime: `linger` is not a duration.
 
         """
@@ -296,7 +307,7 @@ class Log:
             producer=producer,
             linger=linger,
             batch_bytes=batch_bytes,
-            max_unacknowledged=max_unacknowledged,
+            buffer=buffer_of(max_unacknowledged, on_full, folder=self.path, spill_bytes=spill_bytes),
         )
 
     @disk

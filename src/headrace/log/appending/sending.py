@@ -1,7 +1,8 @@
 """Single records in, batches out: a producer collects what many threads send and appends it together.
 
 A thread of its own writes. While it waits for the disk, the next batch grows: the slower the disk, the larger the
-batches, and a record costs a fraction of an fsync.
+batches, and a record costs a fraction of an fsync. When records come faster than the disk takes them, the buffer is
+full: `on_full` says what happens then.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.base.errors import InvalidRows, ProducerClosed
+from headrace.base.buffer import Buffer
+from headrace.base.errors import InvalidRows, ProducerClosed, RecordDropped
 from headrace.base.names import is_unicode
 from headrace.base.time import MICROS, SystemClock, duration, show_duration
 from headrace.log.appending.delivery import Numbering, PendingRows, deliver
@@ -21,23 +22,16 @@ from headrace.log.appending.sent import Sent, fail
 from headrace.log.disk_errors import disk_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from datetime import timedelta
+    from pathlib import Path
     from types import TracebackType
 
+    from headrace.base.buffer import OnFull
     from headrace.base.time import Clock
     from headrace.log.open_topic import OpenTopic
 
 _REMEMBERED = 1000  # failed futures that nobody has asked yet
-
-
-@dataclass(slots=True)
-class _Batch:
-    """Rows that were sent but are not being written yet, by topic."""
-
-    topics: dict[str, PendingRows] = field(default_factory=dict)
-    rows: int = 0
-    born: float = 0.0
 
 
 class Producer:
@@ -45,7 +39,7 @@ class Producer:
 
     A record waits at most `linger` for others. Its future is done once the record is safe on disk. Records that one
     thread sends to one partition keep their order. Use it as a context manager: without `close`, what was not
-    acknowledged when the program ends is not in the log.
+    acknowledged when the program ends is not in the log, spilled or not.
     """
 
     def __init__(
@@ -56,21 +50,23 @@ class Producer:
         producer: str | None,
         linger: str | timedelta,
         batch_bytes: int,
-        max_unacknowledged: int,
+        buffer: Buffer,
     ) -> None:
         self._topic = topic
         self._clock = clock
         self._name = _checked_name(producer)
         self._linger = _checked_linger(linger) / MICROS
         self._batch_bytes = _at_least_one(batch_bytes, "batch_bytes")
-        self._bound = _at_least_one(max_unacknowledged, "max_unacknowledged")
+        self._buffer, self._bound, self._blocks = buffer, buffer.limit, buffer.on_full == "block"
         self._enough = self._bound  # rows of about batch_bytes, by the last batch
         self._pid = os.getpid()
         self._monotonic = SystemClock().monotonic
         lock = threading.Lock()
         self._lock, self._work, self._room = lock, threading.Condition(lock), threading.Condition(lock)
-        self._batch = _Batch()
-        self._sent = self._settled = self._flushing = 0
+        self._opened: dict[str, OpenTopic] = {}  # topics of what was sent since the last batch
+        self._born = 0.0  # when the oldest record that waits was sent
+        self._sent = self._writing = self._flushing = self._waited = 0
+        self._unfinished = 0  # the number of the first record that is being written
         self._numbering = Numbering(self._name) if self._name else None
         self._numbers: dict[str, int] = {}
         self._stopped: dict[str, BaseException] = {}
@@ -93,7 +89,7 @@ class Producer:
     def send(
         self, topic: str, row: Mapping[str, Any], partition: int | None = None, *, sequence: int | None = None
     ) -> Sent:
-        """Take a record and return the future of its offset; waits only while too many are unacknowledged.
+        """Take a record and return the future of its offset; when the buffer is full, `on_full` decides.
 
         The row is a dict as for `Topic.append`, system columns included. It is copied: setting a column afterwards
         changes nothing (lists and dicts in it are not copied). Without `partition` the key's hash decides;
@@ -119,28 +115,45 @@ class Producer:
         if os.getpid() != self._pid:
             raise self._refusal("belongs to the process that created it", "Create another one after the fork.")
         with self._lock:
-            if self._sent - self._settled >= self._bound:
+            buffer = self._buffer
+            if buffer.count + self._writing >= self._bound if self._blocks else buffer.is_full:
                 self._await_room()
             if self._closed:
                 raise self._refusal("is closed", "Send before it is closed.")
-            batch = self._batch
-            pending = batch.topics.get(topic) if isinstance(topic, str) else None
-            if pending is None:
-                pending = batch.topics[topic] = PendingRows(self._topic(topic))
+            opened = self._opened.get(topic) if isinstance(topic, str) else None
+            if opened is None:
+                opened = self._opened[topic] = self._topic(topic)
             if sequence is not None or self._name is not None:
-                pending.sequences.append(self._checked_number(topic, sequence))
-            if partition is not None:
-                pending.partitions[len(pending.rows)] = partition
-            pending.rows.append(record)
-            pending.futures.append(future)
-            self._sent += 1
-            batch.rows += 1
-            if batch.rows == 1:
-                batch.born = self._monotonic()
+                sequence = self._checked_number(topic, sequence)
+            gone = buffer.put((record, 1, future, opened, partition, sequence))
+            waiting = buffer.count
+            self._sent += gone is None or gone[-1][0] is not record
+            if waiting == 1 or waiting >= self._enough or waiting + self._writing >= self._bound:
+                self._born = self._monotonic() if waiting == 1 else self._born
                 self._work.notify()
-            elif batch.rows >= self._enough or self._sent - self._settled >= self._bound:
-                self._work.notify()
+        if gone is not None:
+            fail([entry[2] for entry in gone], RecordDropped(buffer.on_full, self._bound))
         return future
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many records wait or are being written."""
+        return self._buffer.count + self._writing
+
+    @property
+    def dropped(self) -> int:
+        """How many records were dropped because the buffer was full; the future of each says so."""
+        return self._buffer.dropped
+
+    @property
+    def spilled(self) -> int:
+        """How many records waited in a file because the buffer was full."""
+        return self._buffer.spilled
+
+    @property
+    def waited(self) -> int:
+        """How often `send` had to wait for room."""
+        return self._waited
 
     def flush(self) -> None:
         """Wait until every record sent before the call is acknowledged or has failed, without lingering.
@@ -151,7 +164,7 @@ class Producer:
             until = self._sent
             self._flushing += 1
             self._work.notify()
-            while self._settled < until and threading.current_thread() is not self._thread:
+            while self._first_unfinished() < until and threading.current_thread() is not self._thread:
                 self._room.wait()
             self._flushing -= 1
 
@@ -184,33 +197,39 @@ class Producer:
         while True:
             batch = self._next_batch()
             if batch is None:
+                self._buffer.close()
                 return
             failed: list[Sent] = []
-            for name, pending in batch.topics.items():
-                failed += self._delivered(name, pending)
+            for pending in _by_topic(batch):
+                failed += self._delivered(pending.topic.name, pending)
             with self._lock:
-                self._settled += batch.rows
+                self._writing = 0
                 self._room.notify_all()
                 if failed:
                     waiting = [future for future in self._failed if not future.looked_at]
                     self._failed = [*waiting, *failed][:_REMEMBERED]
 
-    def _next_batch(self) -> _Batch | None:
+    def _next_batch(self) -> list[list[Any]] | None:
         """Return the next batch, once it has waited long enough; None if there will be no more."""
         with self._lock:
-            while not self._batch.rows:
+            while not self._buffer.count:
                 if self._closed:
                     return None
                 self._work.wait()
-            until = self._batch.born + self._linger
+            until = self._born + self._linger
             while not self._is_due() and (left := until - self._monotonic()) > 0:
                 self._work.wait(left)
-            batch, self._batch = self._batch, _Batch()
+            self._unfinished = self._sent - self._buffer.count
+            batch = self._buffer.take()
+            self._writing, self._opened, self._born = len(batch[0]), {}, 0.0
             return batch
 
     def _is_due(self) -> bool:
-        full = self._batch.rows >= self._enough or self._sent - self._settled >= self._bound
-        return full or bool(self._flushing) or self._closed
+        return self._buffer.count >= min(self._enough, self._bound) or bool(self._flushing) or self._closed
+
+    def _first_unfinished(self) -> int:
+        """Return the number of the oldest record that is not settled, counting those that were sent from 0."""
+        return self._unfinished if self._writing else self._sent - self._buffer.count
 
     def _delivered(self, name: str, pending: PendingRows) -> list[Sent]:
         """Append what was sent to one topic; return the futures that failed."""
@@ -233,9 +252,13 @@ class Producer:
 
     # ---- rules -----------------------------------------------------------------------------------------
 
+    def _is_full(self) -> bool:
+        return self.unacknowledged >= self._bound if self._blocks else self._buffer.is_full
+
     def _await_room(self) -> None:
         self._work.notify()
-        while self._sent - self._settled >= self._bound and not self._closed:
+        self._waited += 1
+        while self._is_full() and not self._closed:
             if threading.current_thread() is self._thread:  # a callback that sends: waiting here would never end
                 return
             self._room.wait()
@@ -274,6 +297,34 @@ class Producer:
     def _refusal(self, why: str, hint: str) -> ProducerClosed:
         name = f'the producer "{self._name}"' if self._name else "the producer"
         return ProducerClosed(f"{name} {why}", hint=hint)
+
+
+def _by_topic(batch: list[list[Any]]) -> Iterator[PendingRows]:
+    """Yield the records of each topic of a batch, in the order in which they were sent."""
+    rows, _, futures, topics, partitions, sequences = batch
+    if topics.count(topics[0]) < len(topics):
+        for topic in dict.fromkeys(topics):
+            at = [number for number, each in enumerate(topics) if each is topic]
+            yield from _by_topic([[column[number] for number in at] for column in batch])
+        return
+    pending = PendingRows(topics[0], rows, futures)
+    if partitions.count(None) < len(rows):
+        pending.partitions = {at: each for at, each in enumerate(partitions) if each is not None}
+    if sequences.count(None) < len(rows):
+        pending.sequences = sequences
+    yield pending
+
+
+def buffer_of(max_unacknowledged: int, on_full: OnFull, *, folder: Path, spill_bytes: int) -> Buffer:
+    """Return the buffer of a producer.
+
+    Raises:
+        InvalidRows: `max_unacknowledged` or `spill_bytes` is no number of records or bytes.
+        InvalidArgument: `on_full` is not known.
+
+    """
+    bound = _at_least_one(max_unacknowledged, "max_unacknowledged")
+    return Buffer(bound, on_full, 6, folder=folder, spill_bytes=_at_least_one(spill_bytes, "spill_bytes"))
 
 
 def _checked_name(producer: str | None) -> str | None:
