@@ -43,9 +43,9 @@ class Registry:
         program, runtime = unpacked(COORDINATES, "all") / "quarkus-run.jar", java(_JAVA)
         with self.servers.alone():
             if not self._made.exists():
-                self._made.write_text(json.dumps({"port": free_ports(1)}))
+                self._made.write_text(json.dumps({"port": free_ports(2)}))
             port = json.loads(self._made.read_text())["port"]
-            place = (f"-Dquarkus.http.host={LOOPBACK}", f"-Dquarkus.http.port={port}")
+            place = [f"-Dquarkus.{part}={at}" for part, at in _places(port)]
             self.servers.start(_NAME, [str(runtime), "-Xmx400m", *JAVA_OPTIONS, *place, "-jar", str(program)])
             end = time.monotonic() + START_SECONDS
             while not self._answers():
@@ -59,3 +59,9 @@ class Registry:
                 return bool(answer.status == 200)
         except (URLError, OSError):
             return False
+
+
+def _places(port: int) -> list[tuple[str, object]]:
+    """Return where the registry listens: Quarkus' management too, whose port is else the same for all on a machine."""
+    hosts: list[tuple[str, object]] = [("http.host", LOOPBACK), ("management.host", LOOPBACK)]
+    return [*hosts, ("http.port", port), ("management.port", port + 1)]

@@ -122,4 +122,40 @@ def test_an_event_without_a_source_is_not_written():
     with pytest.raises(InvalidPlan, match='no "source"'):
         cloudevents(type="t").encode(pa.record_batch({"id": pa.array([1])}))
     with pytest.raises(InvalidPlan, match="mode"):
-        cloudevents(mode="batch")
+        cloudevents(mode="some")
+    with pytest.raises(InvalidPlan, match="size"):
+        cloudevents(mode="batch", size=0)
+
+
+def in_batches(keys, *, deleted=(), text="é", **options):
+    rows = [expected(n) | {"name": text, "_deleted": n in deleted} for n in range(len(keys))]
+    columns = pa.schema([*DECLARED, ("_deleted", pa.bool_())])
+    form = cloudevents(source="/us", mode="batch", **options)
+    batch = pa.RecordBatch.from_pylist(rows, schema=columns)
+    return form, form.encode_changes(batch, DECLARED.names, pa.array(keys, pa.binary()))
+
+
+def test_a_batch_has_events_of_one_key_in_their_order():
+    form, (records, rows, places) = in_batches([b"a", b"b", b"a", None, b"a", b"a", None, b"b"], size=3)
+    assert rows.to_pylist() == [4, 5, 6, 7], "a record has the key and the time of its last event"
+    assert places.to_pylist() == [0, 3, 0, 2, 0, 1, 2, 3]
+    read = form.decode_records(records, DECLARED)
+    assert read.records.to_pylist() == [0, 0, 0, 1, 2, 2, 3, 3]
+    assert [row["id"] for row in read.rows.to_pylist()] == [0, 2, 4, 5, 3, 6, 1, 7]
+    assert read.rows.to_pylist()[0] == expected(0)
+    (first,) = {each[0]["value"] for each in records.column(HEADERS).to_pylist()}
+    assert first.startswith(b"application/cloudevents-batch+json")
+
+
+def test_a_deletion_has_a_record_of_its_own_between_batches():
+    _, (records, rows, _) = in_batches([b"a"] * 5, deleted=[2])
+    assert rows.to_pylist() == [1, 2, 4]
+    assert [value is None for value in records.column(VALUE).to_pylist()] == [False, True, False]
+
+
+def test_a_batch_is_not_larger_than_what_a_broker_takes():
+    form, (records, _, places) = in_batches([b"a"] * 40, text="x" * 20_000)
+    sizes = [len(value) for value in records.column(VALUE).to_pylist()]
+    assert max(sizes) < 300_000
+    assert places.to_pylist() == sorted(places.to_pylist())
+    assert form.decode_records(records, DECLARED).rows.num_rows == 40

@@ -129,6 +129,34 @@ def test_what_is_written_is_read_as_it_was():
     assert json.loads(form.encode(rows)[0].as_py())["op"] == "c"
 
 
+def test_a_change_says_what_the_row_was_and_a_deletion_is_followed_by_a_tombstone():
+    columns = as_schema("id int, name string")
+    rows = pa.record_batch(
+        {
+            "id": pa.array([1, 2, 3, 4], pa.int32()),
+            "name": pa.array(["a", "b", None, None]),
+            "_deleted": [False, False, True, True],
+            "_before": pa.array([None, {"id": 2, "name": "B"}, {"id": 3, "name": "C"}, None], pa.struct(columns)),
+        }
+    )
+    records, owners, places = debezium().encode_changes(rows, columns.names, pa.nulls(4, pa.binary()))
+    events = [None if each is None else json.loads(each) for each in records.column("value").to_pylist()]
+    assert owners.to_pylist() == [0, 1, 2, 2, 3, 3]
+    assert places.to_pylist() == [0, 1, 2, 4]
+    assert [each and each["op"] for each in events] == ["c", "u", "d", None, "d", None]
+    assert [each and each["before"] for each in events] == [
+        *(None, {"id": 2, "name": "B"}, {"id": 3, "name": "C"}),
+        *(None, {"id": 4, "name": None}, None),
+    ]
+    assert [each and each["after"] for each in events] == [
+        *({"id": 1, "name": "a"}, {"id": 2, "name": "b"}),
+        *([None] * 4),
+    ]
+    read = debezium().decode(records.column("value"), columns)
+    assert read.deleted.to_pylist() == [False, False, True, True]
+    assert [row["id"] for row in read.rows.to_pylist()] == [1, 2, 3, 4]
+
+
 def test_an_app_counts_rows_of_events():
     """A format that has a name, on the embedded log."""
     app = hr.App("cdc")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import headrace as hr
+from headrace.log import Log
+from headrace.testing import Driver
 
 ROWS = "id int, k string, v int"
 
@@ -44,3 +48,25 @@ def test_a_row_that_moves_to_another_shard_is_not_deleted_from_the_topic(drive, 
         assert len(set(ids)) == len(ids), "an epoch says of each key one thing"
         assert current([dict(row) for row in published]) == sorted(driver.view("out"), key=lambda row: row["id"])
         assert len(driver.view("out")) == 8
+
+
+@pytest.mark.parametrize("build", [ranked, joined], ids=["ranked", "joined"])
+def test_an_event_of_debezium_says_what_the_row_was_also_where_it_moved(tmp_path, build):
+    app = hr.App("moving")
+    table = build(app)
+    table.to_topic("out", format="debezium")
+    with Driver(app, shards=4, storage=tmp_path) as driver:
+        for round_ in range(3):
+            driver.send("t", *({"id": n, "k": "abcdefgh"[(n + round_ * 3) % 8], "v": n} for n in range(8)))
+            driver.run()
+    now, ops = {}, []
+    with Log(tmp_path / "log", fsync=False) as log:
+        topic = log.topic("out")
+        for part, end in topic.end_offsets().items():
+            for record in topic.read(part, 0, end).to_pylist():
+                event = json.loads(record["value"])
+                assert event["before"] == now.get(record["id"])
+                now[record["id"]] = event["after"]
+                ops.append(event["op"])
+    assert ops.count("c") == 8
+    assert ops.count("u") == 16

@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+import writing
 from confluent_kafka import Producer
 
 import headrace as hr
@@ -15,6 +16,7 @@ from headrace.connect import kafka
 from headrace.connect.formats import avro, cloudevents, csv, debezium
 from headrace.connect.kafka.address import KafkaAddress
 from headrace.connect.kafka.client.administration import cluster
+from headrace.engine.program.reset import reset
 from headrace.testing import Driver
 
 SCHEMA = "id int, who string, price decimal(10,2)"
@@ -23,6 +25,7 @@ FORMS = {
     "avro": lambda url: avro(registry=url),
     "binary events": lambda _: cloudevents(source="/shop", type="order", mode="binary"),
     "events": lambda _: cloudevents(source="/shop", type="order"),
+    "batches of events": lambda _: cloudevents(source="/shop", type="order", mode="batch", size=2),
     "csv": lambda _: csv(delimiter=";"),
     "debezium": lambda _: debezium(decimals="string"),
 }
@@ -104,3 +107,39 @@ def test_a_truncate_of_debezium_stops_a_table_that_may_not_miss_a_change(broker)
     app.table("emptied", "id int", key="id", source=source, format="debezium", on_error="fail").to_view("rows")
     with Driver(app) as driver, pytest.raises(UnreadableRecord, match="DELETE instead of TRUNCATE"):
         driver.run()
+
+
+def named(topics=None):
+    app = hr.App("named", topics=topics)
+    app.table("users", "id int, name string", key="id").to_topic("named", format="debezium", key_format="json")
+    return app
+
+
+def test_events_of_a_table_leave_its_rows_also_after_a_reset_that_writes_them_again(broker, tmp_path):
+    """Each event says what its row was, so that a reader without a key knows which one goes."""
+    with Driver(named(broker.address), storage=tmp_path) as driver:
+        driver.send("users", *({"id": n, "name": f"u{n}"} for n in range(4)))
+        driver.run()
+        driver.send("users", {"id": 3, "name": "other"})
+        driver.delete("users", id=1)
+        driver.run()
+        driver.delete("users", id=2)
+    reset(named(broker.address).plan(), tmp_path, sync=False)
+    with Driver(named(broker.address), storage=tmp_path) as driver:
+        driver.run()
+    left, tombstones, deletions = [], 0, 0
+    for part in writing.records(broker, "named").values():
+        for record in part:
+            event = json.loads(record["value"] or "null")
+            tombstones += event is None
+            if event is None:
+                continue
+            deletions += event["op"] == "d"
+            assert json.loads(record["_key"])["id"] == (event["after"] or event["before"])["id"]
+            assert (event["before"] is None, event["after"] is None) == (event["op"] == "c", event["op"] == "d")
+            if event["before"] is not None:
+                left.remove(event["before"])
+            if event["after"] is not None:
+                left.append(event["after"])
+    assert sorted(left, key=json.dumps) == [{"id": 0, "name": "u0"}, {"id": 3, "name": "other"}]
+    assert tombstones == deletions > 2

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from headrace.connect.encoding import present_alone
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -32,15 +34,27 @@ class Formatted(NamedTuple):
     """For each row, the number of its input record (int64), ascending; None: each good record is one row."""
 
 
+class Encoded(NamedTuple):
+    """Records of rows: `value`, perhaps `_headers`."""
+
+    records: pa.RecordBatch
+    rows: pa.Array | None = None
+    """For each record, the number of the row whose key and time it has (int64); None: each row is one record."""
+    places: pa.Array | None = None
+    """For each row, the number of the record that says what it is (int64)."""
+
+
 class Format(Protocol):
     """A way in which records are written: frozen and picklable; it is part of the plan.
 
-    Subclass it to inherit what is optional: `identity`, `columns`, `bound`, `stored_type`, `decode_records` and
-    `encode_records`.
+    Subclass it to inherit what is optional: `identity`, `columns`, `takes_before`, `bound`, `stored_type`,
+    `decode_records`, `encode_records` and `encode_changes`.
     """
 
     columns: ClassVar[Sequence[str]] = (VALUE,)
     """Which columns of a record it reads: of `_key`, `value` and `_headers`."""
+    takes_before: ClassVar[bool] = False
+    """Whether a record of a table's change says what the row was: `_before` of a changelog."""
 
     @property
     def name(self) -> str:
@@ -84,3 +98,15 @@ class Format(Protocol):
     def encode_records(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return each row as one record, of formats that also write headers: `value`, perhaps `_headers`."""
         return pa.record_batch({VALUE: self.encode(rows)})
+
+    def encode_changes(self, rows: pa.RecordBatch, names: Sequence[str], keys: pa.Array) -> Encoded:
+        """Return records of rows, of formats that make several of one row, or one of several.
+
+        Args:
+            rows: the columns of a value, perhaps `_deleted` and `_before`.
+            names: the columns of a value.
+            keys: the record's key of each row (binary).
+
+        """
+        del keys
+        return Encoded(present_alone(rows, names, self.encode_records))

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 Form = Literal["rows", "changelog", "delta"]
 """`rows`: a stream's rows with `_time`. `changelog`: one row a key, with `_time` and `_deleted`. `delta`: rows with
-`_weight` (+1 inserted, -1 withdrawn) and `_time`. `_time` is the event time as int64 microseconds."""
+`_weight` (+1 inserted, -1 withdrawn) and `_time`. `_time` is the event time as int64 microseconds. A changelog's sink
+with an attribute `takes_before` that is true also gets `_before`: the key's row until then as a struct, or null."""
 Guarantee = Literal["exactly_once", "at_least_once"]
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 TIME = pa.field("_time", pa.int64())
 WEIGHT = pa.field("_weight", pa.int32())
 DELETED = pa.field("_deleted", pa.bool_())
+BEFORE = "_before"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +25,7 @@ class Stage(Op):
     """Rows to a sink, as files that nobody reads before the commit.
 
     `key` of a changelog: one upsert or tombstone for each key; `form` says what the sink takes. `net`: rows may cancel
-    out within the epoch.
+    out within the epoch. `before`: a changelog also says what the key's row was.
     """
 
     sink: str
@@ -32,13 +33,14 @@ class Stage(Op):
     form: Literal["rows", "changelog", "delta"]
     key: tuple[str, ...] | None
     net: bool
+    before: bool = False
 
 
 def staged(duck: Duck, op: Stage, rows: str) -> pa.Table:
     """Return what the sink takes of relation `rows`: the columns of its schema and what its form adds.
 
-    `rows`: a stream's rows with `_time`. `changelog`: one row a key, with `_time` and `_deleted`. `delta`: rows with
-    `_weight` and `_time`, at most one of each weight a key.
+    `rows`: a stream's rows with `_time`. `changelog`: one row a key, with `_time` and `_deleted`, perhaps `_before`.
+    `delta`: rows with `_weight` and `_time`, at most one of each weight a key.
     """
     columns = [quote(name) for name in op.schema.names]
     if op.form == "rows":
@@ -59,7 +61,9 @@ def takes_delta_as_is(op: Stage) -> bool:
 def staged_schema(op: Stage) -> pa.Schema:
     """Return the columns of a sink's staged rows."""
     more = {"rows": (TIME,), "delta": (WEIGHT, TIME), "changelog": (TIME, DELETED)}[op.form]
-    return pa.schema([*((field.name, field.type) for field in op.schema), *more])
+    columns = [pa.field(field.name, field.type) for field in op.schema]
+    before = [pa.field(BEFORE, pa.struct(columns))] if op.before else []
+    return pa.schema([*columns, *more, *before])
 
 
 def _netted(columns: list[str], rows: str) -> str:
@@ -77,7 +81,11 @@ def _changelog(op: Stage, source: str) -> str:
     others = [quote(name) for name in op.schema.names if name not in (op.key or ())]
     columns = [quote(name) for name in op.schema.names]
     by = f"PARTITION BY {', '.join(key)} " if key else ""
-    kept = f"SELECT *, row_number() OVER ({by}ORDER BY _weight DESC) AS _nth FROM {source}"
+    window = f"({by}ORDER BY _weight DESC ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)"
+    packed = ", ".join(f"{name} := {name}" for name in columns)
+    before = f", last(CASE WHEN _weight < 0 THEN struct_pack({packed}) END) OVER {window} AS {BEFORE}"
+    kept = f"SELECT *, row_number() OVER {window} AS _nth{before if op.before else ''} FROM {source}"
     emptied = [f"CASE WHEN _weight > 0 THEN {name} END AS {name}" if name in others else name for name in columns]
     order = ", ".join(["_time", *key])
-    return f"SELECT {', '.join(emptied)}, _time, _weight < 0 AS _deleted FROM ({kept}) WHERE _nth = 1 ORDER BY {order}"
+    found = [*emptied, "_time", "_weight < 0 AS _deleted", *([BEFORE] if op.before else [])]
+    return f"SELECT {', '.join(found)} FROM ({kept}) WHERE _nth = 1 ORDER BY {order}"

@@ -47,6 +47,15 @@ class Sink:
         return "changelog" if self.up.is_table else "rows"
 
     @property
+    def before(self) -> bool:
+        """Whether a changelog is to say what each row was before, because its format writes that."""
+        if self.form != "changelog":
+            return False
+        if self.connector is not None:
+            return bool(getattr(self.connector, "takes_before", False))
+        return self.format == "debezium" or bool(getattr(self.format, "takes_before", False))
+
+    @property
     def guarantee(self) -> Guarantee:
         """What a reader of it sees after crashes. An object is handed the last epoch again."""
         if self.target is None:

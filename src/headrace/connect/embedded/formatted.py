@@ -50,7 +50,8 @@ class Encoder:
         return pa.concat_tables(parts)
 
     def _encoded(self, batch: pa.RecordBatch, beside: Sequence[str]) -> pa.Table:
-        values = present_alone(batch, self.names, self._values).column(VALUE)
+        said = [*self.names, *(name for name in ("_before",) if name in batch.schema.names)]
+        values = present_alone(batch, said, self._values).column(VALUE)
         columns = {
             field.name: (values if field.name == VALUE else batch.column(field.name)).cast(field.type)
             for field in self.stored

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.errors import InvalidPlan
-from headrace.connect.format import HEADERS, HEADERS_TYPE, VALUE, Format, Formatted
+from headrace.connect.encoding import present_alone
+from headrace.connect.format import HEADERS, HEADERS_TYPE, VALUE, Encoded, Format, Formatted
 from headrace.connect.formats import texts
 from headrace.connect.formats.json_format import JsonFormat
 from headrace.connect.formats.json_text import encode as as_json
@@ -27,6 +28,8 @@ PREFIX = "ce_"
 NEEDED = ("specversion", "id", "source", "type")
 _STRUCTURED, _BATCH = b"application/cloudevents", b"application/cloudevents-batch"
 _DATA, _NOTHING = "data", pa.scalar("")
+_LARGEST_BATCH = 1 << 18
+"""So many bytes of events are in a batch, if one alone is not larger: brokers take a megabyte as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,7 @@ class CloudEventsFormat(Format):
     source: str | None = None
     type: str | None = None
     mode: str = "structured"
+    size: int = 100
 
     @property
     def name(self) -> str:
@@ -80,10 +84,8 @@ class CloudEventsFormat(Format):
 
     def encode_records(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows as events, with headers."""
-        if self.mode == "structured":
-            kind = [{"name": "content-type", "value": b"application/cloudevents+json; charset=UTF-8"}]
-            headers = pa.array([kind] * rows.num_rows, HEADERS_TYPE)
-            return pa.record_batch({VALUE: self.encode(rows), HEADERS: headers})
+        if self.mode != "binary":
+            return pa.record_batch({VALUE: self.encode(rows), HEADERS: _typed(rows.num_rows, _STRUCTURED)})
         attributes, data = self._attributes(rows)
         columns = [(PREFIX + name, column.to_pylist()) for name, column in attributes.items()]
         columns.append(("content-type", ["application/json"] * rows.num_rows))
@@ -92,6 +94,28 @@ class CloudEventsFormat(Format):
             for row in range(rows.num_rows)
         ]
         return pa.record_batch({VALUE: data, HEADERS: pa.array(headers, HEADERS_TYPE)})
+
+    def encode_changes(self, rows: pa.RecordBatch, names: Sequence[str], keys: pa.Array) -> Encoded:
+        """Return records of rows: in batches, where that is the mode, of events with one key in their order."""
+        if self.mode != "batch" or not rows.num_rows:
+            return Format.encode_changes(self, rows, names, keys)
+        gone = np.zeros(rows.num_rows, np.bool_)
+        if "_deleted" in rows.schema.names:
+            gone = np.asarray(rows.column("_deleted"))
+        events = present_alone(rows, names, self.encode_records).column(VALUE)
+        order, records = _in_batches(events, keys, gone, self.size)
+        starts = np.flatnonzero(np.diff(records, prepend=-1))
+        lists = pa.ListArray.from_arrays(
+            pa.array(np.append(starts, len(order)), pa.int32()), events.take(pa.array(order))
+        )
+        values = pc.binary_join_element_wise(pa.scalar("["), pc.binary_join(lists, ","), pa.scalar("]"), _NOTHING)
+        lasts = order[np.append(starts[1:], len(order)) - 1]
+        by_row = np.argsort(lasts)  # records come in the order of their last events
+        places = np.empty(len(order), np.int64)
+        places[order] = np.argsort(by_row)[records]
+        headers = _typed(len(lasts), _BATCH)
+        found = pa.record_batch({VALUE: values.take(pa.array(by_row)), HEADERS: headers})
+        return Encoded(found, pa.array(lasts[by_row]), pa.array(places))
 
     def _attributes(self, rows: pa.RecordBatch) -> tuple[dict[str, pa.Array], pa.Array]:
         """Return the attributes of each event as text, and its data as JSON."""
@@ -116,6 +140,30 @@ class CloudEventsFormat(Format):
                 )
         names = [name for name in rows.schema.names if not name.startswith(PREFIX)]
         return found, as_json(rows.select(names))
+
+
+def _typed(count: int, kind: bytes) -> pa.Array:
+    """Return the headers of so many records of events in JSON."""
+    return pa.array([[{"name": "content-type", "value": kind + b"+json; charset=UTF-8"}]] * count, HEADERS_TYPE)
+
+
+def _in_batches(events: pa.Array, keys: pa.Array, gone: Any, size: int) -> tuple[Any, Any]:
+    """Return the rows in the order of their batches, and the number of the batch of each; a deletion is alone."""
+    codes = pc.fill_null(keys.dictionary_encode().indices, -1).to_numpy(zero_copy_only=False)
+    order = np.argsort(codes, kind="stable")
+    alone, code = gone[order], codes[order]
+    begins = alone.copy()
+    begins[0] = True
+    begins[1:] |= alone[:-1] | (code[1:] != code[:-1])
+    bytes_of = np.asarray(pc.fill_null(pc.binary_length(events), 0))[order]
+    records, count, filled = np.empty(len(order), np.int64), 0, 0
+    number = -1
+    for place, (begin, length) in enumerate(zip(begins.tolist(), bytes_of.tolist(), strict=True)):
+        if begin or count == size or filled + length > _LARGEST_BATCH:
+            number, count, filled = number + 1, 0, 0
+        records[place] = number
+        count, filled = count + 1, filled + length
+    return order, records
 
 
 class _Headers:
@@ -252,23 +300,28 @@ def cloudevents(
     *,
     source: str | None = None,
     type: str | None = None,  # noqa: A002 -- the attribute's name
-    mode: Literal["structured", "binary"] = "structured",
+    mode: Literal["structured", "binary", "batch"] = "structured",
+    size: int = 100,
 ) -> CloudEventsFormat:
     """Return the format of CloudEvents 1.0 whose data is a JSON object.
 
     Columns named `ce_NAME` are attributes (`ce_id`, `ce_source`, `ce_type`, `ce_time`, `ce_subject`, extensions); the
     others are fields of the data. Any mode is read: structured, binary (attributes in headers), and batches, of which
-    each event is a row. Written are single events; without a column `ce_id` each has a random id.
+    each event is a row. Without a column `ce_id` each written event has a random id.
 
     Args:
         source: of written events, where rows have no column `ce_source`.
         type: the same of `ce_type`.
-        mode: how events are written: "structured" or "binary".
+        mode: how events are written: "structured" or "binary", one a record; or "batch", where a record of Kafka has
+            events of one epoch with the same key in their order. In the embedded log a batch has one event.
+        size: the most events of a batch, which has a quarter of a megabyte at most unless one event is larger.
 
     Raises:
-        InvalidPlan: the mode is none of these.
+        InvalidPlan: the mode is none of these, or the size is below 1.
 
     """
-    if mode not in ("structured", "binary"):
-        raise InvalidPlan(f"cloudevents(mode={mode!r}) is not known", hint='It is "structured" or "binary".')
-    return CloudEventsFormat(source=source, type=type, mode=mode)
+    if mode not in ("structured", "binary", "batch"):
+        raise InvalidPlan(f"cloudevents(mode={mode!r}) is not known", hint='It is "structured", "binary" or "batch".')
+    if size < 1:
+        raise InvalidPlan(f"cloudevents(size={size}) is not possible", hint="A batch has at least one event.")
+    return CloudEventsFormat(source=source, type=type, mode=mode, size=size)

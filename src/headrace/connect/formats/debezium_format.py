@@ -8,14 +8,14 @@ import json
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.errors import InvalidPlan
-from headrace.connect.format import Format, Formatted
+from headrace.connect.format import VALUE, Encoded, Format, Formatted
 from headrace.connect.formats import texts
 from headrace.connect.formats.calendar_text import date_text, time_text
 from headrace.connect.formats.json_format import JsonFormat
@@ -49,6 +49,14 @@ _OF_EVENT, _OF_SOURCE = "__", "__source_"
 _ROWS = ("c", "r", "u", "d")
 _PAYLOAD = b'"payload":'
 _NUMBER = r"^-?[0-9]{1,19}$"
+_BEFORE, _DELETED = "_before", "_deleted"
+_SAID = {
+    "before": pa.scalar('{"before":'),
+    "after": pa.scalar(',"after":'),
+    "op": pa.scalar(',"source":{"connector":"headrace"},"op":"'),
+    "end": pa.scalar('","ts_ms":null}'),
+}
+"""What stands around the parts of an event that is written."""
 
 
 class Part(NamedTuple):
@@ -69,6 +77,8 @@ class Encodings(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DebeziumFormat(Format):
     """Debezium's envelope as JSON; `debezium` creates it."""
+
+    takes_before: ClassVar[bool] = True
 
     times: str = "micros"
     decimals: str = "precise"
@@ -97,14 +107,38 @@ class DebeziumFormat(Format):
         return _together(parts, schema, verdicts)
 
     def encode(self, rows: pa.RecordBatch) -> pa.Array:
-        """Return rows as events that create (op c): a reader with a key takes each as the row's newest state.
+        """Return rows as events: `u` with what a row was (`_before`), `c` where that is null, `d` if it is `_deleted`.
 
-        A deletion has no value of its own: it is a tombstone. Times are ISO text, decimals are numbers.
+        A deleted row that does not say what it was has its key before it. Times are ISO text, decimals are numbers.
         """
-        end = pa.scalar(',"source":{"connector":"headrace"},"op":"c","ts_ms":null}')
-        return pc.binary_join_element_wise(
-            pa.scalar('{"before":null,"after":'), JsonFormat().encode(rows), end, pa.scalar("")
-        )
+        row = rows.select([name for name in rows.schema.names if name not in (_BEFORE, _DELETED)])
+        after, nothing = JsonFormat().encode(row), pa.scalar("null")
+        before, op = nothing, pa.scalar("c")
+        if _BEFORE in rows.schema.names:
+            old = rows.column(_BEFORE)
+            before = pc.if_else(pc.is_valid(old), JsonFormat().encode(_unpacked(old)), nothing)
+            op = pc.if_else(pc.is_valid(old), "u", op)
+        if _DELETED in rows.schema.names:
+            gone = rows.column(_DELETED)
+            before = pc.if_else(gone, pc.if_else(pc.equal(before, nothing), after, before), before)
+            after, op = pc.if_else(gone, nothing, after), pc.if_else(gone, "d", op)
+        parts = [_SAID["before"], before, _SAID["after"], after, _SAID["op"], op, _SAID["end"]]
+        return pc.binary_join_element_wise(*parts, pa.scalar(""))
+
+    def encode_changes(self, rows: pa.RecordBatch, names: Sequence[str], keys: pa.Array) -> Encoded:
+        """Return an event of each row, and after that of a deletion a tombstone, as Debezium does."""
+        del keys
+        said = rows.select([*names, *(name for name in (_BEFORE, _DELETED) if name in rows.schema.names)])
+        values = self.encode(said)
+        if _DELETED not in rows.schema.names or not rows.column(_DELETED).true_count:
+            return Encoded(pa.record_batch({VALUE: values}))
+        gone = np.asarray(rows.column(_DELETED))
+        owners = np.repeat(np.arange(len(gone)), 1 + gone)
+        events = np.searchsorted(owners, np.arange(len(gone)))
+        tombstones = np.ones(len(owners), np.bool_)
+        tombstones[events] = False
+        values = values.take(pa.array(owners, mask=tombstones))
+        return Encoded(pa.record_batch({VALUE: values}), pa.array(owners), pa.array(events))
 
     def _encodings(self, schema: pa.Schema) -> Encodings:
         precise = self.decimals == "precise"
@@ -141,6 +175,10 @@ def debezium(
             detail=f'times is one of {", ".join(UNITS)}; decimals is "precise" or "string".',
         )
     return DebeziumFormat(times=times, decimals=decimals)
+
+
+def _unpacked(rows: pa.Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(rows.flatten(), names=[field.name for field in rows.type])
 
 
 def _by_schema(values: pa.Array) -> list[tuple[Encodings | None, Any]]:

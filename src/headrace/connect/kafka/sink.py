@@ -82,6 +82,11 @@ class KafkaSink(SharedSink):
         return "changelog" if self.topic.changelog else "rows"
 
     @property
+    def takes_before(self) -> bool:
+        """Whether its records say what a row was."""
+        return self.format.takes_before
+
+    @property
     def name(self) -> str:
         """The topic's name in the cluster."""
         return self.address.cluster_name(f"{self.topic.name}.dead" if self.dead else self.topic.name)

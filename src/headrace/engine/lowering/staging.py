@@ -21,4 +21,5 @@ def stage_of(sink: Sink, number: int) -> Stage:
         form=sink.form,
         key=node.key,
         net=sink.nets and not node.delta_is_net,
+        before=sink.before,
     )

@@ -69,12 +69,13 @@ def difference(topics: TopicStore, app: str, sink: Sink, rows: pa.Table) -> pa.T
         has_key = _not_null(key) if "compact" in topic.cleanup else "true"  # others are dead letters, and were before
         latest = f"SELECT * FROM {old} QUALIFY row_number() OVER (PARTITION BY {_list(key)} ORDER BY _nth DESC) = 1"
         duck.run(f"CREATE TEMP TABLE old AS SELECT {_list(names)} FROM ({latest}) WHERE NOT _deleted")
+        was = [f", {each} AS _before" if sink.before else "" for each in (_old(names, key), _packed(names, "n"))]
         changed = duck.arrow(
-            f"SELECT n.*, false AS _deleted FROM (SELECT * FROM {new} WHERE {has_key}) n WHERE NOT EXISTS "
+            f"SELECT n.*, false AS _deleted{was[0]} FROM (SELECT * FROM {new} WHERE {has_key}) n WHERE NOT EXISTS "
             f"(SELECT 1 FROM old o WHERE {_same(names)})"
         )
         gone = duck.arrow(
-            f"SELECT {_emptied(names, key)}, true AS _deleted FROM old n WHERE NOT EXISTS "
+            f"SELECT {_emptied(names, key)}, true AS _deleted{was[1]} FROM old n WHERE NOT EXISTS "
             f"(SELECT 1 FROM {new} o WHERE {_same(key)})"
         )
     finally:
@@ -111,8 +112,19 @@ def _emptied(names: Collection[str], key: Collection[str]) -> str:
     return ", ".join(f"n.{quote(name)}" if name in key else f"NULL AS {quote(name)}" for name in names)
 
 
+def _packed(names: Collection[str], side: str) -> str:
+    return f"struct_pack({', '.join(f'{quote(name)} := {side}.{quote(name)}' for name in names)})"
+
+
+def _old(names: Collection[str], key: Collection[str]) -> str:
+    """Return what the row `n` was before."""
+    return f"(SELECT {_packed(names, 'o')} FROM old o WHERE {_same(key)})"
+
+
 def _staged(sink: Sink, tables: Sequence[pa.Table]) -> pa.Table:
     """Return rows as a changelog is staged, with the time at which they are appended."""
-    schema = pa.schema([*((field.name, field.type) for field in sink.up.schema), ("_deleted", pa.bool_())])
+    columns = [pa.field(field.name, field.type) for field in sink.up.schema]
+    before = [pa.field("_before", pa.struct(columns))] if sink.before else []
+    schema = pa.schema([*columns, pa.field("_deleted", pa.bool_()), *before])
     rows = pa.concat_tables([typed(table, schema) for table in tables])
-    return rows.add_column(len(schema) - 1, "_time", pa.nulls(rows.num_rows, pa.int64()))
+    return rows.add_column(len(columns), "_time", pa.nulls(rows.num_rows, pa.int64()))

@@ -71,7 +71,7 @@ class Outputs:
         Args:
             transactions: a transaction that has begun.
             topic: where to.
-            batch: columns of the topic, `_time` (int64), and of a changelog `_deleted`.
+            batch: columns of the topic, `_time` (int64), and of a changelog `_deleted`, perhaps `_before`.
             first: where to begin to spread rows without a key.
 
         Raises:
@@ -121,7 +121,7 @@ class Outputs:
         row, size = int(large[0]), int(sizes[large[0]])
         if topic.too_large == "dead_letter":
             reason = f"too large: its record has {size} bytes, and the topic {topic.name} takes {largest}"
-            self._bury(transactions, topic, batch.take(pa.array(large)), reason, 0)
+            self._bury(transactions, topic, batch.take(pa.array(records.rows_of(large))), reason, 0)
             return records.take(np.flatnonzero(sizes <= largest))
         key = records.keys[row].as_py()
         raise RecordTooLarge(

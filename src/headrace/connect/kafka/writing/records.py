@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.connect.encoding import present_alone
 from headrace.connect.format import HEADERS, VALUE
 from headrace.connect.formats import format_named
 from headrace.connect.kafka.writing.partitioner import buffers
@@ -32,13 +31,15 @@ class Records:
     """Records as columns of the same length.
 
     `keys` and `values` are binary, null where there is none; `times` are milliseconds since 1970 (int64); `headers` has
-    the type `format.HEADERS_TYPE`, or there are none.
+    the type `format.HEADERS_TYPE`, or there are none. `places`: for each row the record that says
+    what it is; None: the one at its place.
     """
 
     keys: pa.Array
     values: pa.Array
     times: npt.NDArray[np.int64]
     headers: pa.Array | None = None
+    places: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.times)
@@ -48,6 +49,10 @@ class Records:
         at = pa.array(rows)
         headers = None if self.headers is None else self.headers.take(at)
         return Records(self.keys.take(at), self.values.take(at), self.times[rows], headers)
+
+    def rows_of(self, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the rows that some records are of."""
+        return records if self.places is None else np.flatnonzero(np.isin(self.places, records))
 
     def sizes(self) -> npt.NDArray[np.int64]:
         """Return the bytes of each record's key, value and headers, and what is around them."""
@@ -69,7 +74,7 @@ def encode(
     """Return rows as records.
 
     Args:
-        rows: the columns of the schema, and perhaps `_time` in microseconds (int64), `_deleted` and `_headers`.
+        rows: the columns of the schema, and perhaps `_time` in microseconds (int64), `_deleted`, `_before`, `_headers`.
         schema: the columns of a value.
         key: those of the key; empty: records have none.
         format: of values.
@@ -77,16 +82,19 @@ def encode(
         now: the time of rows without an event time, in microseconds.
 
     """
-    encoded = present_alone(rows, schema.names, format.encode_records)
-    values = _binary(encoded.column(VALUE))
+    keys = _keys(rows.select(list(key)), key_format) if key else pa.nulls(len(rows), pa.binary())
+    encoded, owners, places = format.encode_changes(rows, schema.names, keys)
+    if owners is not None:
+        keys, rows = keys.take(owners), rows.take(owners)
     headers = next((each.column(HEADERS) for each in (encoded, rows) if HEADERS in each.schema.names), None)
     given = rows.column("_time") if "_time" in rows.schema.names else pa.nulls(len(rows), pa.int64())
     times = pc.fill_null(given.cast(pa.int64()), now).to_numpy(zero_copy_only=False)
     return Records(
-        keys=_keys(rows.select(list(key)), key_format) if key else pa.nulls(len(rows), pa.binary()),
-        values=values,
+        keys=keys,
+        values=_binary(encoded.column(VALUE)),
         times=np.maximum(np.floor_divide(times, 1_000), FIRST_MS),
         headers=headers,
+        places=None if places is None else np.asarray(places),
     )
 
 
