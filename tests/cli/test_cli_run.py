@@ -11,7 +11,7 @@ import pytest
 from headrace.cli.stop import Stop
 from headrace.log import Log
 
-PATIENCE = 240
+PATIENCE = 600
 
 
 def start(*arguments):

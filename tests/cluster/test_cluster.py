@@ -63,7 +63,7 @@ class Scenario:
         )
         return self.driver
 
-    def await_epoch(self, epoch: int, seconds: float = 240) -> None:
+    def await_epoch(self, epoch: int, seconds: float = 600) -> None:
         """Wait until an epoch is committed."""
         end = time.monotonic() + seconds
         while self.epoch < epoch:

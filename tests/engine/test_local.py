@@ -17,7 +17,7 @@ from headrace.base.time import SystemClock
 
 PROGRAM = Path(supervising.__file__)
 CLOCK = SystemClock()
-PATIENCE = 240
+PATIENCE = 600
 
 
 @contextmanager
