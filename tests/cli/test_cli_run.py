@@ -94,3 +94,20 @@ def test_the_second_signal_is_told_that_the_first_was_heard(number, capsys):
         "stopping at the end of this epoch …",
         "is stopping, at the end of this epoch",
     ]
+
+
+def test_a_profile_says_where_the_time_went(headrace, program):
+    file = program()
+    headrace("topics", "create", "orders", "--app", file)
+    with Log("shop/log") as log:
+        log.topic("orders").append([{"user": "ann", "price": 3, "at": "2026-01-31 10:00"}])
+    ran = headrace("run", file, "--local", "--until-caught-up", "--profile", "--json")
+    profile = next(line for line in map(json.loads, ran.out.splitlines()) if line["event"] == "profile")
+    assert profile["rows"] == 1
+    assert profile["epochs"] >= 1
+    assert {"read", "step spent", "step orders_of", "exchange", "state", "staging"} <= set(profile["tasks"])
+    assert set(profile["seconds"]) == {"levels", "commit", "publish"}
+    assert all(seconds > 0 for seconds in [*profile["tasks"].values(), *profile["seconds"].values()])
+    with Log("shop/log") as log:
+        log.topic("orders").append([{"user": "bob", "price": 4, "at": "2026-01-31 10:01"}])
+    assert "in tasks: step spent" in headrace("run", file, "--local", "--until-caught-up", "--profile").out

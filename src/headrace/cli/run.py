@@ -15,6 +15,7 @@ from headrace.cli.carriers import carrier_options
 from headrace.cli.diff import diff_lines
 from headrace.cli.output import console, example, json_option, note, on_terminal, say, say_json
 from headrace.cli.parameters import BUDGET
+from headrace.cli.profile import say_profile
 from headrace.cli.programs import load_app, program_argument
 from headrace.cli.progress import LeftOut, Rate
 from headrace.cli.status import check_owner
@@ -57,6 +58,7 @@ SAY_SECONDS = 2.0
     show_default=True,
     help='How often to start again after a failure that may pass: "N within TIME", or "never".',
 )
+@click.option("--profile", is_flag=True, help="Say at the end where the time went.")
 @click.option("--verify", is_flag=True, help="Check all that the app owns first, as headrace verify --repair does.")
 @json_option
 def run(
@@ -68,6 +70,7 @@ def run(
     restart: Restart,
     verify: bool,
     as_json: bool,
+    **shown: bool,
 ) -> None:
     """Run the app in FILE on Spark; Ctrl-C or SIGTERM stop it at an epoch's end, and the next run goes on from there.
 
@@ -103,6 +106,9 @@ def run(
             topics = {plan.name(node): node.topic for node in plan.sources() if node.topic is not None}
             left_out = LeftOut(topics, file=file, clock=SystemClock())
             show(running, _until(running, stop, caught_up=until_caught_up), left_out)
+            spent = running.status()["profile"]
+    if shown["profile"]:
+        say_profile(spent, as_json=as_json)
     _say_end(app.status(), stopped=stop.requested or not until_caught_up, as_json=as_json)
 
 

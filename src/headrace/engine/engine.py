@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.errors import InternalError, PlanError
 from headrace.connect.embedded import log_path
-from headrace.connect.source import from_json, to_json, total_rows
+from headrace.connect.source import from_json, to_json
 from headrace.engine import private
 from headrace.engine.forgotten_rows import ForgottenRows
 from headrace.engine.inputs import Inputs
@@ -25,6 +25,8 @@ from headrace.engine.lowering import lower
 from headrace.engine.outcomes import counts_of, heads_after, least_waiting_times, steps_with_rows
 from headrace.engine.outside import Outside
 from headrace.engine.pace import SMALL_ROWS, add_counts, most_rows, next_limit, with_publishing
+from headrace.engine.planned import PlannedEpoch
+from headrace.engine.profile import Profile
 from headrace.engine.program.adopting import PLAN, adopt, finish
 from headrace.engine.program.comparing import changes
 from headrace.engine.program.fill import fill_of, filled, partial_steps
@@ -40,15 +42,14 @@ from headrace.engine.served import agree_on_views
 from headrace.engine.storage import Commit, SourceProgress, Storage
 from headrace.engine.watermarks import UNPARTITIONED, advance, empty_epoch_due
 from headrace.kernels.state.state import DELTA
-from headrace.kernels.task import Report, Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from headrace.base.time import Clock
-    from headrace.connect.source import Bounds, OffsetRange
     from headrace.kernels.program import Program
+    from headrace.kernels.task import Report
     from headrace.plan.nodes import Node
     from headrace.plan.plan import Plan
 
@@ -74,24 +75,6 @@ class Settings:
     small: int = SMALL_ROWS
     upto: Mapping[str, Mapping[str, int]] | None = None
     fault: Callable[[str], None] = no_fault
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlannedEpoch:
-    """An epoch to run: its input ranges, the bounds of the sources when it was planned, and the commit before it."""
-
-    epoch: int
-    ranges: tuple[OffsetRange, ...]
-    bounds: Mapping[str, Bounds]
-    before: Commit
-    began: float
-    decided: Commit | None = None
-    """Of an epoch that was lost and runs again: what its first run decided."""
-
-    @property
-    def rows(self) -> int:
-        """How many offsets it reads."""
-        return total_rows(self.ranges)
 
 
 class Engine:
@@ -151,6 +134,7 @@ class Engine:
         check_views(self.views.where, self.plan, last, views)
         self.publisher = Publisher(self.storage, groups, s.clock, s.fault)
         self.forgotten = ForgottenRows(self.plan, self.storage, self.shards, groups if s.upto is None else ())
+        self.profile = Profile(self.shards)
         self._published = (0, 0.0)  # the rows of the last epoch, and the seconds that publishing it took
         self._recover(last)
         self.fill = None if last is None else fill_of(self.plan, self.last, views, self.last.refill)
@@ -323,6 +307,7 @@ class Engine:
         for name, lost in self.inputs.lost(planned.before, planned.ranges).items():
             counts[name]["lost"] = counts[name].get("lost", 0) + lost
         seconds = self.settings.clock.monotonic() - planned.began
+        self.profile.ran(planned.rows, seconds, reports)
         commit = Commit(
             epoch=planned.epoch,
             app=self._app,
@@ -364,7 +349,9 @@ class Engine:
         return commit
 
     def _write(self, commit: Commit) -> None:
+        began = self.settings.clock.monotonic()
         self.storage.write_commit(commit, self.settings.fault)
+        self.profile.spend("commit", self.settings.clock.monotonic() - began)
         self.last = commit
         self.settings.fault("after_commit")
 
@@ -455,6 +442,7 @@ class Engine:
             began = self.settings.clock.monotonic()
             self.publisher.publish(commit)
             self._published = commit.rows, self.settings.clock.monotonic() - began
+            self.profile.spend("publish", self._published[1])
         self.storage.forget_staged(commit.epoch)
         self._tidy(commit)
 
@@ -479,20 +467,3 @@ class Engine:
                 return node
         names = ", ".join(self.plan.names.values())
         raise PlanError(f'there is no step "{step}"', detail=f"The steps are: {names}.")
-
-
-def task(settings: Settings, planned: PlannedEpoch, *, shard: int, shards: int, attempt: str) -> Task:
-    """Return the parameters of one task of an epoch."""
-    heads = {step: by[str(shard)] for step, by in planned.before.heads.items() if str(shard) in by}
-    return Task(
-        epoch=planned.epoch,
-        shard=shard,
-        shards=shards,
-        attempt=attempt,
-        storage=settings.storage,
-        sync=settings.sync,
-        watermarks=planned.before.watermarks,
-        previous=planned.before.previous,
-        heads=heads,
-        fault=settings.fault,
-    )

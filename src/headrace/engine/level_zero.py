@@ -14,6 +14,7 @@ from headrace.kernels.counts import Counts
 from headrace.kernels.duck import Duck
 from headrace.kernels.level import LevelRun
 from headrace.kernels.poison import failing_records, without
+from headrace.kernels.spent import READ, spent
 from headrace.kernels.task import stage
 
 if TYPE_CHECKING:
@@ -42,9 +43,11 @@ def run_ranges(duck: Duck, program: Program, here: Task, inputs: Inputs, ranges:
     times: dict[str, dict[str, int]] = {}
     marks: dict[str, dict[str, list[Any]]] = {}
     lost: dict[str, int] = {}
+    seconds: dict[str, float] = {}
     for part in ranges:
         here.fault("before_read")
-        read = inputs.read(part)
+        with spent(seconds, READ):
+            read = inputs.read(part)
         here.fault("after_read")
         if read.max_event_time is not None:
             seen = times.setdefault(part.source, {})
@@ -60,6 +63,7 @@ def run_ranges(duck: Duck, program: Program, here: Task, inputs: Inputs, ranges:
     outcome = LevelZero(duck, program, here, inputs).run(reads, dead)
     stage_dead_letters(outcome.report, here, dead)
     outcome.report.times, outcome.report.marks = times, marks
+    outcome.report.spent |= seconds
     for step, count in lost.items():
         outcome.report.counts.setdefault(step, Counts()).lost += count
     return outcome

@@ -22,6 +22,7 @@ from headrace.kernels.exchange import Send, split
 from headrace.kernels.op import Context, Operator, StatefulOp
 from headrace.kernels.poison import failing_rows, without
 from headrace.kernels.query import Query
+from headrace.kernels.spent import EXCHANGE, STAGING, STATE, of_step, spent
 from headrace.kernels.staging import Stage, staged, staged_schema, takes_delta_as_is
 from headrace.kernels.state.keyed import KeyedState
 from headrace.kernels.state.scanned import ScannedState
@@ -29,6 +30,7 @@ from headrace.kernels.task import Outcome, Report, stage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from headrace.kernels.delta import Rows
     from headrace.kernels.op import Op, StepResult
@@ -80,14 +82,16 @@ class LevelRun:
             for op in self.level.ops:  # before the transaction: what is defined inside it may end with it
                 op.define(self.duck)
             if self.level.stateful:
-                self._open()
+                with self._spent(STATE):
+                    self._open()
             for number, parts in inputs.items():
                 self._put(number, parts)
             self._run_all()
             self._stage_letters()
             if self.outcome.report.staged:
                 self.task.fault("after_staging")
-            self._save()
+            with self._spent(STATE):
+                self._save()
         except BaseException:
             self.duck.rollback()  # the cache is as the epoch before left it, and can be used again
             raise
@@ -124,14 +128,20 @@ class LevelRun:
         if place in self.careful:
             inputs = [self._without_failing(op, delta) for delta in inputs]
         if isinstance(op, Operator):
-            op.define(self.duck)
-            self._take(op, op.run(inputs, self._context(op)))
+            with self._spent(of_step(op.step)):
+                op.define(self.duck)
+                self._take(op, op.run(inputs, self._context(op)))
         elif isinstance(op, Send):
-            self._send(op, inputs[0])
+            with self._spent(EXCHANGE):
+                self._send(op, inputs[0])
         elif isinstance(op, Stage):
-            self._stage(op, inputs[0])
+            with self._spent(STAGING):
+                self._stage(op, inputs[0])
         else:
             raise TypeError(op)
+
+    def _spent(self, part: str) -> AbstractContextManager[None]:
+        return spent(self.outcome.report.spent, part)
 
     def _context(self, op: Op) -> Context:
         return Context(

@@ -58,7 +58,8 @@ class Report:
 
     `times`: by source and partition, the greatest event time in what it read, in microseconds. `marks`: by source and
     partition, the end of what it read, and what tells the record before it from others. `causes`: by step, how many
-    dead letters there are for each cause. `attempts`: by task, its own attempt and those whose output it read.
+    dead letters there are for each cause. `attempts`: by task, its own attempt and those whose output it read. `spent`:
+    where its time went, in seconds (`kernels/spent.py`).
     """
 
     shard: int | None = None
@@ -69,6 +70,7 @@ class Report:
     counts: dict[str, Counts] = field(default_factory=dict)
     causes: dict[str, dict[str, int]] = field(default_factory=dict)
     attempts: dict[str, str] = field(default_factory=dict)
+    spent: dict[str, float] = field(default_factory=dict)
 
     def count_dead(self, step: str, letters: pa.Table) -> None:
         """Count the dead letters of a step, with their causes."""
@@ -94,6 +96,7 @@ class Report:
             counts={step: Counts(**counts) for step, counts in data["counts"].items()},
             causes=data["causes"],
             attempts=data["attempts"],
+            spent=data["spent"],
         )
 
 

@@ -111,9 +111,11 @@ class Running:
         `{"app", "running", "epoch", "epoch_seconds", "rows_per_second", "limit", "lag", "steps": {name: {"rows_in",
         "rows_out", "watermark", "state_rows", "late", "partly_late", "too_old"}}, "sources": {name: {"lag",
         "watermark", "rows", "dead", "lost"}}, "sinks": {name: {"rows", "guarantee", "failing"}}, "feeds": {step:
-        {"identity", "state", "rows", "dead", "error"}}}`. Watermarks are aware datetimes or None. Counts are since the
-        first start; those of feeds since this one. `lost` are records that a topic's retention removed before
-        they were read; `failing` says why a sink is being tried again.
+        {"identity", "state", "rows", "dead", "error"}}, "profile": {…}}`. Watermarks are aware datetimes or None.
+
+        Counts are since the first start; those of feeds since this one. `lost` are records that a topic's retention
+        removed before they were read; `failing` says why a sink is being tried again. `profile` says where the time of
+        this run went (`engine/profile.py`).
         """
         if self._final is not None:
             return self._final
@@ -123,7 +125,13 @@ class Running:
             for name in group.names & set(now["sinks"]):
                 why = engine.publisher.failing.get(group.label)
                 now["sinks"][name]["failing"] = why
-        return {**now, **self._state.shown(), "feeds": self._feeds.status(), "running": not self._stopped}
+        return {
+            **now,
+            **self._state.shown(),
+            "feeds": self._feeds.status(),
+            "profile": engine.profile.shown(),
+            "running": not self._stopped,
+        }
 
     @property
     def epoch(self) -> int:
