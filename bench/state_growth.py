@@ -17,7 +17,8 @@ from bench import ours, sums
 from bench.fed_app import FedApp
 from bench.figure import Figure, paired, same
 from headrace.base.time import SystemClock
-from headrace.engine.engine import Engine, Settings
+from headrace.engine.engine import Engine
+from headrace.engine.epoch import Settings
 from headrace.engine.inprocess import InProcess
 
 if TYPE_CHECKING:

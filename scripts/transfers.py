@@ -14,7 +14,8 @@ from pathlib import Path
 
 import headrace as hr
 from headrace.base.time import ManualClock
-from headrace.engine.engine import Engine, Settings
+from headrace.engine.engine import Engine
+from headrace.engine.epoch import Settings
 from headrace.engine.inprocess import InProcess
 from headrace.plan.plan import make_plan
 

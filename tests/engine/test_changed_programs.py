@@ -7,7 +7,7 @@ import pytest
 import headrace as hr
 from headrace.base.errors import PlanChanged
 from headrace.base.time import ManualClock
-from headrace.engine.engine import Settings
+from headrace.engine.epoch import Settings
 from headrace.engine.program.reset import reset
 from headrace.engine.recovery.opening import open_engine
 from headrace.testing import Driver

@@ -8,7 +8,8 @@ import headrace as hr
 from headrace.base.errors import DamagedFile, InvalidPlan, PlanChanged
 from headrace.base.outside import EpochsLost
 from headrace.base.time import ManualClock
-from headrace.engine.engine import Engine, Settings
+from headrace.engine.engine import Engine
+from headrace.engine.epoch import Settings
 from headrace.testing import Driver
 from headrace.testing.faults import START_POINTS, Crash, Faults
 

@@ -14,7 +14,8 @@ import pytest
 
 import headrace as hr
 from headrace.base.time import SystemClock
-from headrace.engine.engine import Engine, Settings
+from headrace.engine.engine import Engine
+from headrace.engine.epoch import Settings
 from headrace.kernels.task import Report
 
 ROWS = 400

@@ -9,7 +9,8 @@ import pytest
 
 import headrace as hr
 from headrace.base.time import SystemClock
-from headrace.engine.engine import Engine, Settings
+from headrace.engine.engine import Engine
+from headrace.engine.epoch import Settings
 from headrace.engine.inprocess import InProcess
 from headrace.engine.levels import run_levels
 from headrace.engine.lowering import lower

@@ -14,7 +14,8 @@ import headrace as hr
 from budget import examples, fast
 from headrace.base.time import ManualClock
 from headrace.connect.embedded.boundaries import TOPIC, BoundaryWriter, EpochBoundaries, producer
-from headrace.engine.engine import Engine, Settings, no_fault
+from headrace.engine.engine import Engine
+from headrace.engine.epoch import Settings, no_fault
 from headrace.engine.inprocess import InProcess
 from headrace.testing.faults import Crash, Faults
 

@@ -12,20 +12,20 @@ this one is published.
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import InternalError, PlanError
 from headrace.connect.embedded import log_path
 from headrace.connect.source import from_json, to_json
 from headrace.engine import private
+from headrace.engine.epoch import PlannedEpoch, Settings
 from headrace.engine.forgotten_rows import ForgottenRows
 from headrace.engine.inputs import Inputs
 from headrace.engine.lowering import lower
 from headrace.engine.outcomes import counts_of, heads_after, least_waiting_times, steps_with_rows
 from headrace.engine.outside import Outside
-from headrace.engine.pace import SMALL_ROWS, add_counts, most_rows, next_limit, with_publishing
-from headrace.engine.planned import PlannedEpoch
+from headrace.engine.pace import add_counts, most_rows, next_limit, with_publishing
 from headrace.engine.profile import Profile
 from headrace.engine.program.adopting import PLAN, adopt, finish
 from headrace.engine.program.comparing import changes
@@ -44,37 +44,12 @@ from headrace.engine.watermarks import UNPARTITIONED, advance, empty_epoch_due
 from headrace.kernels.state.state import DELTA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
-    from headrace.base.time import Clock
     from headrace.kernels.program import Program
     from headrace.kernels.task import Report
     from headrace.plan.nodes import Node
     from headrace.plan.plan import Plan
-
-
-def no_fault(point: str) -> None:
-    """A point where a test may end the process; in production nothing happens."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How an engine runs.
-
-    `sync`: whether files survive a power cut; False is faster, for tests. `small`: an epoch of at most so many rows may
-    run as one Spark task (`spark/single_task.py`). `upto`: of a replay, the offsets up to which sources are read.
-    """
-
-    storage: Path
-    topics: str | None
-    shards: int
-    clock: Clock
-    sync: bool = True
-    partitions: int | None = None
-    small: int = SMALL_ROWS
-    upto: Mapping[str, Mapping[str, int]] | None = None
-    fault: Callable[[str], None] = no_fault
 
 
 class Engine:

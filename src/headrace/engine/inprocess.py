@@ -5,11 +5,11 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
+from headrace.engine.epoch import task
 from headrace.engine.inputs import Inputs
 from headrace.engine.level_zero import run_ranges
 from headrace.engine.levels import run_levels
 from headrace.engine.outside import no_spark
-from headrace.engine.planned import task
 from headrace.engine.program.fill import filled
 from headrace.kernels.duck import Duck
 from headrace.kernels.level import LevelRun
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from headrace.engine.engine import Engine
+    from headrace.engine.epoch import PlannedEpoch
     from headrace.engine.levels import Received
-    from headrace.engine.planned import PlannedEpoch
     from headrace.engine.storage import Commit
     from headrace.kernels.program import Level, Program
     from headrace.kernels.task import Outcome, Report, Task

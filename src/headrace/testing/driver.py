@@ -13,7 +13,7 @@ from headrace.base.errors import InvalidArgument, NotRunning, PlanError
 from headrace.base.time import ManualClock, as_datetime
 from headrace.connect.stores import apart, is_elsewhere
 from headrace.dsl.app import TOPICS_VARIABLE, App
-from headrace.engine.engine import Engine, Settings, no_fault
+from headrace.engine.epoch import Settings, no_fault
 from headrace.engine.inprocess import InProcess
 from headrace.engine.operation.status import describe
 from headrace.engine.private import open_view
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headrace.engine.engine import Engine
     from headrace.engine.program.changes import ProgramChanges
     from headrace.log import Log
     from headrace.plan.nodes import Stateful

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from headrace.base.errors import HeadraceError, InvalidPlan, UnknownView, did_you_mean
 from headrace.base.time import SystemClock
-from headrace.engine.engine import Settings
+from headrace.engine.epoch import Settings
 from headrace.engine.feeds import Feeds
 from headrace.engine.operation.cleaning import Cleaning
 from headrace.engine.operation.failures import as_ours

@@ -20,8 +20,8 @@ from headrace.base.errors import InternalError
 from headrace.connect.embedded import log_path
 from headrace.connect.stores import is_elsewhere
 from headrace.engine.engine import Engine
+from headrace.engine.epoch import task
 from headrace.engine.inprocess import CARRIER, InProcess
-from headrace.engine.planned import task
 from headrace.engine.program.fill import Fill, filled, nearest_gives
 from headrace.engine.program.levelling import difference, shadows_of
 from headrace.kernels.task import Report, stage
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from headrace.engine.planned import PlannedEpoch
+    from headrace.engine.epoch import PlannedEpoch
     from headrace.engine.storage import Commit
     from headrace.plan.nodes import Node
     from headrace.plan.plan import Plan

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.base.log_errors import CorruptBatch
+from headrace.engine.epoch import task
 from headrace.engine.inprocess import CARRIER
-from headrace.engine.planned import task
 from headrace.engine.program.levelling import difference, shadows_of
 from headrace.kernels.task import stage
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.errors import InvalidPlan
 from headrace.base.time import SystemClock
-from headrace.engine.engine import Settings
+from headrace.engine.epoch import Settings
 from headrace.engine.inprocess import InProcess
 from headrace.engine.program.fill import fill_of, history
 from headrace.engine.recovery.opening import open_engine

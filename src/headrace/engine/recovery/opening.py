@@ -12,7 +12,7 @@ from headrace.engine.program.replay import replay, replay_of
 from headrace.engine.program.withdrawing import withdraw
 
 if TYPE_CHECKING:
-    from headrace.engine.engine import Settings
+    from headrace.engine.epoch import Settings
     from headrace.engine.storage import Storage
     from headrace.plan.plan import Plan
 

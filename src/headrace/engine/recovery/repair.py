@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.base.outside import AppDamaged
 from headrace.base.time import SystemClock
 from headrace.connect.embedded import log_path
-from headrace.engine.engine import Settings
+from headrace.engine.epoch import Settings
 from headrace.engine.program.adopting import finish
 from headrace.engine.program.comparing import compared
 from headrace.engine.program.rebuilding import rebuild

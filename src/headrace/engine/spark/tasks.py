@@ -18,10 +18,9 @@ from pyspark import TaskContext
 
 from headrace.base.temporary import cache_root
 from headrace.base.time import SystemClock
-from headrace.engine.engine import Settings
+from headrace.engine.epoch import PlannedEpoch, Settings, task
 from headrace.engine.inputs import Inputs
 from headrace.engine.level_zero import run_ranges
-from headrace.engine.planned import PlannedEpoch, task
 from headrace.engine.spark import blobs, workers
 from headrace.engine.storage import Commit, Storage
 from headrace.kernels.duck import Duck

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from headrace.base.errors import HeadraceError, NotRunning
 from headrace.base.time import ManualClock
 from headrace.engine import lease
-from headrace.engine.engine import Engine, Settings
+from headrace.engine.epoch import Settings, task
 from headrace.engine.inprocess import CARRIER, InProcess
 from headrace.engine.level_zero import run_ranges
 from headrace.engine.levels import run_levels
 from headrace.engine.pace import SMALL_ROWS
-from headrace.engine.planned import task
 from headrace.engine.recovery.opening import open_engine
 from headrace.kernels.duck import Duck
 from headrace.kernels.level import LevelRun
@@ -32,8 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from headrace.dsl.app import App
+    from headrace.engine.engine import Engine
+    from headrace.engine.epoch import PlannedEpoch
     from headrace.engine.levels import Received
-    from headrace.engine.planned import PlannedEpoch
     from headrace.kernels.program import Level
     from headrace.kernels.task import Outcome, Report
     from headrace.log import Log

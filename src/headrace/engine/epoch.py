@@ -1,4 +1,4 @@
-"""An epoch that was planned and has not run yet, and the parameters of its tasks."""
+"""What an engine runs with, an epoch that it has planned, and the parameters of its tasks."""
 
 from __future__ import annotations
 
@@ -6,14 +6,39 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.connect.source import total_rows
+from headrace.engine.pace import SMALL_ROWS
 from headrace.kernels.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
+    from headrace.base.time import Clock
     from headrace.connect.source import Bounds, OffsetRange
-    from headrace.engine.engine import Settings
     from headrace.engine.storage import Commit
+
+
+def no_fault(point: str) -> None:
+    """A point where a test may end the process; in production nothing happens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How an engine runs.
+
+    `sync`: whether files survive a power cut; False is faster, for tests. `small`: an epoch of at most so many rows may
+    run as one Spark task (`spark/single_task.py`). `upto`: of a replay, the offsets up to which sources are read.
+    """
+
+    storage: Path
+    topics: str | None
+    shards: int
+    clock: Clock
+    sync: bool = True
+    partitions: int | None = None
+    small: int = SMALL_ROWS
+    upto: Mapping[str, Mapping[str, int]] | None = None
+    fault: Callable[[str], None] = no_fault
 
 
 @dataclass(frozen=True, kw_only=True)
