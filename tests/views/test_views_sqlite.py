@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from headrace.base.errors import ViewsFailed
+from headrace.base.errors import ViewOutOfStep, ViewsFailed
 from headrace.base.schema import parse
 from headrace.views import table
 from headrace.views.sqlite import SqliteViews
@@ -95,3 +95,34 @@ def test_a_file_that_is_none_of_ours_is_an_error_of_the_outside(tmp_path):
 def test_a_pipe_that_is_closed_while_a_view_is_printed_is_no_failure_of_the_views(tmp_path):
     with pytest.raises(BrokenPipeError), SqliteViews(tmp_path / "views.db").snapshot():
         raise BrokenPipeError
+
+
+KEYS = pa.schema([("k", pa.int64()), ("x", pa.float64()), ("v", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("key", "others"),
+    [
+        ({"k": 1, "x": 0.5}, {"k": 1, "x": 0.25}),
+        ({"k": None, "x": 0.5}, {"k": 7, "x": None}),
+        ({"k": None, "x": None}, {"k": 0, "x": 0.0}),
+        ({"k": 1, "x": float("nan")}, {"k": 1, "x": float("inf")}),
+    ],
+    ids=["values", "a null", "nulls", "not a number"],
+)
+def test_a_row_that_comes_back_replaces_its_own_and_no_other(tmp_path, key, others):
+    """Withdrawn and inserted in one epoch is an update in place; keys that differ by one column are not mixed."""
+
+    def changes(*rows):
+        named = [{**who, "v": value, "_weight": weight} for who, value, weight in rows]
+        return {"v": pa.Table.from_pylist(named, KEYS.append(pa.field("_weight", pa.int32())))}
+
+    with SqliteViews(tmp_path / "views.db") as views:
+        views.declare("v", KEYS, ("k", "x"))
+        views.apply(0, changes((key, "a", 1), (others, "b", 1)))
+        views.apply(1, changes((key, "a", -1), (others, "b", -1), (key, "c", 1)))
+        assert [row["v"] for row in views.read("v").to_pylist()] == ["c"]
+        assert views.damage() == {}
+        views.apply(2, changes((key, "c", -1)))
+        with pytest.raises(ViewOutOfStep):
+            views.apply(3, changes((key, "c", -1), (key, "d", 1)))

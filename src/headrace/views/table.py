@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.names import quote
-from headrace.views.digest import EMPTY, added, digest
+from headrace.views.digest import EMPTY, added, digest, row_hashes
 from headrace.views.store import WEIGHT
 from headrace.views.values import affinity, order_terms, to_arrow, to_sqlite
 
@@ -101,15 +101,36 @@ class ViewTable:
         if self.key is None:
             self._insert(db, _repeated(rows, sign=1))
             return self._withdraw(db, _repeated(rows, sign=-1)), change
-        missing = self._delete(db, rows.filter(pc.less(weights, 0)))
-        self._upsert(db, rows.filter(pc.greater(weights, 0)))
-        return missing, change
+        return self._replace(db, rows.filter(pc.less(weights, 0)), rows.filter(pc.greater(weights, 0))), change
 
     def _change(self, rows: pa.Table) -> int:
         weights = rows[WEIGHT].to_numpy()
         return digest(rows.drop_columns([WEIGHT]), weights if self.key is None else np.sign(weights))
 
     # ---- a keyed view --------------------------------------------------------------------------------------
+
+    def _replace(self, db: sqlite3.Connection, withdrawn: pa.Table, inserted: pa.Table) -> int:
+        """Withdraw rows and insert others; return how many of those to be withdrawn are not there."""
+        others = [name for name in self.schema.names if name not in self.identity_names]
+        if not self.key or not others:
+            missing = self._delete(db, withdrawn)
+            self._upsert(db, inserted)
+            return missing
+        from_here, to_here = same_keys(withdrawn.select(self.identity_names), inserted.select(self.identity_names))
+        missing = self._delete(db, withdrawn.filter(pc.invert(from_here)))
+        missing += self._update(db, inserted.filter(to_here), others)
+        self._upsert(db, inserted.filter(pc.invert(to_here)))
+        return missing
+
+    def _update(self, db: sqlite3.Connection, rows: pa.Table, others: list[str]) -> int:
+        """Give rows that are there other values; return how many are not."""
+        columns = [self.columns[self.schema.get_field_index(name)] for name in others]
+        changes = ", ".join(f"{column} = ?" for column in columns)
+        statement = f"UPDATE {quote(self.stored)} SET {changes} WHERE {self._same_row}"
+        return sum(
+            chunk.num_rows - db.executemany(statement, self._values(chunk, [*others, *self.identity_names])).rowcount
+            for chunk in self._chunks(rows)
+        )
 
     def _delete(self, db: sqlite3.Connection, rows: pa.Table) -> int:
         if not self.key:
@@ -189,6 +210,34 @@ class ViewTable:
         columns = zip(zip(*rows, strict=True), self.schema.types, strict=True)
         arrays = [to_arrow(values, kind) for values, kind in columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def same_keys(withdrawn: pa.Table, inserted: pa.Table) -> tuple[pa.Array, pa.Array]:
+    """Return for each row of two tables of keys whether the other has an equal one.
+
+    Keys are unique in each. A pair may be missed (floats that are not numbers, nested values, colliding hashes); none
+    is found that is not there.
+    """
+    names = inserted.schema.names
+    at, here = np.empty(0, np.int64), np.empty(0, np.int64)
+    if len(withdrawn) and len(inserted) and not any(pa.types.is_nested(kind) for kind in inserted.schema.types):
+        hashes, wanted = row_hashes(withdrawn), row_hashes(inserted)
+        order = np.argsort(hashes)
+        places = order[np.minimum(np.searchsorted(hashes, wanted, sorter=order), len(order) - 1)]
+        here = np.flatnonzero(hashes[places] == wanted)
+        at = places[here]
+        for name in names:
+            one, other = withdrawn[name].take(pa.array(at)), inserted[name].take(pa.array(here))
+            equal = pc.or_kleene(pc.equal(one, other), pc.and_(pc.is_null(one), pc.is_null(other)))
+            kept = np.asarray(pc.fill_null(equal, fill_value=False))
+            at, here = at[kept], here[kept]
+    return _at(at, len(withdrawn)), _at(here, len(inserted))
+
+
+def _at(places: np.ndarray[tuple[int], np.dtype[np.int64]], count: int) -> pa.Array:
+    found = np.zeros(count, np.bool_)
+    found[places] = True
+    return pa.array(found)
 
 
 def distinct_names(names: Iterable[str], *, taken: Iterable[str] = ()) -> list[str]:
