@@ -8,7 +8,7 @@ import shutil
 import statistics
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from bench.figure import WrongAnswer, same
 from bench.nexmark import racing
 from bench.nexmark.answers import Kept, Weights
 from bench.nexmark.generator import Generator
+from bench.nexmark.line import Line
 from bench.nexmark.picture import picture
 from bench.nexmark.queries import NAMES, QUERIES
 from bench.setting import Setting
@@ -28,27 +29,6 @@ if TYPE_CHECKING:
 
 RIVALS = ("spark", "duckdb")
 RUNS = 3
-
-
-@dataclass
-class Line:
-    """A query's figures: seconds, and the processor's seconds; None: not measured, or the rival cannot express it.
-
-    `spark_ratio`: Spark's streaming over ours on Spark, processing time. `duckdb_ratio`: our processor time in process
-    over that of DuckDB's batch query.
-    """
-
-    query: str
-    about: str
-    rows: int
-    in_process: float
-    in_process_cpu: float
-    on_spark: float | None = None
-    spark: float | None = None
-    duckdb_cpu: float | None = None
-    spark_ratio: float | None = None
-    duckdb_ratio: float | None = None
-    note: str = ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

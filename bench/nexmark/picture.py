@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.nexmark.__main__ import Line
+    from bench.nexmark.line import Line
 
 WIDE, HIGH, LEFT, BOTTOM, TOP = 960, 360, 50, 40, 30
 SERIES = (("in process", "#2f6f9f"), ("on Spark", "#6fb1d9"), ("Spark's own streaming", "#d08a3c"))
