@@ -305,12 +305,11 @@ class BrokerCases:
         writer.publish(0, iter([batch([0, 1]), batch([2, 3])]))
         writer.publish(1, iter([batch([4])]))
         writer.close()
-        again = broker.taken()
-        assert {json.loads(body)["id"] for _, body in again} == {0, 1, 2, 3, 4}
-        assert len({found for found, _ in again}) == 5
-        assert not set(sent) - set(again), "the same messages have the same ids"
+        sent += broker.taken()
+        assert {json.loads(body)["id"] for _, body in sent} == {0, 1, 2, 3, 4}
+        assert len({found for found, _ in sent}) == 5, "the same messages have the same ids"
         if sink.guarantee == "exactly_once":
-            assert len(sent) + len(again) == 5
+            assert len(sent) == 5
 
     def test_a_broker_that_is_down_is_unavailable_to_a_sink_and_gets_the_epoch_later(self, broker):
         sink = for_rows(broker.sink())

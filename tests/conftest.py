@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 import brokers
 import cassandra_servers
 import mariadb_servers
+import nats_servers
 import postgres_servers
 import rabbitmq_servers
 import redis_servers
@@ -31,6 +32,7 @@ from mariadb_servers import (  # noqa: F401 - fixtures
     mariadb_of_the_run,
     schema,
 )
+from nats_servers import nats_of_the_run  # noqa: F401 - a fixture
 from postgres_servers import (  # noqa: F401 - fixtures
     breakable_database,
     breakable_postgres_of_the_run,
@@ -53,6 +55,7 @@ SERVERS = {
     "redis": redis_servers.SERVERS,
     "cassandra": cassandra_servers.SERVERS,
     "rabbitmq": rabbitmq_servers.SERVERS,
+    "nats": nats_servers.SERVERS,
 }
 """The fixtures of real servers by the group of xdist whose tests use them: one worker runs a group."""
 

@@ -57,3 +57,16 @@ class MessageTooLarge(OutsideError):
             detail=f"Its id is {id}. The rows of its epoch are staged; messages before it may have been sent.",
             hint="Let the broker take larger ones, or send fewer columns; then start the app again.",
         )
+
+
+class PositionLost(OutsideError):
+    """A broker no longer has the stream that a feed has read: it was deleted and created again, or goes back."""
+
+    condition = "POSITION_LOST"
+
+    def __init__(self, what: str, *, read: str, now: str) -> None:
+        super().__init__(
+            f"{what} is not what the feed has read up to {read}: {now}",
+            detail="Its messages have numbers that were read already, so they would be taken for read.",
+            hint="Fill another topic; or remove the topic's file from the folder landings of the log: it begins anew.",
+        )

@@ -192,6 +192,17 @@ class MessageLanding:
             self._repeated += len(messages) - len(fresh)
             self._landing.report(repeated=self._repeated)
 
+    def lose(self, reason: str, *, position: bytes) -> None:
+        """Make a dead letter of what the broker deleted before it was read, and continue at a position.
+
+        Args:
+            reason: what is gone.
+            position: where the feed continues.
+
+        """
+        self._landing.append([], position=_packed(position, self._seen), dead=[DeadRecord("", reason)])
+        self._position = position
+
     def _fresh(self, messages: Sequence[Message]) -> tuple[list[Message], list[bytes]]:
         """Return the messages that were not landed before, and their ids."""
         if self._how.id is None or not self._how.remember:

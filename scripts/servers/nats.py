@@ -1,0 +1,48 @@
+"""NATS with JetStream on this machine: a real server in any folder, whose streams survive that its process is killed.
+
+    python -m scripts.servers.nats start FOLDER     prints its address
+    python -m scripts.servers.nats stop FOLDER      ends it and keeps its data; start brings it back
+
+Go builds the program from its module proxy, once, in the user's cache folder.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from scripts.broker.servers import LOOPBACK
+from scripts.servers.gobuilt import installed
+from scripts.servers.one_port import OnePort, run
+
+VERSION = "v2.15.2"
+SETTINGS = """
+listen: "{host}:{port}"
+jetstream {{ store_dir: "{folder}/data" }}
+max_payload: 16777216
+{users}
+"""
+
+
+class Nats(OnePort):
+    """A server; `users` are names with their passwords: without any, everybody may connect."""
+
+    name, scheme = "nats", "nats"
+    users: dict[str, str] = {}  # noqa: RUF012 - never changed
+
+    def command(self) -> list[str]:
+        """Write its settings and return the command."""
+        program = installed("github.com/nats-io/nats-server/v2", VERSION)
+        each = ", ".join(f'{{user: "{user}", password: "{password}"}}' for user, password in self.users.items())
+        users = f"authorization {{ users: [{each}] }}" if each else ""
+        settings = SETTINGS.format(host=LOOPBACK, port=self.port, folder=self.folder, users=users)
+        (self.folder / "nats.conf").write_text(settings)
+        return [str(program), "-c", str(self.folder / "nats.conf")]
+
+    def answers(self) -> bool:
+        """Whether it says hello."""
+        with socket.create_connection((LOOPBACK, self.port), timeout=1) as one:
+            return one.recv(4) == b"INFO"
+
+
+if __name__ == "__main__":
+    run(Nats, program="scripts.servers.nats", description="NATS with JetStream on this machine.")

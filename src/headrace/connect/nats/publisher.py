@@ -1,0 +1,122 @@
+"""Out: rows become messages of a subject, with an id by which a stream recognises repetitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Unpack
+
+import nats
+
+from headrace.base.broker_errors import MessageTooLarge
+from headrace.base.errors import InvalidArgument
+from headrace.connect.nats.session import Session, nats_address
+from headrace.connect.outgoing import KEY_HEADER, MessageSink, WritingOptions, outgoing, writing
+from headrace.connect.sink import SinkWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from headrace.base.time import Clock
+    from headrace.connect.broker_address import BrokerAddress
+    from headrace.connect.outgoing import Outgoing
+
+_ID = "Nats-Msg-Id"
+
+
+def subject(url: str, subject: str, **options: Unpack[WritingOptions]) -> NatsSubject:
+    """Return a sink whose messages a stream of NATS JetStream stores.
+
+    Each has its id in the header Nats-Msg-Id, so the stream drops what is sent again within its duplicate window, two
+    minutes by default: exactly once if an app that was killed is started again within that time, else at least once.
+
+    Args:
+        url: as in `stream`.
+        subject: the subject; `{column}` is the column's text: "orders.{city}".
+        options: as all brokers have.
+
+    Raises:
+        InvalidPlan: it is no address, or an option is not known.
+        InvalidArgument: it is no subject.
+
+    """
+    if not subject or set(subject) & set("*> \t\r\n"):
+        raise InvalidArgument(f"{subject!r} is no subject that can be sent to", hint='For example "orders.new".')
+    return NatsSubject(address=nats_address(url), how=writing(subject, options))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NatsSubject(MessageSink):
+    """Messages of a subject; `subject` creates it."""
+
+    address: BrokerAddress
+
+    @property
+    def where(self) -> str:
+        """Server and subject."""
+        return f"{self.address.place} ({self.how.address})"
+
+    @property
+    def name(self) -> str:
+        """What tells it from the other sinks of an app."""
+        return f"nats:{self.how.address}"
+
+    def open(self, *, writer: str, clock: Clock) -> SinkWriter:
+        """Return a writer; it connects when it has something to send."""
+        del clock
+        return _Writer(self, writer)
+
+
+class _Writer(SinkWriter):
+    """Sends epochs, and waits for the stream's answer to each message."""
+
+    def __init__(self, sink: NatsSubject, writer: str) -> None:
+        self.sink, self.writer = sink, writer
+        self._session: Session | None = None
+
+    def last_epoch(self) -> int | None:
+        """Return None: a stream does not know of epochs."""
+        return None
+
+    def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
+        """Send an epoch's messages; they are stored when it returns.
+
+        Raises:
+            Unavailable: the server does not answer.
+            QueueMissing: no stream stores the subject.
+            MessageTooLarge: the server does not take a message of this size.
+
+        """
+        self._session = self._session or Session(self.sink.address)
+        try:
+            for some in outgoing(self.sink, self.writer, epoch, rows):
+                self._session.wait(self._sent(self._session, some))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    async def _sent(self, session: Session, messages: Sequence[Outgoing]) -> None:
+        answers: list[Any] = []
+        for each in messages:
+            key = {} if each.key is None else {KEY_HEADER: each.key.decode(errors="replace")}
+            headers = {name: _one_line(text) for name, text in ({**each.headers, **key}).items()} | {_ID: each.id}
+            try:
+                answers.append(await session.js.publish_async(each.address, each.body, headers=headers))
+            except nats.errors.MaxPayloadError as error:
+                raise MessageTooLarge(
+                    self.sink.where, id=each.id, size=len(each.body), most="max_payload bytes at most"
+                ) from error
+        for answer in answers:
+            await answer
+
+
+def _one_line(text: str) -> str:
+    """Return a header's text: a line end would begin another header."""
+    return text.replace("\r", " ").replace("\n", " ")
