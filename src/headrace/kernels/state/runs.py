@@ -9,7 +9,7 @@ caller compares the values. After the log-structured merge tree (O'Neil et al., 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     Positions = NDArray[np.int64]
 
+_Number = TypeVar("_Number", np.int64, np.uint64)
 ROW = "rowid"
 BITS = 40
 """A run has fewer rows than this, and a chain fewer runs than the rest."""
@@ -193,7 +194,7 @@ def _numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
 def divided(ids: Positions) -> dict[int, Positions]:
     """Return the positions of row ids, by the number of their run."""
     numbers = ids >> BITS
-    return {int(number): ids[numbers == number] & _PLACE for number in np.unique(numbers)}
+    return {int(number): ids[numbers == number] & _PLACE for number in _distinct(numbers)}
 
 
 def above(ids: Positions, number: int) -> NDArray[np.bool_]:
@@ -203,4 +204,12 @@ def above(ids: Positions, number: int) -> NDArray[np.bool_]:
 
 def probe_hashes(columns: Sequence[Any], rows: int) -> Hashes:
     """Return the hashes of probe rows, in order, each once."""
-    return np.unique(hash_columns(columns, rows))
+    return _distinct(hash_columns(columns, rows))
+
+
+def _distinct(values: NDArray[_Number]) -> NDArray[_Number]:
+    """Return whole numbers in order, each once; `np.unique` hashes them, which takes ten times as long."""
+    found = np.sort(values)
+    first = np.ones(len(found), np.bool_)
+    np.not_equal(found[1:], found[:-1], out=first[1:])
+    return found[first]
