@@ -185,4 +185,19 @@ BENCHES = {
         "the same in PostgreSQL, a transaction an append, fsync on, 8 connections",
         ">= 5",
     ),
+    "queue_work": Bench(
+        "take and acknowledge durable tasks of 200 bytes, 8 worker processes",
+        "RabbitMQ with manual acknowledgements through pika, the better of one each and one for 100",
+        ">= 3",
+    ),
+    "queue_latency": Bench(
+        "from a durable put to the task at a worker of another process: median and 99 %",
+        "RabbitMQ with confirms and manual acknowledgements through pika",
+        "<= 1",
+    ),
+    "group_read": Bench(
+        "2 M records of 200 bytes read by a group of two processes",
+        "Kafka with confluent-kafka",
+        ">= 3",
+    ),
 }

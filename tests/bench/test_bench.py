@@ -75,6 +75,9 @@ def test_every_bench_is_listed(bench):
         "cdc_mariadb",
         "sink_postgres",
         "views_postgres",
+        "queue_work",
+        "queue_latency",
+        "group_read",
     }
     assert listed["windowed_heavy"]["must"] == ">= 6"
 

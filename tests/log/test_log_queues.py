@@ -325,6 +325,25 @@ class Workers(RuleBasedStateMachine):
             if what == "ack":
                 self.acked[task.partition, task.offset] += 1
 
+    @rule(who=st.integers(0, 2), count=st.integers(1, 20), renews=st.booleans())
+    def acknowledge_together(self, who, count, renews):
+        tasks, self.held[who] = self.held[who][:count], self.held[who][count:]
+        lost = set()
+        try:
+            if renews:
+                self.queues[who].renew(tasks)
+            self.queues[who].ack(tasks)
+        except LeaseLost as error:
+            if renews and "renewed" in error.what:
+                self.held[who] = tasks + self.held[who]
+                return
+            lost = set(error.places)
+        for task in tasks:
+            place = task.partition, task.offset
+            if place not in lost:
+                assert self.given[place] == task.lease, "another worker had it"
+                self.acked[place] += 1
+
     @rule(seconds=st.sampled_from([1, 5, 11]))
     def wait(self, seconds):
         self.clock.advance(seconds)

@@ -183,11 +183,15 @@ class LogClosed(PlanError):
 
 
 class LeaseLost(OutsideError):
-    """A worker answers for records of a queue whose lease had run out: others have them, or had them."""
+    """A worker answers for records of a queue whose lease had run out: others have them, or had them.
+
+    `places`: the partition and offset of each; the others were answered.
+    """
 
     condition = "LEASE_LOST"
 
     def __init__(self, topic: str, what: str, places: Sequence[tuple[int, int]], of: int) -> None:
+        self.places = tuple(places)
         shown = _listed([f"partition {partition} offset {offset}" for partition, offset in places])
         super().__init__(
             f'{len(places)} of {of} records of the queue "{topic}" were not {what}: the lease had run out',

@@ -1,7 +1,10 @@
 """The records of a queue that are not finished, in a file that all its workers share.
 
-A partition's records before `next` that are not in the table are finished. So acknowledging a record deletes its row,
-and what is kept is bounded by what is in work.
+A partition's records before `next` that are in no table are finished. So acknowledging a record deletes its row, and
+what is kept is bounded by what is in work.
+
+New records that are leased together are one row of `spans`, whatever their number. It becomes a row of `work` for each
+record as soon as these differ: some are answered and others are not, or they come back.
 """
 
 from __future__ import annotations
@@ -13,8 +16,10 @@ from headrace.log.shared_state import Life, SharedState, is_gone
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
+
+    _OfSpan = Callable[[sqlite3.Connection, tuple[int, int], range], bool]
 
 READY, LEASED, DEAD = range(3)
 _NOBODY = ""
@@ -27,20 +32,37 @@ _TABLES = (
         "priority INTEGER NOT NULL, key INTEGER, reason TEXT, letter INTEGER, "
         "PRIMARY KEY (partition, offset)) WITHOUT ROWID"
     ),
+    (
+        "CREATE TABLE IF NOT EXISTS spans (token INTEGER NOT NULL, partition INTEGER NOT NULL, start INTEGER NOT NULL, "
+        "stop INTEGER NOT NULL, until REAL NOT NULL, holder TEXT NOT NULL, PRIMARY KEY (token, partition)) "
+        "WITHOUT ROWID"
+    ),
     "CREATE INDEX IF NOT EXISTS by_state ON work (state, priority DESC, offset, partition)",
     "CREATE INDEX IF NOT EXISTS by_key ON work (partition, key, offset)",
     f"CREATE INDEX IF NOT EXISTS came_back ON work (deliveries) WHERE state = {READY} AND deliveries > 0",
 )
-_FRESH = (f"UPDATE work SET state = {READY}, holder = '' WHERE state = {LEASED}",)
+_SPLIT = (
+    (
+        "INSERT INTO work (partition, offset, state, deliveries, at, until, holder, token, priority, key) "
+        "WITH RECURSIVE each (partition, offset, stop, until, holder, token) AS ("
+        "SELECT partition, start, stop, until, holder, token FROM spans WHERE {0} UNION ALL "
+        "SELECT partition, offset + 1, stop, until, holder, token FROM each WHERE offset + 1 < stop) "
+        f"SELECT partition, offset, {LEASED}, 1, 0, until, holder, token, 0, NULL FROM each"
+    ),
+    "DELETE FROM spans WHERE {0}",
+)
+"""Make rows of `work` of the spans that meet a condition."""
+_FREE = f"UPDATE work SET state = {READY}, holder = '' WHERE state = {LEASED}"
+_FRESH = (*(each.format("TRUE") for each in _SPLIT), _FREE)
 _ADMIT = (
     "INSERT OR IGNORE INTO work (partition, offset, state, deliveries, at, until, holder, token, priority, key) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_FREE = f"UPDATE work SET state = {READY}, holder = '' WHERE state = {LEASED}"
 _ALONE = (  # nothing of the same key that came before is unfinished
     "AND (w.key IS NULL OR NOT EXISTS (SELECT 1 FROM work e INDEXED BY by_key WHERE e.partition = w.partition "
     f"AND e.key = w.key AND e.offset < w.offset AND e.state < {DEAD})) "
 )
+_SPAN = "token = ? AND partition = ?"
 _MINE = f"partition = ? AND offset = ? AND token = ? AND state = {LEASED}"
 
 
@@ -87,11 +109,12 @@ class Leases:
         self._alive = folder / "alive"
         self.state = SharedState(folder / "queue.db", _TABLES, fresh=_FRESH, alive=self._alive)
         self.life = Life(self._alive)
+        self._turn = 0
 
     def close(self) -> None:
         """Give back what this worker holds; the deliveries count."""
         with self.state.change() as sql:
-            sql.execute(f"{_FREE} AND holder = ?", [self.life.id])
+            _free(sql, "holder = ?", self.life.id)
         self.state.close()
         self.life.end()
 
@@ -109,18 +132,20 @@ class Leases:
         query = (
             f"SELECT EXISTS (SELECT 1 FROM work WHERE state = {READY} AND at <= ?) "
             f"OR EXISTS (SELECT 1 FROM work WHERE state = {LEASED} AND until <= ?) "
-            f"OR EXISTS (SELECT 1 FROM work WHERE state = {DEAD})"
+            f"OR EXISTS (SELECT 1 FROM work WHERE state = {DEAD}) "
+            "OR EXISTS (SELECT 1 FROM spans WHERE until <= ?)"
         )
-        return bool(self.state.ask(query, (now, instant))[0][0])
+        return bool(self.state.ask(query, (now, instant, instant))[0][0])
 
     def free_gone(self) -> int:
         """Give back what workers held whose processes have died; return how many records."""
-        holders = self.state.ask(f"SELECT DISTINCT holder FROM work WHERE state = {LEASED}")
+        query = f"SELECT holder FROM work WHERE state = {LEASED} UNION SELECT holder FROM spans"
+        holders = self.state.ask(query)
         gone = [holder for (holder,) in holders if holder != self.life.id and is_gone(self._alive, holder)]
         if not gone:
             return 0
         with self.state.change() as sql:
-            return sum(sql.execute(f"{_FREE} AND holder = ?", [holder]).rowcount for holder in gone)
+            return sum(_free(sql, "holder = ?", holder) for holder in gone)
 
     def take(self, count: int, until: float, *, now: int, instant: float, ends: Mapping[int, int]) -> list[Lease]:
         """Lease what is ready, then what is new up to `ends`, in the order of its offsets.
@@ -135,7 +160,7 @@ class Leases:
         """
         token = secrets.randbits(62)
         with self.state.change() as sql:
-            sql.execute(f"{_FREE} AND until <= ?", [instant])
+            _free(sql, "until <= ?", instant)
             sql.execute(
                 f"UPDATE work INDEXED BY came_back SET state = {DEAD}, "
                 "reason = 'delivered ' || deliveries || ' times, never acknowledged' "
@@ -160,23 +185,23 @@ class Leases:
     def _new(
         self, sql: sqlite3.Connection, count: int, ends: Mapping[int, int], until: float, token: int
     ) -> list[Lease]:
-        """Lease records that nobody has looked at, from all partitions alike."""
-        left = {partition: range(start, ends.get(partition, start)) for partition, start in _progress(sql)}
-        taken: list[Lease] = []
-        while left and len(taken) < count:
-            share = max(1, (count - len(taken)) // len(left))
-            for partition, offsets in list(left.items()):
-                some = offsets[: min(share, count - len(taken))]
-                taken += [Lease(partition, offset, 1, token) for offset in some]
-                left[partition] = offsets[len(some) :]
-                if not left[partition]:
-                    del left[partition]
+        """Lease records that nobody has looked at: of one partition after the other, each time from another one on."""
+        self._turn += 1
+        progress = _progress(sql)
+        spans: list[tuple[int, range]] = []
+        for number in range(len(progress)):
+            partition, start = progress[(number + self._turn) % len(progress)]
+            if offsets := range(start, ends.get(partition, start))[:count]:
+                spans.append((partition, offsets))
+                count -= len(offsets)
         sql.executemany(
-            _ADMIT,
-            [(each.partition, each.offset, LEASED, 1, 0, until, self.life.id, token, 0, None) for each in taken],
+            "INSERT INTO spans VALUES (?, ?, ?, ?, ?, ?)",
+            [(token, partition, each.start, each.stop, until, self.life.id) for partition, each in spans],
         )
-        _advance(sql, taken)
-        return taken
+        sql.executemany(
+            "UPDATE progress SET next = ? WHERE partition = ?", [(each.stop, partition) for partition, each in spans]
+        )
+        return [Lease(partition, offset, 1, token) for partition, offsets in spans for offset in offsets]
 
     def admit(self, records: Sequence[Admitted], nexts: Mapping[int, int]) -> None:
         """Put records to the others that are ready; `nexts`: from which offsets on they were read, and up to which.
@@ -204,7 +229,7 @@ class Leases:
 
     def finish(self, leases: Iterable[Lease]) -> list[Lease]:
         """Finish records; return those whose lease another worker has."""
-        return self._each(f"DELETE FROM work WHERE {_MINE}", (), leases)
+        return self._each(f"DELETE FROM work WHERE {_MINE}", (), leases, _finish_span)
 
     def release(self, leases: Iterable[Lease], at: int) -> list[Lease]:
         """Give records back, to be taken from a time on (microseconds since 1970); return those that were lost."""
@@ -212,20 +237,40 @@ class Leases:
 
     def renew(self, leases: Iterable[Lease], until: float) -> list[Lease]:
         """Let leases last until a later time (seconds of the monotonic clock); return those that were lost."""
-        return self._each(f"UPDATE work SET until = ? WHERE {_MINE}", (until,), leases)
+
+        def of_span(sql: sqlite3.Connection, place: tuple[int, int], offsets: range) -> bool:
+            update = f"UPDATE spans SET until = ? WHERE {_SPAN} AND stop = ?"
+            return bool(sql.execute(update, (until, *place, offsets.stop)).rowcount)
+
+        return self._each(f"UPDATE work SET until = ? WHERE {_MINE}", (until,), leases, of_span)
 
     def reject(self, leases: Iterable[Lease], reason: str) -> list[Lease]:
         """Make records dead; return those that were lost."""
         update = f"UPDATE work SET state = {DEAD}, holder = '', reason = ? WHERE {_MINE}"
         return self._each(update, (reason,), leases)
 
-    def _each(self, statement: str, values: tuple[Any, ...], leases: Iterable[Lease]) -> list[Lease]:
+    def _each(
+        self, statement: str, values: tuple[Any, ...], leases: Iterable[Lease], of_span: _OfSpan | None = None
+    ) -> list[Lease]:
+        """Change records; `of_span` does the same to the first records of a span, and says whether it could."""
+        together: dict[tuple[int, int], list[Lease]] = {}
+        for each in leases:
+            together.setdefault((each.token, each.partition), []).append(each)
+        lost: list[Lease] = []
         with self.state.change() as sql:
-            return [
-                each
-                for each in leases
-                if not sql.execute(statement, (*values, each.partition, each.offset, each.token)).rowcount
-            ]
+            for place, some in together.items():
+                span = sql.execute(f"SELECT start, stop FROM spans WHERE {_SPAN}", place).fetchone()
+                if span:
+                    offsets = range(span[0], min(span[1], span[0] + len(some)))
+                    if of_span and sorted(each.offset for each in some) == [*offsets] and of_span(sql, place, offsets):
+                        continue
+                    _split(sql, _SPAN, *place)
+                lost += [
+                    each
+                    for each in some
+                    if not sql.execute(statement, (*values, each.partition, each.offset, each.token)).rowcount
+                ]
+        return lost
 
     def letters(self) -> list[tuple[int, int, int, int, str]]:
         """Return the dead records that are to become dead letters: letter, partition, offset, deliveries, reason.
@@ -255,8 +300,8 @@ class Leases:
 
     def forget(self, missing: Sequence[Lease]) -> None:
         """Forget leased records that the topic does not have any more, and count them."""
+        self.finish(missing)
         with self.state.change() as sql:
-            sql.executemany(f"DELETE FROM work WHERE {_MINE}", [each[:2] + each[3:] for each in missing])
             sql.execute("INSERT OR IGNORE INTO facts VALUES ('lost', 0)")
             sql.execute("UPDATE facts SET value = value + ? WHERE name = 'lost'", [len(missing)])
 
@@ -266,8 +311,9 @@ class Leases:
 
 
 COUNTS = (
-    f"SELECT sum(state = {READY} AND at <= ?), sum(state = {READY} AND at > ?), sum(state = {LEASED}), "
-    f"sum(state = {DEAD}) FROM work"
+    f"SELECT sum(state = {READY} AND at <= ?), sum(state = {READY} AND at > ?), "
+    f"ifnull(sum(state = {LEASED}), 0) + (SELECT ifnull(sum(stop - start), 0) FROM spans), sum(state = {DEAD}) "
+    "FROM work"
 )
 
 
@@ -280,8 +326,18 @@ def _progress(sql: sqlite3.Connection) -> list[tuple[int, int]]:
     return sql.execute("SELECT partition, next FROM progress ORDER BY partition").fetchall()
 
 
-def _advance(sql: sqlite3.Connection, taken: Sequence[Lease]) -> None:
-    sql.executemany(
-        "UPDATE progress SET next = max(next, ?) WHERE partition = ?",
-        [(each.offset + 1, each.partition) for each in taken],
-    )
+def _split(sql: sqlite3.Connection, condition: str, *values: object) -> None:
+    for statement in _SPLIT:
+        sql.execute(statement.format(condition), values)
+
+
+def _free(sql: sqlite3.Connection, condition: str, value: object) -> int:
+    """Give back what is leased and meets a condition; return how many records."""
+    _split(sql, condition, value)
+    return sql.execute(f"{_FREE} AND {condition}", [value]).rowcount
+
+
+def _finish_span(sql: sqlite3.Connection, place: tuple[int, int], offsets: range) -> bool:
+    if not sql.execute(f"DELETE FROM spans WHERE {_SPAN} AND stop = ?", (*place, offsets.stop)).rowcount:
+        sql.execute(f"UPDATE spans SET start = ? WHERE {_SPAN}", (offsets.stop, *place))
+    return True
