@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import pkgutil
@@ -12,6 +13,7 @@ import pytest
 from one_shard import OneShard, delta
 
 import headrace.kernels
+from headrace.base.time import END_OF_TIME
 from headrace.kernels.aggregates.accumulators import Accumulators
 from headrace.kernels.aggregates.aggregate_spec import AggregateSpec
 from headrace.kernels.apply import Apply
@@ -27,6 +29,7 @@ from headrace.kernels.joins.join_spec import JoinSpec
 from headrace.kernels.joins.lookup_join import EffectiveTimes, LookupJoin
 from headrace.kernels.joins.stream_join import StreamJoin
 from headrace.kernels.joins.table_join import TableJoin
+from headrace.kernels.keep import Keep
 from headrace.kernels.late import SplitLate
 from headrace.kernels.latest import Arrival, TableColumns, Upsert
 from headrace.kernels.op import Operator, StatefulOp
@@ -291,7 +294,7 @@ def test_a_session_takes_the_rows_within_its_gap(shard):
     assert merge.late == [("b", 1, 1, 1)]
 
 
-RANKING = Ranking(columns=COLUMNS, group=(0,), terms=(), order=("c1 DESC",), n=1, rank=None, insert_only=True)
+RANKING = Ranking(columns=COLUMNS, group=(0,), terms=(), order=("c1 DESC",), n="1", rank=None, insert_only=True)
 
 
 def ranked(*rows):
@@ -313,6 +316,29 @@ def test_a_better_row_takes_the_place_of_the_first(shard):
     assert run.step(ranked(("a", 0, 1, 4))) == []
     assert run.step(ranked(("a", 9, 1, 5))) == [("a", 1, -1, 5), ("a", 9, 1, 5)]
     assert run.kept() == {"best": 1}
+
+
+@pytest.mark.parametrize(("ties", "second"), [("rank", []), ("dense_rank", [("a", 3, 1, 4)])])
+def test_equal_rows_share_a_place(shard, ties, second):
+    ranking = dataclasses.replace(RANKING, n="2", ties=ties)
+    run = shard(Top(**HERE, ranking=ranking, counts=True))
+    assert run.step(ranked(("a", 5, 1, 3), ("a", 5, 1, 3))) == [("a", 5, 1, 3), ("a", 5, 1, 3)]
+    assert run.step(ranked(("a", 3, 1, 4))) == second
+
+
+@shows(Keep)
+def test_a_row_leaves_when_the_watermark_has_passed_it_by_more_than_it_is_kept(shard):
+    run = shard(Keep(**HERE, columns=COLUMNS, keys=("k",), keep=5))
+    assert run.step(words(("a", 1, 1, 10), ("a", 1, 1, 10), ("b", 2, 1, 11))) == [
+        ("a", 1, 1, 10),
+        ("a", 1, 1, 10),
+        ("b", 2, 1, 11),
+    ]
+    assert run.step(words(), watermark=15) == []
+    assert run.step(words(("c", 3, 1, 30)), watermark=16) == [("a", 1, -1, 15), ("a", 1, -1, 15), ("c", 3, 1, 30)]
+    assert run.kept() == {"rows": 2}
+    assert run.step(words(), watermark=END_OF_TIME) == [], "the end of the input is no time that passes"
+    assert run.kept() == {"rows": 2}
 
 
 @shows(AssignPane)

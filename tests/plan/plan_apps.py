@@ -128,6 +128,27 @@ def rankings() -> hr.App:
     return app
 
 
+def ties() -> hr.App:
+    app = app_of()
+    sized = orders(app).group_by("city", "id")
+    sized.top("id", by="amount desc", ties="rank").named("sized").to_view("sized")
+    people = users(app)
+    people.group_by("city").top(2, by="born asc", rank="place", ties="dense_rank").named("oldest").to_view("oldest")
+    people.explode("split(city, ' ')", "word").group_by("word").agg(n="count(*)").to_view("words")
+    return app
+
+
+def growing() -> hr.App:
+    app = app_of()
+    bag, week = orders(app).as_table(), orders(app, private=["city"]).as_table(keep="7 days").named("week")
+    clicks = app.stream("clicks", "user string, url string", key="user").as_table()
+    bag.join(clicks, on="user").named("pairs").group_by("url").agg(most="max(amount)").named("most").to_view("most")
+    week.join(clicks, on="user", how="left").named("of_week").to_view("of_week")
+    week.late.to_topic("too_late")
+    orders(app).join(clicks, on="user").named("clicked").to_topic("clicked")
+    return app
+
+
 def keyed() -> hr.App:
     app = app_of()
     unique = orders(app).dedupe("id", within="1 hour")
@@ -196,6 +217,8 @@ APPS = {
         groups,
         windows,
         rankings,
+        ties,
+        growing,
         keyed,
         joins_of_streams,
         joins_with_tables,

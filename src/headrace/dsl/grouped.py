@@ -9,7 +9,7 @@ from headrace.dsl.grouping import Grouping, aggregate_node, top_node, windowed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.plan.nodes import Emit, Node
+    from headrace.plan.nodes import Emit, Node, Ties
     from headrace.plan.windows import Window
 
 TableT = TypeVar("TableT")
@@ -59,7 +59,7 @@ class Grouped(Generic[TableT]):
         """
         return self._table(aggregate_node(self._group, named))
 
-    def top(self, n: int, by: str, rank: str | None = None) -> TableT:
+    def top(self, n: int | str, by: str, rank: str | None = None, ties: Ties = "row_number") -> TableT:
         """Keep the first rows of each group in an order.
 
         Rows that `by` leaves equal are ordered by the whole row, ascending, so that there is one answer. Without `rank`
@@ -70,20 +70,24 @@ class Grouped(Generic[TableT]):
         after the columns and before the rank; they are dropped from the state when the window closes.
 
         Args:
-            n: how many rows, above zero.
+            n: how many rows, above zero; or an integer key, for a number of each group's own (null or below 1: none).
             by: SQL order text. Trap: a term without a direction counts down, other than in SQL; `explain` shows the
                 direction, and `"price asc"` or `"price desc"` says it. Nulls are last in a descending term and first
                 in an ascending one, unless the text says otherwise.
             rank: the name of a column for the position, from 1. It becomes part of the key: a row that moves is
                 withdrawn and inserted again.
+            ties: "row_number": `n` rows, of equal ones the first by the whole row. "rank" and "dense_rank" as in SQL:
+                rows that `by` leaves equal share a position, and all of them are there up to position `n`; after three
+                firsts comes 4 (rank) or 2 (dense_rank). Positions are no key then: that of the step above stays. Trap:
+                a group may have any number of equal rows, and all are kept.
 
         Raises:
-            PlanError: `n` is no positive integer, `by` no order, `rank` an existing column, or the window no tumbling,
-                hopping or cumulating one.
+            PlanError: `n` is neither a positive integer nor an integer key, `by` no order, `rank` an existing column,
+                `ties` not known, or the window no tumbling, hopping or cumulating one.
 
         Examples:
             >>> orders.group_by("user").top(3, "price desc, id", rank="place").key
             ('user', 'place')
 
         """
-        return self._table(top_node(self._group, n, by, rank))
+        return self._table(top_node(self._group, n, by, rank, ties))

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, get_args
 
 import pyarrow as pa
 
-from headrace.base.errors import InvalidPlan
+from headrace.base.errors import InvalidPlan, WrongColumnType
 from headrace.base.names import check_identifier
-from headrace.base.schema import TIMESTAMP
+from headrace.base.schema import TIMESTAMP, type_name
 from headrace.dsl.columns import with_columns_node
 from headrace.dsl.verb import Verb
 from headrace.expressions import aggregates, order
 from headrace.plan import check
-from headrace.plan.nodes import Aggregate, Emit, Top
+from headrace.plan.nodes import Aggregate, Emit, Ties, Top
 from headrace.plan.steps import step_name
 from headrace.plan.windows import Window
 
@@ -103,21 +103,24 @@ def aggregate_node(group: Grouping, named: Mapping[str, str]) -> Aggregate:
     return replace(node, schema=schema, aggregates=computed)
 
 
-def top_node(group: Grouping, n: int, by: str, rank: str | None) -> Top:
+def top_node(group: Grouping, n: int | str, by: str, rank: str | None, ties: Ties) -> Top:
     """Return the step of `top`: the first `n` rows of each group (and window) in the order `by`.
 
     Raises:
-        PlanError: `n` is no positive integer, `by` no order, `rank` a column that is there, or the window cannot be
-            ranked in.
+        PlanError: `n` is neither a positive integer nor an integer key, `by` no order, `rank` a column that is there,
+            `ties` not known, or the window cannot be ranked in.
 
     """
     up = group.node
-    node = Top(up=up, schema=up.schema, keys=group.keys, n=n, order=(), rank=rank)
+    node = Top(up=up, schema=up.schema, keys=group.keys, n=n, order=(), rank=rank, ties=ties)
     step = step_name(node)
     window = check.ranked_window(group.window, step=step)
     check.row_times(window, up, step=step)
-    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-        raise InvalidPlan(f'step "{step}": top({n!r}, …) needs a positive number of rows')
+    _check_size(group, n, step)
+    if ties not in get_args(Ties):
+        raise InvalidPlan(
+            f'step "{step}": ties={ties!r} is not known', hint=f"Say one of {', '.join(map(repr, get_args(Ties)))}."
+        )
     fields = [*up.schema, *(_WINDOW if window else [])]
     if rank is not None:
         fields.append(pa.field(check_identifier(rank, what="column"), pa.int32()))
@@ -127,6 +130,21 @@ def top_node(group: Grouping, n: int, by: str, rank: str | None) -> Top:
         # each shard ranks its own rows first, so that few of them are sent to the one task that ranks them all
         up = replace(node, order=terms, rank=None, part=True)
     return replace(node, up=up, schema=pa.schema(fields), order=terms, window=window, emit=group.emit)
+
+
+def _check_size(group: Grouping, n: object, step: str) -> None:
+    """Refuse a number of rows that is none, or that is not one number for each group."""
+    if isinstance(n, str):
+        kind = group.node.schema.field(check.has_column(n, group.node.schema, step=step)).type
+        if n not in group.keys:
+            raise InvalidPlan(
+                f'step "{step}": "{n}" may differ between the rows of a group, so it is no number of rows',
+                hint=f'Make it a key: group_by(…, "{n}").top("{n}", …).',
+            )
+        if not pa.types.is_integer(kind):
+            raise WrongColumnType(n, step=step, is_type=type_name(kind), needs="an integer", role="a number of rows")
+    elif not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        raise InvalidPlan(f'step "{step}": top({n!r}, …) needs a positive number of rows')
 
 
 def _order(group: Grouping, by: str, step: str) -> tuple[Term, ...]:

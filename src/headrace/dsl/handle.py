@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from headrace.base.errors import InvalidPlan
 from headrace.base.names import check_identifier
 from headrace.base.schema import to_ddl
-from headrace.dsl.columns import drop_node, rename_node, select_node, with_columns_node
+from headrace.dsl.columns import drop_node, explode_node, rename_node, select_node, with_columns_node
 from headrace.dsl.outputs import target_sink, view_sink
 from headrace.dsl.rows import where_node
 from headrace.dsl.verb import Verb
@@ -16,6 +16,8 @@ from headrace.plan.nodes import Stateful, Top
 from headrace.plan.steps import step_name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
     from headrace.dsl.registry import Registry
@@ -168,6 +170,27 @@ class Handle:
         """
         return self._with(where_node(self._verb("where"), condition))
 
+    def explode(self, column: str, as_: str | Sequence[str]) -> Self:
+        """Make one row for each element of an array, or each entry of a map; the other columns are repeated.
+
+        A row whose array or map is null or empty disappears. Of a table the result is a bag, without a key: when a row
+        changes, its elements are withdrawn and those of the new row inserted.
+
+        Args:
+            column: the array or map: a column or an expression.
+            as_: the new column's name; of a map the names for key and value.
+
+        Raises:
+            UnknownColumn: the column is not there.
+            PlanError: it is neither array nor map, or `as_` does not fit it.
+
+        Examples:
+            >>> orders.explode("tags", "tag").select("id", "tag").columns
+            ['id', 'tag']
+
+        """
+        return self._with(explode_node(self._verb("explode"), column, as_))
+
     # ---- sinks ----
 
     def to_view(self, view: str) -> None:
@@ -222,3 +245,12 @@ def _renamed(node: Node, old: str) -> Node:
     if isinstance(node, Top) and isinstance(node.up, Top) and node.up.part:
         node = replace(node, up=replace(node.up, renamed_from=f"{old}_parts"))
     return replace(node, renamed_from=old)
+
+
+def check_same_app(handle: Handle, other: object, verb: str) -> None:
+    """Refuse to put together what belongs to two apps, or is neither stream nor table."""
+    if not isinstance(other, Handle) or other.registry is not handle.registry:
+        raise InvalidPlan(
+            f'step "{handle.name}": {other!r} is no stream or table of this app, so it cannot {verb} it',
+            hint="Declare both with one app: app.stream(…), app.table(…).",
+        )

@@ -8,7 +8,7 @@ from headrace.base.errors import InvalidPlan
 from headrace.base.names import check_identifier, check_topic
 from headrace.dsl.formats import NO_FORMATS
 from headrace.plan import check
-from headrace.plan.nodes import TableJoin, Top
+from headrace.plan.nodes import AsTable, Keep, TableJoin, Top
 from headrace.plan.sinks import Sink
 from headrace.plan.steps import step_name
 
@@ -101,6 +101,10 @@ def table_key(node: Node, verb: str) -> tuple[str, ...]:
 
 def _without_key(node: Node) -> tuple[str, str]:
     """Return why a table has no key, and what to do about it."""
+    if isinstance(node, AsTable | Keep):
+        return "the rows of a stream have none", 'Send the stream itself, or its last rows by key: stream.latest("id").'
+    if isinstance(node, Top) and node.ties != "row_number":
+        return "rows of one position share it", "Rank a table that has a key: its key stays."
     if isinstance(node, Top):
         return "the rows of a stream have none", 'Make the position a part of it: .top(…, rank="position").'
     if isinstance(node, TableJoin) and None not in (node.left.key, node.right.key):

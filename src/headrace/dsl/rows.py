@@ -13,7 +13,18 @@ from headrace.dsl.columns import select_node
 from headrace.dsl.verb import Verb
 from headrace.expressions import Scalar, calls_of
 from headrace.plan import check
-from headrace.plan.nodes import CHANGE_TYPE, Changes, Dedupe, Late, Latest, Stateful, Union, Where, Windowed
+from headrace.plan.nodes import (
+    CHANGE_TYPE,
+    AsTable,
+    Changes,
+    Dedupe,
+    Keep,
+    Late,
+    Latest,
+    Stateful,
+    Union,
+    Where,
+)
 from headrace.plan.steps import step_name
 
 if TYPE_CHECKING:
@@ -149,6 +160,29 @@ def latest_node(verb: Verb, key: Sequence[str]) -> Latest:
     return Latest(up=verb.node, schema=verb.schema, keys=keys, by_time=True)
 
 
+def as_table_node(verb: Verb, keep: str | None) -> AsTable | Keep:
+    """Return the step of `as_table`: the rows of a stream as a bag, for `keep` of event time or for ever.
+
+    Raises:
+        InvalidPlan: `keep` is negative, or rows of the stream are withdrawn.
+        InvalidTime: `keep` is no duration.
+
+    """
+    step = verb.step
+    if not verb.node.append_only:
+        raise InvalidPlan(
+            f'step "{step}": rows of its input are withdrawn already',
+            detail="They are the late rows of an aggregate over a table.",
+            hint="Use the table itself.",
+        )
+    if keep is None:
+        return AsTable(up=verb.node, schema=verb.schema)
+    length = duration(keep, what="keep")
+    if length < 0:
+        raise InvalidPlan(f'step "{step}": keep={keep!r} is below zero')
+    return Keep(up=verb.node, schema=verb.schema, keys=Keep.spread_by(verb.schema), keep=length)
+
+
 def changes_node(verb: Verb) -> Changes:
     """Return the step of `changes`: what happened to the rows of a table that has a key.
 
@@ -180,13 +214,13 @@ def late_of_table(verb: Verb) -> Late:
     """Return the late rows of a step whose output is a table.
 
     Raises:
-        InvalidPlan: the step has no windows, or a column has the name of the one that late rows get.
+        InvalidPlan: the step has no late rows, or a column has the name of the one that late rows get.
 
     """
-    if not isinstance(verb.node, Windowed) or verb.node.window is None:
+    if not isinstance(verb.node, Stateful) or not verb.node.detects_late:
         raise InvalidPlan(
             f'step "{step_name(verb.node)}" has no late rows',
-            hint="Only steps with a window do; take .late right after .agg(…) or .top(…).",
+            hint="Only steps with a window do, and .as_table(keep=…); take .late right after .agg(…) or .top(…).",
         )
     schema = verb.node.late_schema
     check.no_repeats(schema.names, step=verb.step)

@@ -6,14 +6,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.base.errors import InvalidPlan
-from headrace.dsl.columns import explode_node, map_batches_node
+from headrace.dsl.columns import map_batches_node
 from headrace.dsl.formats import Formats
 from headrace.dsl.grouped import Grouped
 from headrace.dsl.grouping import grouping
-from headrace.dsl.handle import Handle
+from headrace.dsl.handle import Handle, check_same_app
 from headrace.dsl.joins import JoinOptions, join_node
-from headrace.dsl.outputs import changelog_sink, table_key, topic_sink
+from headrace.dsl.outputs import table_key, topic_sink
 from headrace.dsl.rows import (
+    as_table_node,
     branch_nodes,
     changes_node,
     dedupe_node,
@@ -22,6 +23,7 @@ from headrace.dsl.rows import (
     latest_node,
     union_node,
 )
+from headrace.dsl.table_verbs import TableVerbs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,26 +35,6 @@ if TYPE_CHECKING:
 
 class Stream(Handle):
     """An unbounded append-only sequence of records: facts."""
-
-    def explode(self, column: str, as_: str | Sequence[str]) -> Stream:
-        """Make one row for each element of an array, or each entry of a map; the other columns are repeated.
-
-        A row whose array or map is null or empty disappears.
-
-        Args:
-            column: the array or map: a column or an expression.
-            as_: the new column's name; of a map the names for key and value.
-
-        Raises:
-            UnknownColumn: the column is not there.
-            PlanError: it is neither array nor map, or `as_` does not fit it.
-
-        Examples:
-            >>> orders.explode("tags", "tag").select("id", "tag").columns
-            ['id', 'tag']
-
-        """
-        return Stream(self.registry, explode_node(self._verb("explode"), column, as_))
 
     def map_batches(self, fn: Callable[[pa.Table], pa.Table], schema: str | pa.Schema) -> Stream:
         """Pass every batch of rows through a function.
@@ -171,7 +153,7 @@ class Stream(Handle):
             ['name', 'city']
 
         """
-        _check_same_app(self, other, "join")
+        check_same_app(self, other, "join")
         options = JoinOptions(on=on, how=how, within=within, as_of=as_of, grace=grace, where=where, suffix=suffix)
         return Stream(self.registry, join_node(self.node, other.node, options, self.registry.functions))
 
@@ -211,6 +193,31 @@ class Stream(Handle):
         """
         branches = branch_nodes(self._verb("branch"), conditions)
         return {name: Stream(self.registry, node) for name, node in branches.items()}
+
+    def as_table(self, keep: str | None = None) -> Table:
+        """Read the stream as a table that grows: every row is in it, as often as it arrived.
+
+        So streams can be joined and aggregated without a bound in time, as in SQL. Trap: without `keep` the table never
+        forgets, and neither do the steps that keep its rows; `explain` calls their state unbounded.
+
+        With `keep` a row leaves when the watermark has passed its event time by more than `keep`. It is withdrawn: a
+        join withdraws its pairs, an aggregate or a top is corrected as if the row had never been there. So at every
+        watermark `w` the table is the rows with times from `w - keep` on. A row that arrives after that is late: it
+        never enters, and goes to `.late`. At the end of the input no time passes: what is there then stays.
+
+        Args:
+            keep: how long rows stay, in event time: `"7 days"`; None: for ever.
+
+        Raises:
+            InvalidTime: `keep` is no duration.
+            PlanError: it is negative, or rows of the stream are withdrawn.
+
+        Examples:
+            >>> orders.as_table().join(clicks.as_table(keep="7 days"), on="user").columns
+            ['id', 'user', 'price', 'quantity', 'tags', 'at', 'url', 'at_right']
+
+        """
+        return Table(self.registry, as_table_node(self._verb("as_table"), keep))
 
     def latest(self, *key: str) -> Table:
         """Read the stream as a table: of each key the row of the greatest event time, of equal times the later arrival.
@@ -297,13 +304,8 @@ class Stream(Handle):
         self.registry.add_sink(topic_sink(self.node, topic, key, Formats(format, key_format)))
 
 
-class Table(Handle):
+class Table(TableVerbs):
     """Current rows, kept up to date; verbs on it are kept up to date too."""
-
-    @property
-    def key(self) -> tuple[str, ...] | None:
-        """The columns that identify a row; None when a verb dropped one of them."""
-        return self.node.key
 
     @property
     def late(self) -> Stream:
@@ -313,7 +315,7 @@ class Table(Handle):
         each epoch. A row that some of its windows still take is *partly late*: it counts there, and is not in here.
 
         Raises:
-            PlanError: this step has no windows, so nothing can be late for it.
+            PlanError: nothing can be late for this step: it has no windows, and no `keep`.
 
         Examples:
             >>> window = hr.tumbling("1 minute", grace="30 seconds")
@@ -340,146 +342,5 @@ class Table(Handle):
         table_key(self.node, "changes")
         return Stream(self.registry, changes_node(self._verb("changes")))
 
-    def group_by(self, /, *keys: str, **named: str) -> Grouped[Table]:
-        """Group by columns and by expressions.
-
-        Results are corrected when rows of the table change. Null is a group like any other.
-
-        Args:
-            keys: names of columns.
-            named: expressions in Spark SQL by the name of the key.
-
-        Raises:
-            UnknownColumn: a key is not there.
-            PlanError: an expression cannot be read, or a key is private or a map.
-
-        Examples:
-            >>> users.group_by("city").agg(n="count(*)").key
-            ('city',)
-
-        """
-        return Grouped(grouping(self._verb("group_by"), keys, named), partial(Table, self.registry))
-
-    def agg(self, /, **named: str) -> Table:
-        """Aggregate all rows: `group_by().agg(…)`. The table has one row, and none while there is nothing.
-
-        Args:
-            named: SQL text over aggregate functions by the name of the column.
-
-        Raises:
-            UnknownColumn: an expression names a column that is not there.
-            PlanError: an expression cannot be read, or a name is taken.
-
-        Examples:
-            >>> users.agg(n="count(*)").columns
-            ['n']
-
-        """
-        return self.group_by().agg(**named)
-
-    def top(self, n: int, by: str, rank: str | None = None) -> Table:
-        """Keep the first rows of all in an order: `group_by().top(…)`.
-
-        Trap: a term of `by` without a direction counts down, other than in SQL; say `"price asc"` or `"price desc"`.
-
-        Args:
-            n: how many rows, above zero.
-            by: SQL order text. Rows that it leaves equal are ordered by the whole row, ascending.
-            rank: the name of a column for the position, from 1, which becomes the key.
-
-        Raises:
-            PlanError: `n` is no positive integer, `by` no order, or `rank` an existing column.
-
-        Examples:
-            >>> users.top(3, "name asc", rank="place").key
-            ('place',)
-
-        """
-        return self.group_by().top(n, by, rank)
-
-    def join(
-        self,
-        other: Table,
-        *,
-        on: str | Sequence[str] | Mapping[str, str],
-        how: How = "inner",
-        where: str | None = None,
-        suffix: str = "_right",
-    ) -> Table:
-        """Join with another table, kept up to date under every change of either side.
-
-        Null matches nothing. Any columns may be joined on, keys or not. The result's key is the shared key if both
-        sides are joined on their whole keys; the left key if the right side is joined on its whole key and every row
-        has a left side; and both keys otherwise.
-
-        Args:
-            other: a table of the same app.
-            on: the equal columns: `"k"` or `("a", "b")`, which become one column each; `{"buyer": "id"}` where names
-                differ: both columns stay.
-            how: "inner", "left", "right", "full", "semi" (left rows with a match, as they are) or "anti" (left rows
-                without).
-            where: a condition over the columns of both sides, under their names in the result.
-            suffix: what is added to other columns of the right side that the left side has too.
-
-        Raises:
-            UnknownColumn: a column is not there.
-            PlanError: the arguments do not fit the sides, or each other.
-
-        Examples:
-            >>> spent = orders.group_by("user").agg(total="sum(price)")
-            >>> spent.join(users, on={"user": "name"}, how="left").columns
-            ['user', 'total', 'name', 'city']
-
-        """
-        _check_same_app(self, other, "join")
-        options = JoinOptions(on=on, how=how, where=where, suffix=suffix)
-        return Table(self.registry, join_node(self.node, other.node, options, self.registry.functions))
-
-    def union(self, *others: Handle) -> Table:
-        """Put the rows of tables and streams of the same columns together; columns are matched by name.
-
-        A row that is withdrawn from one of them is withdrawn from the union. The union has no key: a row that is in two
-        of them is in it twice.
-
-        Raises:
-            PlanError: the columns or their types differ.
-
-        Examples:
-            >>> users.where("city = 'Paris'").union(users.where("city = 'Rome'")).key is None
-            True
-
-        """
-        for other in others:
-            _check_same_app(self, other, "unite with")
-        return Table(self.registry, union_node(self._verb("union"), [other.node for other in others]))
-
-    def to_topic(self, topic: str, *, format: Any = None, key_format: Any = None) -> None:  # noqa: A002 -- as of sources
-        """Write the table's changelog to a compacted topic, exactly once: upserts, and tombstones for deleted rows.
-
-        The topic is keyed by the table's key and is created if it is missing.
-
-        Args:
-            topic: the topic's name.
-            format: how records are written, as in `App.stream`.
-            key_format: how their keys are written, where topics are in Kafka.
-
-        Raises:
-            InvalidName: the name is not allowed.
-            PlanError: the table has lost its key, or another step writes to the topic.
-
-        Examples:
-            >>> users.where("city = 'Paris'").to_topic("parisians")
-
-        """
-        self.registry.add_sink(changelog_sink(self.node, topic, Formats(format, key_format)))
-
 
 StreamOrTable: TypeAlias = Stream | Table
-
-
-def _check_same_app(handle: Handle, other: object, verb: str) -> None:
-    if not isinstance(other, Handle) or other.registry is not handle.registry:
-        raise InvalidPlan(
-            f'step "{handle.name}": {other!r} is no stream or table of this app, so it cannot {verb} it',
-            hint="Declare both with one app: app.stream(…), app.table(…).",
-        )

@@ -10,7 +10,7 @@ Inside, columns are called `c0…` whatever the user calls them, and `o0…` are
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from headrace.base.names import quote
 from headrace.kernels.sql import alike, by_position, with_nulls
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headrace.kernels.state.state import State
     from headrace.kernels.state.tables import Column
 
+Ties = Literal["row_number", "rank", "dense_rank"]
 BEST, ROWS = "best", "rows"
 
 
@@ -31,19 +32,26 @@ BEST, ROWS = "best", "rows"
 class Ranking:
     """The `n` first rows of each group. Inside, columns are `c0…`, and the computed terms of the order are `o0…`.
 
-    `group` are numbers of columns, `terms` the types of `o0…`, `order` SQL over both. With `panes` the last column (the
-    last of the group too) says in which window a row is.
+    `group` are numbers of columns, `terms` the types of `o0…`, `order` SQL over both. `n` is a number, or a column of
+    the group. `ties`: rows that `order` leaves equal have positions of their own ("row_number"), or share one ("rank",
+    "dense_rank"). With `panes` the last column (the last of the group too) says in which window a row is.
     """
 
     columns: tuple[Column, ...]
     group: tuple[int, ...]
     terms: tuple[str, ...]
     order: tuple[str, ...]
-    n: int
+    n: str
     rank: str | None
     insert_only: bool
+    ties: Ties = "row_number"
     panes: Panes | None = None
     final: bool = False
+
+    @property
+    def shares(self) -> bool:
+        """Whether equal rows share a position."""
+        return self.ties != "row_number"
 
 
 def tables(ranking: Ranking) -> tuple[TableSpec, ...]:
@@ -62,7 +70,7 @@ def first_of_part(duck: Duck, ranking: Ranking, parts: list[pa.Table]) -> pa.Tab
     """Return the n first of each group among rows that are only added: no other row of theirs can matter."""
     columns = [*columns_of(ranking), *terms_of(ranking)]
     rows = " UNION ALL ".join(f"SELECT * FROM {duck.register(part)}" for part in parts)
-    nth = f"row_number() OVER ({_window(ranking)})"
+    nth = f"{ranking.ties}() OVER ({_window(ranking)})"
     return duck.arrow(f"SELECT {', '.join(columns)}, {COUNT}, _time FROM ({rows}) QUALIFY {nth} <= {ranking.n}")
 
 
@@ -97,12 +105,12 @@ class RankingRun:
 
     @property
     def _order_given_out(self) -> str:
-        return ", ".join([*(f"x.{name}" for name in group_of(self.ranking)), "x._position"])
+        return ", ".join([*(f"x.{name}" for name in group_of(self.ranking)), "x._position", *self._tied("x")])
 
     def _given_out(self, where: str, time: str) -> str:
         """Return SQL for rows that were given out, in their positions."""
         ranked = f"SELECT *, {self._ahead()} AS _ahead FROM {self.state.name(BEST)} WHERE {where}"
-        rows = f"SELECT *, unnest(range(_ahead + 1, _ahead + {COUNT} + 1)) AS _position FROM ({ranked})"
+        rows = f"SELECT *, {self._each('_ahead', COUNT)} AS _position FROM ({ranked})"
         columns = self._named()
         if self.ranking.rank is not None:
             columns.append(f"x._position::INTEGER AS {quote(self.ranking.rank)}")
@@ -179,10 +187,8 @@ class RankingRun:
         """Create `top_changes`: rows that enter, leave or, where positions are given out, move."""
         n, names = self.ranking.n, [*columns_of(self.ranking), *terms_of(self.ranking)]
         ranked = f"SELECT *, {self._ahead()} AS _ahead FROM ({self._candidates(changed)})"
-        after = (
-            f"SELECT {', '.join(names)}, _ahead, least({COUNT}, {n} - _ahead) AS {COUNT} FROM ({ranked}) "
-            f"WHERE _ahead < {n}"
-        )
+        count = COUNT if self.ranking.shares else f"least({COUNT}, {n} - _ahead) AS {COUNT}"
+        after = f"SELECT {', '.join(names)}, _ahead, {count} FROM ({ranked}) WHERE _ahead < {n}"
         either = [f"CASE WHEN a.{COUNT} IS NULL THEN b.{name} ELSE a.{name} END AS {name}" for name in names]
         counts = f"coalesce(a.{COUNT}, 0) AS {COUNT}, coalesce(b.{COUNT}, 0) AS b_n"
         differs = f"a.{COUNT} IS DISTINCT FROM b.{COUNT}"
@@ -208,19 +214,40 @@ class RankingRun:
         """Return the delta: what is withdrawn, then what is inserted, each at the time of the rows that caused it."""
         columns = self._named()
         withdrawn, inserted = self._positions("b_ahead", "b_n"), self._positions("_ahead", COUNT)
-        if self.ranking.rank is None:
-            withdrawn = f"SELECT *, unnest(range(b_n - {COUNT})) AS _position FROM top_changes WHERE b_n > {COUNT}"
-            inserted = f"SELECT *, unnest(range({COUNT} - b_n)) AS _position FROM top_changes WHERE {COUNT} > b_n"
-        else:
+        if self.ranking.rank is not None:
             columns.append(f"x._position::INTEGER AS {quote(self.ranking.rank)}")
+        if self.ranking.rank is None or self.ranking.shares:
+            stays = "true" if self.ranking.rank is None else "_ahead IS NOT DISTINCT FROM b_ahead"
+            withdrawn = self._copies("b_ahead", f"b_n - CASE WHEN {stays} THEN {COUNT} ELSE 0 END")
+            inserted = self._copies("_ahead", f"{COUNT} - CASE WHEN {stays} THEN b_n ELSE 0 END")
+        else:
             withdrawn += f" WHERE ({COUNT} > 0 AND _position > _ahead AND _position <= _ahead + {COUNT}) IS NOT TRUE"
             inserted += " WHERE (b_n > 0 AND _position > b_ahead AND _position <= b_ahead + b_n) IS NOT TRUE"
         rows = f"SELECT *, -1::INTEGER AS _weight FROM ({withdrawn}) UNION ALL "
         rows += f"SELECT *, 1::INTEGER AS _weight FROM ({inserted})"
-        order = ", ".join(["x._weight", *(f"x.{name}" for name in group_of(self.ranking)), "x._ahead", "x._position"])
+        group = [f"x.{name}" for name in group_of(self.ranking)]
+        order = ", ".join(["x._weight", *group, "x._ahead", "x._position", *self._tied("x")])
         return self.duck.arrow(
             f"SELECT {', '.join(columns)}, x._weight, t._time FROM ({rows}) x JOIN ({self._times(changed)}) t "
             f"ON {alike('x', 't', group_of(self.ranking))} ORDER BY {order}"
+        )
+
+    def _tied(self, alias: str) -> list[str]:
+        """Return the columns that order rows of one position."""
+        return [f"{alias}.{name}" for name in columns_of(self.ranking)] if self.ranking.shares else []
+
+    def _each(self, ahead: str, count: str) -> str:
+        """Return SQL that makes rows of the copies of a row: the position of each."""
+        if self.ranking.shares:
+            return f"unnest(list_resize([{ahead} + 1], {count}, {ahead} + 1))"
+        return f"unnest(range({ahead} + 1, {ahead} + {count} + 1))"
+
+    @staticmethod
+    def _copies(ahead: str, count: str) -> str:
+        """Return SQL for so many copies of each row, all of one position."""
+        return (
+            f"SELECT * EXCLUDE _copies, unnest(list_resize([{ahead} + 1], _copies, {ahead} + 1)) AS _position "
+            f"FROM (SELECT *, ({count})::BIGINT AS _copies FROM top_changes) WHERE _copies > 0"
         )
 
     @staticmethod
@@ -241,6 +268,11 @@ class RankingRun:
 
     def _ahead(self) -> str:
         """Return SQL for how many rows of its group are before a row."""
+        if self.ranking.ties == "dense_rank":
+            return f"(dense_rank() OVER ({_window(self.ranking)}) - 1)::BIGINT"
+        if self.ranking.ties == "rank":
+            before = "RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW EXCLUDE GROUP"
+            return f"coalesce(sum({COUNT}) OVER ({_window(self.ranking)} {before}), 0)::BIGINT"
         return f"(sum({COUNT}) OVER ({_window(self.ranking)} ROWS UNBOUNDED PRECEDING) - {COUNT})::BIGINT"
 
     def _create(self, name: str, sql: str) -> None:
@@ -263,7 +295,10 @@ def group_of(ranking: Ranking) -> list[str]:
 
 
 def _window(ranking: Ranking) -> str:
-    """Return the inside of OVER (…): the order of the user's, then the whole row, ascending, so that it is one."""
+    """Return the inside of OVER (…): the order of the user's, then the whole row, ascending, so that it is one.
+
+    Where equal rows share a position, the whole row does not tell them apart.
+    """
     group = ", ".join(group_of(ranking))
-    order = [*ranking.order, *(f"{name} ASC NULLS FIRST" for name in columns_of(ranking))]
+    order = [*ranking.order, *([] if ranking.shares else [f"{name} ASC NULLS FIRST" for name in columns_of(ranking)])]
     return f"{f'PARTITION BY {group} ' if group else ''}ORDER BY {', '.join(order)}"

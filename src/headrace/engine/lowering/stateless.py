@@ -10,7 +10,7 @@ from headrace.expressions import drawn_apart
 from headrace.kernels.apply import Apply
 from headrace.kernels.program import Intake
 from headrace.kernels.query import Query
-from headrace.plan.nodes import ARRIVED, Changes, Ending, Explode, MapBatches, Select, Source, Union, Where
+from headrace.plan.nodes import ARRIVED, AsTable, Changes, Ending, Explode, MapBatches, Select, Source, Union, Where
 
 if TYPE_CHECKING:
     from headrace.engine.lowering.walk import Lowering
@@ -79,6 +79,11 @@ def _map_batches(node: MapBatches, to: Lowering) -> None:
         dead=to.dead(node),
     )
     to.add(level, apply)
+
+
+@lowered.register(AsTable)
+def _as_table(node: AsTable, to: Lowering) -> None:
+    to.query(node, "SELECT * FROM")
 
 
 @lowered.register(Union)

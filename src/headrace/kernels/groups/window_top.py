@@ -121,7 +121,7 @@ class WindowRankingRun(RankingRun):
     @property
     def _order_given_out(self) -> str:
         groups = [f"x.{name}" for name in group_of(self.ranking)[:-1]]
-        return ", ".join([f"x.{self._window}", *groups, "x._position"])
+        return ", ".join([f"x.{self._window}", *groups, "x._position", *self._tied("x")])
 
     def _delta(self, changed: str) -> pa.Table | None:
         return None if self._final else super()._delta(changed)

@@ -5,6 +5,7 @@ A node does not know how it is computed. Two nodes are the same step only if the
 
 from headrace.plan.nodes.aggregate import Aggregate
 from headrace.plan.nodes.as_of_join import AsOfJoin
+from headrace.plan.nodes.as_table import AsTable, Keep
 from headrace.plan.nodes.dedupe import Dedupe
 from headrace.plan.nodes.join import How, Join, JoinColumn
 from headrace.plan.nodes.latest import Latest
@@ -16,7 +17,7 @@ from headrace.plan.nodes.stateful import CHANGE_TYPE, Keeps, Keyed, Late, Statef
 from headrace.plan.nodes.stateless import Changes, Ending, Explode, MapBatches, Select, Stateless, Union, Where
 from headrace.plan.nodes.stream_join import StreamJoin
 from headrace.plan.nodes.table_join import TableJoin
-from headrace.plan.nodes.top import Top
+from headrace.plan.nodes.top import Ties, Top
 from headrace.plan.nodes.windowed import Emit, Windowed
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "ROW_TIME",
     "Aggregate",
     "AsOfJoin",
+    "AsTable",
     "Changes",
     "Dedupe",
     "Description",
@@ -35,6 +37,7 @@ __all__ = [
     "How",
     "Join",
     "JoinColumn",
+    "Keep",
     "Keeps",
     "Keyed",
     "Late",
@@ -52,6 +55,7 @@ __all__ = [
     "Stateless",
     "StreamJoin",
     "TableJoin",
+    "Ties",
     "Top",
     "TopicSource",
     "Union",

@@ -149,6 +149,11 @@ class Join(Stateful):
             "withdrawals": [not up.append_only for up in self.ups],
         }
 
+    def shown_growth(self, *sides: int) -> str:
+        """Return which of the kept sides grow without bound, since none of their rows is ever withdrawn, for people."""
+        growing = [name for side, name in enumerate(("left", "right")) if side in sides and self.ups[side].append_only]
+        return f"; unbounded: the {' and the '.join(growing)} side only grows" if growing else ""
+
     def shown_match(self, time: str = "") -> str:
         """Return what rows match by, for people; `time` is what their times have to do with it."""
         on = " and ".join(f"{left} = {right}" if left != right else left for left, right in self.on)

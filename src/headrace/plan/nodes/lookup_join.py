@@ -38,5 +38,5 @@ class LookupJoin(Join):
         """Return what rows match by."""
         return Description(
             detail=self.shown_match(", as it arrives"),
-            state="the rows of the right side, kept until they are deleted",
+            state=f"the rows of the right side, kept until they are deleted{self.shown_growth(1)}",
         )

@@ -36,8 +36,8 @@ class TableJoin(Join):
 
     @property
     def append_only(self) -> bool:
-        """No: rows are withdrawn."""
-        return False
+        """Only of pairs of rows that are never withdrawn."""
+        return self.how in ("inner", "semi") and all(up.append_only for up in self.ups)
 
     @property
     def key(self) -> tuple[str, ...] | None:
@@ -74,4 +74,7 @@ class TableJoin(Join):
 
     def describe(self) -> Description:
         """Return what rows match by."""
-        return Description(detail=self.shown_match(), state="the rows of both sides, kept until they are withdrawn")
+        return Description(
+            detail=self.shown_match(),
+            state=f"the rows of both sides, kept until they are withdrawn{self.shown_growth(0, 1)}",
+        )
