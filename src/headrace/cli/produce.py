@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import math
 import select
@@ -15,6 +16,7 @@ import pyarrow as pa
 from headrace.base.errors import InvalidRows, PlanError, did_you_mean
 from headrace.base.text import counted
 from headrace.base.time import SystemClock
+from headrace.cli.json_tables import JsonTables
 from headrace.cli.values import from_json, from_text
 from headrace.log.rows import rows_to_table
 from headrace.log.segments.payload import SYSTEM_COLUMNS, WRITABLE_COLUMNS
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.cli.endpoints import WritableTopic
 
 BATCH_ROWS = 10_000
-CHUNK_BYTES = 1 << 16
+CHUNK_BYTES = 1 << 20
 QUIET_SECONDS = 0.05
 """When no input has arrived for this long, the rows read so far are appended."""
 LINGER_SECONDS = 1.0
@@ -53,6 +55,15 @@ class Row(NamedTuple):
     why: str = ""
 
 
+class Block(NamedTuple):
+    """Lines of the input that are all good: as a table, and as they are."""
+
+    table: pa.Table
+    lines: list[bytes]
+    first: int
+    """The number of the first line."""
+
+
 class Lines:
     """The lines of a byte stream; `dry` says whether reading the next one would block."""
 
@@ -67,15 +78,27 @@ class Lines:
     def __iter__(self) -> Iterator[str]:
         while self._ready or self._fill():
             self.number += 1
-            line = self._ready.pop()
-            self.last = line.decode("utf-8-sig" if self.number == 1 else "utf-8", errors="surrogateescape")
+            self.last = text_of(self._ready.pop(), self.number)
             yield self.last
+
+    def block(self) -> list[bytes]:
+        """Return lines that are there, about a batch of them, and leave them where they are; none at the end."""
+        self._fill()
+        while len(self._ready) < BATCH_ROWS and not self._ended and not self._waits():
+            self._read()
+        return self._ready[::-1]
+
+    def skip(self, count: int) -> None:
+        """Leave out the next lines, which `block` gave."""
+        del self._ready[len(self._ready) - count :]
+        self.number += count
 
     @property
     def dry(self) -> bool:
         """Whether no more input is available at the moment."""
-        if self._ready or self._ended:
-            return False
+        return not self._ready and not self._ended and self._waits()
+
+    def _waits(self) -> bool:
         try:
             return not select.select([self._stream.fileno()], [], [], QUIET_SECONDS)[0]
         except (OSError, ValueError, io.UnsupportedOperation):
@@ -83,20 +106,29 @@ class Lines:
 
     def _fill(self) -> bool:
         while not self._ready and not self._ended:
-            chunk: bytes = self._stream.read1(CHUNK_BYTES)  # type: ignore[attr-defined] # buffered streams have it
-            if not chunk:
-                self._ended = True
-                self._ready = [self._rest] if self._rest else []
-                break
-            *lines, self._rest = (self._rest + chunk).split(b"\n")
-            self._ready = [line + b"\n" for line in reversed(lines)]
+            self._read()
         return bool(self._ready)
+
+    def _read(self) -> None:
+        chunk: bytes = self._stream.read1(CHUNK_BYTES)  # type: ignore[attr-defined] # buffered streams have it
+        *lines, rest = (self._rest + chunk).split(b"\n")
+        whole = [line + b"\n" for line in lines]
+        if not chunk:
+            self._ended = True
+            whole, rest = ([rest] if rest else []), b""
+        self._rest = rest
+        self._ready[:0] = reversed(whole)
+
+
+def text_of(line: bytes, number: int) -> str:
+    """Return a line as text; bytes that are none are kept, so that they are refused by name."""
+    return line.decode("utf-8-sig" if number == 1 else "utf-8", errors="surrogateescape")
 
 
 class Batches(NamedTuple):
-    """Rows in input order, and the lines they are read from."""
+    """Rows in input order, also as blocks, and the lines they are read from."""
 
-    rows: Iterator[Row]
+    rows: Iterator[Row | Block]
     lines: Lines
 
 
@@ -136,6 +168,11 @@ class Producer:
         waiting: list[Row] = []
         since = self._clock.monotonic()
         for row in batches.rows:
+            if isinstance(row, Block):
+                self._append(waiting)
+                waiting = []
+                self._append_block(row)
+                continue
             waiting.append(row)
             full = len(waiting) >= BATCH_ROWS or (row.values is None and not self.skip_bad)
             if full or self._clock.monotonic() - since > LINGER_SECONDS or batches.lines.dry:
@@ -143,6 +180,14 @@ class Producer:
                 waiting = []
                 since = self._clock.monotonic()
         self._append(waiting)
+
+    def _append_block(self, block: Block) -> None:
+        try:
+            self.topic.append(block.table)
+        except (InvalidRows, ValueError, pa.ArrowException):  # which line it is, shows line by line
+            self._append(list(_rows_of(block, self.topic)))
+            return
+        self._count(block.table.num_rows)
 
     def _append(self, rows: list[Row]) -> None:
         good: list[Row] = []
@@ -170,7 +215,10 @@ class Producer:
 
     def _send(self, rows: list[Row]) -> None:
         self.topic.append([row.values or {} for row in rows])
-        self.appended += len(rows)
+        self._count(len(rows))
+
+    def _count(self, rows: int) -> None:
+        self.appended += rows
         if self.say is not None and self._clock.monotonic() - self._last_said >= SAY_SECONDS:
             self._last_said = self._clock.monotonic()
             self.say(f"{counted(self.appended, 'row')} appended …")
@@ -227,26 +275,48 @@ class Producer:
 # ---- formats ----
 
 
-def _json_rows(lines: Lines, topic: WritableTopic) -> Iterator[Row]:
-    by_column = ((field.name, from_json(field.type)) for field in topic.schema)
-    converters = {name: convert for name, convert in by_column if convert is not None}
-    for line in lines:
-        if not line.strip():
+def _json_rows(lines: Lines, topic: WritableTopic) -> Iterator[Row | Block]:
+    """Yield the rows of lines: as a block where all are good, else one by one."""
+    tables, read = JsonTables(topic.schema, topic.event_time), _JsonLine(topic)
+    while block := lines.block():
+        table = tables.table(block)
+        if table is not None:
+            first = lines.number + 1
+            lines.skip(len(block))
+            yield Block(table, block, first)
             continue
+        for line in itertools.islice(lines, len(block)):
+            if line.strip():
+                yield read.row(lines.number, line)
+
+
+def _rows_of(block: Block, topic: WritableTopic) -> Iterator[Row]:
+    read = _JsonLine(topic)
+    for number, line in enumerate(block.lines, block.first):
+        if line.strip():
+            yield read.row(number, text_of(line, number))
+
+
+class _JsonLine:
+    """Reads a line at a time."""
+
+    def __init__(self, topic: WritableTopic) -> None:
+        by_column = ((field.name, from_json(field.type)) for field in topic.schema)
+        self._converters = {name: convert for name, convert in by_column if convert is not None}
+
+    def row(self, number: int, line: str) -> Row:
+        """Return the row of a line, or why it is none."""
         try:
             values = json.loads(line, parse_float=_finite)
         except ValueError as error:
-            yield Row(lines.number, line, None, f"not JSON: {error}")
-            continue
+            return Row(number, line, None, f"not JSON: {error}")
         except RecursionError:
-            yield Row(lines.number, line, None, "not JSON that can be read: it is nested too deeply")
-            continue
+            return Row(number, line, None, "not JSON that can be read: it is nested too deeply")
         if isinstance(values, dict) and values:
-            present = {name: convert for name, convert in converters.items() if name in values}
-            yield _convert(lines.number, line, values, present)
-        else:
-            wanted = "a JSON object with values" if isinstance(values, dict) else "a JSON object"
-            yield Row(lines.number, line, None, f"{wanted} is expected, not {line.strip()[:40]}")
+            present = {name: convert for name, convert in self._converters.items() if name in values}
+            return _convert(number, line, values, present)
+        wanted = "a JSON object with values" if isinstance(values, dict) else "a JSON object"
+        return Row(number, line, None, f"{wanted} is expected, not {line.strip()[:40]}")
 
 
 def _finite(text: str) -> float:
