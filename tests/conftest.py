@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 import brokers
 import cassandra_servers
 import mariadb_servers
+import mqtt_servers
 import nats_servers
 import postgres_servers
 import rabbitmq_servers
@@ -32,6 +33,7 @@ from mariadb_servers import (  # noqa: F401 - fixtures
     mariadb_of_the_run,
     schema,
 )
+from mqtt_servers import mosquitto_of_the_run  # noqa: F401 - a fixture
 from nats_servers import nats_of_the_run  # noqa: F401 - a fixture
 from postgres_servers import (  # noqa: F401 - fixtures
     breakable_database,
@@ -56,6 +58,7 @@ SERVERS = {
     "cassandra": cassandra_servers.SERVERS,
     "rabbitmq": rabbitmq_servers.SERVERS,
     "nats": nats_servers.SERVERS,
+    "mqtt": mqtt_servers.SERVERS,
 }
 """The fixtures of real servers by the group of xdist whose tests use them: one worker runs a group."""
 
