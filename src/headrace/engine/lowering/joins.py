@@ -48,6 +48,7 @@ def join_spec(node: Join, *, ordered: bool) -> JoinSpec:
         ordered=ordered,
         output=tuple((f.name, node.inside(by_name[f.name]), duckdb_type(f.type)) for f in node.schema),
         how=node.how,
+        growing=(node.grows(0), node.grows(1)),
     )
 
 

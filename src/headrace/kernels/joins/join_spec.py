@@ -14,10 +14,11 @@ class JoinSpec:
     """Which rows of two sides match. Inside, left columns are `l0…`, right ones `r0…`; null equals nothing.
 
     `left` and `right` are the columns inside with their types, `on` pairs of them that are equal where rows match,
-    `where` a further condition over them. `keys` are for each side the columns of its primary key, None where it has
-    none. `ordered`: the right side is a table with a key, and the changes of a key arrive in the order in which the
-    table changed. `output` are the columns of the result: names, each with SQL over the columns inside (of a side
-    that is missing they are null) and its type. `how` is as in the plan.
+    `where` a further condition over them. `keys` are for each side the columns of its primary key, None where it
+    has none. `growing`: which sides have no key and only get rows, none of which is ever withdrawn. `ordered`: the
+    right side is a table with a key, and the changes of a key arrive in the order in which the table changed.
+    `output` are the columns of the result: names, each with SQL over the columns inside (of a side that is missing
+    they are null) and its type. `how` is as in the plan.
     """
 
     left: tuple[Column, ...]
@@ -28,6 +29,7 @@ class JoinSpec:
     ordered: bool
     output: tuple[tuple[str, str, str], ...]
     how: str
+    growing: tuple[bool, bool] = (False, False)
 
     @property
     def condition(self) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.kernels.duck import Duck
-    from headrace.kernels.state.state import State
+    from headrace.kernels.state.keyed import KeyedState
     from headrace.kernels.state.tables import Column
 
 MATCHES = "_met"  # its name in the files of storages
@@ -30,9 +30,10 @@ MATCHES = "_met"  # its name in the files of storages
 class TableSide:
     """What is kept of a side, under `name`; `letter` is what its columns begin with.
 
-    `on` are the columns that equal those of the other side where rows match. `counts_matches`: with each row the number
-    of its matches is kept. `counts_values`: the number of rows of each value of `on` is kept. `keeps_rows` False:
-    nothing else is.
+    `on` are the columns that equal those of the other side where rows match. `growing`: it has no key, and its rows
+    are only added, so that no row is looked up but by `on`, and equal ones are kept as often as they came.
+    `counts_matches`: with each row the number of its matches is kept. `counts_values`: the number of rows of each
+    value of `on` is kept. `keeps_rows` False: nothing else is.
     """
 
     name: str
@@ -43,6 +44,7 @@ class TableSide:
     counts_matches: bool
     counts_values: bool
     keeps_rows: bool
+    growing: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -81,7 +83,7 @@ class TableSide:
         values = [(name, kinds[name]) for name in self.names if name not in identity]
         values += [("_time", "BIGINT"), *([(MATCHES, "BIGINT")] if self.counts_matches else [])]
         keys = tuple((name, kinds[name]) for name in identity)
-        by = tuple(dict.fromkeys((tuple(identity), self.on)))
+        by = (self.on,) if self.growing else tuple(dict.fromkeys((tuple(identity), self.on)))
         specs = [TableSpec(name=self.name, keys=keys, values=tuple(values), by=by)] if self.keeps_rows else []
         if self.counts_values:
             on = tuple((name, kinds[name]) for name in self.on)
@@ -95,7 +97,7 @@ class SideRun:
 
     duck: Duck
     side: TableSide
-    state: State
+    state: KeyedState
     changed: bool = False
     """Whether there are versions."""
     has_unchanged: bool = False
@@ -126,13 +128,18 @@ class SideRun:
         values = [*(f"s.{name}" for name in self.side.names), f"s.{COUNT} AS n_old", f"s.{COUNT} AS n_new"]
         values += ["s._time", "NULL::BIGINT AS _when", "s.rowid AS id"]
         values += [f"s.{MATCHES}"] if self.side.counts_matches else []
-        changed = f"SELECT o_row FROM {self.side.changes} WHERE o_row IS NOT NULL"
+        replaced = self._replaced
         self._create(
             self.side.unchanged,
             f"SELECT * FROM (SELECT {', '.join(values)} FROM {kept} s SEMI JOIN {probe} v ON {equal}) "
-            f"{f'WHERE id NOT IN ({changed})' if self.changed else ''}",
+            f"{'' if replaced is None else f'WHERE id NOT IN ({replaced})'}",
         )
         self.has_unchanged = True
+
+    @property
+    def _replaced(self) -> str | None:
+        """Return SQL for the ids of kept rows that the epoch replaces; None: it replaces none."""
+        return f"SELECT o_row FROM {self.side.changes} WHERE o_row IS NOT NULL" if self.changed else None
 
     def keep(self, matches: str | None) -> None:
         """Write what changed to the state.

@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 
 from headrace.base.names import quote
 from headrace.kernels.counts import Counts
+from headrace.kernels.joins.growing_side import run_of
 from headrace.kernels.joins.match_counts import MATCH_CHANGED, update_value_counts
-from headrace.kernels.joins.sides import MATCHES, SideRun, TableSide
+from headrace.kernels.joins.sides import MATCHES, TableSide
 from headrace.kernels.op import StatefulOp, StepResult
 from headrace.kernels.spool import Spool
 from headrace.kernels.sql import by_position
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from headrace.kernels.delta import Delta, Rows
     from headrace.kernels.joins.join_spec import JoinSpec
+    from headrace.kernels.joins.sides import SideRun
     from headrace.kernels.op import Context
     from headrace.kernels.state.tables import TableSpec
 
@@ -66,6 +68,7 @@ class TableJoin(StatefulOp):
                 counts_matches=needs[i] and not plain,
                 counts_values=needs[1 - i] and plain,
                 keeps_rows=i == 0 or how not in ("semi", "anti") or not plain,
+                growing=join.growing[i] and (plain or not needs[i]),
             )
             for i in (0, 1)
         )
@@ -102,14 +105,14 @@ class TableJoinRun:
 
     def __init__(self, op: TableJoin, context: Context) -> None:
         self.duck = context.duck
-        self.state = context.state
+        self.state = context.keyed
         self.join = op.join
         self.sides = op.sides
 
     def delta(self, left: list[pa.Table], right: list[pa.Table]) -> pa.Table:
         """Take in the deltas of both sides and return the delta of the join: withdrawn rows, then inserted ones."""
         parts = (left, right)
-        runs = [SideRun(self.duck, side, self.state) for side in self.sides]
+        runs = [run_of(self.duck, side, self.state) for side in self.sides]
         for run, arrived in zip(runs, parts, strict=True):
             if arrived and run.side.keeps_rows:
                 run.find_changes(arrived)
@@ -212,10 +215,16 @@ class TableJoinRun:
         rows = f"({' UNION ALL '.join(changes)})"
         if how in ("left", "right", "full"):
             rows = self._netted(rows)
-        if None in (self.join.keys[:1] if how in ("semi", "anti") else self.join.keys):
+        if self._repeats:
             rows = f"(SELECT *, unnest(range(abs(_w))) FROM {rows})"
         names = [f"x.g{i} AS {quote(name)}" for i, (name, _, _) in enumerate(self.join.output)]
         return self._in_order(f"SELECT {', '.join(names)}, sign(x._w)::INTEGER AS _weight, x._time FROM {rows} x")
+
+    @property
+    def _repeats(self) -> bool:
+        """Whether a row of the result may be there several times: a bag's rows are counted, unless it only grows."""
+        sides = self.sides[:1] if self.join.how in ("semi", "anti") else self.sides
+        return any(side.key is None and not side.growing for side in sides)
 
     def _in_order(self, changes: str) -> pa.Table:
         """Return the changes, withdrawn rows first; they may be more than the memory."""
@@ -224,6 +233,9 @@ class TableJoinRun:
         withdrawn, inserted = Spool(schema), Spool(schema)
         for batch in batches:
             is_inserted = pc.greater(batch.column("_weight"), 0)
+            if pc.all(is_inserted).as_py():
+                inserted.add(batch)
+                continue
             withdrawn.add(batch.filter(pc.invert(is_inserted)))
             inserted.add(batch.filter(is_inserted))
         return pa.concat_tables([withdrawn.table(), inserted.table()])

@@ -149,6 +149,10 @@ class Join(Stateful):
             "withdrawals": [not up.append_only for up in self.ups],
         }
 
+    def grows(self, side: int) -> bool:
+        """Whether a side has no key, and only gets rows: none is ever withdrawn."""
+        return self.ups[side].key is None and self.ups[side].append_only
+
     def shown_growth(self, *sides: int) -> str:
         """Return which of the kept sides grow without bound, since none of their rows is ever withdrawn, for people."""
         growing = [name for side, name in enumerate(("left", "right")) if side in sides and self.ups[side].append_only]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.plan.nodes.join import Join
 from headrace.plan.nodes.node import Description
@@ -18,6 +18,11 @@ class TableJoin(Join):
 
     kind = "TableJoin"
     kernel = "joins.table_join.TableJoin"
+
+    def identity(self) -> dict[str, Any]:
+        """Return what a join is, and where its sides are kept as rows that are only added."""
+        growing = [self.grows(0), self.grows(1)]
+        return super().identity() | ({"growing": growing} if any(growing) else {})
 
     @property
     def delta_is_net(self) -> bool:
