@@ -34,8 +34,10 @@ from headrace.kernels.late import SplitLate
 from headrace.kernels.latest import Arrival, TableColumns, Upsert
 from headrace.kernels.op import Operator, StatefulOp
 from headrace.kernels.order import NumberArrivals
+from headrace.kernels.over import Over
 from headrace.kernels.query import Query
 from headrace.kernels.ranking import Ranking
+from headrace.kernels.row_functions import Frame, RowFunctions
 from headrace.kernels.snapshot import Snapshot
 from headrace.kernels.top import PartialTop, Top
 
@@ -324,6 +326,45 @@ def test_equal_rows_share_a_place(shard, ties, second):
     run = shard(Top(**HERE, ranking=ranking, counts=True))
     assert run.step(ranked(("a", 5, 1, 3), ("a", 5, 1, 3))) == [("a", 5, 1, 3), ("a", 5, 1, 3)]
     assert run.step(ranked(("a", 3, 1, 4))) == second
+
+
+@shows(Over)
+@pytest.mark.parametrize("emit", ["final", "changes"])
+def test_a_row_has_the_sum_of_the_rows_before_it(shard, emit):
+    sums = Accumulators(insert_only=True)
+    sums.add(
+        AggregateSpec(function="sum", arguments=("c1",), argument_types=("BIGINT",), distinct=False, type="BIGINT")
+    )
+    functions = RowFunctions(
+        columns=COLUMNS,
+        key=(0,),
+        arguments=(),
+        frame=Frame(kind="rows", first=1),
+        accumulators=tuple(sums.accumulators),
+        layers=(),
+        exact=False,
+        placed=("_nr::INTEGER",),
+        lagged=(),
+        calls=(*sums.calls, "l0"),
+        results=(("s", '"_a0"', "BIGINT"), ("nr", '"_a1"', "INTEGER")),
+        behind=1,
+        ahead=0,
+    )
+    run = shard(Over(**HERE, functions=functions, emit=emit, withdraws=False))
+
+    def rows(*some):
+        return delta(*some, c0=TEXT, c1=NUMBER)
+
+    first, second = run.step(rows(("a", 1, 1, 3), ("a", 2, 1, 5))), run.step(rows(("a", 4, 1, 4)), watermark=4)
+    third = run.step(rows(("a", 8, 1, 6)), watermark=6)
+    if emit == "final":
+        assert (first, second) == ([], [("a", 1, 1, 1, 1, 3)])
+        assert third == [("a", 4, 5, 2, 1, 4), ("a", 2, 6, 3, 1, 5)]
+    else:
+        assert first == [("a", 1, 1, 1, 1, 3), ("a", 2, 3, 2, 1, 5)]
+        assert second == [("a", 2, 3, 2, -1, 4), ("a", 4, 5, 2, 1, 4), ("a", 2, 6, 3, 1, 4)]
+        assert third == [("a", 8, 10, 4, 1, 6)]
+    assert run.kept() == {"rows": 1, "last": 1}
 
 
 @shows(Keep)

@@ -149,6 +149,22 @@ def growing() -> hr.App:
     return app
 
 
+def overs() -> hr.App:
+    app = app_of()
+    by_user = orders(app).group_by("user")
+    last = (
+        by_user.over(rows=10).agg(mean="avg(amount)", before="lag(amount, 2, 0)", nr="row_number()").named("last_ten")
+    )
+    last.to_topic("last_ten")
+    last.late.to_topic("too_late")
+    by_user.over(range="1 hour").agg(share="amount / sum(amount)").named("hour").to_view("hour")
+    corrected = by_user.over(rows=(3, 1), emit="changes").agg(n="count(*)", after="lead(id)").named("corrected")
+    corrected.group_by("n").agg(rows="count(*)").named("counts").to_view("counts")
+    people = users(app, event_time="born").group_by("city").over(emit="changes")
+    people.agg(eldest="first_value(id)", last="last_value(id, true)").named("people").to_topic("people")
+    return app
+
+
 def keyed() -> hr.App:
     app = app_of()
     unique = orders(app).dedupe("id", within="1 hour")
@@ -219,6 +235,7 @@ APPS = {
         rankings,
         ties,
         growing,
+        overs,
         keyed,
         joins_of_streams,
         joins_with_tables,

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
 
 from headrace.dsl.grouping import Grouping, aggregate_node, top_node, windowed
+from headrace.dsl.overs import counted_rows, over_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.plan.nodes import Emit, Node, Ties
+    from headrace.plan.nodes import Emit, Node, Rows, Ties
     from headrace.plan.windows import Window
 
 TableT = TypeVar("TableT")
 """Always `Table`: it imports this file for `group_by`, so it cannot be imported here."""
+StreamT = TypeVar("StreamT")
+"""`Stream`, as for `Table`; of a table that may be grouped `Table` too."""
+HandleT = TypeVar("HandleT")
 
 
-class Grouped(Generic[TableT]):
-    """A stream or a table, grouped: call `.agg(…)` or `.top(…)`, or `.window(…)` first."""
+class Grouped(Generic[TableT, StreamT]):
+    """A stream or a table, grouped: call `.agg(…)` or `.top(…)`, or `.window(…)` or `.over(…)` first."""
 
-    def __init__(self, group: Grouping, table: Callable[[Node], TableT]) -> None:
+    def __init__(self, group: Grouping, table: Callable[[Node], TableT], stream: Callable[[Node], StreamT]) -> None:
         self._group = group
         self._table = table
+        self._stream = stream
 
-    def window(self, window: Window, emit: Emit = "changes") -> Grouped[TableT]:
+    def window(self, window: Window, emit: Emit = "changes") -> Grouped[TableT, StreamT]:
         """Cut each group into windows of event time.
 
         Args:
@@ -40,7 +45,7 @@ class Grouped(Generic[TableT]):
             ['user', 'window_start', 'window_end', 'n']
 
         """
-        return Grouped(windowed(self._group, window, emit), self._table)
+        return Grouped(windowed(self._group, window, emit), self._table, self._stream)
 
     def agg(self, /, **named: str) -> TableT:
         """Return one row for each group (and window): its keys, `window_start` and `window_end`, and the aggregates.
@@ -91,3 +96,81 @@ class Grouped(Generic[TableT]):
 
         """
         return self._table(top_node(self._group, n, by, rank, ties))
+
+    @overload
+    def over(
+        self, *, rows: int | tuple[int, int] | None = None, range: str | None = None, emit: Literal["final"] = "final"
+    ) -> Over[StreamT]: ...
+
+    @overload
+    def over(
+        self, *, rows: int | tuple[int, int] | None = None, range: str | None = None, emit: Literal["changes"]
+    ) -> Over[TableT]: ...
+
+    def over(
+        self,
+        *,
+        rows: int | tuple[int, int] | None = None,
+        range: str | None = None,  # noqa: A002 -- the word of SQL
+        emit: Emit = "final",
+    ) -> Over[StreamT] | Over[TableT]:
+        """Give each row aggregates over the rows of its group before it, in the order of event time: `.agg(…)`.
+
+        Rows of one time are in the order of the whole row, ascending, nulls first. Without `rows` and `range` all rows
+        up to the row count, itself included.
+
+        Over a stream a row is late, and goes to `.late`, if it arrives behind the watermark: rows after it may be final
+        already. Trap: so choose `out_of_order` as large as rows may be late; there is no grace.
+
+        Args:
+            rows: how many of the last rows count, the row included: `10`; or from how many before it to how many:
+                `(10, 1)` are the ten rows before it, without it.
+            range: how far back in event time rows count: `"1 hour"`, that bound included, and all rows of its own time.
+            emit: "final": rows come out once, when the watermark has passed them: a stream. "changes": they come out at
+                once, and are corrected while rows may still come before them: a table. Over a table, whose rows may
+                change for ever, results are always corrected, and all rows are kept.
+
+        Raises:
+            PlanError: `rows` or `range` is no frame, or both are given; or results over a table cannot be final.
+            InvalidTime: `range` is no duration.
+
+        Examples:
+            >>> orders.group_by("user").over(rows=10).agg(mean="avg(price)", before="lag(price)").columns[-2:]
+            ['mean', 'before']
+
+        """
+        frame = counted_rows(self._group, rows, range, emit)
+        if emit == "final":
+            return Over(self._group, frame, emit, self._stream)
+        return Over(self._group, frame, emit, self._table)
+
+
+class Over(Generic[HandleT]):
+    """Rows of groups in the order of time: call `.agg(…)`."""
+
+    def __init__(self, group: Grouping, rows: Rows, emit: Emit, handle: Callable[[Node], HandleT]) -> None:
+        self._group, self._rows, self._emit, self._handle = group, rows, emit, handle
+
+    def agg(self, /, **named: str) -> HandleT:
+        """Return each row with more columns.
+
+        They are expressions over aggregates of the rows that count, over the columns of the row itself, and over
+        `row_number()`, `lag(x[, offset[, default]])`, `lead(…)`, `first_value(x[, true])` and `last_value(x[, true])`
+        (`true` skips nulls). `row_number`, `lag` and `lead` go by all rows of the group, whatever rows count. The
+        aggregates are count, count_if, sum, avg, min, max, min_by, max_by, bool_and, bool_or, and those of variance.
+        `lead` needs emit="changes": the last row of a group would never be final.
+
+        Args:
+            named: SQL text by the name of the column.
+
+        Raises:
+            UnknownColumn: an expression names a column that is not there.
+            PlanError: an expression cannot be read, calls another aggregate, or a name is taken.
+
+        Examples:
+            >>> over = orders.group_by("user").over(range="1 hour", emit="changes")
+            >>> over.agg(share="price / sum(price)", nr="row_number()").columns[-2:]
+            ['share', 'nr']
+
+        """
+        return self._handle(over_node(self._group, self._rows, self._emit, named))

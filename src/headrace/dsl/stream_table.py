@@ -239,7 +239,7 @@ class Stream(Handle):
         """
         return Table(self.registry, latest_node(self._verb("latest"), key))
 
-    def group_by(self, /, *keys: str, **named: str) -> Grouped[Table]:
+    def group_by(self, /, *keys: str, **named: str) -> Grouped[Table, Stream]:
         """Group by columns and by expressions.
 
         Without any key there is one group, and no row for it while it is empty. Null is a group like any other.
@@ -257,7 +257,8 @@ class Stream(Handle):
             ['user', 'day', 'n']
 
         """
-        return Grouped(grouping(self._verb("group_by"), keys, named), partial(Table, self.registry))
+        group = grouping(self._verb("group_by"), keys, named)
+        return Grouped(group, partial(Table, self.registry), partial(Stream, self.registry))
 
     def agg(self, /, **named: str) -> Table:
         """Aggregate all rows: `group_by().agg(…)`. The table has one row, and none while there is nothing.

@@ -26,7 +26,7 @@ class TableVerbs(Handle):
         """The columns that identify a row; None when a verb dropped one of them."""
         return self.node.key
 
-    def group_by(self, /, *keys: str, **named: str) -> Grouped[Self]:
+    def group_by(self, /, *keys: str, **named: str) -> Grouped[Self, Self]:
         """Group by columns and by expressions.
 
         Results are corrected when rows of the table change. Null is a group like any other.
@@ -44,7 +44,7 @@ class TableVerbs(Handle):
             ('city',)
 
         """
-        return Grouped(grouping(self._verb("group_by"), keys, named), self._with)
+        return Grouped(grouping(self._verb("group_by"), keys, named), self._with, self._with)
 
     def agg(self, /, **named: str) -> Self:
         """Aggregate all rows: `group_by().agg(…)`. The table has one row, and none while there is nothing.

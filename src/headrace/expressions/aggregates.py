@@ -23,6 +23,7 @@ from headrace.expressions.compiler import Compiler, check
 from headrace.expressions.grammar import parse, shown
 from headrace.expressions.guarded import guarded
 from headrace.expressions.mismatch import Mismatch
+from headrace.expressions.positional import POSITIONAL, constants_of, typed
 from headrace.expressions.resolve import arguments
 from headrace.expressions.scalars import AggregateCall, Aggregates, Scalar
 from headrace.expressions.sealed import gives_sealed, refuse_computing
@@ -49,17 +50,19 @@ def aggregates(
     step: str,
     functions: Mapping[str, UserFunction] = _NONE,
     sealed: Collection[str] = (),
+    ordered: bool = False,
 ) -> Aggregates:
     """Return what an aggregation computes: its distinct calls, and each result over them and the keys.
 
     The arguments of aggregates read `schema`; outside of them only `keys` can be read. Equal calls are computed once,
-    so `sum(x) / count(*)` next to `count(*)` counts once. A result's columns are `_a{i}` and names of keys.
+    so `sum(x) / count(*)` next to `count(*)` counts once. A result's columns are `_a{i}` and names of keys. Where rows
+    are `ordered`, functions of a row's place are known too.
 
     Raises:
         PlanError: a text cannot be read, typed or computed; the error names the step and the part.
 
     """
-    collector = _Collector(schema, keys, step, functions)
+    collector = _Collector(schema, keys, step, functions, ordered=ordered)
     trees = {name: parse(text, step=step) for name, text in named.items()}
     with guarded(f'step "{step}": ', ", ".join(named.values())):
         for tree in trees.values():
@@ -72,11 +75,14 @@ def aggregates(
 class _Collector:
     """Collects the calls of all results of one step."""
 
-    def __init__(self, schema: pa.Schema, keys: pa.Schema, step: str, functions: Mapping[str, UserFunction]) -> None:
+    def __init__(
+        self, schema: pa.Schema, keys: pa.Schema, step: str, functions: Mapping[str, UserFunction], *, ordered: bool
+    ) -> None:
+        self.positional = POSITIONAL if ordered else ()
         self.keys = keys
         self.step = step
         self.functions = functions
-        self.known = {*AGGREGATES, *aggregate_names(functions)}
+        self.known = {*AGGREGATES, *aggregate_names(functions), *self.positional}
         self.schema = schema
         self.inside = Compiler(schema, step=step, functions=functions, missing=self._unknown)
         self.calls: list[AggregateCall] = []
@@ -91,7 +97,7 @@ class _Collector:
     def _call(self, node: exp.Expression) -> Value:
         text = shown(node)
         try:
-            call = self._typed(node)
+            call = self._positional(node) or self._typed(node)
         except Mismatch as no:
             raise no.condition(f'step "{self.step}": in "{text}": {no.what}', detail=no.detail, hint=no.hint) from None
         same = [i for i, call_before in enumerate(self.calls) if _identity(call_before) == _identity(call)]
@@ -132,6 +138,21 @@ class _Collector:
         scalars = tuple(self._argument(value) for value in values)
         matters = aggregate.name not in ("min", "max", "collect_set")
         return AggregateCall(function, scalars, distinct and matters, kind, at=taken.at)
+
+    def _positional(self, node: exp.Expression) -> AggregateCall | None:
+        """Type a function of a row's place, if it is one; its constant is where the fractions of a percentile are."""
+        call = call_of(node.this if isinstance(node, exp.Filter) else node)
+        name = call.name.lower()
+        if name not in self.positional:
+            return None
+        if call is not node:
+            raise Mismatch(f"{name} takes neither a filter nor within group", condition=UnsupportedFunction)
+        taken, constants = constants_of(name, call.expressions)
+        for tree in taken:
+            self._refuse_nested(tree, name)
+        values, kind = typed(name, self.inside.all(taken))
+        scalars = tuple(self._argument(value) for value in values)
+        return AggregateCall(name, scalars, distinct=False, type=kind, at=tuple(map(float, constants)))
 
     def _sketch(self, name: str, trees: list[exp.Expression], condition: Value | None) -> AggregateCall:
         """Type a call that a sketch answers: an aggregate like the user's own, with these constants."""

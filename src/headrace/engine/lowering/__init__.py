@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.engine.lowering import joins, stateful, stateless
+from headrace.engine.lowering import joins, over, stateful, stateless
 from headrace.engine.lowering.walk import Lowering
 
 if TYPE_CHECKING:
     from headrace.kernels.program import Program
     from headrace.plan.plan import Plan
 
-__all__ = ["joins", "lower", "stateful", "stateless"]
+__all__ = ["joins", "lower", "over", "stateful", "stateless"]
 
 
 def lower(

@@ -17,13 +17,15 @@ NONDETERMINISTIC = {name: reason for reason, names in _BY_REASON.items() for nam
 
 _REASONS = {
     "it depends on the order of the rows, which a group does not have;"
-    " use max_by(value, time) or min_by(value, time)": "first last any_value first_value last_value",
+    " use max_by(value, time) or min_by(value, time), or .over(…), where rows have an order": """
+        first last any_value first_value last_value
+    """,
     "not yet": """
         count_min_sketch histogram_numeric skewness
         kurtosis corr covar_pop covar_samp regr_slope regr_r2 bit_and bit_or bit_xor try_sum try_avg product
         listagg string_agg grouping grouping_id hll_sketch_agg
     """,
-    "it is a window function; use .group_by(…).top(…) or .window(…)": """
+    "it is a window function; use .group_by(…).over(…), .top(…) or .window(…)": """
         row_number rank dense_rank percent_rank ntile lag lead nth_value cume_dist
     """,
     "it makes rows; use .explode(column, as_)": "explode explode_outer posexplode posexplode_outer inline stack",

@@ -24,10 +24,14 @@ _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 
 
 class Accumulators:
-    """Collects the accumulators and multisets that a set of calls needs; equal ones are kept once."""
+    """Collects the accumulators and multisets that a set of calls needs; equal ones are kept once.
 
-    def __init__(self, *, insert_only: bool) -> None:
+    `exact_sums`: sums of doubles are exact, as they are where rows are withdrawn.
+    """
+
+    def __init__(self, *, insert_only: bool, exact_sums: bool = False) -> None:
         self.insert_only = insert_only
+        self.exact_sums = exact_sums or not insert_only
         self.accumulators: list[Accumulator] = []
         self.multisets: list[Multiset] = []
         self.calls: list[str] = []
@@ -139,7 +143,7 @@ def _sum(to: Accumulators, call: AggregateSpec) -> str:
 def _total(to: Accumulators, call: AggregateSpec) -> str:
     argument, kind = call.arguments[0], call.argument_types[0]
     if kind in ("FLOAT", "DOUBLE"):
-        return _double_total(to, argument) if to.insert_only else exact.total(to.sum(to.double(argument)))
+        return exact.total(to.sum(to.double(argument))) if to.exact_sums else _double_total(to, argument)
     wide = "HUGEINT" if kind in _INTEGERS else f"DECIMAL(38,{scale(kind)})"
     value = to.weighted(argument if to.insert_only else f"({argument})::{wide}")
     return to.accumulator(_added(wide, f"coalesce(sum({value}), 0)::{wide}"))
@@ -205,7 +209,7 @@ def _extreme_by(function: str, sign: str) -> Callable[[Accumulators, AggregateSp
 
 def _distances(to: Accumulators, call: AggregateSpec) -> tuple[str, str]:
     """Return SQL for the count of the values and for the sum of their squared distances from the mean."""
-    if to.insert_only:
+    if not to.exact_sums:
         kept = to.accumulator(moments.accumulator(f"({call.arguments[0]})::DOUBLE"))
         squares = f"CASE WHEN {kept}.n = 1 THEN 0 ELSE greatest({kept}.m2, 0) END"
         return f"{kept}.n", f"CASE WHEN isfinite({kept}.m2) THEN {squares} ELSE 'nan'::DOUBLE END"

@@ -12,6 +12,7 @@ from headrace.plan.nodes.latest import Latest
 from headrace.plan.nodes.lookup_join import LookupJoin
 from headrace.plan.nodes.meaning import Meaning
 from headrace.plan.nodes.node import ARRIVED, CORRECTED, ROW_TIME, Description, Node, OneInput, Partition
+from headrace.plan.nodes.over import Over, Rows
 from headrace.plan.nodes.sources import ReadSource, Source, TopicSource
 from headrace.plan.nodes.stateful import CHANGE_TYPE, Keeps, Keyed, Late, Stateful
 from headrace.plan.nodes.stateless import Changes, Ending, Explode, MapBatches, Select, Stateless, Union, Where
@@ -47,8 +48,10 @@ __all__ = [
     "Meaning",
     "Node",
     "OneInput",
+    "Over",
     "Partition",
     "ReadSource",
+    "Rows",
     "Select",
     "Source",
     "Stateful",
