@@ -431,7 +431,7 @@ def stream():
     ("make", "error", "said"),
     [
         (lambda s: s.group_by("k").top(0, "v"), InvalidPlan, "a positive number of rows"),
-        (lambda s: s.group_by("k").top("3", "v"), InvalidPlan, "a positive number of rows"),
+        (lambda s: s.group_by("k").top("3", "v"), UnknownColumn, 'has no column "3"'),
         (lambda s: s.group_by("k").top(1.5, "v"), InvalidPlan, "a positive number of rows"),
         (lambda s: s.group_by("k").top(1, ""), InvalidExpression, "is no order"),
         (lambda s: s.group_by("k").top(1, None), InvalidExpression, "is no order"),

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+import pyarrow.compute as pc
+
 from headrace.base.names import quote
 from headrace.kernels.sql import alike, by_position, with_nulls
 from headrace.kernels.state.tables import COUNT, TableSpec
@@ -67,11 +69,22 @@ def tables(ranking: Ranking) -> tuple[TableSpec, ...]:
 
 
 def first_of_part(duck: Duck, ranking: Ranking, parts: list[pa.Table]) -> pa.Table:
-    """Return the n first of each group among rows that are only added: no other row of theirs can matter."""
-    columns = [*columns_of(ranking), *terms_of(ranking)]
+    """Return the n first of each group among rows that are only added: no other row of theirs can matter.
+
+    Rows are sorted by the order that was asked for. The whole row is compared only where that leaves too many.
+    """
+    columns = ", ".join([*columns_of(ranking), *terms_of(ranking), COUNT, "_time"])
     rows = " UNION ALL ".join(f"SELECT * FROM {duck.register(part)}" for part in parts)
-    nth = f"{ranking.ties}() OVER ({_window(ranking)})"
-    return duck.arrow(f"SELECT {', '.join(columns)}, {COUNT}, _time FROM ({rows}) QUALIFY {nth} <= {ranking.n}")
+    position, window = "rank" if ranking.ties == "row_number" else ranking.ties, _window(ranking, decided=False)
+    first = duck.arrow(
+        f"SELECT {columns}, row_number() OVER w > {ranking.n} AS o_more FROM ({rows}) WINDOW w AS ({window}) "
+        f"QUALIFY {position}() OVER w <= {ranking.n}"
+    )
+    more = first.num_columns - 1
+    if ranking.shares or not pc.any(first.column(more)).as_py():
+        return first.remove_column(more)
+    nth = f"row_number() OVER ({_window(ranking)})"
+    return duck.arrow(f"SELECT {columns} FROM {duck.register(first)} QUALIFY {nth} <= {ranking.n}")
 
 
 @dataclass
@@ -294,11 +307,12 @@ def group_of(ranking: Ranking) -> list[str]:
     return [f"c{i}" for i in ranking.group]
 
 
-def _window(ranking: Ranking) -> str:
+def _window(ranking: Ranking, *, decided: bool = True) -> str:
     """Return the inside of OVER (…): the order of the user's, then the whole row, ascending, so that it is one.
 
-    Where equal rows share a position, the whole row does not tell them apart.
+    Where equal rows share a position, or the order need not be `decided`, the whole row does not tell them apart.
     """
     group = ", ".join(group_of(ranking))
-    order = [*ranking.order, *([] if ranking.shares else [f"{name} ASC NULLS FIRST" for name in columns_of(ranking)])]
+    whole = [f"{name} ASC NULLS FIRST" for name in columns_of(ranking)] if decided and not ranking.shares else []
+    order = [*ranking.order, *whole]
     return f"{f'PARTITION BY {group} ' if group else ''}ORDER BY {', '.join(order)}"

@@ -49,12 +49,14 @@ class Top(StatefulOp):
     def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
         """Rank what changed."""
         parts = inputs[0].tables
+        counts = Counts(rows_in=sum(part.num_rows for part in parts) if self.counts else 0)
         if self.ranking.panes is None:
+            if self.counts and self.ranking.insert_only and parts:  # else done before the exchange
+                parts = [first_of_part(context.duck, self.ranking, parts)]
             run = RankingRun(context.duck, self.ranking, context.state)
         else:
             run = WindowRankingRun(context.duck, self.ranking, context.state, context.watermark, context.previous)
         delta = run.run(parts)
-        counts = Counts(rows_in=sum(part.num_rows for part in parts) if self.counts else 0)
         return StepResult(delta=[] if delta is None else [delta], counts=counts)
 
     def snapshot(self, context: Context) -> Rows:
