@@ -39,6 +39,7 @@ from headrace.kernels.query import Query
 from headrace.kernels.ranking import Ranking
 from headrace.kernels.row_functions import Frame, RowFunctions
 from headrace.kernels.snapshot import Snapshot
+from headrace.kernels.suppress import Suppress
 from headrace.kernels.top import PartialTop, Top
 
 TEXT, NUMBER = pa.string(), pa.int64()
@@ -365,6 +366,17 @@ def test_a_row_has_the_sum_of_the_rows_before_it(shard, emit):
         assert second == [("a", 2, 3, 2, -1, 4), ("a", 4, 5, 2, 1, 4), ("a", 2, 6, 3, 1, 4)]
         assert third == [("a", 8, 10, 4, 1, 6)]
     assert run.kept() == {"rows": 1, "last": 1}
+
+
+@shows(Suppress)
+def test_of_the_changes_of_a_period_the_last_one_comes_out(shard):
+    run = shard(Suppress(**HERE, columns=COLUMNS, keys=("k",), every=10, size=None))
+    assert run.step(words(("a", 1, 1, 1)), watermark=1) == []
+    assert run.step(words(("a", 1, -1, 2), ("a", 2, 1, 2)), watermark=9) == []
+    assert run.step(words(("b", 7, 1, 3)), watermark=10) == [("a", 2, 1, 2)]
+    assert run.step(words(("a", 2, -1, 12), ("b", 7, -1, 12), ("b", 8, 1, 12)), watermark=12) == []
+    assert run.step(words(), watermark=END_OF_TIME) == [("a", 2, -1, 12), ("b", 8, 1, 12)]
+    assert run.kept() == {"shown": 1, "waiting": 0}
 
 
 @shows(Keep)

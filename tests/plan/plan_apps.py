@@ -165,6 +165,19 @@ def overs() -> hr.App:
     return app
 
 
+def suppressed() -> hr.App:
+    app = app_of()
+    totals = orders(app).group_by("user").agg(total="sum(amount)")
+    totals.suppress("10 seconds", size=1000).to_topic("totals")
+    minute = hr.tumbling("1 minute", grace="5 seconds")
+    by_city = orders(app).group_by("city")
+    early = by_city.window(minute, emit="every 10 seconds").agg(n="count(*)").named("early")
+    early.to_view("early")
+    early.late.to_topic("too_late")
+    by_city.window(minute, emit="final").agg(n="count(*)").named("final").latest().named("now").to_view("now")
+    return app
+
+
 def keyed() -> hr.App:
     app = app_of()
     unique = orders(app).dedupe("id", within="1 hour")
@@ -236,6 +249,7 @@ APPS = {
         ties,
         growing,
         overs,
+        suppressed,
         keyed,
         joins_of_streams,
         joins_with_tables,

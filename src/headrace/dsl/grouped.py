@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
 
-from headrace.dsl.grouping import Grouping, aggregate_node, top_node, windowed
+from headrace.dsl.grouping import Grouping, aggregate_node, less_often, top_node, windowed
 from headrace.dsl.overs import counted_rows, over_node
 
 if TYPE_CHECKING:
@@ -28,16 +28,17 @@ class Grouped(Generic[TableT, StreamT]):
         self._table = table
         self._stream = stream
 
-    def window(self, window: Window, emit: Emit = "changes") -> Grouped[TableT, StreamT]:
+    def window(self, window: Window, emit: Emit | str = "changes") -> Grouped[TableT, StreamT]:
         """Cut each group into windows of event time.
 
         Args:
             window: `hr.tumbling`, `hr.hopping`, `hr.cumulating`, `hr.sliding` or `hr.session`.
             emit: "changes" emits a result as soon as there is one and corrects it (the old row withdrawn, the new one
-                inserted) until the window closes at `end + grace`; "final" emits one result, when the window closes.
+                inserted) until the window closes at `end + grace`; "final" emits one result, when the window closes;
+                "every 10 seconds" corrects no more often than that in event time, as `Table.suppress` does.
 
         Raises:
-            PlanError: no window, or an emit that is neither of the two.
+            PlanError: no window, or an emit that is none of these.
 
         Examples:
             >>> window = hr.tumbling("1 minute", grace="30 seconds")
@@ -62,7 +63,7 @@ class Grouped(Generic[TableT, StreamT]):
             ['user', 'n', 'mean']
 
         """
-        return self._table(aggregate_node(self._group, named))
+        return self._table(less_often(self._group, aggregate_node(self._group, named)))
 
     def top(self, n: int | str, by: str, rank: str | None = None, ties: Ties = "row_number") -> TableT:
         """Keep the first rows of each group in an order.
@@ -95,7 +96,7 @@ class Grouped(Generic[TableT, StreamT]):
             ('user', 'place')
 
         """
-        return self._table(top_node(self._group, n, by, rank, ties))
+        return self._table(less_often(self._group, top_node(self._group, n, by, rank, ties)))
 
     @overload
     def over(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, cast, get_args
 
 import pyarrow as pa
 
@@ -11,6 +11,7 @@ from headrace.base.errors import InvalidPlan, WrongColumnType
 from headrace.base.names import check_identifier
 from headrace.base.schema import TIMESTAMP, type_name
 from headrace.dsl.columns import with_columns_node
+from headrace.dsl.rows import suppress_node
 from headrace.dsl.verb import Verb
 from headrace.expressions import aggregates, order
 from headrace.plan import check
@@ -36,6 +37,8 @@ class Grouping:
     functions: Mapping[str, UserFunction]
     window: Window | None = None
     emit: Emit = "changes"
+    early: str | None = None
+    """How often results of windows come out that are not final, if that is limited."""
 
 
 def grouping(verb: Verb, keys: Sequence[str], named: Mapping[str, str]) -> Grouping:
@@ -56,18 +59,35 @@ def grouping(verb: Verb, keys: Sequence[str], named: Mapping[str, str]) -> Group
     return Grouping(node=node, keys=every, functions=verb.functions)
 
 
-def windowed(group: Grouping, window: Window, emit: Emit) -> Grouping:
+def windowed(group: Grouping, window: Window, emit: str) -> Grouping:
     """Return the groups cut into windows.
 
     Raises:
-        InvalidPlan: `window` is no window, or `emit` neither "changes" nor "final".
+        InvalidPlan: `window` is no window, or `emit` neither "changes", nor "final", nor "every" and a duration.
 
     """
     if not isinstance(window, Window):
         raise InvalidPlan(f"{window!r} is no window", hint='For example hr.tumbling("1 minute", grace="30 seconds").')
+    if isinstance(emit, str) and emit.startswith("every "):
+        return replace(group, window=window, emit="changes", early=emit.removeprefix("every "))
     if emit not in get_args(Emit):
-        raise InvalidPlan(f"emit={emit!r} is not known", hint='Say emit="changes" or emit="final".')
-    return replace(group, window=window, emit=emit)
+        raise InvalidPlan(
+            f"emit={emit!r} is not known", hint='Say emit="changes" or emit="final", or emit="every 10 seconds".'
+        )
+    return replace(group, window=window, emit=cast("Emit", emit))
+
+
+def less_often(group: Grouping, node: Node) -> Node:
+    """Return the step of a window's results, and below it that of their early ones, if these are limited.
+
+    Raises:
+        InvalidPlan: the period is not above zero, or the results have no key.
+        InvalidTime: it is no duration.
+
+    """
+    if group.early is None:
+        return node
+    return suppress_node(Verb(node, "early", group.functions), group.early, None, early=True)
 
 
 def aggregate_node(group: Grouping, named: Mapping[str, str]) -> Aggregate:

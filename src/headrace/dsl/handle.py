@@ -12,7 +12,7 @@ from headrace.dsl.columns import drop_node, explode_node, rename_node, select_no
 from headrace.dsl.outputs import target_sink, view_sink
 from headrace.dsl.rows import where_node
 from headrace.dsl.verb import Verb
-from headrace.plan.nodes import Stateful, Top
+from headrace.plan.nodes import Stateful, Suppress, Top
 from headrace.plan.steps import step_name
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ class Handle:
         parts = isinstance(node, Top) and isinstance(node.up, Top) and node.up.part
         if isinstance(node, Top) and parts:
             node = replace(node, up=replace(node.up, name=f"{name}_parts"))
+        if isinstance(node, Suppress) and node.early:
+            node = replace(node, up=replace(node.up, name=f"{name}_changes"))
         if renamed_from is not None:
             node = _renamed(node, check_identifier(renamed_from, what="step"))
         return self._with(node)
@@ -244,6 +246,8 @@ def _renamed(node: Node, old: str) -> Node:
         )
     if isinstance(node, Top) and isinstance(node.up, Top) and node.up.part:
         node = replace(node, up=replace(node.up, renamed_from=f"{old}_parts"))
+    if isinstance(node, Suppress) and node.early and isinstance(node.up, Stateful):
+        node = replace(node, up=replace(node.up, renamed_from=f"{old}_changes"))
     return replace(node, renamed_from=old)
 
 

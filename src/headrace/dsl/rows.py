@@ -10,6 +10,7 @@ from headrace.base.errors import InvalidPlan, SealedColumn
 from headrace.base.schema import to_ddl
 from headrace.base.time import duration
 from headrace.dsl.columns import select_node
+from headrace.dsl.outputs import table_key
 from headrace.dsl.verb import Verb
 from headrace.expressions import Scalar, calls_of
 from headrace.plan import check
@@ -22,6 +23,7 @@ from headrace.plan.nodes import (
     Late,
     Latest,
     Stateful,
+    Suppress,
     Union,
     Where,
 )
@@ -153,9 +155,9 @@ def latest_node(verb: Verb, key: Sequence[str]) -> Latest:
     check.not_sealed(keys, verb.node.sealed, step=step, role="a key")
     if not verb.node.append_only:
         raise InvalidPlan(
-            f'step "{step}": rows of the stream above are withdrawn, so none of them is the last',
-            detail="They are the late rows of an aggregate over a table.",
-            hint="Take .latest(…) of a stream of facts, or of .changes().",
+            f'step "{step}": rows of the step above are withdrawn, so none of them is the last',
+            detail="They are those of a table that is corrected, or its late rows.",
+            hint='Take .latest(…) of a stream of facts, of windows that are final (emit="final"), or of .changes().',
         )
     return Latest(up=verb.node, schema=verb.schema, keys=keys, by_time=True)
 
@@ -181,6 +183,38 @@ def as_table_node(verb: Verb, keep: str | None) -> AsTable | Keep:
     if length < 0:
         raise InvalidPlan(f'step "{step}": keep={keep!r} is below zero')
     return Keep(up=verb.node, schema=verb.schema, keys=Keep.spread_by(verb.schema), keep=length)
+
+
+def latest_of_table_node(verb: Verb, key: Sequence[str]) -> Latest:
+    """Return the step of a table's `latest`: by default by the groups of its windows.
+
+    Raises:
+        UnknownColumn: a key is not there.
+        InvalidPlan: there is no key, or rows are withdrawn.
+
+    """
+    grouped = [name for name in verb.node.key or () if name not in ("window_start", "window_end")]
+    return latest_node(verb, key or grouped)
+
+
+def suppress_node(verb: Verb, every: str | None, size: int | None, *, early: bool = False) -> Suppress:
+    """Return the step of `suppress`: the last change of each key in a period, or when too many wait.
+
+    Raises:
+        InvalidPlan: neither is given, one is below what is possible, or the table has no key.
+        InvalidTime: `every` is no duration.
+
+    """
+    step = verb.step
+    key = table_key(verb.node, "suppress")
+    if every is None and size is None:
+        raise InvalidPlan(f'step "{step}": suppress needs every or size', hint='Say every="10 seconds".')
+    period = None if every is None else duration(every, what="period of suppress")
+    if period is not None and period <= 0:
+        raise InvalidPlan(f'step "{step}": every={every!r} is not above zero')
+    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
+        raise InvalidPlan(f'step "{step}": size={size!r} is no number of keys')
+    return Suppress(up=verb.node, schema=verb.schema, keys=key, every=period, size=size, early=early)
 
 
 def changes_node(verb: Verb) -> Changes:
@@ -217,11 +251,12 @@ def late_of_table(verb: Verb) -> Late:
         InvalidPlan: the step has no late rows, or a column has the name of the one that late rows get.
 
     """
-    if not isinstance(verb.node, Stateful) or not verb.node.detects_late:
+    node = verb.node.up if isinstance(verb.node, Suppress) and verb.node.early else verb.node
+    if not isinstance(node, Stateful) or not node.detects_late:
         raise InvalidPlan(
             f'step "{step_name(verb.node)}" has no late rows',
             hint="Only steps with a window do, and .as_table(keep=…); take .late right after .agg(…) or .top(…).",
         )
-    schema = verb.node.late_schema
+    schema = node.late_schema
     check.no_repeats(schema.names, step=verb.step)
-    return Late(of=verb.node, schema=schema)
+    return Late(of=node, schema=schema)

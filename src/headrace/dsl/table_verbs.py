@@ -10,7 +10,7 @@ from headrace.dsl.grouping import grouping
 from headrace.dsl.handle import Handle, check_same_app
 from headrace.dsl.joins import JoinOptions, join_node
 from headrace.dsl.outputs import changelog_sink
-from headrace.dsl.rows import union_node
+from headrace.dsl.rows import latest_of_table_node, suppress_node, union_node
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,6 +83,51 @@ class TableVerbs(Handle):
 
         """
         return self.group_by().top(n, by, rank, ties)
+
+    def latest(self, *key: str) -> Self:
+        """Keep of each key the row of the greatest event time: of windows that are final, the latest closed one.
+
+        Rows must only be added, as final results are. Null is no key: a group of null goes to the dead letters, or
+        stops the app, so leave it out before with `.where(…)`.
+
+        Args:
+            key: the columns that identify a row; by default the table's key without `window_start` and `window_end`.
+
+        Raises:
+            UnknownColumn: a key is not there.
+            PlanError: rows of the table are withdrawn, or there is no key.
+
+        Examples:
+            >>> minute = hr.tumbling("1 minute", grace="5 seconds")
+            >>> orders.group_by("user").window(minute, emit="final").agg(n="count(*)").latest().key
+            ('user',)
+
+        """
+        return self._with(latest_of_table_node(self._verb("latest"), key))
+
+    def suppress(self, every: str | None = None, *, size: int | None = None) -> Self:
+        """Let changes come out less often: of each key only the last one of a period.
+
+        Changes wait until the watermark enters the next period; periods are of event time, aligned to 1970. Then the
+        row of the period before is withdrawn and the last one inserted; a row that is as it was does not come out. At
+        the end of the input all comes out. Traps: the table is that of some moments before, so joins and sums of it do
+        not agree with those of the table itself; and where event time stands still, nothing comes out.
+
+        Args:
+            every: the period: `"10 seconds"`.
+            size: how many keys may wait in a shard: beyond that those that have waited longest come out early. Without
+                `every` they wait for nothing else.
+
+        Raises:
+            InvalidTime: `every` is no duration.
+            PlanError: neither is given, one is not possible, or the table has no key.
+
+        Examples:
+            >>> orders.group_by("user").agg(n="count(*)").suppress("10 seconds", size=10_000).key
+            ('user',)
+
+        """
+        return self._with(suppress_node(self._verb("suppress"), every, size))
 
     def join(
         self,

@@ -228,7 +228,7 @@ class KeyedState(State):
 
     def minimum(self, table: str, column: str) -> int | None:
         """Return the least value of a column of numbers in a table, or None where there is no row."""
-        return min((run.minimum(column) for run in self._chain.runs.get(table, ())), default=None)
+        return min((run.minimum(column) for run in self._chain.runs.get(table, ()) if run.live), default=None)
 
     def expire(self, table: str, before: int) -> None:
         """Drop the rows of a buffer of an earlier time; none of such a time may be appended any more."""

@@ -17,6 +17,7 @@ from headrace.plan.nodes.sources import ReadSource, Source, TopicSource
 from headrace.plan.nodes.stateful import CHANGE_TYPE, Keeps, Keyed, Late, Stateful
 from headrace.plan.nodes.stateless import Changes, Ending, Explode, MapBatches, Select, Stateless, Union, Where
 from headrace.plan.nodes.stream_join import StreamJoin
+from headrace.plan.nodes.suppress import Suppress
 from headrace.plan.nodes.table_join import TableJoin
 from headrace.plan.nodes.top import Ties, Top
 from headrace.plan.nodes.windowed import Emit, Windowed
@@ -57,6 +58,7 @@ __all__ = [
     "Stateful",
     "Stateless",
     "StreamJoin",
+    "Suppress",
     "TableJoin",
     "Ties",
     "Top",
