@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headrace.base.errors import HeadraceError
     from headrace.dsl import Stream, Table
     from headrace.engine.operation.restart import Restart
+    from headrace.engine.transforming import feed
     from headrace.log import Log, Topic
     from headrace.plan.windows import Window, cumulating, hopping, session, sliding, tumbling
 
@@ -30,6 +31,7 @@ __all__ = [
     "Topic",
     "Window",
     "cumulating",
+    "feed",
     "hopping",
     "session",
     "sliding",
@@ -48,6 +50,7 @@ _HOMES = {
     "Topic": "headrace.log",
     "Window": "headrace.plan.windows",
     "cumulating": "headrace.plan.windows",
+    "feed": "headrace.engine.transforming",
     "hopping": "headrace.plan.windows",
     "session": "headrace.plan.windows",
     "sliding": "headrace.plan.windows",

@@ -18,7 +18,7 @@ from headrace.engine.operation.failures import as_ours
 
 COMMANDS = {
     "backup": "Copy the storage and log of an app, while it runs.",
-    "connect": "Run connectors without the app.",
+    "connect": "Run connectors without Spark, and look after them.",
     "demo": "Run a demo, and check its results; without a name, list the demos.",
     "diff": "Show what has changed in a program since its storage was written.",
     "explain": "Show the plan of an app: its steps with level, key and state.",

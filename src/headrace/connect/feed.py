@@ -179,7 +179,7 @@ class SharedLanding(Protocol):
 class Feed(Protocol):
     """Fills a topic from outside: frozen and picklable; it is part of the plan.
 
-    Subclass it to inherit what is optional: `reader_group`, `declares`, `run_together`, `install` and `remove`.
+    Subclass it to inherit what is optional: `reader_group`, `declares`, `check`, `run_together`, `install`, `remove`.
     """
 
     reader_group: str | None = None
@@ -209,6 +209,18 @@ class Feed(Protocol):
 
         """
         return None
+
+    def check(self) -> None:
+        """Ask outside whether it could run: it answers, takes the credentials, has what is read; change nothing.
+
+        `headrace connect check` calls it. Unless it is overridden, what `declares` asks is asked.
+
+        Raises:
+            HeadraceError: it could not.
+            OSError: the outside does not answer.
+
+        """
+        self.declares()
 
     def run_together(self, feeds: Mapping[str, Feed], landing: SharedLanding, stop: threading.Event) -> None:
         """Land records for all feeds of a `reader_group`, by topic, until `stop` is set; raises as `run` does."""

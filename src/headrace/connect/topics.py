@@ -104,6 +104,26 @@ class TopicStore(Protocol):
         """
         ...
 
+    def position(self, topic: str, *, group: str | None) -> bytes | None:
+        """Return the position of a feed's last append, None where there is none; the feed may run meanwhile.
+
+        Args:
+            topic: that the feed fills.
+            group: the `reader_group` of the feed, whose feeds have one position.
+
+        """
+        ...
+
+    def forget_position(self, topic: str, *, group: str | None) -> None:
+        """Let a feed, or the feeds of a group, begin again; what was landed stays.
+
+        Raises:
+            FeedRunsElsewhere: it runs.
+            InvalidPlan: this store cannot forget one.
+
+        """
+        ...
+
     def clean(self, topics: Sequence[str]) -> None:
         """Let the rules of topics take effect: retention, compaction, archive; called now and then."""
         ...

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from headrace.connect.feed import DeadRecord, Feed, Landing, SharedLanding
     from headrace.connect.topics import TopicSpec, TopicStore
+    from headrace.engine.connectors.control import Wishes
     from headrace.log.rows import Rows
 
 CLOCK = SystemClock()
@@ -28,6 +29,8 @@ QUIET_SECONDS, SILENT_SECONDS = 1.0, 120.0
 """A feed that landed nothing for so long has probably landed all that there is: the first if it has looked for more in
 between, the second if it has not; it may be busy with what it read, and compile what decodes it."""
 _LOOKS_OF_ONE_TURN = 2
+LOOK_SECONDS = 0.5
+"""So often a feed that waits looks whether somebody wants it paused or restarted."""
 MOST_UNREAD = 4_000_000
 """A feed is told to stop reading while the app has so many unread records of its topic."""
 
@@ -36,7 +39,7 @@ MOST_UNREAD = 4_000_000
 class FeedState:
     """The state of a feed.
 
-    `state`: starting, running, retrying, elsewhere (another process runs it), ended or failed.
+    `state`: starting, running, retrying, paused, elsewhere (another process runs it), ended or failed.
     """
 
     identity: str
@@ -79,6 +82,8 @@ class Feeds:
         feeds: for each feed the step that reads its topic, the feed, and the topic that it fills.
         topics: the store of the topics.
         read: returns how many records of a step's topic the app has read.
+        wishes: what somebody wants of them: `headrace connect pause` and `restart`.
+        revive: whether a feed that has failed waits until somebody wants it restarted.
 
     """
 
@@ -87,8 +92,12 @@ class Feeds:
         feeds: Iterable[tuple[str, Feed, TopicSpec]],
         topics: TopicStore,
         read: Callable[[str], int],
+        *,
+        wishes: Wishes,
+        revive: bool = False,
     ) -> None:
         self.states: dict[str, FeedState] = {}
+        self._wishes, self._revive = wishes, revive
         self._topics = topics
         self._read = read
         self._stopping = threading.Event()
@@ -137,31 +146,55 @@ class Feeds:
 
     def _run(self, group: _Group) -> None:
         states, pause = _States([self.states[step] for step in group]), FIRST_PAUSE
+        names = [spec.name for _, spec in group.values()]
         while not self._stopping.is_set():
-            try:
-                self._land(group, states)
-            except FeedRunsElsewhere:
-                states.are("elsewhere")
-            except (OSError, HeadraceError) as error:
-                why = error.what if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
-                if isinstance(error, HeadraceError) and not error.may_pass:
-                    states.are("failed", why, error)
+            if any(map(self._wishes.paused, names)):
+                states.are("paused")
+                self._stopping.wait(LOOK_SECONDS)
+                continue
+            stop = _Stop(self._stopping, states, self._changed(names))
+            ended = self._ran(group, states, stop)
+            if ended and not stop.is_wanted():
+                if not self._revive and not self._stopping.is_set():
                     return
-                states.are("retrying", why)
-            except Exception as error:  # noqa: BLE001 -- a connector's bug stops the app, not this thread alone
-                failure = HeadraceError(f"{type(error).__name__}: {error}")
-                failure.__cause__ = error
-                states.are("failed", failure.what, failure)
-                return
-            else:
-                states.are("ended")
-                return
-            self._stopping.wait(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+                while not stop.wait(LOOK_SECONDS):  # until somebody wants it restarted
+                    pass
+            elif not ended:
+                stop.wait(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+            if stop.is_wanted():
+                pause = FIRST_PAUSE
 
-    def _land(self, group: _Group, states: _States) -> None:
+    def _changed(self, names: Sequence[str]) -> Callable[[], bool]:
+        """Return whether something else is wanted than now, as a function."""
+        now = self._wishes.of(names)
+        return lambda: self._wishes.of(names) != now
+
+    def _ran(self, group: _Group, states: _States, stop: _Stop) -> bool:
+        """Run the feeds; return whether they have ended or failed, and are not to be tried again."""
+        try:
+            self._land(group, states, stop)
+        except FeedRunsElsewhere:
+            states.are("elsewhere")
+        except (OSError, HeadraceError) as error:
+            why = error.what if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
+            if isinstance(error, HeadraceError) and not error.may_pass:
+                states.are("failed", why, error)
+                return True
+            states.are("retrying", why)
+        except Exception as error:  # noqa: BLE001 -- a connector's bug stops the app, not this thread alone
+            failure = HeadraceError(f"{type(error).__name__}: {error}")
+            failure.__cause__ = error
+            states.are("failed", failure.what, failure)
+            return True
+        else:
+            if not stop.is_wanted():
+                states.are("ended")
+            return True
+        return False
+
+    def _land(self, group: _Group, states: _States, stop: _Stop) -> None:
         step, (feed, spec) = next(iter(group.items()))
-        stop = _Stop(self._stopping, states)
         if feed.reader_group is None:
             landing = self._topics.landing(spec, feed=feed.identity, limit=MOST_UNREAD, read=lambda: self._read(step))
             with closing(landing):
@@ -217,22 +250,33 @@ class _States:
 
 
 class _Stop(threading.Event):
-    """The event that stops a feed, which counts how often the feed looks at it."""
+    """The event that stops a feed, which counts how often the feed looks at it; also set when a wish has changed."""
 
-    def __init__(self, stopping: threading.Event, states: _States) -> None:
+    def __init__(self, stopping: threading.Event, states: _States, changed: Callable[[], bool]) -> None:
         super().__init__()
         self._stopping = stopping
         self._states = states
+        self._changed = changed
+
+    def is_wanted(self) -> bool:
+        """Whether the feed is to end, now or for good."""
+        return self._stopping.is_set() or self._changed()
 
     def is_set(self) -> bool:
         self._states.looked()
-        return self._stopping.is_set()
+        return self.is_wanted()
 
     def wait(self, timeout: float | None = None) -> bool:
         self._states.looked()
         self._states.wait(begins=True)
+        until = None if timeout is None else CLOCK.monotonic() + timeout
         try:
-            return self._stopping.wait(timeout)
+            while not self.is_wanted():
+                left = LOOK_SECONDS if until is None else min(LOOK_SECONDS, until - CLOCK.monotonic())
+                if left <= 0:
+                    return False
+                self._stopping.wait(left)
+            return True
         finally:
             self._states.wait(begins=False)
 

@@ -63,7 +63,7 @@ class EmbeddedLanding(Landing):
         self.feed = feed
         self.limit = limit
         self.read = read
-        self.path = log.path / FOLDER / topic.name
+        self.path = landing_path(log, topic.name)
         self._lock = landing_file.locked(self.path, topic.name)
         self._number = -1
         self._position: bytes | None = None
@@ -149,6 +149,24 @@ class EmbeddedLanding(Landing):
         landing_file.write(self.path, about, {"rows": rows, "dead": letters}, sync=self.log.fsync)
 
 
+def landing_path(log: Log, topic: str) -> Path:
+    """Return where the last append of the feed of a topic is."""
+    return log.path / FOLDER / topic
+
+
+def position_of(log: Log, topic: str) -> bytes | None:
+    """Return the position of the last append of the feed of a topic, None where there is none.
+
+    Raises:
+        DamagedFile: the file is not as it was written.
+
+    """
+    try:
+        return _read(landing_path(log, topic))[0].get(_POSITION)
+    except FileNotFoundError:
+        return None
+
+
 def check_landing(log: Log, topic: str) -> None:
     """Check the file with the position of the feed of a topic, where one has filled it; changes nothing.
 
@@ -156,7 +174,7 @@ def check_landing(log: Log, topic: str) -> None:
         DamagedFile: it is gone, or not as it was written.
 
     """
-    path = log.path / FOLDER / topic
+    path = landing_path(log, topic)
     try:
         _read(path)
     except FileNotFoundError as error:

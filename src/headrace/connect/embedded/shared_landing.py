@@ -229,5 +229,21 @@ def path_of(log: Log, group: str) -> Path:
     return log.path / FOLDER / f"group.{readable}.{sha256(group.encode()).hexdigest()[:12]}"
 
 
+def position_of_group(log: Log, group: str) -> bytes | None:
+    """Return the position of the last append of a group of feeds, None where there is none.
+
+    Raises:
+        DamagedFile: the file is not as it was written.
+
+    """
+    path = path_of(log, group)
+    try:
+        return _bytes(json.loads(landing_file.read(path)[0][_ABOUT]).get("position"))
+    except FileNotFoundError:
+        return None
+    except (ValueError, LookupError) as error:
+        raise damaged(path, str(error)) from error
+
+
 def _bytes(text: str | None) -> bytes | None:
     return None if text is None else bytes.fromhex(text)

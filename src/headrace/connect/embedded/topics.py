@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.base.dead_letters import DEAD
+from headrace.connect.embedded import landing_file
 from headrace.connect.embedded.boundaries import writers
 from headrace.connect.embedded.creation import topic_of_source
 from headrace.connect.embedded.formatted import FormattedTopic
-from headrace.connect.embedded.landing import EmbeddedLanding
-from headrace.connect.embedded.shared_landing import EmbeddedSharedLanding
+from headrace.connect.embedded.landing import EmbeddedLanding, landing_path, position_of
+from headrace.connect.embedded.shared_landing import EmbeddedSharedLanding, path_of, position_of_group
 from headrace.connect.embedded.sink import EmbeddedSink
 from headrace.connect.embedded.source import EmbeddedSource
 from headrace.connect.topics import TopicSpec, TopicStore
@@ -82,6 +83,16 @@ class EmbeddedTopics(TopicStore):
         """Return topics for the feeds of a group to fill."""
         opened = {name: topic_of_source(self.log, spec, self.partitions) for name, spec in topics.items()}
         return EmbeddedSharedLanding(self.log, group, opened, feeds=feeds, limit=limit, read=read, fault=self.fault)
+
+    def position(self, topic: str, *, group: str | None) -> bytes | None:
+        """Return the position of a feed's last append."""
+        return position_of(self.log, topic) if group is None else position_of_group(self.log, group)
+
+    def forget_position(self, topic: str, *, group: str | None) -> None:
+        """Let a feed, or the feeds of a group, begin again."""
+        path = landing_path(self.log, topic) if group is None else path_of(self.log, group)
+        with landing_file.locked(path, topic):
+            path.unlink(missing_ok=True)
 
     def opened(self, topic: TopicSpec) -> OpenTopic:
         """Return a topic that exists."""

@@ -12,7 +12,7 @@ from headrace.connect.kafka.open_topic import JSON, KafkaOpenTopic
 from headrace.connect.kafka.shared_landing import KafkaSharedLanding
 from headrace.connect.kafka.sink import KafkaSink
 from headrace.connect.kafka.source import KafkaSource
-from headrace.connect.kafka.writing.marks import writers_of
+from headrace.connect.kafka.writing.marks import read_mark, writers_of
 from headrace.connect.topics import TopicSpec, TopicStore
 
 if TYPE_CHECKING:
@@ -138,6 +138,19 @@ class KafkaTopics(TopicStore):
             limit=limit,
             read=read,
             fault=self.fault,
+        )
+
+    def position(self, topic: str, *, group: str | None) -> bytes | None:
+        """Return the position of a feed's last append that is committed."""
+        mark = read_mark(self.address, f"feed/{group or topic}", complete=False)
+        return None if mark is None else mark.position
+
+    def forget_position(self, topic: str, *, group: str | None) -> None:
+        """Refuse it: a mark has more than the position."""
+        del group
+        raise InvalidPlan(
+            f'the position of the feed of "{topic}" is in Kafka, where it can be moved, and not be forgotten',
+            hint="Say where it is to go on: headrace connect offsets reset FILE TOPIC --to POSITION.",
         )
 
     def clean(self, topics: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from headrace.base.errors import HeadraceError, InvalidPlan, UnknownView, did_you_mean
 from headrace.base.time import SystemClock
+from headrace.engine.connectors.control import Wishes
 from headrace.engine.epoch import Settings
 from headrace.engine.feeds import Feeds
 from headrace.engine.operation.cleaning import Cleaning
@@ -67,7 +68,8 @@ class Running:
         self._clock = SystemClock()
         self._stopped = False
         self._cleaning = Cleaning(engine.outside.topics, names_of_topics(engine.plan))
-        self._feeds = Feeds(engine.outside.feeds(), engine.outside.topics, engine.read_of)
+        wishes = Wishes(state.storage.path)
+        self._feeds = Feeds(engine.outside.feeds(), engine.outside.topics, engine.read_of, wishes=wishes)
         self._final: dict[str, Any] | None = None
         self._state = state
         self.owns_storage = False
