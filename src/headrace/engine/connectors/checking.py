@@ -28,9 +28,9 @@ def check_app(app: App) -> Iterator[tuple[str, str | None]]:
             yield spec.name, _problem(lambda feed=feed, name=spec.name, schema=spec.schema: _check_feed(  # type: ignore[misc]
                 outside, feed, name, schema))  # fmt: skip
         for sink in plan.sinks:
-            asked = getattr(sink.connector, "check", None)
+            check = getattr(sink.connector, "check", None)
             if sink.connector is not None:
-                yield sink.name, _problem(asked) if callable(asked) else None
+                yield sink.name, _problem(check) if callable(check) else None
 
 
 def _problem(check: Callable[[], str | None]) -> str | None:
