@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 
+from headrace.engine.connectors.control import reported
 from headrace.log import Log
 
 PROGRAM = """
@@ -90,3 +91,60 @@ def test_an_app_without_feeds_says_so(tmp_path):
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
     assert 'the app "x" has no feeds' in errors
+
+
+def test_a_killed_worker_is_replaced(tmp_path):
+    """Two workers share two feeds; one is killed, and the other lands what comes then."""
+    folder, paths = tmp_path / "programs", {name: tmp_path / f"{name}.jsonl" for name in "ab"}
+    folder.mkdir()
+    for name, path in paths.items():
+        path.write_text('{"path": "/1", "status": 200}\n')
+        text = PROGRAM.format(storage=str(tmp_path / name), lines=str(path), follow=True)
+        (folder / f"{name}.py").write_text(text.replace('"web"', f'"{name}"'))
+    workers = [start(str(folder), "--json") for _ in range(2)]
+    waiting = threading.Event()
+    try:
+        for _ in range(600):
+            found = {name: reported(tmp_path / name).get("requests", {}) for name in "ab"}
+            if {row.get("worker") for row in found.values()} == {worker.pid for worker in workers}:
+                break
+            waiting.wait(0.1)
+        assert {row["worker"] for row in found.values()} == {worker.pid for worker in workers}
+        victim = next(worker for worker in workers if worker.pid == found["b"]["worker"])
+        victim.send_signal(signal.SIGKILL)
+        victim.wait()
+        with paths["b"].open("a") as file:
+            file.write('{"path": "/2", "status": 200}\n')
+        for _ in range(600):
+            if rows_of(tmp_path / "b") == ["/1", "/2"]:
+                break
+            waiting.wait(0.05)
+        assert rows_of(tmp_path / "b") == ["/1", "/2"]
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.communicate()
+
+
+def rows_of(storage):
+    with Log(storage / "log") as log:
+        topic = log.topic("requests")
+        ends = topic.end_offsets().items()
+        return sorted(path for p, end in ends for path in topic.read(p, 0, end)["path"].to_pylist())
+
+
+def test_pause_check_and_offsets_answer_in_json(tmp_path, headrace):
+    write(tmp_path, "/a")
+    file = program(tmp_path, follow=False)
+    assert json.loads(headrace("connect", "check", file, "--json").out) == {
+        "connectors": [{"connector": "requests", "ok": True, "problem": None}]
+    }
+    assert json.loads(headrace("connect", "pause", file, "requests", "--json").out) == {"paused": ["requests"]}
+    assert "paused" in headrace("connect", "status", file).out
+    headrace("connect", "resume", file, "requests")
+    headrace("connect", "run", file, "--until-ended")
+    (row,) = json.loads(headrace("connect", "offsets", "list", file, "--json").out)["offsets"]
+    assert json.loads(row["position"])["bytes"] > 0
+    assert "begin again" in headrace("connect", "offsets", "reset", file, "requests").out
+    wrong = headrace("connect", "restart", file, "request")
+    assert (wrong.code, 'Did you mean "requests"?' in wrong.err) == (1, True)

@@ -91,10 +91,11 @@ def run(target: str, *, storage: Path | None, sinks: bool, until_ended: bool, as
         note(f"running {counted(len(worker.units), 'connector')} of {', '.join(app.name for app in apps)} …")
     short = len(apps) == 1
     try:
-        last = _watch(worker, stop, until_ended=until_ended, show=lambda states: show(_named(states, short=short)))
+        _watch(worker, stop, until_ended=until_ended, show=lambda states: show(_named(states, short=short)))
     finally:
-        worker.close()
-    failed = {name: state["error"] for name, state in _named(last, short=short).items() if state["state"] == "failed"}
+        last = _named(worker.close(), short=short)
+    show(last)
+    failed = {name: state["error"] for name, state in last.items() if state["state"] == "failed"}
     if failed and not stop.is_set():
         raise ConnectorsFailed(
             "; ".join(f"{name} failed: {error}" for name, error in failed.items()),
@@ -102,10 +103,8 @@ def run(target: str, *, storage: Path | None, sinks: bool, until_ended: bool, as
         )
 
 
-def _watch(
-    worker: Worker, stop: threading.Event, *, until_ended: bool, show: Callable[[dict[str, Any]], None]
-) -> dict[str, Any]:
-    """Show what changes until the end; return the last states."""
+def _watch(worker: Worker, stop: threading.Event, *, until_ended: bool, show: Callable[[dict[str, Any]], None]) -> None:
+    """Show what changes until the end."""
     shown: dict[str, Any] = {}
     while True:
         worker.look()
@@ -115,9 +114,7 @@ def _watch(
             shown = now
         over = worker.ended and (until_ended or all(state["state"] == "failed" for state in now.values()))
         if over or stop.wait(LOOK_SECONDS):
-            last = worker.states()
-            show(last)
-            return last
+            return
 
 
 @connect.command(epilog=example("headrace connect status connectors/", "headrace connect status app.py --json"))

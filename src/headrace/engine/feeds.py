@@ -188,7 +188,7 @@ class Feeds:
             states.are("failed", failure.what, failure)
             return True
         else:
-            if not stop.is_wanted():
+            if self._stopping.is_set() or not stop.is_wanted():
                 states.are("ended")
             return True
         return False

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.base.errors import DiskFailed
 from headrace.base.time import SystemClock
 from headrace.log.shared_state import Life, SharedState, is_gone, read_only
 
@@ -57,9 +59,7 @@ class Wishes:
         return self.of([name])[0].paused
 
     def _read(self) -> dict[str, Wish]:
-        if not self._path.exists():
-            return {}
-        rows = read_only(self._path, "SELECT name, paused, restarts FROM wishes")
+        rows = _read(self._path, "SELECT name, paused, restarts FROM wishes")
         return {name: Wish(bool(paused), restarts) for name, paused, restarts in rows}
 
 
@@ -107,12 +107,22 @@ class Control:
         return Life(self._alive)
 
 
+def _read(path: Path, query: str) -> list[Any]:
+    """Return the rows of a query; none where nobody has made the file, or somebody is making it."""
+    if not path.exists():
+        return []
+    try:
+        return read_only(path, query)
+    except sqlite3.OperationalError as error:
+        if "no such table" in str(error):
+            return []
+        raise DiskFailed(str(path), OSError(str(error))) from error
+
+
 def reported(storage: Path) -> dict[str, dict[str, Any]]:
     """Return what workers that live say of the connectors of a storage, with the `worker`, a process id."""
     folder = storage / FOLDER
-    if not (folder / FILE).exists():
-        return {}
-    rows = read_only(folder / FILE, "SELECT name, worker, pid, state FROM reports")
+    rows = _read(folder / FILE, "SELECT name, worker, pid, state FROM reports")
     return {
         name: json.loads(state) | {"worker": pid}
         for name, worker, pid, state in rows

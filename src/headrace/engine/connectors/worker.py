@@ -92,10 +92,13 @@ class Worker:
 
     def states(self) -> dict[str, dict[str, Any]]:
         """Return the state of every connector, `app/topic`, whoever runs it."""
+        return self._states(self._running)
+
+    def _states(self, mine_are: set[str]) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
         said = {storage: reported(storage) for storage in self._controls}
         for name, unit in self.units.items():
-            mine = unit.states() if name in self._running else {}
+            mine = unit.states() if name in mine_are else {}
             for each in unit.names:
                 theirs = said[unit.app.storage].get(each, {})
                 at = f"{unit.app.name}/{each}"
@@ -112,11 +115,14 @@ class Worker:
             for name in unit.names
         )
 
-    def close(self) -> None:
-        """Stop the connectors and leave: the others get them."""
-        self._stop(set(self._running))
+    def close(self) -> dict[str, dict[str, Any]]:
+        """Stop the connectors and leave: the others get them; return the last states."""
+        ran = set(self._running)
+        self._stop(ran)
+        last = self._states(ran)
         self._members.leave(self._sizes(), CLOCK.monotonic())
         self._open.close()
+        return last
 
     def _sizes(self) -> dict[str, TopicSize]:
         return {name: TopicSize("connector", 1) for name in self.units}
