@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headrace.app import App
     from headrace.base.errors import HeadraceError
+    from headrace.connect.rpc import Client, Server
     from headrace.dsl import Stream, Table
     from headrace.engine.operation.restart import Restart
     from headrace.engine.transforming import feed
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "App",
+    "Client",
     "HeadraceError",
     "Log",
     "Restart",
+    "Server",
     "Stream",
     "Table",
     "Topic",
@@ -42,9 +45,11 @@ __version__ = "0.1.0"
 # Spark's worker processes import this package to read a topic: they load what they use, and start sooner
 _HOMES = {
     "App": "headrace.app",
+    "Client": "headrace.connect.rpc",
     "HeadraceError": "headrace.base.errors",
     "Log": "headrace.log",
     "Restart": "headrace.engine.operation.restart",
+    "Server": "headrace.connect.rpc",
     "Stream": "headrace.dsl",
     "Table": "headrace.dsl",
     "Topic": "headrace.log",

@@ -202,11 +202,12 @@ class LeaseLost(OutsideError):
 
 
 class MemberFenced(OutsideError):
-    """A member of a consumer group was away for too long, and others have its partitions."""
+    """A member of a consumer group was away for too long, and others have its partitions: `places`."""
 
     condition = "MEMBER_FENCED"
 
     def __init__(self, group: str, places: Sequence[tuple[str, int]]) -> None:
+        self.places = tuple(places)
         shown = _listed([f"{topic}/{partition}" for topic, partition in places])
         super().__init__(
             f'this member of the group "{group}" does not own {shown} any more: nothing was committed',

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from headrace.base.blame import OutsideError, PlanError
 from headrace.base.disk import file_size_limit
 from headrace.base.text import counted
+from headrace.base.time import show_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,6 +54,31 @@ class FeedRunsElsewhere(OutsideError):
 
     def __init__(self, topic: str) -> None:
         super().__init__(f'another process runs the feed of the topic "{topic}"', hint="One process fills a topic.")
+
+
+class NoReply(OutsideError):
+    """A request had no reply in time: `request_id` is its id."""
+
+    condition = "NO_REPLY"
+
+    def __init__(self, topic: str, request_id: str, micros: int) -> None:
+        self.request_id = request_id
+        super().__init__(
+            f'no reply from "{topic}" within {show_duration(micros)}',
+            detail=f"The request is durable, and may still be done. Its id is {request_id}.",
+            hint="Repeat it under its id, so that it is done once: ask(…, request_id=error.request_id). Is anybody "
+            f"answering? headrace topics describe {topic}.replies shows when something was.",
+        )
+
+
+class RequestFailed(OutsideError):
+    """A service could not answer a request, and says why: `why`."""
+
+    condition = "REQUEST_FAILED"
+
+    def __init__(self, topic: str, request_id: str, why: str) -> None:
+        self.request_id, self.why = request_id, why
+        super().__init__(f'"{topic}" could not answer: {why}', detail=f"The id of the request is {request_id}.")
 
 
 class FeedChanged(PlanError):

@@ -12,6 +12,7 @@ from headrace.base.names import check_identifier
 from headrace.dsl import functions, sql
 from headrace.dsl.formats import Formats
 from headrace.dsl.registry import Registry
+from headrace.dsl.rpc import ID, Rpc, columns_of_requests
 from headrace.dsl.sources import (
     Timing,
     TopicOptions,
@@ -196,6 +197,30 @@ class App:
         node = table_source(topic, schema, options, history=history)
         self._registry.add_source(topic, node)
         return Table(self._registry, node)
+
+    def rpc(self, topic: str, schema: str | pa.Schema, *, remember: str = "10 minutes") -> Rpc:
+        """Answer the requests of `headrace.Client`: a stream of requests in, a stream of replies out (docs/rpc.md).
+
+        The workers of the app share the requests. Each request is worked on once, exactly once with its effects on
+        views and topics; a repetition of its id gets the same reply.
+
+        Args:
+            topic: the service: requests are in this topic, replies in `<topic>.replies`.
+            schema: the columns of a request.
+            remember: how long the id of a request is remembered.
+
+        Raises:
+            PlanError: a name, a type or the duration is wrong.
+
+        Examples:
+            >>> quotes = app.rpc("quotes", "product string, amount int")
+            >>> quotes.requests.columns
+            ['request_id', 'deadline', 'product', 'amount']
+            >>> quotes.reply(quotes.requests.select("request_id", price="amount * 3"))
+
+        """
+        requests = self.stream(topic, columns_of_requests(schema), key=ID)
+        return Rpc(topic, requests.dedupe(ID, within=remember))
 
     def read(
         self,
