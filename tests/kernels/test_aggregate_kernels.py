@@ -15,6 +15,7 @@ SKETCHES = {"approx_count_distinct", "approx_percentile", "percentile_approx", "
 CALLS = {
     "min_by": "min_by(x, y)",
     "max_by": "max_by(x, y)",
+    **{name: f"{name}(x, y)" for name in AGGREGATES if name.startswith(("covar", "corr", "regr"))},
     "percentile": "percentile(x, 0.5)",
     "percentile_cont": "percentile_cont(0.5) within group (order by x)",
     "percentile_disc": "percentile_disc(0.5) within group (order by x)",

@@ -49,6 +49,21 @@ AGGREGATES = {
     "disc": "percentile_disc(0.6) within group (order by x)",
     "by": "min_by(s, id)",
     "by_desc": "max_by(xs, id)",
+    "corr": "corr(x, n)",
+    "covar": "covar_samp(d, n)",
+    "covar_pop": "covar_pop(x, d)",
+    "slope": "regr_slope(d, n)",
+    "line": "regr_intercept(n, d)",
+    "r2": "regr_r2(x, n)",
+    "sxy": "regr_sxy(n, l)",
+    "pairs": "regr_count(x, n)",
+    "skew": "skewness(n)",
+    "kurt": "kurtosis(d)",
+    "bits_and": "bit_and(n)",
+    "bits_or": "bit_or(l)",
+    "bits_xor": "bit_xor(l)",
+    "texts": "listagg(s, '-') within group (order by s desc)",
+    "texts_once": "string_agg(distinct s) within group (order by s)",
     "ratio": "round(sum(d) / count(*), 3)",
 }
 for _type in ("b", "l", "x", "d", "s", "day", "ts", "xs", "r"):
@@ -56,7 +71,11 @@ for _type in ("b", "l", "x", "d", "s", "day", "ts", "xs", "r"):
     AGGREGATES[f"list_{_type}"] = f"sort_array(collect_list({_type}))"
     AGGREGATES[f"set_{_type}"] = f"sort_array(collect_set({_type}))"
     AGGREGATES[f"mode_{_type}"] = f"mode() within group (order by {_type})"
-
+_PRESENT = "CASE WHEN count(s) > 0 THEN array_join({}) END"
+SPARKS = {  # Spark 4.3 cannot compute listagg beside another distinct aggregate
+    "texts": _PRESENT.format("sort_array(collect_list(s), false), '-'"),
+    "texts_once": _PRESENT.format("sort_array(collect_set(s)), ''"),
+}
 GRACE = "1 hour"
 BOUNDS = "w.start AS window_start, w.end AS window_end"
 _INTO = "pmod(unix_seconds(at), 720)"
@@ -168,7 +187,7 @@ def expected(spark, rows, window, *, table):
              ("at", pa.timestamp("us", tz="UTC"))]  # fmt: skip
     frame = spark.createDataFrame(pa.Table.from_pylist(counted, schema=pa.schema(types)))
     frame.createOrReplaceTempView("matrix")
-    made = ", ".join(f"{sql} AS {name}" for name, sql in AGGREGATES.items())
+    made = ", ".join(f"{sql} AS {name}" for name, sql in (AGGREGATES | SPARKS).items())
     bounds = WINDOWS[window][1]
     if bounds is None:
         query = f"SELECT k, {made} FROM matrix GROUP BY k"

@@ -1,4 +1,4 @@
-"""The arguments of aggregates over ordered values: percentiles, the median, the mode."""
+"""The arguments of aggregates over ordered values: percentiles, the median, the mode, texts in an order."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ from headrace.base.errors import InvalidExpression
 from headrace.expressions.mismatch import Mismatch
 
 _ORDERED = ("percentile_cont", "percentile_disc", "mode")
+TEXTS = ("listagg", "string_agg")
 _FRACTIONS = {"percentile": 2, "percentile_cont": 1, "percentile_disc": 1}
 """How many arguments there are; the last one is the fraction."""
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateArguments:
-    """The values, the fractions (`many`: an array of them), and whether the order of the values is descending."""
+    """The values, the fractions (`many`: an array of them), and whether the order of the values is descending.
+
+    `order` are the terms by which `listagg` is ordered.
+    """
 
     values: list[exp.Expression]
     at: tuple[float, ...] = ()
     many: bool = False
     descending: bool = False
+    order: tuple[exp.Expression, ...] = ()
 
 
 def call_of(node: exp.Expression) -> exp.Expression:
@@ -52,6 +57,8 @@ def arguments_of(node: exp.Expression) -> AggregateArguments:
 
 
 def _ordered(name: str, trees: list[exp.Expression], order: exp.Expression) -> AggregateArguments:
+    if name in TEXTS and isinstance(order, exp.Order):
+        return AggregateArguments(trees, order=tuple(order.expressions))
     if name not in _ORDERED:
         raise Mismatch(f"{name} does not take within group", condition=InvalidExpression)
     terms = order.expressions if isinstance(order, exp.Order) else []

@@ -15,13 +15,14 @@ from headrace.base.errors import (
     UnsupportedFunction,
     WrongType,
 )
-from headrace.base.names import quote
+from headrace.base.names import literal, quote
 from headrace.expressions import kinds as k
-from headrace.expressions.aggregate_arguments import arguments_of, call_of
+from headrace.expressions.aggregate_arguments import TEXTS, AggregateArguments, arguments_of, call_of
 from headrace.expressions.calls import scalar_of
 from headrace.expressions.compiler import Compiler, check
 from headrace.expressions.grammar import parse, shown
 from headrace.expressions.guarded import guarded
+from headrace.expressions.listed_texts import delimiter_of, ordered_texts
 from headrace.expressions.mismatch import Mismatch
 from headrace.expressions.positional import POSITIONAL, constants_of, typed
 from headrace.expressions.resolve import arguments
@@ -113,10 +114,8 @@ class _Collector:
             node = node.this
         name, taken = call_of(node).name.lower(), arguments_of(node)
         trees = taken.values
-        if name in SKETCHES:
-            return self._sketch(name, trees, condition)
-        if name not in AGGREGATES:
-            return self._users(self.functions[name], trees, condition)
+        if name not in AGGREGATES or name in SKETCHES or name in TEXTS:
+            return self._special(name, taken, condition)
         aggregate = AGGREGATES[name]
         distinct = len(trees) == 1 and isinstance(trees[0], exp.Distinct)
         if distinct:
@@ -153,6 +152,30 @@ class _Collector:
         values, kind = typed(name, self.inside.all(taken))
         scalars = tuple(self._argument(value) for value in values)
         return AggregateCall(name, scalars, distinct=False, type=kind, at=tuple(map(float, constants)))
+
+    def _special(self, name: str, taken: AggregateArguments, condition: Value | None) -> AggregateCall:
+        """Type a call of an aggregate of the user's, of a sketch, or of one that puts texts together."""
+        if name in SKETCHES:
+            return self._sketch(name, taken.values, condition)
+        if name in TEXTS:
+            return self._texts(name, taken, condition)
+        return self._users(self.functions[name], taken.values, condition)
+
+    def _texts(self, name: str, taken: AggregateArguments, condition: Value | None) -> AggregateCall:
+        """Type a call that puts texts together in an order."""
+        trees, distinct = taken.values, isinstance(next(iter(taken.values), None), exp.Distinct)
+        if distinct:
+            trees = [*trees[0].expressions, *trees[1:]]
+        for tree in (*trees, *taken.order):
+            self._refuse_nested(tree, name)
+        delimiter = delimiter_of(name, trees)
+        (given,) = self.inside.all(trees[:1])
+        terms = [(self.inside.compile(term.this), term) for term in taken.order]
+        values, options = ordered_texts(name, given, terms, distinct=distinct)
+        if condition is not None:
+            values[0] = _chosen(condition, values[0])
+        scalars = tuple(self._argument(value) for value in values)
+        return AggregateCall("listagg", scalars, distinct, k.STRING, options=(literal(delimiter), *options))
 
     def _sketch(self, name: str, trees: list[exp.Expression], condition: Value | None) -> AggregateCall:
         """Type a call that a sketch answers: an aggregate like the user's own, with these constants."""
@@ -232,7 +255,7 @@ def _reduced(name: str, values: list[Value], *, distinct: bool) -> list[Value]:
     count_one = Value("1", "1", k.INT)
     if name == "count_if":
         return [_chosen(values[0], count_one)]
-    if name == "count" and len(values) > 1 and not distinct:
+    if name in ("count", "regr_count") and len(values) > 1 and not distinct:
         no_nulls = " AND ".join(f"{value.sql} IS NOT NULL" for value in values)
         reads = frozenset[str]().union(*(value.columns for value in values))
         return [_chosen(Value(", ".join(value.text for value in values), no_nulls, k.BOOLEAN, reads), count_one)]
@@ -248,4 +271,12 @@ def _chosen(condition: Value, value: Value) -> Value:
 
 def _identity(call: AggregateCall) -> tuple[object, ...]:
     where = call.where.sql if call.where else None
-    return call.function, tuple(scalar.sql for scalar in call.arguments), call.distinct, call.type, where, call.at
+    return (
+        call.function,
+        tuple(scalar.sql for scalar in call.arguments),
+        call.distinct,
+        call.type,
+        where,
+        call.at,
+        call.options,
+    )

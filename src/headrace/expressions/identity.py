@@ -28,6 +28,7 @@ def typed_identity(scalar: Scalar) -> str:
 def call_identity(call: AggregateCall) -> str:
     """Return an aggregate with its arguments, fractions and filter."""
     function = call.function if call.user is None else call.user.identity()
-    arguments = ", ".join([*map(typed_identity, call.arguments), *(f"at {fraction!r}" for fraction in call.at)])
+    constants = [*(f"at {fraction!r}" for fraction in call.at), *call.options]
+    arguments = ", ".join([*map(typed_identity, call.arguments), *constants])
     where = f" where {sql_identity(call.where)}" if call.where else ""
     return f"{function}({'distinct ' if call.distinct else ''}{arguments}){where}"

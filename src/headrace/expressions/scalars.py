@@ -56,7 +56,8 @@ class AggregateCall:
     """One aggregate over the rows of a group, under its canonical name (`mean` is `avg`); Spark's meaning.
 
     A `FILTER` is already inside the arguments, as null where the row does not count. `count(*)` has no arguments.
-    `at` are the fractions of a percentile. `user` is the user's own aggregate, to which null is a value: its `FILTER`
+    `at` are the fractions of a percentile. `options` are the delimiter of `listagg` and the terms of its order, as SQL
+    over the arguments `v0…`. `user` is the user's own aggregate, to which null is a value: its `FILTER`
     is `where`.
     """
 
@@ -67,6 +68,7 @@ class AggregateCall:
     user: UserFunction | None = None
     where: Scalar | None = None
     at: tuple[float, ...] = ()
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

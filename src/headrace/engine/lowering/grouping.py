@@ -37,6 +37,7 @@ def grouping_of(node: Aggregate) -> Grouping:
                 at=call.at,
                 user=None if call.user is None else _user(call),
                 where=where,
+                options=call.options,
             )
         )
     w = node.window

@@ -78,6 +78,14 @@ def _double(_: list[Value]) -> pa.DataType:
     return k.DOUBLE
 
 
+def _whole(values: list[Value]) -> pa.DataType:
+    return values[0].type
+
+
+def _text(_: list[Value]) -> pa.DataType:
+    return k.STRING
+
+
 def _boolean(_: list[Value]) -> pa.DataType:
     return k.BOOLEAN
 
@@ -103,6 +111,25 @@ ALL: tuple[Aggregate, ...] = (
     Aggregate(("stddev_pop",), ("double",), _double),
     Aggregate(("var_samp", "variance"), ("double",), _double),
     Aggregate(("var_pop",), ("double",), _double),
+    Aggregate(("skewness",), ("double",), _double, notes="null where all values are equal"),
+    Aggregate(("kurtosis",), ("double",), _double, notes="excess kurtosis; null where all values are equal"),
+    Aggregate(("covar_pop",), ("double", "double"), _double, notes="of pairs without a null, as all that follow"),
+    Aggregate(("covar_samp",), ("double", "double"), _double),
+    Aggregate(("corr",), ("double", "double"), _double, notes="null where all values of one are equal"),
+    Aggregate(("regr_count",), ("double", "double"), _count, becomes="count", notes="`regr_…(y, x)`: y stands first"),
+    *(Aggregate((f"regr_{name}",), ("double", "double"), _double) for name in ("avgx", "avgy", "sxx", "syy", "sxy")),
+    *(Aggregate((f"regr_{name}",), ("double", "double"), _double) for name in ("slope", "intercept", "r2")),
+    Aggregate(("bit_and",), ("=integral",), _whole),
+    Aggregate(("bit_or",), ("=integral",), _whole),
+    Aggregate(("bit_xor",), ("=integral",), _whole),
+    Aggregate(
+        ("listagg", "string_agg"),
+        ("string",),
+        _text,
+        distinct=True,
+        notes="texts put together, nulls left out: `listagg(name, ', ') within group (order by at desc, id)`; without "
+        "an order, and of rows that it leaves equal, the lesser text is first",
+    ),
     Aggregate(("median",), ("number",), _double, becomes="percentile", notes="`percentile(x, 0.5)`"),
     Aggregate(
         ("percentile",),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.kernels.aggregates import exact, moments, multisets, users
+from headrace.kernels.aggregates import exact, higher_moments, moments, multisets, regression, users
 from headrace.kernels.aggregates.aggregate_spec import Accumulator, Multiset
 from headrace.kernels.aggregates.exact import Parts
 from headrace.kernels.aggregates.totals import decimal_mean, scale, total_of_type
@@ -40,7 +40,7 @@ class Accumulators:
         self.ranked: set[int] = set()
         """The multisets whose values have ranks."""
         self.exact = False
-        """Whether the functions of exact sums are called."""
+        """Whether the functions of exact sums, or of higher moments, are called."""
         self._doubles: dict[str, str] = {}
         self._sums: dict[str, exact.Columns] = {}
 
@@ -106,13 +106,15 @@ class Accumulators:
         number = self.multisets.index(multiset)
         if call.function in multisets.RANKED:
             self.ranked.add(number)
-        self.exact = self.exact or call.function in ("sum", "avg")
+        self.exact = self.exact or call.function in ("sum", "avg", *higher_moments.RESULTS)
         self.calls.append(multisets.FROM_MULTISET[call.function](call))
         self.from_multiset.append(number)
 
 
 def _not_null_arguments(call: AggregateSpec) -> Sequence[str]:
     """Return the arguments whose nulls make the call skip a row."""
+    if call.function == "listagg":  # the others are its order
+        return call.arguments[:1]
     return call.arguments[1:] if call.function in ("min_by", "max_by") else call.arguments
 
 
@@ -230,6 +232,41 @@ def _spread(*, sample: bool, root: bool) -> Callable[[Accumulators, AggregateSpe
     return make
 
 
+def _paired(to: Accumulators, call: AggregateSpec) -> str:
+    """Covariance and its kin: functions of pairs, of which those of regressions have y first."""
+    x, y = call.arguments if not call.function.startswith("regr_") else reversed(call.arguments)
+    x, y = (to.double(f"CASE WHEN ({other}) IS NOT NULL THEN {one} END") for one, other in ((x, y), (y, x)))
+    return regression.result(call.function, regression.Pairs(_count(to, call), x, y, to.sum))
+
+
+def _shape(to: Accumulators, call: AggregateSpec) -> str:
+    """Skewness and kurtosis where rows only come."""
+    to.exact = True
+    kept = to.accumulator(higher_moments.accumulator(f"({call.arguments[0]})::DOUBLE"))
+    return higher_moments.RESULTS[call.function](kept)
+
+
+def _bits(function: str, joined: str) -> Callable[[Accumulators, AggregateSpec], str]:
+    """Bits of whole numbers where rows only come; a null on either side loses."""
+
+    def make(to: Accumulators, call: AggregateSpec) -> str:
+        return to.accumulator(_bitwise(call.type, f"{function}({call.arguments[0]})", function, joined))
+
+    return make
+
+
+def _bitwise(kind: str, partial: str, function: str, joined: str) -> Accumulator:
+    merge = f"CASE WHEN {{o}} IS NULL THEN {{d}} WHEN {{d}} IS NULL THEN {{o}} ELSE {joined} END"
+    return Accumulator(type=kind, partial=f"({partial})::{kind}", fold=function, finish=f"({{f}})::{kind}", merge=merge)
+
+
+def _exclusive(to: Accumulators, call: AggregateSpec) -> str:
+    """A value that comes twice cancels out, and so does one that is withdrawn."""
+    odd = "" if to.insert_only else " FILTER (WHERE _weight % 2 <> 0)"
+    kept = to.accumulator(_bitwise(call.type, f"bit_xor({call.arguments[0]}){odd}", "bit_xor", "xor({o}, {d})"))
+    return f"CASE WHEN {_count(to, call)} > 0 THEN coalesce({kept}, 0::{call.type}) END"
+
+
 ACCUMULATED: dict[str, Callable[[Accumulators, AggregateSpec], str]] = {
     "count": _count,
     "sum": _sum,
@@ -242,4 +279,9 @@ ACCUMULATED: dict[str, Callable[[Accumulators, AggregateSpec], str]] = {
     "stddev_pop": _spread(sample=False, root=True),
     "var_samp": _spread(sample=True, root=False),
     "var_pop": _spread(sample=False, root=False),
+    **dict.fromkeys(regression.RESULTS, _paired),
+    **dict.fromkeys(higher_moments.RESULTS, _shape),
+    "bit_and": _bits("bit_and", "{o} & {d}"),
+    "bit_or": _bits("bit_or", "{o} | {d}"),
+    "bit_xor": _exclusive,
 }

@@ -54,8 +54,8 @@ class Multiset:
 class AggregateSpec:
     """An aggregate call to be kept: canonical function, arguments as SQL over the input, their types, result type.
 
-    `at` are the fractions of a percentile; `user` is the user's own aggregate, given the rows that meet
-    `where`.
+    `at` are the fractions of a percentile; `options` SQL of what else a function needs; `user` is the user's own
+    aggregate, given the rows that meet `where`.
     """
 
     function: str
@@ -66,3 +66,4 @@ class AggregateSpec:
     at: tuple[float, ...] = ()
     user: UserAggregate | None = None
     where: str | None = None
+    options: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.kernels.aggregates import exact
+from headrace.kernels.aggregates import exact, higher_moments
 from headrace.kernels.aggregates.totals import decimal_mean, scale, total_of_type
 
 if TYPE_CHECKING:
@@ -73,6 +73,14 @@ def _each(call: AggregateSpec, value_at: Callable[[float], str]) -> str:
     return f"[{', '.join(f'({value_at(at)})' for at in call.at)}]::DOUBLE[]"
 
 
+def _joined_texts(call: AggregateSpec) -> str:
+    """Return SQL that puts texts together in their order, each as often as it is there."""
+    delimiter, *order = call.options
+    times = "[v0]" if call.distinct else "list_resize([v0], _n, v0)"
+    texts = f"flatten(list({times} ORDER BY {', '.join(order)}))"
+    return f"array_to_string({texts}, {delimiter})"
+
+
 FROM_MULTISET: dict[str, Callable[[AggregateSpec], str]] = {
     "count": lambda _: "count(*)",
     "sum": _sum,
@@ -83,6 +91,11 @@ FROM_MULTISET: dict[str, Callable[[AggregateSpec], str]] = {
     "max_by": lambda _: "max(struct_pack(y := v1, x := v0)).x",
     "collect_set": lambda _: "coalesce(list(v0 ORDER BY v0), [])",
     "collect_list": lambda _: "coalesce(flatten(list(list_resize([v0], _n, v0) ORDER BY v0)), [])",
+    "listagg": _joined_texts,
+    "bit_and": lambda _: "bit_and(v0)",
+    "bit_or": lambda _: "bit_or(v0)",
+    "skewness": lambda _: higher_moments.skewness(higher_moments.of_multiset()),
+    "kurtosis": lambda _: higher_moments.kurtosis(higher_moments.of_multiset()),
     "mode": lambda _: "min(struct_pack(n := -_n, v := v0)).v",
     "mode_desc": lambda _: "max(struct_pack(n := _n, v := v0)).v",
     "percentile": partial(_interpolated, descending=False),
@@ -90,7 +103,7 @@ FROM_MULTISET: dict[str, Callable[[AggregateSpec], str]] = {
     "percentile_disc": partial(_discrete, descending=False),
     "percentile_disc_desc": partial(_discrete, descending=True),
 }
-EXTREMES = frozenset({"min", "max", "min_by", "max_by"})
+EXTREMES = frozenset({"min", "max", "min_by", "max_by", "bit_and", "bit_or", *higher_moments.RESULTS})
 """Kept as a multiset where rows are withdrawn; every function without an accumulator always is."""
 RANKED = frozenset({"percentile", "percentile_desc", "percentile_disc", "percentile_disc_desc"})
 """The functions that need the ranks of values."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.kernels.aggregates import superaccumulator
+from headrace.kernels.aggregates import higher_moments, superaccumulator
 from headrace.kernels.aggregates.users import define
 from headrace.kernels.state.tables import TableSpec
 
@@ -27,8 +27,8 @@ class Grouping:
     `from_multiset[i]` is a number, an aggregate over that multiset's columns `v0…` and count `_n`.
     `results` are SQL over `_a{i}` and the keys' own names. `users` are the user's aggregates that the SQL calls.
     `layers` are columns that accumulators read in addition to those of the rows; `exact`: the SQL calls the functions
-    of exact sums. The values of the multisets `ranked` have ranks: `_upto`, how many are not above, and `_all`, how
-    many there are.
+    of exact sums, or of higher moments. The values of the multisets `ranked` have ranks: `_upto`, how many are not
+    above, and `_all`, how many there are.
     """
 
     keys: tuple[tuple[str, str, str], ...]  # name, SQL over the input's columns, type
@@ -93,7 +93,7 @@ def tables(grouping: Grouping) -> tuple[TableSpec, ...]:
 
 
 class CallsAggregates:
-    """An operation of a grouped aggregate: its SQL may call aggregates of the user's, and exact sums."""
+    """An operation of a grouped aggregate: its SQL may call aggregates of the user's, exact sums and higher moments."""
 
     __slots__ = ()
 
@@ -106,7 +106,8 @@ class CallsAggregates:
         return bool(self.grouping.users)
 
     def define(self, duck: Duck) -> None:
-        """Make these aggregates, and exact sums, callable."""
+        """Make these aggregates, exact sums and higher moments callable."""
         define(duck, self.step, self.grouping.users)
         if self.grouping.exact:
             superaccumulator.define(duck)
+            higher_moments.define(duck)

@@ -111,8 +111,12 @@ class SessionMergeRun(MergeRun):
 
     def _kept(self, alias: str) -> str:
         """Return the columns of a kept session under the names that results are computed from."""
-        named = ["_pane AS _window", "_last AS _window_last", COUNT, *self._accumulators]
-        return ", ".join(["0::BIGINT AS _time", *(f"{alias}.{name}" for name in (*self._keys, *named))])
+        named = ["_pane AS _window", "_last AS _window_last", COUNT]
+        accumulators = [  # rows that went through Arrow have whole numbers of 128 bits as decimals
+            f"{alias}.p{i}::{accumulator.type} AS p{i}" for i, accumulator in enumerate(self.grouping.accumulators)
+        ]
+        own = [f"{alias}.{name}" for name in (*self._keys, *named)]
+        return ", ".join(["0::BIGINT AS _time", *own, *accumulators])
 
     # -- sessions that grow and merge
 
