@@ -94,7 +94,7 @@ REFUSED = {
         "app.function(name, fn, returns=…)",
     ),
     "an aggregate of Spark's": (
-        lambda s: s.group_by().agg(x="skewness(price)"),
+        lambda s: s.group_by().agg(x="histogram_numeric(price, 3)"),
         "[UNSUPPORTED_FUNCTION]",
         ".map_batches(fn, schema)",
     ),

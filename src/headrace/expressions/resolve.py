@@ -82,6 +82,12 @@ def refusal(name: str, *, step: str, declared: Iterable[str] = ()) -> Exception:
         return UnsupportedFunction(f"{where}: {lower}() is not supported: {spark_names.REFUSED[lower]}", hint=WAYS_ON)
     if lower in spark_names.SPARK:
         return UnsupportedFunction(f"{where}: {lower}() is a function of Spark's that is not supported", hint=WAYS_ON)
+    if lower == "reveal":  # the opposite of sealing, which readers do
+        return UnsupportedFunction(
+            f"{where}: an app cannot unseal a private column: what it computes would stay in its state after forget",
+            hint="Compute what you need of a value before it is appended. Readers of views, topics and stores see "
+            "values: they unseal as they read, until the subject is forgotten.",
+        )
     suggestion = did_you_mean(lower, [*TABLE, *AGGREGATES, *declared])
     return UnknownFunction(f'{where}: there is no function "{name}"', hint=f"{suggestion} {WAYS_ON}".strip())
 

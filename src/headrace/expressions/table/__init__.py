@@ -19,12 +19,15 @@ from headrace.expressions.table import (
     encodings,
     hashes,
     json,
+    json_reading,
+    json_writing,
     lambdas,
     logic,
     maps,
     moments,
     patterns,
     rounding,
+    spark_hashes,
     spark_names,
     strings,
     text_parts,
@@ -51,8 +54,8 @@ FAMILIES: dict[str, tuple[Function, ...]] = {
     "Timestamps": (*times.ENTRIES, *moments.ENTRIES, *zones.ENTRIES),
     "Arrays, maps, structs": (*collections.ENTRIES, *arrays.ENTRIES, *maps.ENTRIES),
     "Functions over elements": lambdas.ENTRIES,
-    "JSON": json.ENTRIES,
-    "Hashes and encodings": (*hashes.ENTRIES, *encodings.ENTRIES),
+    "JSON": (*json.ENTRIES, *json_reading.ENTRIES, *json_writing.ENTRIES),
+    "Hashes and encodings": (*hashes.ENTRIES, *spark_hashes.ENTRIES, *encodings.ENTRIES),
 }
 
 

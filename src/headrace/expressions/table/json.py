@@ -16,7 +16,9 @@ from headrace.expressions.values import Value
 _STEP = re.compile(r"\.([^.\[\]*\s]+)|\[(\d+)\]|\['([^']*)'\]")
 _STRINGS = literal(r'"(?:[^"\\]|\\.)*"')
 _LOOSE = literal(r"(?i),\s*[}\]]|nan|inf")  # DuckDB reads commas before a closing bracket, NaN and Infinity; Spark not
-_NOTE = "text that is no JSON by the letter gives null; Spark also reads single quotes and what stands before garbage"
+STRICT_NOTE = (
+    "text that is no JSON by the letter gives null; Spark also reads single quotes and what stands before garbage"
+)
 
 
 def _path(text: str) -> str:
@@ -43,13 +45,14 @@ def _path(text: str) -> str:
     return path
 
 
-def _valid(sql: str) -> str:
+def is_strict(sql: str) -> str:
+    """Return SQL that says whether a text is JSON by the letter."""
     loose = f"regexp_matches(regexp_replace({sql}, {_STRINGS}, '0', 'g'), {_LOOSE})"
     return f"json_valid({sql}) AND NOT {loose}"
 
 
 def _guarded(text: Value, sql: str, kind: pa.DataType) -> Value:
-    return Value("", f"(CASE WHEN {_valid(text.sql)} THEN {sql} END)", kind, raises=text.raises)
+    return Value("", f"(CASE WHEN {is_strict(text.sql)} THEN {sql} END)", kind, raises=text.raises)
 
 
 def _read(text: Value, call: str) -> str:
@@ -96,11 +99,13 @@ ENTRIES: tuple[Function, ...] = (
         _CALL.format("$[0].a"),
         "get_json_object(s, '$.a')",
         notes=(
-            f"the path is a constant without wildcards; {_NOTE}; objects and arrays within come out with DuckDB's"
+            f"the path is a constant without wildcards; {STRICT_NOTE}; objects and arrays within come out with DuckDB's"
             " digits of fractions, and with characters beyond the BMP as they are (Spark writes escapes);"
             " a number beyond the doubles is infinite or raises"
         ),
     ),
-    built("json_array_length", "=string", _length, "json_array_length(json)", "json_array_length(s)", notes=_NOTE),
-    built("json_object_keys", "=string", _keys, "json_object_keys(json)", notes=_NOTE),
+    built(
+        "json_array_length", "=string", _length, "json_array_length(json)", "json_array_length(s)", notes=STRICT_NOTE
+    ),
+    built("json_object_keys", "=string", _keys, "json_object_keys(json)", notes=STRICT_NOTE),
 )

@@ -21,16 +21,14 @@ _REASONS = {
         first last any_value first_value last_value
     """,
     "not yet": """
-        count_min_sketch histogram_numeric skewness
-        kurtosis corr covar_pop covar_samp regr_slope regr_r2 bit_and bit_or bit_xor try_sum try_avg product
-        listagg string_agg grouping grouping_id hll_sketch_agg
+        count_min_sketch histogram_numeric try_sum try_avg product hll_sketch_agg
     """,
+    "it says which columns are grouped; use it in app.sql with grouping sets, rollup or cube": "grouping grouping_id",
     "it is a window function; use .group_by(…).over(…), .top(…) or .window(…)": """
         row_number rank dense_rank percent_rank ntile lag lead nth_value cume_dist
     """,
     "it makes rows; use .explode(column, as_)": "explode explode_outer posexplode posexplode_outer inline stack",
     "use .window(hr.tumbling(…)) or another window": "window session_window window_time",
-    "the hashes of the JVM are not computed here; use md5, sha2 or crc32": "hash xxhash64",
     "it depends on the zone of the session, which here is UTC": "current_timezone",
     "its result has no type that a column can have; use case when … with a cast that raises, or on_error": """
         raise_error assert_true
@@ -39,11 +37,11 @@ _REASONS = {
         make_interval try_make_interval
     """,
     "Spark's lenient readers are not computed here; take fields out with get_json_object, split or regexp_extract": """
-        from_json json_tuple schema_of_json from_csv schema_of_csv from_xml schema_of_xml parse_url try_parse_url
+        json_tuple schema_of_json from_csv schema_of_csv from_xml schema_of_xml parse_url try_parse_url
         xpath xpath_boolean xpath_double xpath_float xpath_int xpath_long xpath_number xpath_short xpath_string
     """,
     "text of whole structs is not written here; put it together with concat_ws or format_string": """
-        to_json to_csv to_xml
+        to_csv to_xml
     """,
     "variants are no type of a column here": """
         parse_json try_parse_json variant_get try_variant_get is_variant_null to_variant_object schema_of_variant
