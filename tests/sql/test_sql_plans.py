@@ -77,6 +77,26 @@ TWINS = {
         {},
         lambda s: s["orders"].select("id").union(s["users"].select("id")).group_by("id").agg(),
     ),
+    "rollup": (
+        "select buyer, count(*) as n, grouping(buyer) as g from orders group by rollup(buyer)",
+        {},
+        lambda s: (
+            s["orders"].with_columns(buyer_2="buyer", _grouping="0")
+            .union(s["orders"].with_columns(buyer_2="case when false then buyer end", _grouping="1"))
+            .group_by("buyer_2", "_grouping").agg(n="count(*)")
+            .select(buyer="buyer_2", n="n", g="cast(case _grouping when 0 then 0 when 1 then 1 end as tinyint)")
+        ),
+    ),
+    "except": (
+        "select id from orders except select id from users",
+        {},
+        lambda s: (
+            s["orders"].select("id").with_columns(_side="1")
+            .union(s["users"].select("id").with_columns(_side="2"))
+            .group_by("id").agg(_left="count_if(_side = 1)", _right="count_if(_side = 2)")
+            .where("_left > 0 and _right = 0").select("id")
+        ),
+    ),
     "a common query of a common query": (
         ("with n as (select user, count(*) as n from clicks group by user), m(many) as (select n from n where n > 1) "
         "select many, count(*) as users from m group by many"),

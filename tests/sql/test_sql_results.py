@@ -197,3 +197,75 @@ def test_an_alias_may_be_before_the_time_of_a_lookup_too(joined):
         driver.send("s", {"id": 1, "k": 1, "at": 1000})
         driver.finish()
         assert driver.read("out") == [{"id": 1, "w": 5}]
+
+
+def test_in_is_unknown_where_a_null_may_be_the_value_that_is_looked_for():
+    """Of no values, false; Spark 4.3 says false for unknown in a column, SQL null."""
+    text = "select id, buyer in (select id from users where city = 'Rome') as there from orders"
+    app = hr.App("shop")
+    declare(app)
+    app.sql(text, name="one").to_view("v")
+    app.sql("select id from users where id not in (select buyer from orders)", name="two").to_view("w")
+    with Driver(app, shards=3) as driver:
+        driver.send("users", {"id": 1, "name": "ann", "city": "Oslo"}, {"id": 2, "name": "bob", "city": "Oslo"})
+        driver.send("orders", order(10, 1, 5.0), order(11, 2, 1.0))
+        driver.step()
+        assert (values(driver), driver.view("w")) == ([(10, False), (11, False)], [])
+        driver.send("orders", order(11, None, 1.0))
+        driver.step()
+        assert (values(driver), driver.view("w")) == ([(10, False), (11, False)], [])
+        driver.send("users", {"id": 1, "name": "ann", "city": "Rome"})
+        driver.delete("orders", id=11)
+        driver.step()
+        assert (values(driver), driver.view("w")) == ([(10, True)], [{"id": 2}])
+        driver.send("orders", order(11, None, 1.0))
+        driver.step()
+        assert (values(driver), driver.view("w")) == ([(10, True), (11, None)], [])
+
+
+def test_a_row_is_in_each_grouping_and_a_null_of_the_data_is_a_group_of_its_own():
+    text = "select buyer, count(*) as n, grouping(buyer) as all from orders group by rollup(buyer)"
+    with Driver(app_of(text), shards=2) as driver:
+        driver.send("orders", order(1, 7, 1.0), order(2, None, 1.0), order(3, 7, 1.0))
+        driver.step()
+        assert values(driver) == [(None, 1, 0), (None, 3, 1), (7, 2, 0)]
+        driver.delete("orders", id=2)
+        driver.crash(at="during_commit")
+        driver.restart()
+        driver.run()
+        assert values(driver) == [(None, 2, 1), (7, 2, 0)]
+
+
+def test_rows_of_one_side_alone_come_and_go_as_often_as_they_count():
+    text = "select buyer from orders where price < 5 except all select buyer from orders where price >= 5"
+    with Driver(app_of(text), shards=2) as driver:
+        driver.send("orders", *(order(number, 7, 1.0) for number in range(3)), order(9, None, 1.0))
+        driver.step()
+        assert values(driver) == [(None,), (7,), (7,), (7,)]
+        driver.send("orders", order(2, 7, 6.0), order(8, None, 9.0))
+        driver.step()
+        assert values(driver) == [(7,)]
+
+
+def test_a_value_of_rows_before_is_that_of_each_row():
+    """The rows of the outer query have no key, some are equal, and null is compared, too."""
+    text = (
+        "select buyer, (select sum(p.price) from orders p where p.buyer <=> o.buyer and p.buyer = o.buyer and "
+        "p.price < o.price) as less from (select buyer, price from orders) o"
+    )
+    with Driver(app_of(text), shards=2) as driver:
+        driver.send("orders", order(1, 7, 1.0), order(2, 7, 2.0), order(3, 7, 2.0), order(4, None, 1.0))
+        driver.step()
+        assert sorted(values(driver), key=str) == [(7, 1.0), (7, 1.0), (7, None), (None, None)]
+        driver.send("orders", order(1, 7, 2.0))
+        driver.step()
+        assert sorted(values(driver), key=str) == [(7, None), (7, None), (7, None), (None, None)]
+
+
+def test_equalities_with_one_column_of_a_table_are_a_join_and_a_test():
+    text = "select o.id from orders o join users u on o.buyer = u.id and o.id = u.id"
+    with Driver(app_of(text)) as driver:
+        driver.send("users", {"id": 1, "name": "ann", "city": "Oslo"}, {"id": 2, "name": "bob", "city": "Oslo"})
+        driver.send("orders", order(1, 1, 5.0), order(2, 1, 1.0))
+        driver.step()
+        assert values(driver) == [(1,)]

@@ -165,6 +165,7 @@ def _pairs(on: object, left: Node, right: Node) -> tuple[tuple[str, str], ...]:
         check.has_column(name, left.schema, step="the left side of the join")
         check.has_column(other, right.schema, step="the right side of the join")
     check.no_repeats([name for name, _ in pairs], step="join")
+    check.no_repeats([other for _, other in pairs], step="join")
     check.groupable([name for name, _ in pairs], left.schema, step="join")
     check.not_sealed([name for name, _ in pairs], left.sealed, step="join", role="a key of a join")
     check.not_sealed([other for _, other in pairs], right.sealed, step="join", role="a key of a join")

@@ -22,4 +22,5 @@ def has_aggregate(tree: exp.Expression, context: Context) -> bool:
 def is_aggregate(tree: exp.Expression, context: Context) -> bool:
     """Return whether an expression is the call of an aggregate, with its filter."""
     inner = tree.this if isinstance(tree, exp.Filter) else tree
+    inner = inner.this if isinstance(inner, exp.WithinGroup) else inner
     return isinstance(inner, exp.Anonymous) and inner.name.lower() in context.aggregates

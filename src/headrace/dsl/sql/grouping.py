@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from headrace.base.errors import InvalidQuery, UngroupedColumn, UnsupportedQuery
 from headrace.dsl.sql.aggregates import has_aggregate, is_aggregate
+from headrace.dsl.sql.grouping_sets import GroupingSets, grouping_sets_of, is_indicator
 from headrace.dsl.sql.output import Output, column, free_name
 from headrace.dsl.sql.parsing import check_parts, sql_text
 from headrace.dsl.sql.relation import (
@@ -91,7 +92,7 @@ def selection_of(
                 sql_text(tree), "a subquery together with aggregates is not supported", hint="Join it after them."
             )
     aliases = Aliases(context, items, scope)
-    groups = Groups(context, scope, items, _keys(select, scope, aliases))
+    groups = Groups(context, scope, items, *_keys(select, scope, aliases))
     for tree in extra:
         groups.over(scope.resolved(aliases.before_columns(tree)))
     handle, outputs = groups.outputs(compiler, [aliases.before_columns(test) for test in tests], names)
@@ -194,23 +195,21 @@ class Aliases:
         return None if found is None else as_resolved(found)
 
 
-def _keys(select: exp.Select, scope: Scope, aliases: Aliases) -> list[exp.Expression]:
-    """Return what rows are grouped by, windows as they are written."""
+def _keys(select: exp.Select, scope: Scope, aliases: Aliases) -> tuple[Sequence[exp.Expression], GroupingSets | None]:
+    """Return what rows are grouped by, windows as they are written, and the sets of several groupings."""
     group = select.args.get("group")
     if group is None:
-        return []
+        return [], None
     check_parts(group)
     if group.args.get("all"):
         raise UnsupportedQuery("group by all", "name the columns to group by")
-    keys = []
-    for tree in group.expressions:
-        if isinstance(tree, exp.Rollup | exp.Cube | exp.GroupingSets):
-            raise UnsupportedQuery(
-                sql_text(tree), "several groupings at once are not supported", hint="Write one query for each."
-            )
+
+    def key(tree: exp.Expression) -> exp.Expression:
         at = _position(tree, len(aliases.items))
-        keys.append(aliases.items[at][1] if at is not None else scope.resolved(aliases.after_columns(tree)))
-    return list(dict.fromkeys(keys))
+        return aliases.items[at][1] if at is not None else scope.resolved(aliases.after_columns(tree))
+
+    sets = grouping_sets_of(group, key)
+    return (list(dict.fromkeys(map(key, group.expressions))) if sets is None else sets.keys), sets
 
 
 def _with_bounds(select: exp.Select) -> tuple[list[exp.Expression], list[exp.Expression]]:
@@ -227,6 +226,22 @@ def _with_bounds(select: exp.Select) -> tuple[list[exp.Expression], list[exp.Exp
     return [rewritten(item, bound_of) for item in named], [rewritten(test, bound_of) for test in tests]
 
 
+def _without_window(sets: GroupingSets) -> GroupingSets:
+    """Return the sets without the window, which has to be in all of them."""
+    windows = [at for at, tree in enumerate(sets.keys) if is_window(tree)]
+    for at in windows:
+        if not all(at in kept for kept in sets.sets):
+            raise UnsupportedQuery(
+                sql_text(sets.keys[at]),
+                "a window has to be in every grouping, since all of them close with it",
+                hint="Write it outside: group by window(at, '1 hour'), rollup(a, b).",
+            )
+    keys = tuple(tree for tree in sets.keys if not is_window(tree))
+    return GroupingSets(
+        keys, tuple(frozenset(keys.index(sets.keys[at]) for at in kept if at not in windows) for kept in sets.sets)
+    )
+
+
 # ---- groups ----
 
 
@@ -237,11 +252,17 @@ class Groups:
     """
 
     def __init__(
-        self, context: Context, scope: Scope, items: Sequence[SelectItem], keys: Sequence[exp.Expression]
+        self,
+        context: Context,
+        scope: Scope,
+        items: Sequence[SelectItem],
+        keys: Sequence[exp.Expression],
+        sets: GroupingSets | None,
     ) -> None:
         self.context = context
         self.scope = scope
         self.items = items
+        self.sets = None if sets is None else _without_window(sets)
         self.window = window_of(context, scope, [tree for tree in keys if is_window(tree)])
         self.hidden: dict[str, exp.Expression] = {}
         self.replacements: list[tuple[exp.Expression, exp.Expression]] = []
@@ -252,6 +273,9 @@ class Groups:
                 self._key(tree)
         bounds = ["window_start", "window_end"] if self.window is not None else []
         self.columns = [*self.plain, *self.computed, *bounds]
+        self.number = free_name("_grouping", [*scope.relation.handle.columns, *self.columns])
+        if self.sets is not None:
+            self.columns.append(self.number)
         self.aggregates: dict[str, exp.Expression] = {}
         for name, tree in items:
             if has_aggregate(tree, context):
@@ -263,13 +287,13 @@ class Groups:
         if reads_outer(tree):
             raise UnsupportedQuery(sql_text(tree), "group by cannot read the outer query")
         name = column_name(tree)
-        if name is not None:
+        if name is not None and self.sets is None:
             self.plain.append(name)
             return
-        name = next((alias for alias, item in self.items if item == tree), "_group")
+        name = name or next((alias for alias, item in self.items if item == tree), "_group")
         taken = [*self.scope.relation.handle.columns, *self.computed]
         if name.lower() in map(str.lower, taken):
-            name = free_name("_group", taken)
+            name = free_name(name if self.sets is not None else "_group", taken)
         self.computed[name] = tree
         self.replacements.append((tree, column(name)))
 
@@ -284,7 +308,7 @@ class Groups:
         def change(part: exp.Expression) -> exp.Expression | None:
             if is_aggregate(part, self.context):
                 return part
-            return next((new for old, new in self.replacements if part == old), None)
+            return self._indicator(part) or next((new for old, new in self.replacements if part == old), None)
 
         return rewritten(tree, change)
 
@@ -294,7 +318,7 @@ class Groups:
         def change(part: exp.Expression) -> exp.Expression | None:
             if isinstance(part, exp.Query):
                 return part
-            found = next((new for old, new in self.replacements if part == old), None)
+            found = self._indicator(part) or next((new for old, new in self.replacements if part == old), None)
             if found is not None or not is_aggregate(part, self.context):
                 return found
             name = free_name("_having", [*self.columns, *self.aggregates, *self.hidden])
@@ -303,6 +327,12 @@ class Groups:
             return column(name)
 
         return rewritten(tree, change)
+
+    def _indicator(self, part: exp.Expression) -> exp.Expression | None:
+        """Return what `grouping(key)` says of a row, if that is what a part is."""
+        if self.sets is None or not isinstance(part, exp.Anonymous) or not is_indicator(part):
+            return None
+        return self.sets.indicator(part, self.number)
 
     def read(self, tree: exp.Expression) -> exp.Expression:
         """Return a resolved expression over the groups, which have all columns by now."""
@@ -323,8 +353,12 @@ class Groups:
         return relation.handle, outputs
 
     def _table(self) -> StreamOrTable:
-        computed = {name: sql_text(tree) for name, tree in self.computed.items()}
-        grouped = self.scope.relation.handle.group_by(*self.plain, **computed)
+        if self.sets is not None:
+            expanded = self.sets.expanded(self.scope.relation.handle, self.computed, self.number)
+            grouped = expanded.group_by(*self.computed, self.number)
+        else:
+            computed = {name: sql_text(tree) for name, tree in self.computed.items()}
+            grouped = self.scope.relation.handle.group_by(*self.plain, **computed)
         if self.window is not None:
             grouped = grouped.window(self.window, emit=self.context.emit)
         every = {**self.aggregates, **self.hidden}

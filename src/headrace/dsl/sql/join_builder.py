@@ -66,21 +66,25 @@ class JoinBuilder:
         self.pairs.append((left, left))
 
     def _add_equality(self, test: exp.Expression, left: exp.Expression, right: exp.Expression) -> None:
-        """Take in an equality, unless another one has its left column already."""
-        left_tree = unqualified(left, self.state.names)
-        left_name = column_name(left_tree)
-        if left_name is not None and any(left_name == taken for taken, _ in self.pairs):
+        """Take in an equality, unless another one has one of its columns already."""
+        left_tree, right_tree = unqualified(left, self.state.names), unqualified(right, self.right_names)
+        left_name, right_name = column_name(left_tree), column_name(right_tree)
+        if any(
+            name is not None and name in pair for name, pair in zip((left_name, right_name), self._taken(), strict=True)
+        ):
             return
         if left_name is None:
             self.left, left_name = with_computed(self.left, left_tree, "_left", self.right)
-        right_tree = unqualified(right, self.right_names)
-        right_name = column_name(right_tree)
         if right_name is None:
             self.right, right_name = with_computed(self.right, right_tree, "_right", self.left)
         elif right_name == left_name and self._differ(column_name(left), column_name(right)):
             right_name = self._rename(str(column_name(right)), f"{right_name}_{self.item.alias}")
         self.pairs.append((left_name, right_name))
         self.used.append(test)
+
+    def _taken(self) -> tuple[set[str], set[str]]:
+        """Return the columns that equalities have already, left and right."""
+        return {left for left, _ in self.pairs}, {right for _, right in self.pairs}
 
     def _differ(self, left: str | None, right: str | None) -> bool:
         """Return whether two equal columns are not one: an outer join makes nulls of one, and the query reads it."""

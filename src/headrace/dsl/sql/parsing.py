@@ -27,13 +27,16 @@ _PARTS = {
     "windows": "Write the window where it is used.",
     "sample": "A sample would be another one each time.",
 }
+_SET_OPERATION = {"this", "expression", "distinct", "order", "limit", "with_"}
 _KNOWN = {
     exp.Select: {"expressions", "distinct", "from_", "joins", "where", "group", "having", "order", "limit", "with_"},
-    exp.Union: {"this", "expression", "distinct", "order", "limit", "with_"},
+    exp.Union: _SET_OPERATION,
+    exp.Intersect: _SET_OPERATION,
+    exp.Except: _SET_OPERATION,
     exp.Subquery: {"this", "alias", "order", "limit", "with_"},
     exp.Table: {"this", "db", "catalog", "alias", "version"},
     exp.Join: {"this", "on", "using", "side", "kind", "method"},
-    exp.Group: {"expressions", "all"},
+    exp.Group: {"expressions", "all", "rollup", "cube", "grouping_sets"},
 }
 _Generator: Any = Grammar.generator_class
 _Tokenizer: Any = Grammar.tokenizer_class
@@ -140,13 +143,6 @@ def check_parts(tree: exp.Expression) -> None:
 
     """
     known: Collection[str] = next((parts for kind, parts in _KNOWN.items() if type(tree) is kind), ())
-    if isinstance(tree, exp.Intersect | exp.Except):
-        way = "exists" if isinstance(tree, exp.Intersect) else "not exists"
-        raise UnsupportedQuery(
-            sql_text(tree),
-            "of set operations, only unions are supported",
-            hint=f"Say {way} (select 1 from … where a.x = b.x).",
-        )
     if not known:
         raise UnsupportedQuery(sql_text(tree), "this is not supported")
     for name in sorted(present_parts(tree) - set(known)):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from headrace.base.errors import InvalidQuery, UnsupportedQuery
+from headrace.base.errors import UnsupportedQuery
 from headrace.dsl.sql.context import common_queries
 from headrace.dsl.sql.grouping import Aliases, Selection, selection_of
 from headrace.dsl.sql.joining import body_of
@@ -14,7 +14,7 @@ from headrace.dsl.sql.output import Output, column, distinct, first_rows, select
 from headrace.dsl.sql.parsing import sql_text, without_parentheses
 from headrace.dsl.sql.ranking import ranking_of, unlimited_ranking
 from headrace.dsl.sql.relation import Relation, Scope, reads_outer
-from headrace.dsl.stream_table import Table
+from headrace.dsl.sql.set_operations import combined
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,8 +46,8 @@ class QueryCompiler:
         inner = common_queries(tree, names)
         if isinstance(tree, exp.Select):
             return self._select(tree, inner, strict=strict)
-        if isinstance(tree, exp.Union):
-            return self._limited(tree, self._all(self._union(tree, inner, strict=strict)))
+        if isinstance(tree, exp.SetOperation):
+            return self._limited(tree, self._all(self._set_operation(tree, inner, strict=strict)))
         if not isinstance(tree, exp.Subquery):
             raise UnsupportedQuery(sql_text(tree) or "()", "this is not what rows can be selected from")
         return self._limited(tree, self._all(self.rows(tree.this, inner, strict=strict)))
@@ -116,17 +116,11 @@ class QueryCompiler:
 
     # ---- unions, order and limit ----
 
-    def _union(self, tree: exp.Union, names: Mapping[str, CommonQuery], *, strict: bool) -> StreamOrTable:
+    def _set_operation(
+        self, tree: exp.SetOperation, names: Mapping[str, CommonQuery], *, strict: bool
+    ) -> StreamOrTable:
         left = self.rows(tree.this, names, strict=strict)
-        right = self.rows(tree.expression, names, strict=False)
-        if len(left.columns) != len(right.columns):
-            raise InvalidQuery(
-                f"union of {len(left.columns)} columns with {len(right.columns)}",
-                detail=f"{', '.join(left.columns)}  against  {', '.join(right.columns)}",
-            )
-        pairs = zip(left.columns, right.columns, strict=True)
-        rows = _united(left, select_outputs(right, [(name, column(other)) for name, other in pairs]))
-        return distinct(rows, self.context) if tree.args.get("distinct") else rows
+        return combined(tree, left, self.rows(tree.expression, names, strict=False), self.context)
 
     def _all(self, handle: StreamOrTable) -> Selection:
         """Return all columns of a step as a selection."""
@@ -163,11 +157,3 @@ def _over(term: exp.Ordered, selection: Selection, *, aliases: bool = True) -> e
     ordered: exp.Ordered = term.copy()
     ordered.set("this", tree)
     return ordered
-
-
-def _united(left: StreamOrTable, right: StreamOrTable) -> StreamOrTable:
-    if isinstance(left, Table):
-        return left.union(right)
-    if isinstance(right, Table):
-        return select_outputs(right.union(left), [(name, column(name)) for name in left.columns])
-    return left.union(right)

@@ -1,0 +1,68 @@
+"""`union`, `intersect` and `except`: rows of two queries, whose columns are paired by their places.
+
+Rows are compared as `group by` does it: nulls are equal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from headrace.base.errors import InvalidQuery
+from headrace.dsl.columns import explode_node
+from headrace.dsl.sql.output import column, distinct, free_name, select_outputs
+from headrace.dsl.stream_table import Table
+from headrace.dsl.verb import Verb
+
+if TYPE_CHECKING:
+    from headrace.dsl.sql.context import Context
+    from headrace.dsl.stream_table import StreamOrTable
+
+
+def combined(tree: exp.SetOperation, left: StreamOrTable, right: StreamOrTable, context: Context) -> StreamOrTable:
+    """Return the rows of a set operation, under the names of the left columns.
+
+    Raises:
+        InvalidQuery: one side has more columns.
+        PlanError: two columns have different types.
+
+    """
+    word = type(tree).__name__.lower()
+    if len(left.columns) != len(right.columns):
+        raise InvalidQuery(
+            f"{word} of {len(left.columns)} columns with {len(right.columns)}",
+            detail=f"{', '.join(left.columns)}  against  {', '.join(right.columns)}",
+        )
+    pairs = zip(left.columns, right.columns, strict=True)
+    right = select_outputs(right, [(name, column(other)) for name, other in pairs])
+    if isinstance(tree, exp.Union):
+        rows = _united(left, right)
+        return distinct(rows, context) if tree.args.get("distinct") else rows
+    return _counted(tree, left, right, context)
+
+
+def _united(left: StreamOrTable, right: StreamOrTable) -> StreamOrTable:
+    if isinstance(left, Table):
+        return left.union(right)
+    if isinstance(right, Table):
+        return select_outputs(right.union(left), [(name, column(name)) for name in left.columns])
+    return left.union(right)
+
+
+def _counted(tree: exp.SetOperation, left: StreamOrTable, right: StreamOrTable, context: Context) -> StreamOrTable:
+    """Return the rows that both sides have, or only the left one: each once, or as often as `all` says."""
+    columns = left.columns
+    side, ours, theirs, copy = (free_name(name, columns) for name in ("_side", "_left", "_right", "_copy"))
+    both = _united(left.with_columns(**{side: "1"}), right.with_columns(**{side: "2"}))
+    counts = {ours: f"count_if({side} = 1)", theirs: f"count_if({side} = 2)"}
+    groups = context.uniquely_named(both.group_by(*columns).agg(**counts))
+    intersects, outputs = isinstance(tree, exp.Intersect), [(name, column(name)) for name in columns]
+    if tree.args.get("distinct"):
+        found = groups.where(f"{ours} > 0 and {theirs} {'>' if intersects else '='} 0")
+        return select_outputs(found, outputs)
+    times = f"least({ours}, {theirs})" if intersects else f"{ours} - {theirs}"
+    found = groups.where(f"{times} > 0")
+    verb = Verb(found.node, "explode", found.registry.functions)
+    copies = Table(found.registry, explode_node(verb, f"sequence(1, {times})", copy))
+    return select_outputs(copies, outputs)
