@@ -38,11 +38,6 @@ REFUSED = {
         "It must be int.",
     ),
     "how": (lambda s: s.users.join(s.items, on="id", how="outer"), "how='outer' is not known", "inner, left"),
-    "how of two streams": (
-        lambda s: s.orders.join(s.clicks, on="id", within="1 s", how="semi"),
-        "how='semi' is not possible between these sides",
-        "Possible here: inner, left, right, full.",
-    ),
     "how of a look-up": (
         lambda s: s.orders.join(s.users, on="id", how="full"),
         "how='full' is not possible between these sides",

@@ -55,13 +55,16 @@ class Rules:
             for key, value, time in came[side]:
                 row = Row(key, value, time)
                 if watermark is not None and time < watermark - self.case.grace:
-                    late[shown(row, side)] += 1
+                    late[shown(row, side)] += side == 0 or not self.one_sided
                     out[shown(row, side)] += self.preserves(side)
                 else:
                     news[side].append(row)
         for left, right in self.pairs(news):
+            if self.case.how == "semi":
+                out[shown(left, 0)] += not left.met
+            elif self.case.how != "anti":
+                out[(left.key, left.value, left.time, right.value, right.time)] += 1
             left.met = right.met = True
-            out[(left.key, left.value, left.time, right.value, right.time)] += 1
         for side in (0, 1):
             self.sides[side].extend(news[side])
             for row in self.sides[side]:
@@ -93,7 +96,12 @@ class Rules:
 
     def preserves(self, side):
         """Whether rows of a side come out alone."""
-        return self.case.how in (("left", "right")[side], "full")
+        return self.case.how in (("left", "right")[side], "full", *(["anti"] if side == 0 else []))
+
+    @property
+    def one_sided(self):
+        """Whether only left rows come out."""
+        return self.case.how in ("semi", "anti")
 
 
 END = 1 << 60
@@ -124,7 +132,7 @@ def second(time):
 
 def counted(rows):
     """Return rows of the app as the rules write them."""
-    return Counter((r["k"], r["v"], second(r["at"]), r["v_right"], second(r["at_right"])) for r in rows)
+    return Counter((r["k"], r["v"], second(r["at"]), r.get("v_right"), second(r.get("at_right"))) for r in rows)
 
 
 def sent(rows):
@@ -170,7 +178,7 @@ def random_case(seed):
 
     epochs = [(rows(n), rows(n)) for n in range(dice.randint(1, 8))]
     return Case(
-        how=dice.choice(["inner", "left", "right", "full"]),
+        how=dice.choice(["inner", "left", "right", "full", "semi", "anti"]),
         within=(ends[0], ends[1]),
         grace=dice.choice([0, 0, 3, 15]),
         delay=dice.choice([0, 4, 20]),

@@ -26,7 +26,7 @@ sides = st.lists(rows, max_size=6)
 ends = st.integers(-12, 12)
 cases = st.builds(
     Case,
-    how=st.sampled_from(HOWS),
+    how=st.sampled_from([*HOWS, "semi", "anti"]),
     within=st.tuples(ends, ends).map(lambda both: tuple(sorted(both))),
     grace=st.sampled_from([0, 3, 15]),
     delay=st.sampled_from([0, 4, 20]),

@@ -217,12 +217,30 @@ STREAMS = {
         select s.query, window.start as start, count(*) as n from searches s, clicks c where s.search_id =
         c.search_id and c.at >= s.at and c.at < s.at + interval 20 seconds and c.user = s.user group by s.query,
         window(greatest(s.at, c.at), '1 minute')""",
+    "followed": """
+        select s.query, s.at from searches s left semi join clicks c on s.search_id = c.search_id and c.at between
+        s.at - interval 2 seconds and s.at + interval 20 seconds""",
+    "followed_minutes": """
+        select query, window.start as start, count(*) as n from searches s where exists (select 1 from clicks c
+        where c.search_id = s.search_id and c.at >= s.at and c.at < s.at + interval 20 seconds and c.user = s.user)
+        group by query, window(at, '1 minute')""",
+    "unbounded": """
+        select s.query, c.url, count(*) as n from searches s join clicks c on s.search_id = c.search_id and c.at >
+        s.at group by s.query, c.url""",
+    "unbounded_twice": """
+        select s.query, c.url, count(d.url) as n from searches s join clicks c on s.search_id = c.search_id left join
+        clicks d on c.user = d.user and d.at > c.at and d.url = s.query group by s.query, c.url""",
+    "customers_who_clicked": """
+        select c_custkey from customer where c_nationkey in (select minute(at) % 9 from clicks) and not exists (select
+        1 from searches where second(at) = c_custkey)""",
     "latest_clicks": "select user, url, at from clicks order by at desc, url, user, search_id limit 5",
     "clicks_of_customers": """
         select k.user, k.n, count(c_custkey) as customers from (select user, count(*) as n from clicks group by
         user) k left join customer on c_nationkey = k.n % 7 group by k.user, k.n""",
 }
 TIMED = {
+    "followed",
+    "followed_minutes",
     "minutes_and_all",
     "busy_minutes",
     "hopping",

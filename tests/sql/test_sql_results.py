@@ -269,3 +269,49 @@ def test_equalities_with_one_column_of_a_table_are_a_join_and_a_test():
         driver.send("orders", order(1, 1, 5.0), order(2, 1, 1.0))
         driver.step()
         assert values(driver) == [(1,)]
+
+
+def click(search, user, second):
+    return {"search_id": search, "url": "x", "user": user, "at": f"2026-01-01 10:00:{second:02}"}
+
+
+def search(search, user, second):
+    return {"search_id": search, "query": search, "user": user, "at": f"2026-01-01 10:00:{second:02}"}
+
+
+@pytest.mark.parametrize("way", ["exists", "join"])
+def test_a_row_of_a_stream_comes_out_once_it_has_a_match_or_when_it_can_have_none(way):
+    near = "s.search_id = c.search_id and c.at between s.at and s.at + interval 5 seconds"
+    app = hr.App("shop")
+    declare(app)
+    for name, no in (("found", False), ("lost", True)):
+        if way == "exists":
+            rest = f"where {'not ' if no else ''}exists (select 1 from clicks c where {near})"
+        else:
+            rest = f"left {'anti' if no else 'semi'} join clicks c on {near}"
+        app.sql(f"select query, s.at from searches s {rest}", name=name).to_topic(name)
+    with Driver(app, shards=2) as driver:
+        driver.send("searches", search("a", "ann", 0), search("b", "bob", 1), search("a", "cy", 50))
+        driver.send("clicks", click("a", "ann", 3), click("a", "ann", 4))
+        driver.step()
+        assert [(row["query"], row["at"].second) for row in driver.read("found")] == [("a", 0)]
+        driver.send("clicks", click("a", "ann", 5), click("b", "bob", 40))
+        driver.run()
+        assert driver.read("found") == []
+        driver.finish()
+        assert driver.read("found") == []
+        assert [(row["query"], row["at"].second) for row in driver.read("lost")] == [("b", 1), ("a", 50)]
+
+
+def test_streams_without_a_bound_of_time_are_joined_as_growing_tables():
+    app = hr.App("shop")
+    declare(app)
+    text = "select s.query, count(*) as n from searches s join clicks c on s.search_id = c.search_id group by s.query"
+    app.sql(text).to_view("v")
+    assert "unbounded: the left and the right side only grows" in str(app.explain())
+    with Driver(app, shards=2) as driver:
+        driver.send("searches", search("a", "ann", 0))
+        driver.step()
+        driver.send("clicks", click("a", "ann", 59), click("a", "bob", 1), click("b", "bob", 1))
+        driver.step()
+        assert values(driver) == [("a", 2)]

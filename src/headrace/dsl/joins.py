@@ -238,9 +238,7 @@ def _check_how(node: Join, how: str, step: str) -> None:
     if how not in get_args(How):
         raise InvalidPlan(f'step "{step}": how={how!r} is not known', hint=f"Say one of {', '.join(get_args(How))}.")
     hows: tuple[str, ...] = get_args(How)
-    if isinstance(node, StreamJoin):
-        hows = ("inner", "left", "right", "full")
-    elif isinstance(node, LookupJoin | AsOfJoin):
+    if isinstance(node, LookupJoin | AsOfJoin):
         hows = ("inner", "left")
     if how not in hows:
         raise InvalidPlan(

@@ -131,7 +131,8 @@ class Stream(Handle):
         Args:
             other: a stream or table of the same app.
             on: the equal columns: `"k"`, `("a", "b")`, or `{"left": "right"}` where names differ.
-            how: "inner" or "left"; between streams also "right" and "full".
+            how: "inner" or "left"; between streams also "right", "full", "semi" (left rows once they have a match, each
+                once, as they are) and "anti" (left rows when they can have no match any more).
             within: two streams only, required: how far apart the times may be, `"1 hour"` either way, or
                 `("-10 seconds", "1 hour")` for right time - left time, bounds included.
             as_of: a table only: the stream's column with the time to look up.

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from headrace.base.errors import UnsupportedQuery
 from headrace.dsl.sql.times import length
 
 if TYPE_CHECKING:
@@ -48,12 +47,10 @@ class _Linear:
         return _Linear(self.left + other.left, self.right + other.right, self.constant + other.constant)
 
 
-def interval(tests: Sequence[exp.Expression], which: Callable[[exp.Expression], int | None], text: str) -> Interval:
+def interval(tests: Sequence[exp.Expression], which: Callable[[exp.Expression], int | None]) -> Interval | None:
     """Return how far apart in time two streams' rows may be; `which` says whose time an expression is: 0 or 1.
 
-    Raises:
-        UnsupportedQuery: the tests do not bound it on both sides.
-
+    None where the tests do not bound it on both sides.
     """
     found = Interval()
     for test in tests:
@@ -63,13 +60,7 @@ def interval(tests: Sequence[exp.Expression], which: Callable[[exp.Expression], 
             for bound in bounds:
                 assert bound is not None  # noqa: S101 -- all are
                 _narrow(found, *bound)
-    if found.low is None or found.high is None:
-        raise UnsupportedQuery(
-            text,
-            "two streams are joined within a time; without one, every row would be kept for ever",
-            hint="Bound it on both sides, by their event times: on … and b.at between a.at and a.at + interval 1 hour.",
-        )
-    return found
+    return None if found.low is None or found.high is None else found
 
 
 def _comparisons(test: exp.Expression) -> Iterator[exp.Expression]:

@@ -110,10 +110,10 @@ class JoinBuilder:
 
     def _timing(self) -> dict[str, Any]:
         """Return how far apart in time two rows of streams may be, or how a stream looks a table up."""
+        if isinstance(self.right, Stream) and (isinstance(self.left, Stream) or self.state.only_streams(self.number)):
+            return self._within()
         if not isinstance(self.left, Stream):
             return {}
-        if isinstance(self.right, Stream):
-            return self._within()
         text = sql_text(self.item.tree)
         at = self.item.at
         if at is None:
@@ -133,6 +133,7 @@ class JoinBuilder:
         return {"as_of": name, "grace": self.state.context.require_grace(text)}
 
     def _within(self) -> dict[str, Any]:
+        """Return how far apart in time rows may be; without a bound on both sides the streams are growing tables."""
         context = self.state.context
         names = {**self.state.names, **self.right_names}
 
@@ -143,7 +144,11 @@ class JoinBuilder:
             right = sides.pop()
             return right if is_time(unqualified(tree, names), (self.right if right else self.left).node) else None
 
-        bounds = interval(self.state.join_tests(self.number), side, sql_text(self.item.tree))
+        bounds = interval(self.state.join_tests(self.number), side) if isinstance(self.left, Stream) else None
+        if bounds is None:
+            self.left = self.left.as_table() if isinstance(self.left, Stream) else self.left
+            self.right = self.right.as_table() if isinstance(self.right, Stream) else self.right
+            return {}
         self.used += bounds.used
         context.timed = True
         return {"within": bounds.within} | ({} if context.grace is None else {"grace": context.grace})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.dsl.sql.qualified import equality_sides, qualified, relation_of, relations_in, unqualified
 from headrace.dsl.sql.relation import Relation, columns_in
+from headrace.dsl.stream_table import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,7 @@ class JoinState:
     `tests` are those of `where` that wait for their relations, `on_tests` those of each relation's `on`, and
     `read_later` the columns that are read after the joins, by qualified name. `joined` are the numbers of the relations
     that are joined, and `names` the columns of the step by qualified name. `prune`: columns that nobody reads go.
+    `streams` are the relations that are streams before they are joined.
     """
 
     context: Context
@@ -37,6 +39,7 @@ class JoinState:
     names: dict[str, str] = field(default_factory=dict)
     joined: set[int] = field(default_factory=set)
     on_tests: dict[int, list[exp.Expression]] = field(default_factory=dict)
+    streams: frozenset[int] = frozenset()
 
     @property
     def handle(self) -> StreamOrTable:
@@ -45,6 +48,7 @@ class JoinState:
 
     def begin(self, relation: Relation) -> None:
         """Start with the first relation."""
+        self.streams = frozenset(n for n, item in enumerate(self.items) if isinstance(item.relation.handle, Stream))
         self.items[0].relation = relation
         self.joined.add(0)
         self.names = {qualified(0, name): name for name in relation.handle.columns}
@@ -57,6 +61,10 @@ class JoinState:
     def over_step(self, tree: exp.Expression) -> exp.Expression:
         """Return a test over qualified names as one over the columns of the step."""
         return unqualified(tree, self.names)
+
+    def only_streams(self, number: int) -> bool:
+        """Return whether the relations that are joined, and this one, were all streams."""
+        return {*self.joined, number} <= self.streams
 
     def is_preserved(self, number: int) -> bool:
         """Return whether `where` sees rows of a relation only, and no nulls that an outer join puts in their place."""

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from headrace.base.errors import InvalidQuery
-from headrace.dsl.columns import explode_node
 from headrace.dsl.sql.output import column, distinct, free_name, select_outputs
 from headrace.dsl.stream_table import Table
-from headrace.dsl.verb import Verb
 
 if TYPE_CHECKING:
     from headrace.dsl.sql.context import Context
@@ -63,6 +61,4 @@ def _counted(tree: exp.SetOperation, left: StreamOrTable, right: StreamOrTable, 
         return select_outputs(found, outputs)
     times = f"least({ours}, {theirs})" if intersects else f"{ours} - {theirs}"
     found = groups.where(f"{times} > 0")
-    verb = Verb(found.node, "explode", found.registry.functions)
-    copies = Table(found.registry, explode_node(verb, f"sequence(1, {times})", copy))
-    return select_outputs(copies, outputs)
+    return select_outputs(found.explode(f"sequence(1, {times})", copy), outputs)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
 from headrace.base.errors import UnsupportedQuery
+from headrace.dsl.sql.intervals import interval
 from headrace.dsl.sql.output import Output, column, free_name, join_steps, on_argument, select_outputs, with_computed
 from headrace.dsl.sql.parsing import sql_text
 from headrace.dsl.sql.relation import (
@@ -21,6 +23,7 @@ from headrace.dsl.sql.relation import (
 )
 from headrace.dsl.sql.subquery_join import Found, SubqueryJoin, over_both, right_names
 from headrace.dsl.sql.subquery_values import SubqueryValues
+from headrace.dsl.sql.times import is_time
 from headrace.dsl.stream_table import Stream
 
 if TYPE_CHECKING:
@@ -49,19 +52,16 @@ def filter_by_subqueries(
     """
     for test in tests:
         negated, inner = _negated(test)
-        _refuse_streams(relation, test)
         subquery = SubqueryValues(compiler, relation, names, outer)
-        how = "anti" if negated else "semi"
-        if isinstance(inner, exp.Exists):
-            relation = _semi_join(subquery, subquery.exists_rows(inner), how)
-        elif isinstance(inner, exp.In) and inner.args.get("query") is not None:
-            found = subquery.in_rows(inner)
-            if negated and subquery.may_be_null(found):  # one null makes it unknown for every row
-                is_found = subquery.membership(found, known=False)
-                relation = subquery.relation.where([exp.Not(this=is_found)])
-            else:
-                relation = _semi_join(subquery, found, how)
+        found = _found(subquery, inner)
+        if found is not None and not (negated and subquery.may_be_null(found)):
+            relation = _semi_join(subquery, found, "anti" if negated else "semi")
+        elif found is not None:  # one null makes it unknown for every row
+            _refuse_streams(relation, test)
+            is_found = subquery.membership(found, known=False)
+            relation = subquery.relation.where([exp.Not(this=is_found)])
         else:
+            _refuse_streams(relation, test)
             relation, over_values = subquery.values(test, needed=_rejects_null(test), is_test=True)
             relation = relation.where([Scope(relation, outer).resolved(over_values)])
     return relation
@@ -82,12 +82,22 @@ def with_subquery_columns(
     return relation, over_values
 
 
+def _found(subquery: SubqueryJoin, test: exp.Expression) -> Found | None:
+    """Return the rows of a subquery, if a test is `in` or `exists`."""
+    if isinstance(test, exp.Exists):
+        return subquery.exists_rows(test)
+    if isinstance(test, exp.In) and test.args.get("query") is not None:
+        return subquery.in_rows(test)
+    return None
+
+
 def _refuse_streams(relation: Relation, tree: exp.Expression) -> None:
     if isinstance(relation.handle, Stream):
         raise UnsupportedQuery(
             sql_text(tree),
             "rows would be withdrawn when the result of the subquery changes, and a stream withdraws none",
-            hint="Use a table: app.table(…), stream.latest(key), or a query that groups.",
+            hint="Use a table: stream.as_table(), stream.latest(key), or a query that groups; or exists (…) over a "
+            "stream, with a bound of time on both sides.",
         )
 
 
@@ -112,12 +122,48 @@ def _rejects_null(test: exp.Expression) -> bool:
     return True
 
 
+@dataclass(slots=True)
+class _Timing:
+    """What says how far apart in time the rows of two streams may be: options of the join, and the tests in them."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+    used: list[exp.Expression] = field(default_factory=list)
+
+
+def _timing(subquery: SubqueryJoin, found: Found) -> _Timing:
+    """Return how far apart in time two streams' rows may be; nothing where there is a table to the left.
+
+    Raises:
+        UnsupportedQuery: rows of a stream would have to be withdrawn.
+
+    """
+    left, context = subquery.relation.handle, subquery.compiler.context
+    if not isinstance(left, Stream):
+        return _Timing()
+
+    def side(tree: exp.Expression) -> int | None:
+        sides = {int(not each.args.get(OUTER)) for each in columns_in(tree)}
+        if len(sides) != 1:
+            return None
+        right = sides.pop()
+        return right if is_time(over_both(tree, {}, {}), (found.handle if right else left).node) else None
+
+    bounds = interval(found.correlation.tests, side) if isinstance(found.handle, Stream) else None
+    if bounds is None:
+        _refuse_streams(subquery.relation, found.tree)
+        return _Timing()
+    context.timed = True
+    grace = {} if context.grace is None else {"grace": context.grace}
+    return _Timing({"within": bounds.within, **grace}, bounds.used)
+
+
 def _semi_join(subquery: SubqueryJoin, found: Found, how: str) -> Relation:
     """Join the rows with those of a subquery (semi or anti); only the left rows are returned."""
     left, seen = subquery.relation.handle, dict[str, str]()
     outputs: list[Output] = []
     on: dict[str, str] = {}
-    tests = found.correlation.tests
+    tests, timing = list(found.correlation.tests), _timing(subquery, found)
+    tests = [test for test in tests if test not in timing.used]
     for outer, inner in (*found.values, *found.correlation.pairs):
         name = column_name(outer)
         if name is None or name in on:
@@ -129,11 +175,13 @@ def _semi_join(subquery: SubqueryJoin, found: Found, how: str) -> Relation:
         left, on = left.with_columns(_one="1"), {"_one": "_one"}
         outputs.append(("_one", exp.Literal.number(1)))
     right = select_outputs(found.handle, outputs)
+    if isinstance(right, Stream) and not isinstance(left, Stream):
+        right = right.as_table()
     options, after = right_names(left, right, on)
     if tests:
         inner_names = {inner: after[name] for inner, name in seen.items()}
         options["where"] = sql_text(conjunction([over_both(test, {}, inner_names) for test in tests]))
-    on_and_how = {"on": on_argument([*on.items()]), "how": how}
+    on_and_how = {"on": on_argument([*on.items()]), "how": how, **timing.options}
     return subquery.relation.with_step(join_steps(subquery.compiler.context, left, right, {**on_and_how, **options}))
 
 

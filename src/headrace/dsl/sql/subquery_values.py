@@ -34,6 +34,7 @@ from headrace.dsl.sql.subquery_join import (
     over_both,
     right_names,
 )
+from headrace.dsl.stream_table import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -165,6 +166,7 @@ class SubqueryValues(SubqueryJoin):
                 hint="Add an equality: where inner.k = outer.k and …",
             )
         left, context = self.relation.handle, self.compiler.context
+        inner = inner.as_table() if isinstance(inner, Stream) else inner
         read = {each.name for outer, _ in correlation.pairs for each in columns_in(outer)}
         read |= {each.name for test in correlation.tests for each in columns_in(test) if each.args.get(OUTER)}
         own: dict[str, str] = {}

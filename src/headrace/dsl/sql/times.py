@@ -36,6 +36,8 @@ def times(node: Node) -> frozenset[str]:
 
 
 def _joined(node: StreamJoin) -> frozenset[str]:
+    if node.how in ("semi", "anti"):
+        return frozenset(node.named(left=name) for name in times(node.left))
     left, right = times(node.left), times(node.right)
     if not left or not right:
         return frozenset()

@@ -1,10 +1,10 @@
 """Rows of two streams that match within an interval of time: what is kept, new pairs, rows without a match.
 
 State is the rows of both sides that may still match one, in buffers that age by their times; of a side that `how`
-preserves each row has a number of its own: equal rows are several. A row is dropped once the watermark has passed its
-last possible partner by more than `grace`; of a preserved side, a row without a match comes out then. Whether a row has
-a match is a mark on it where that was found in the epoch in which it arrived, and a line in a second table where it was
-found later: so no row is written twice.
+preserves, or of which a semi join emits rows, each row has a number of its own: equal rows are several. A row is
+dropped once the watermark has passed its last possible partner by more than `grace`; of a preserved side, a row without
+a match comes out then. Whether a row has a match is a mark on it where that was found in the epoch in which it arrived,
+and a line in a second table where it was found later: so no row is written twice.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ _ROW_BITS = 32  # a shard gets fewer rows of a side in an epoch than this, and a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSide:
-    """One side. Inside, its columns are `l0…`, and `l_time` a row's time; `l_id` and `l_met` where it is preserved.
+    """One side. Inside, its columns are `l0…`, and `l_time` a row's time; `l_id` and `l_met` where it is marked.
 
     These are a row's number, and whether it has a match. `within` is what its time less the other side's must be, least
-    and greatest; `preserved`: its rows come out though they have no match.
+    and greatest; `preserved`: its rows come out though they have no match, and so they are marked.
     """
 
     letter: str
     columns: tuple[Column, ...]
     keys: tuple[str, ...]
     preserved: bool
+    is_marked: bool
     within: tuple[int, int]
 
     @property
@@ -74,7 +75,7 @@ class StreamSide:
 
     @property
     def matched(self) -> str:
-        """The column that says whether a row found a match in its own epoch; of preserved sides."""
+        """The column that says whether a row found a match in its own epoch; of marked sides."""
         return f"{self.letter}_met"  # its name in the files of storages
 
     @property
@@ -84,14 +85,14 @@ class StreamSide:
 
     @property
     def matched_later(self) -> str:
-        """The table of the rows that found their first match after their own epoch; of preserved sides."""
+        """The table of the rows that found their first match after their own epoch; of marked sides."""
         return f"{self.letter}_met_later"
 
     @property
     def tables(self) -> tuple[TableSpec, ...]:
         """What is kept of it."""
         specs = [TableSpec(name=self.rows, keys=(), values=self.marked, ages=self.time)]
-        if self.preserved:
+        if self.is_marked:
             marks = ((self.id, "BIGINT"), (self.time, "BIGINT"))
             specs.append(TableSpec(name=self.matched_later, keys=(), values=marks, ages=self.time))
         return tuple(specs)
@@ -99,13 +100,15 @@ class StreamSide:
     @property
     def marked(self) -> tuple[Column, ...]:
         """Its columns with those that mark its rows."""
-        marks = ((self.id, "BIGINT"), (self.matched, "BOOLEAN")) if self.preserved else ()
+        marks = ((self.id, "BIGINT"), (self.matched, "BOOLEAN")) if self.is_marked else ()
         return (*self.columns, (self.time, "BIGINT"), *marks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamJoin(StatefulOp):
     """Rows of two streams with right time - left time in `[low, high]`: pairs, and preserved rows without a match.
+
+    A semi join emits each left row with a match once, an anti join those without one.
 
     Late are the rows more than `grace` behind the watermark, as rows of the join. All in microseconds.
     """
@@ -126,7 +129,8 @@ class StreamJoin(StatefulOp):
             letter="l",
             columns=self.join.left,
             keys=tuple(left for left, _ in self.join.on),
-            preserved=self.join.how in ("left", "full"),
+            preserved=self.join.how in ("left", "full", "anti"),
+            is_marked=self.join.how in ("left", "full", "anti", "semi"),
             within=(-self.high, -self.low),
         )
         right = StreamSide(
@@ -134,6 +138,7 @@ class StreamJoin(StatefulOp):
             columns=self.join.right,
             keys=tuple(right for _, right in self.join.on),
             preserved=self.join.how in ("right", "full"),
+            is_marked=self.join.how in ("right", "full"),
             within=(self.low, self.high),
         )
         return left, right
@@ -141,7 +146,7 @@ class StreamJoin(StatefulOp):
     @property
     def emits_on_watermark(self) -> bool:
         """Where rows come out without a match once nothing can match them any more."""
-        return self.join.how != "inner"
+        return self.join.how not in ("inner", "semi")
 
     def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
         """Drop what is over, match the rows that arrived with those of the other side, and keep them."""
@@ -155,6 +160,7 @@ class StreamJoinRun:
     def __init__(self, op: StreamJoin, context: Context) -> None:
         self.duck = context.duck
         self.op = op
+        self.how = op.join.how
         self.sides = op.sides
         self.state = context.keyed
         self.epoch = context.epoch
@@ -174,10 +180,12 @@ class StreamJoinRun:
         for side, other in zip(both, both[::-1], strict=True):
             self._close(side, other)
         pairs = self._pairs(*both, *arrived)
-        if pairs is not None:
+        if pairs is not None and self.how == "semi":
+            self._emit_matched(both[0], pairs)
+        elif pairs is not None and self.how != "anti":
             self.output.append(self._named(pairs))
         for side, other, rows in zip(both, both[::-1], arrived, strict=True):
-            if side.preserved and pairs is not None:
+            if side.is_marked and pairs is not None:
                 self._remember(side, pairs)
             if rows is not None:
                 self._keep(side, other, rows, pairs)
@@ -191,7 +199,8 @@ class StreamJoinRun:
         self.result.counts += counts
         for part in late:
             unmatched = self._unmatched(side, other, self.duck.register(part), time="_time")
-            self.late.append(unmatched)
+            if side is self.sides[0] or self.how not in ("semi", "anti"):  # else it has no column of it
+                self.late.append(unmatched)
             self.output += [unmatched] if side.preserved else []
         in_time = [part.select([*side.names, "_time"]) for part in in_time]
         if not side.preserved:
@@ -200,7 +209,7 @@ class StreamJoinRun:
         if rows is None or not rows.num_rows:
             return None
         rows = without_zones(rows.rename_columns([*side.names, side.time]))
-        if not side.preserved:
+        if not side.is_marked:
             return rows
         first = self.epoch << _ROW_BITS
         return rows.append_column(side.id, pa.array(np.arange(first, first + rows.num_rows)))
@@ -222,6 +231,7 @@ class StreamJoinRun:
             self._emit_unmatched(
                 side, other, f"(FROM {over} ANTI JOIN {later} USING ({side.id}) WHERE NOT {side.matched})"
             )
+        if side.is_marked:
             self.state.expire(side.matched_later, before)
         self.state.expire(side.rows, before)
 
@@ -263,8 +273,8 @@ class StreamJoinRun:
 
     def _matches(self, probe: Probe, others: str, side: StreamSide) -> str:
         """Return the pairs of probe rows with those of the other side."""
-        columns = [self._columns(), "greatest(l_time, r_time) AS _time"]
-        columns += [f"{marked.id}, {marked.time}, {marked.matched}" for marked in self.sides if marked.preserved]
+        columns = [self._columns(), f"{'l_time' if self.how == 'semi' else 'greatest(l_time, r_time)'} AS _time"]
+        columns += [f"{marked.id}, {marked.time}, {marked.matched}" for marked in self.sides if marked.is_marked]
         pairs = band_join(probe, others, side.time, side.within, self.op.join.condition)
         return f"SELECT {', '.join(columns)} FROM {pairs}"
 
@@ -273,13 +283,20 @@ class StreamJoinRun:
         return Probe(f"({self._new(side, rows)})", side.time, span["min"], span["max"])
 
     def _new(self, side: StreamSide, rows: pa.Table) -> str:
-        mark = f", false AS {side.matched}" if side.preserved else ""
+        mark = f", false AS {side.matched}" if side.is_marked else ""
         columns = [name for name, _ in side.marked if name != side.matched]
         return f"SELECT {', '.join(columns)}{mark} FROM {self.duck.register(rows)}"
 
     def _kept_rows(self, side: StreamSide, probe: Probe) -> str:
         rows = self.state.during(side.rows, *reachable(probe, side.within))
         return f"SELECT {', '.join(name for name, _ in side.marked)} FROM {rows}"
+
+    def _emit_matched(self, side: StreamSide, pairs: pa.Table) -> None:
+        """Let the rows come out that have found their first match."""
+        before = self.state.during(side.matched_later, None, None)
+        first = f"SELECT DISTINCT ON ({side.id}) * FROM {self.duck.register(pairs)} WHERE NOT {side.matched}"
+        found = self.duck.arrow(f"FROM ({first}) ANTI JOIN {before} USING ({side.id})")
+        self.output += [self._named(found)] if found.num_rows else []
 
     # ---- state ----
 
@@ -292,7 +309,7 @@ class StreamJoinRun:
 
     def _keep(self, side: StreamSide, other: StreamSide, rows: pa.Table, pairs: pa.Table | None) -> None:
         """Keep rows that may still match others; of a preserved side the others come out, if they have no match."""
-        if side.preserved:
+        if side.is_marked:
             rows = rows.append_column(side.matched, pa.array(self._marked(side, rows, pairs)))
         before = self._over(side)
         if before is not None:

@@ -29,14 +29,14 @@ class StreamJoin(Join):
     @property
     def emits_on_watermark(self) -> bool:
         """Whether rows are emitted without a match, once no match can arrive any more."""
-        return self.how != "inner"
+        return self.how not in ("inner", "semi")
 
     @property
     def hold(self) -> int:
-        """`grace`, and for rows without a match as long as one may still arrive."""
-        if self.how == "inner":
-            return self.grace
-        return self.grace + max(self.high if self.how != "right" else 0, -self.low if self.how != "left" else 0, 0)
+        """`grace`, and for rows that come out alone, with their own time, as long as a match may arrive."""
+        left = self.high if self.how in ("left", "full", "semi", "anti") else 0
+        right = -self.low if self.how in ("right", "full") else 0
+        return self.grace + max(left, right, 0)
 
     def parameters(self) -> dict[str, Any]:
         """Return the interval and the grace."""
