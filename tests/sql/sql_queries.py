@@ -110,6 +110,12 @@ TABLES = {
         with ranked as (select c_nationkey, c_name, sum(o_totalprice) as s, row_number() over (partition by
         c_nationkey order by sum(o_totalprice) desc, c_name) as rn from customer, orders where c_custkey =
         o_custkey group by c_nationkey, c_name) select c_nationkey, c_name, s from ranked where rn < 3""",
+    "ranked": """
+        select * from (select o_custkey, o_orderkey, o_orderstatus, rank() over (partition by o_custkey order by
+        o_orderstatus) as place from orders) where place <= 3""",
+    "dense_ranked": """
+        select l_orderkey, l_shipmode from (select *, dense_rank() over (partition by l_orderkey order by
+        l_shipmode desc) as place from lineitem) where place = 2""",
     "limit_by_hidden": """
         select l_suppkey from lineitem group by l_suppkey order by sum(l_extendedprice) desc, l_suppkey limit 3""",
     "limit_in_from": """

@@ -55,14 +55,15 @@ REFUSED = [
     ),
     ("select user, row_number() over (order by at) as n from clicks", "UNSUPPORTED_QUERY", ["where rn <= 10"]),
     (
-        "select * from (select user, rank() over (order by at) as n from clicks) where n < 3",
+        "select * from (select user, ntile(4) over (order by at) as n from clicks) where n < 3",
         "UNSUPPORTED_QUERY",
-        ["rank()", "row_number()"],
+        ["row_number(), rank() and dense_rank()"],
     ),
+    ("select user, dense_rank() over (order by at) as n from clicks", "UNSUPPORTED_QUERY", ["where rn <= 10"]),
     (
         "select * from (select user, sum(1) over (partition by user order by at) as n from clicks) where n < 3",
         "UNSUPPORTED_QUERY",
-        ["only row_number() is supported"],
+        ["row_number(), rank() and dense_rank()"],
     ),
     (
         "select * from (select user, row_number() over (order by at) as n from clicks) where n > 3",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
@@ -14,9 +15,19 @@ if TYPE_CHECKING:
 
     from headrace.dsl.sql.context import Context
     from headrace.dsl.stream_table import StreamOrTable
+    from headrace.plan.nodes import Ties
 
 Output = tuple[str, exp.Expression]
 """A column that a query returns: its name, and the expression over the columns of the step."""
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """How many rows of each group, under which numbers where equal ones are; `rank` is the column of the number."""
+
+    n: int
+    rank: str | None = None
+    ties: Ties = "row_number"
 
 
 def column(name: str) -> exp.Column:
@@ -56,11 +67,10 @@ def first_rows(
     by: Sequence[exp.Ordered],
     context: Context,
     *,
-    n: int,
+    first: First,
     within: Sequence[exp.Expression] = (),
-    rank: str | None = None,
 ) -> StreamOrTable:
-    """Return the first `n` rows of each group, in an order over the step's columns; `rank` adds the position.
+    """Return the first rows of each group, in an order over the step's columns.
 
     What rows are grouped and ordered by is computed first, if it is no output, and left out again.
     """
@@ -68,8 +78,10 @@ def first_rows(
     keys = [columns.name(tree) for tree in within]
     terms = [_term(columns, term) for term in by]
     above = select_outputs(handle, [*outputs, *columns.hidden])
-    step = context.uniquely_named(above.group_by(*dict.fromkeys(keys)).top(n, ", ".join(terms), rank=rank))
-    names = [name for name, _ in outputs] + ([] if rank is None else [rank])
+    step = context.uniquely_named(
+        above.group_by(*dict.fromkeys(keys)).top(first.n, ", ".join(terms), first.rank, first.ties)
+    )
+    names = [name for name, _ in outputs] + ([] if first.rank is None else [first.rank])
     return select_outputs(step, [(name, column(name)) for name in names])
 
 

@@ -10,7 +10,7 @@ from headrace.base.errors import UnsupportedQuery
 from headrace.dsl.sql.context import common_queries
 from headrace.dsl.sql.grouping import Aliases, Selection, selection_of
 from headrace.dsl.sql.joining import body_of
-from headrace.dsl.sql.output import Output, column, distinct, first_rows, select_outputs
+from headrace.dsl.sql.output import First, Output, column, distinct, first_rows, select_outputs
 from headrace.dsl.sql.parsing import sql_text, without_parentheses
 from headrace.dsl.sql.ranking import ranking_of, unlimited_ranking
 from headrace.dsl.sql.relation import Relation, Scope, reads_outer
@@ -92,7 +92,7 @@ class QueryCompiler:
         tree = without_parentheses(query)
         assert isinstance(tree, exp.Select)  # noqa: S101 -- ranking_of looked
         if tree.args.get("distinct") is not None or tree.args.get("order") is not None:
-            raise UnsupportedQuery(sql_text(tree), "row_number() together with distinct or order by is not supported")
+            raise UnsupportedQuery(sql_text(tree), "row numbers together with distinct or order by are not supported")
         at = next(i for i, item in enumerate(tree.expressions) if item.find(exp.Window))
         plain = tree.copy()
         window = plain.expressions.pop(at).this
@@ -104,9 +104,8 @@ class QueryCompiler:
             selection.outputs,
             [_over(term, selection, aliases=False) for term in by],
             self.context,
-            n=limit.n,
+            first=First(limit.n, ranking.name if limit.rank_is_read else None, ranking.ties),
             within=[selection.over(key, aliases=False) for key in within],
-            rank=ranking.name if limit.rank_is_read else None,
         )
         if not limit.rank_is_read or any(item.is_star for item in plain.expressions):
             return rows
@@ -147,7 +146,7 @@ class QueryCompiler:
         if not isinstance(count, exp.Literal) or count.is_string or not count.this.isdigit():
             raise UnsupportedQuery(sql_text(limit), "the limit must be a whole number")
         by = [_over(term, selection) for term in order.expressions]
-        return first_rows(selection.handle, selection.outputs, by, self.context, n=int(count.this))
+        return first_rows(selection.handle, selection.outputs, by, self.context, first=First(int(count.this)))
 
 
 def _over(term: exp.Ordered, selection: Selection, *, aliases: bool = True) -> exp.Ordered:

@@ -1,14 +1,15 @@
-"""`row_number() over (…)` in a subquery whose outer query asks for the first ones: the first n rows of each group."""
+"""`row_number()`, `rank()` and `dense_rank()` in a subquery whose outer query asks for the first ones of each group."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from sqlglot import exp
 
 from headrace.base.errors import UnsupportedQuery
 from headrace.dsl.sql.parsing import present_parts, sql_text
+from headrace.plan.nodes import Ties
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,10 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The column of a query that numbers its rows."""
+    """The column of a query that numbers its rows; `ties` are the numbers of rows that the order leaves equal."""
 
     name: str
     window: exp.Window
+    ties: Ties
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ def ranking_of(query: exp.Query) -> Ranking | None:
     """Return the column of a query that numbers its rows, if it has one.
 
     Raises:
-        UnsupportedQuery: it is not `row_number()`, or there are several.
+        UnsupportedQuery: it is another window function, or there are several.
 
     """
     while isinstance(query, exp.Subquery) and not present_parts(query) - {"this", "alias"}:
@@ -47,32 +49,27 @@ def ranking_of(query: exp.Query) -> Ranking | None:
         return None
     item = found[0]
     window = item.this if isinstance(item, exp.Alias) else item
-    _check(item, window, several=len(found) > 1)
-    return Ranking(item.alias, window)
+    return Ranking(item.alias, window, _ties(item, window, several=len(found) > 1))
 
 
-def _check(item: exp.Expression, window: exp.Expression, *, several: bool) -> None:
+def _ties(item: exp.Expression, window: exp.Expression, *, several: bool) -> Ties:
     text = sql_text(item)
     if several:
         raise UnsupportedQuery(text, "a query can number its rows once")
     function = window.this if isinstance(window, exp.Window) else window
     name = function.name.lower() if isinstance(function, exp.Anonymous) else ""
-    if name in ("rank", "dense_rank"):
+    ties: Ties | None = next((each for each in get_args(Ties) if each == name), None)
+    if ties is None or not isinstance(item, exp.Alias):
         raise UnsupportedQuery(
             text,
-            f"{name}() gives equal rows one rank, so a group has no certain number of first rows",
-            hint="Say row_number(), with an order that leaves no rows equal.",
-        )
-    if name != "row_number" or not isinstance(item, exp.Alias):
-        raise UnsupportedQuery(
-            text,
-            "of window functions, only row_number() is supported, as a column with a name",
+            "of window functions, row_number(), rank() and dense_rank() are supported, as a column with a name",
             hint="For sums and counts of a group say group by, and join it back if each row needs it.",
         )
     if present_parts(window) - {"this", "partition_by", "order", "over"}:
-        raise UnsupportedQuery(text, "row_number() takes only partition by and order by")
+        raise UnsupportedQuery(text, f"{name}() takes only partition by and order by")
     if window.args.get("order") is None:
-        raise UnsupportedQuery(text, "row_number() without order by has no order to number rows in")
+        raise UnsupportedQuery(text, f"{name}() without order by has no order to number rows in")
+    return ties
 
 
 def unlimited_ranking(item: exp.Expression) -> UnsupportedQuery:
