@@ -239,6 +239,13 @@ STREAMS = {
     "customers_who_clicked": """
         select c_custkey from customer where c_nationkey in (select minute(at) % 9 from clicks) and not exists (select
         1 from searches where second(at) = c_custkey)""",
+    "over_last_three": """
+        select user, url, at, count(url) over (partition by user order by at rows between 2 preceding and current
+        row) as n, lag(url, 1, 'none') over (partition by user order by at) as before, row_number() over (partition
+        by user order by at) as nr from clicks""",
+    "over_a_time": """
+        select user, n, count(*) as rows from (select user, count(*) over (partition by user order by at range
+        between interval 10 seconds preceding and current row) as n from clicks) group by user, n""",
     "latest_clicks": "select user, url, at from clicks order by at desc, url, user, search_id limit 5",
     "clicks_of_customers": """
         select k.user, k.n, count(c_custkey) as customers from (select user, count(*) as n from clicks group by

@@ -53,27 +53,42 @@ REFUSED = [
         "UNSUPPORTED_QUERY",
         ["a group has one window"],
     ),
-    ("select user, row_number() over (order by at) as n from clicks", "UNSUPPORTED_QUERY", ["where rn <= 10"]),
+    ("select user, row_number() over (order by url) as n from clicks", "UNSUPPORTED_QUERY", ["where rn <= 10"]),
     (
         "select * from (select user, ntile(4) over (order by at) as n from clicks) where n < 3",
         "UNSUPPORTED_QUERY",
-        ["row_number(), rank() and dense_rank()"],
+        ["ntile() would change"],
+    ),
+    (
+        "select user, sum(1) over (order by at rows between 1 preceding and 1 following) as n from clicks",
+        "UNSUPPORTED_QUERY",
+        ["this frame is not kept", "range between interval"],
+    ),
+    (
+        "select user, count(*) over (partition by user order by at rows 1 preceding) as n from clicks group by user",
+        "UNSUPPORTED_QUERY",
+        ["a window together with group", "Write the one around the other"],
+    ),
+    (
+        "select lag(url) ignore nulls over (order by at) as n from clicks",
+        "UNSUPPORTED_QUERY",
+        ["ignore nulls is possible in first_value"],
     ),
     ("select user, dense_rank() over (order by at) as n from clicks", "UNSUPPORTED_QUERY", ["where rn <= 10"]),
     (
         "select * from (select user, sum(1) over (partition by user order by at) as n from clicks) where n < 3",
         "UNSUPPORTED_QUERY",
-        ["row_number(), rank() and dense_rank()"],
+        ["without a frame", "rows between unbounded preceding and current row"],
     ),
     (
-        "select * from (select user, row_number() over (order by at) as n from clicks) where n > 3",
+        "select * from (select user, row_number() over (order by at desc) as n from clicks) where n > 3",
         "UNSUPPORTED_QUERY",
-        ["number all rows"],
+        ["in the order of their event time", "Say order by at"],
     ),
     (
         "select * from (select user, row_number() over (partition by user) as n from clicks) where n < 3",
         "UNSUPPORTED_QUERY",
-        ["without order by"],
+        ["in the order of their event time"],
     ),
     # joins
     ("select o.id from orders o, users u", "UNSUPPORTED_QUERY", ['"users as u"', "each row would match all of them"]),

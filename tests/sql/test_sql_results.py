@@ -315,3 +315,34 @@ def test_streams_without_a_bound_of_time_are_joined_as_growing_tables():
         driver.send("clicks", click("a", "ann", 59), click("a", "bob", 1), click("b", "bob", 1))
         driver.step()
         assert values(driver) == [("a", 2)]
+
+
+def test_each_row_has_aggregates_over_the_rows_before_it_in_event_time():
+    """Corrected while rows may still come before it; functions of one window are one step."""
+    text = (
+        "select user, second(at) as s, count(*) over (partition by user order by at rows between 1 preceding and "
+        "current row) as n, second(lag(at) over (partition by user order by at)) as before, row_number() over "
+        "(partition by user order by at) as nr from clicks"
+    )
+    with Driver(app_of(text), shards=2) as driver:
+        driver.send("clicks", click("a", "ann", 3), click("a", "ann", 9), click("a", "bob", 4))
+        driver.step()
+        assert sorted(values(driver)) == [("ann", 3, 1, None, 1), ("ann", 9, 2, 3, 2), ("bob", 4, 1, None, 1)]
+        driver.send("clicks", click("a", "ann", 5))
+        driver.step()
+        assert ("ann", 9, 2, 5, 3) in values(driver)
+        assert len(values(driver)) == 4
+
+
+def test_rows_are_numbered_without_a_limit_where_their_order_is_that_of_time():
+    numbered = "select *, row_number() over (partition by user order by at) as nr from clicks"
+    text = f"select user from ({numbered}) where nr % 2 = 0"
+    app = hr.App("shop")
+    declare(app)
+    app.sql(text, emit="final").to_topic("second")
+    with Driver(app) as driver:
+        driver.send("clicks", click("a", "ann", 3), click("a", "ann", 9), click("a", "bob", 4))
+        driver.step()
+        assert driver.read("second") == []
+        driver.finish()
+        assert driver.read("second") == [{"user": "ann"}]

@@ -127,9 +127,9 @@ class _FromItems:
     ) -> StreamOrTable:
         """Return a query's rows; of one that ranks only the first ones that the outer query asks for."""
         ranking = ranking_of(query)
-        if ranking is None:
+        limit = None if ranking is None else row_limit(ranking, self.select, alias, self.tests)
+        if ranking is None or limit is None:
             return renamed(self.compiler.rows(query, names, strict=not columns), columns, query)
-        limit = row_limit(ranking, self.select, alias, self.tests)
         self.tests = limit.other_tests
         return renamed(self.compiler.first_rows(query, names, ranking, limit), columns, query)
 

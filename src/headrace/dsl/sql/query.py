@@ -11,8 +11,8 @@ from headrace.dsl.sql.context import common_queries
 from headrace.dsl.sql.grouping import Aliases, Selection, selection_of
 from headrace.dsl.sql.joining import body_of
 from headrace.dsl.sql.output import First, Output, column, distinct, first_rows, select_outputs
+from headrace.dsl.sql.over import has_window, with_windows
 from headrace.dsl.sql.parsing import sql_text, without_parentheses
-from headrace.dsl.sql.ranking import ranking_of, unlimited_ranking
 from headrace.dsl.sql.relation import Relation, Scope, reads_outer
 from headrace.dsl.sql.set_operations import combined
 
@@ -67,8 +67,6 @@ class QueryCompiler:
     # ---- selects ----
 
     def _select(self, tree: exp.Select, names: Mapping[str, CommonQuery], *, strict: bool) -> StreamOrTable:
-        if ranking_of(tree) is not None:
-            raise unlimited_ranking(next(item for item in tree.expressions if item.find(exp.Window)))
         order = tree.args.get("order")
         extra = [term.this for term in order.expressions] if order is not None else []
         selection = self._selection(tree, names, extra, strict=strict)
@@ -83,8 +81,10 @@ class QueryCompiler:
         self, tree: exp.Select, names: Mapping[str, CommonQuery], extra: Sequence[exp.Expression], *, strict: bool
     ) -> Selection:
         """Return the columns of a select, before `distinct` and `order by`."""
-        body = self.body(tree, names, None)
-        return selection_of(self, tree, body.relation, names, strict=strict, extra=extra)
+        relation = self.body(tree, names, None).relation
+        if has_window(tree):
+            relation, tree = with_windows(self.context, tree, relation)
+        return selection_of(self, tree, relation, names, strict=strict, extra=extra)
 
     def _first_rows(
         self, query: exp.Query, names: Mapping[str, CommonQuery], ranking: Ranking, limit: RowLimit

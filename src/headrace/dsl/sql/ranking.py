@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 from sqlglot import exp
 
-from headrace.base.errors import UnsupportedQuery
-from headrace.dsl.sql.parsing import present_parts, sql_text
+from headrace.dsl.sql.parsing import present_parts
 from headrace.plan.nodes import Ties
 
 if TYPE_CHECKING:
@@ -34,63 +33,28 @@ class RowLimit:
 
 
 def ranking_of(query: exp.Query) -> Ranking | None:
-    """Return the column of a query that numbers its rows, if it has one.
-
-    Raises:
-        UnsupportedQuery: it is another window function, or there are several.
-
-    """
+    """Return the column of a query that numbers its rows, if it is its only function over a window."""
     while isinstance(query, exp.Subquery) and not present_parts(query) - {"this", "alias"}:
         query = query.this
     if not isinstance(query, exp.Select):
         return None
     found = [item for item in query.expressions if item.find(exp.Window)]
-    if not found:
+    item = found[0] if len(found) == 1 else None
+    window = item.this if isinstance(item, exp.Alias) else None
+    if not isinstance(window, exp.Window) or not isinstance(window.this, exp.Anonymous):
         return None
-    item = found[0]
-    window = item.this if isinstance(item, exp.Alias) else item
-    return Ranking(item.alias, window, _ties(item, window, several=len(found) > 1))
+    ties: Ties | None = next((each for each in get_args(Ties) if each == window.this.name.lower()), None)
+    plain = not present_parts(window) - {"this", "partition_by", "order", "over"}
+    if ties is None or not plain or window.args.get("order") is None:
+        return None
+    return Ranking(str(found[0].alias), window, ties)
 
 
-def _ties(item: exp.Expression, window: exp.Expression, *, several: bool) -> Ties:
-    text = sql_text(item)
-    if several:
-        raise UnsupportedQuery(text, "a query can number its rows once")
-    function = window.this if isinstance(window, exp.Window) else window
-    name = function.name.lower() if isinstance(function, exp.Anonymous) else ""
-    ties: Ties | None = next((each for each in get_args(Ties) if each == name), None)
-    if ties is None or not isinstance(item, exp.Alias):
-        raise UnsupportedQuery(
-            text,
-            "of window functions, row_number(), rank() and dense_rank() are supported, as a column with a name",
-            hint="For sums and counts of a group say group by, and join it back if each row needs it.",
-        )
-    if present_parts(window) - {"this", "partition_by", "order", "over"}:
-        raise UnsupportedQuery(text, f"{name}() takes only partition by and order by")
-    if window.args.get("order") is None:
-        raise UnsupportedQuery(text, f"{name}() without order by has no order to number rows in")
-    return ties
-
-
-def unlimited_ranking(item: exp.Expression) -> UnsupportedQuery:
-    """Return the error for row numbers without an outer query that asks for the first ones."""
-    return UnsupportedQuery(
-        sql_text(item),
-        "each change would renumber all rows of its group",
-        hint="Ask for the first ones: select … from (select …, row_number() over (…) as rn from t) where rn <= 10.",
-    )
-
-
-def row_limit(ranking: Ranking, select: exp.Select, alias: str, tests: Sequence[exp.Expression]) -> RowLimit:
-    """Return how many rows a query asks for of a relation that numbers its rows.
-
-    Raises:
-        UnsupportedQuery: it has no test that limits the numbers.
-
-    """
+def row_limit(ranking: Ranking, select: exp.Select, alias: str, tests: Sequence[exp.Expression]) -> RowLimit | None:
+    """Return how many rows a query asks for of a relation that numbers its rows, if it has a test that limits them."""
     limits = {id(test): most for test in tests if (most := _limit(test, ranking.name, alias)) is not None}
     if not limits:
-        raise unlimited_ranking(exp.alias_(ranking.window, ranking.name))
+        return None
     n = min(limits.values())
     implied = {at for test in tests if (at := id(test)) in limits and _is_implied(test, limits[at])}
     rest = [test for test in tests if id(test) not in implied]
