@@ -14,11 +14,13 @@ import json
 import pickle
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -329,11 +331,17 @@ class BrokerCases:
 
 
 class Gate:
-    """A port of this machine that leads to another one, until it is shut: then connections end and none is taken."""
+    """A port of this machine that leads to another one, until it is shut: then connections end and none is taken.
 
-    def __init__(self, port: int) -> None:
+    `tls`: the files of a certificate and its key; who comes in then speaks TLS, and what is behind does not.
+    """
+
+    def __init__(self, port: int, *, tls: tuple[Path, Path] | None = None) -> None:
         self.target = port
         self.port = 0
+        self._tls = None if tls is None else ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        if self._tls is not None:
+            self._tls.load_cert_chain(*tls)
         self._pairs: list[socket.socket] = []
         self._listener: socket.socket | None = None
         self.open()
@@ -360,6 +368,8 @@ class Gate:
             while True:
                 one, _ = listener.accept()
                 try:
+                    if self._tls is not None:
+                        one = self._tls.wrap_socket(one, server_side=True)
                     other = socket.create_connection(("127.0.0.1", self.target))
                 except OSError:
                     one.close()
@@ -376,3 +386,31 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
     for each in (source, target):
         with suppress(OSError):
             each.shutdown(socket.SHUT_RDWR)
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """Make a certificate of `localhost` that trusts itself, and return the files of it and its key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    begins, ends = datetime(2020, 1, 1, tzinfo=UTC), datetime(2099, 1, 1, tzinfo=UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(7)
+        .not_valid_before(begins)
+        .not_valid_after(ends)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    files = folder / "cert.pem", folder / "key.pem"
+    files[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    plain = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    files[1].write_bytes(key.private_bytes(*plain))
+    return files

@@ -21,7 +21,12 @@ from scripts.servers.packages import Unavailable, debian, environment
 
 START_SECONDS = 240
 NAME, NAMES = "rabbitmq", "epmd"
-SETTINGS = {"disk_free_limit.absolute": "50MB", "log.file": "false", "log.console": "true"}
+SETTINGS = {
+    "disk_free_limit.absolute": "50MB",
+    "log.file": "false",
+    "log.console": "true",
+    "max_message_size": "16000000",
+}
 _HELLO = b"AMQP\x00\x00\x09\x01"
 _ERL = """#!/bin/sh
 export ROOTDIR="{root}" BINDIR="{bin}" EMU=beam PROGNAME=erl

@@ -14,6 +14,7 @@ CONNECTORS = {
     "mysql": ("pymysql", "table"),
     "redis": ("redis", "hashes"),
     "search": ("tantivy", "tantivy"),
+    "rabbitmq": ("pika", "queue"),
     "delta": ("deltalake", "table"),
 }
 

@@ -18,7 +18,7 @@ from datetime import datetime
 from hashlib import blake2b
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,7 +32,7 @@ from headrace.connect.undecoded import Undecoded
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from headrace.connect.feed import Landing
+    from headrace.connect.feed import Landing, Progress
     from headrace.connect.format import Format
 
 REMEMBERED, MOST_REMEMBERED = 10_000, 20_000
@@ -97,6 +97,11 @@ class Reading:
     id: str | None
     remember: int
 
+    @property
+    def needs(self) -> frozenset[str]:
+        """The metadata that is used, so that a connector makes no other."""
+        return frozenset({what for _, what in self.metadata} | ({self.id} if self.id is not None else set()))
+
 
 def reading(known: Collection[str], options: ReadingOptions) -> Reading:
     """Return how the messages of a feed are read.
@@ -157,7 +162,7 @@ class MessageLanding:
         self._rows = _MessageRows(landing.schema, how)
         self._position, ids = _unpacked(landing.position())
         self._seen = dict.fromkeys(ids)
-        self._repeated = 0
+        self._progress: Progress = {}
 
     @property
     def position(self) -> bytes | None:
@@ -189,8 +194,12 @@ class MessageLanding:
             self._landing.append(rows, position=_packed(position, seen), dead=dead)
             self._seen, self._position = seen, position
         if len(fresh) < len(messages):
-            self._repeated += len(messages) - len(fresh)
-            self._landing.report(repeated=self._repeated)
+            self.report(repeated=self._progress.get("repeated", 0) + len(messages) - len(fresh))
+
+    def report(self, **progress: Unpack[Progress]) -> None:
+        """Say how far the feed is; what was said before and is not said now stays."""
+        self._progress |= progress
+        self._landing.report(**self._progress)
 
     def lose(self, reason: str, *, position: bytes) -> None:
         """Make a dead letter of what the broker deleted before it was read, and continue at a position.

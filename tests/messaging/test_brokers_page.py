@@ -1,0 +1,45 @@
+"""The programs of docs/brokers.md run, against real brokers where there is one."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from broker_cases import until
+
+PAGE = Path(__file__).parents[2] / "docs" / "brokers.md"
+
+
+def program(section, folder, **replaced):
+    """Write the program of a section to a folder, with texts replaced, and return its app."""
+    text = PAGE.read_text(encoding="utf-8").split(f"\n## {section}\n")[1].split("\n## ")[0]
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    for old, new in {".headrace/": f"{folder}/", **replaced}.items():
+        assert old in code, f"the program has {old}"
+        code = code.replace(old, new)
+    file = folder / "shown_program.py"
+    file.write_text(code)
+    spec = importlib.util.spec_from_file_location("shown_program", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.app
+
+
+def test_the_program_with_rabbitmq_runs(rabbit, tmp_path, monkeypatch):
+    pytest.importorskip("pika")
+    monkeypatch.setenv("RABBIT_PASSWORD", "guest")
+    rabbit.declare()
+    out = rabbit.declare(f"{rabbit.name}.alerts")
+    with rabbit.channel() as channel:
+        channel.queue_bind(out, "amq.topic", "alerts.*")
+    replaced = {"@localhost/": f"@127.0.0.1:{rabbit.server.port}/", '"orders", metadata': f'"{rabbit.name}", metadata'}
+    app = program("RabbitMQ", tmp_path, **replaced)
+    orders = [{"id": i, "city": "Kiel", "price": 60 * i, "at": "2026-01-31 10:00:00"} for i in range(4)]
+    rabbit.send(*(json.dumps(each).encode() for each in orders))
+    with app.start(carrier="in-process"):
+        until(lambda: rabbit.waiting(out) == 2, "alerts are sent")
+    assert [json.loads(body)["price"] for _, body in rabbit.taken(out)] == [120, 180]
