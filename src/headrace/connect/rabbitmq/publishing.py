@@ -118,7 +118,7 @@ class Publisher:
 
     def _opened(self, channel: Channel) -> None:
         self._channel = channel
-        channel.add_on_close_callback(lambda _, error: self._closes or self._fail(error))
+        channel.add_on_close_callback(lambda _, error: None if self._closes else self._fail(error))
         channel.add_on_return_callback(self._on_return)
         channel.confirm_delivery(self._on_answer, callback=self._on_confirming)
 
