@@ -100,11 +100,11 @@ def bodies(ids: Sequence[int]) -> list[bytes]:
     return [json.dumps({"id": i, "text": f"t{i}"}).encode() for i in ids]
 
 
-def until(condition: Callable[[], object], what: str = "it") -> None:
-    """Return when a condition holds; fail if it does not within a minute."""
+def until(condition: Callable[[], object], what: str = "it", seconds: float = SECONDS) -> None:
+    """Return when a condition holds; fail if it does not within some seconds."""
     waiting, waited = threading.Event(), 0.0
     while not condition():
-        assert waited < SECONDS, f"{what} within {SECONDS} s"
+        assert waited < seconds, f"{what} within {seconds} s"
         waiting.wait(0.02)
         waited += 0.02
 
@@ -152,6 +152,9 @@ class Run:
         """Wait for ids, in any order and any number."""
         until(lambda: set(ids_of(self.log)) >= set(ids) or self.failure(), f"ids {ids} are landed, {self.status()}")
         assert set(ids_of(self.log)) == set(ids), self.status()
+
+    def count(self) -> int:
+        return sum(self.log.topic("landed").end_offsets().values()) if self.log.has_topic("landed") else 0
 
     def status(self) -> dict[str, object]:
         return self.feeds.status()["landed"]

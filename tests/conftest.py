@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+import artemis_servers
 import brokers
 import cassandra_servers
 import mariadb_servers
@@ -17,6 +18,7 @@ import nats_servers
 import postgres_servers
 import rabbitmq_servers
 import redis_servers
+from artemis_servers import artemis, artemis_of_the_run  # noqa: F401 - fixtures
 from brokers import (  # noqa: F401 - fixtures
     breakable,
     breakable_of_the_run,
@@ -57,6 +59,7 @@ SERVERS = {
     "redis": redis_servers.SERVERS,
     "cassandra": cassandra_servers.SERVERS,
     "rabbitmq": rabbitmq_servers.SERVERS,
+    "artemis": artemis_servers.SERVERS,
     "nats": nats_servers.SERVERS,
     "mqtt": mqtt_servers.SERVERS,
 }

@@ -15,6 +15,7 @@ CONNECTORS = {
     "redis": ("redis", "hashes"),
     "search": ("tantivy", "tantivy"),
     "rabbitmq": ("pika", "queue"),
+    "stomp": ("stomp", "queue"),
     "delta": ("deltalake", "table"),
 }
 

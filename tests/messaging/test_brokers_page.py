@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,23 @@ def test_the_program_with_rabbitmq_runs(rabbit, tmp_path, monkeypatch):
     with app.start(carrier="in-process"):
         until(lambda: rabbit.waiting(out) == 2, "alerts are sent")
     assert [json.loads(body)["price"] for _, body in rabbit.taken(out)] == [120, 180]
+
+
+def test_the_program_with_stomp_runs(artemis, tmp_path, monkeypatch):
+    pytest.importorskip("stomp")
+    from headrace.connect.broker_address import BrokerAddress
+    from headrace.connect.stomp.connection import Connection
+
+    monkeypatch.setenv("STOMP_PASSWORD", "wonder")
+    replaced = {"@localhost:61613": f"@127.0.0.1:{artemis.port}", '"orders", metadata': '"page", metadata'}
+    app = program("ActiveMQ and other STOMP brokers", tmp_path, **replaced)
+    with closing(Connection(BrokerAddress(artemis.url()))) as connection:
+        for i in range(4):
+            order = {"id": i, "city": "Kiel", "price": 60 * i, "at": "2026-01-31 10:00:00"}
+            connection.send("SEND", {"destination": "page", "destination-type": "ANYCAST"}, json.dumps(order).encode())
+        about = {"id": "1", "destination": "alerts.Kiel", "ack": "auto", "subscription-type": "ANYCAST"}
+        connection.ask("SUBSCRIBE", about)
+        found = []
+        with app.start(carrier="in-process"):
+            until(lambda: found.extend(connection.messages(0.1)) or len(found) == 2, "alerts are sent")
+    assert [json.loads(each.body)["price"] for each in found] == [120, 180]

@@ -1,0 +1,125 @@
+"""Long: 100,000 messages through a real broker, while we are killed ten times and it is killed twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from broker_cases import Filled, until
+from headrace.log import Log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.connect.feed import Feed
+
+pytestmark = pytest.mark.prove
+COUNT, KILLS, RESTARTS = 100_000, 10, 2
+SEED = int(os.environ.get("SEED", "7"))
+
+
+class Server:
+    """A broker as the long case needs it: `send` puts messages with ids, `restart` kills it and starts it again."""
+
+    def __init__(
+        self, feed: Feed, send: Callable[[range], None], restart: Callable[[], None], waiting: Callable[[], int]
+    ) -> None:
+        self.feed, self.send, self.restart, self.waiting = feed, send, restart, waiting
+
+
+def survives(server: Server, folder: Path) -> list[int]:
+    """Return the ids that are landed in the end."""
+    drawn, topic = random.Random(SEED), Filled(folder / "log")  # noqa: S311 -- it replays
+    print(f"SEED={SEED}")  # noqa: T201 -- a failure shows it
+    server.send(range(COUNT // 2))
+    restarts = {drawn.randrange(KILLS) for _ in range(RESTARTS)} | {0, KILLS // 2}
+    sender = threading.Thread(target=server.send, args=(range(COUNT // 2, COUNT),))
+    for number in range(KILLS):
+        process = _started(server.feed, folder)
+        before = _landed(topic)
+        until(lambda: process.poll() is not None or _landed(topic) > before, "it lands some")  # noqa: B023 -- at once
+        time.sleep(drawn.uniform(0, 0.3))
+        assert process.poll() is None, process.communicate()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        if number in restarts:
+            server.restart()
+        if number == KILLS // 2:
+            sender.start()
+            sender.join()
+    with topic.by(server.feed) as run:
+        until(lambda: run.count() >= COUNT and server.waiting() == 0, "everything is landed", 600)
+    return topic.ids()
+
+
+def _landed(topic: Filled) -> int:
+    with Log(topic.folder, fsync=False) as log:
+        return sum(log.topic("landed").end_offsets().values()) if log.has_topic("landed") else 0
+
+
+def _started(feed: Feed, folder: Path) -> subprocess.Popen[bytes]:
+    """Run a feed in another process that is not told anything."""
+    file = folder / "killed.pickle"
+    file.write_bytes(pickle.dumps((feed, "never", str(folder / "log"))))
+    program = Path(__file__).parents[1] / "killed_process.py"
+    return subprocess.Popen([sys.executable, str(program), str(file)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+def test_100_000_messages_of_rabbitmq_survive_kills_of_ours_and_theirs(rabbit, tmp_path, kind):
+    pytest.importorskip("pika")
+    from headrace.connect import rabbitmq
+    from headrace.connect.broker_address import BrokerAddress
+    from headrace.connect.outgoing import Outgoing
+    from headrace.connect.rabbitmq.publishing import Publisher
+
+    rabbit.declare(**({} if kind == "classic" else {"x-queue-type": kind}))
+
+    def send(ids):
+        publisher = Publisher(BrokerAddress(rabbit.url), "", content_type=None, mandatory=True)
+        for first in range(ids.start, ids.stop, 1_000):
+            some = range(first, min(first + 1_000, ids.stop))
+            rows = [json.dumps({"id": i, "text": "x" * 100}).encode() for i in some]
+            publisher.send(
+                [Outgoing(f"m{i}", row, None, rabbit.name, {}, None) for i, row in zip(some, rows, strict=True)]
+            )
+        publisher.flush()
+        publisher.close()
+
+    word = rabbitmq.stream if kind == "stream" else rabbitmq.queue
+    waiting = (lambda: 0) if kind == "stream" else rabbit.waiting
+    found = survives(Server(word(rabbit.url, rabbit.name), send, rabbit.server.restart, waiting), tmp_path)
+    assert len(set(found)) == COUNT, "nothing is lost"
+    assert len(found) == COUNT, "nothing is there twice"
+
+
+def test_100_000_messages_of_artemis_survive_kills_of_ours_and_theirs(artemis, tmp_path):
+    pytest.importorskip("stomp")
+    from headrace.connect import stomp
+    from headrace.connect.broker_address import BrokerAddress
+    from headrace.connect.stomp.connection import Connection
+
+    def send(ids):
+        with closing(Connection(BrokerAddress(artemis.url()))) as connection:
+            for i in ids:
+                about = {"destination": "kills", "destination-type": "ANYCAST", "persistent": "true"}
+                body = json.dumps({"id": i, "text": "x" * 100}).encode()
+                connection.send("SEND", about | ({"headrace-id": f"m{i}"} if i % 2 else {}), body)
+            connection.ask("DISCONNECT", {})
+
+    found = survives(Server(stomp.queue(artemis.url(), "kills"), send, artemis.restart, lambda: 0), tmp_path)
+    assert len(set(found)) == COUNT, "nothing is lost"
+    assert len(found) == COUNT, "nothing is there twice"
