@@ -200,4 +200,9 @@ BENCHES = {
         "Kafka with confluent-kafka",
         ">= 3",
     ),
+    "bridge_rabbitmq": Bench(
+        "messages of 200 bytes from RabbitMQ into a topic, durable before they are acknowledged",
+        "a pika consumer that writes a file and syncs it by batches",
+        ">= 0.8",
+    ),
 }

@@ -78,6 +78,7 @@ def test_every_bench_is_listed(bench):
         "queue_work",
         "queue_latency",
         "group_read",
+        "bridge_rabbitmq",
     }
     assert listed["windowed_heavy"]["must"] == ">= 6"
 

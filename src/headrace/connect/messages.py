@@ -44,7 +44,7 @@ HEADER = "header:"
 _ID_BYTES = 16
 _HEAD = struct.Struct(">BI")
 _VERSION = 1
-_NOTHING: Mapping[str, object] = MappingProxyType({})
+NO_METADATA: Mapping[str, object] = MappingProxyType({})
 
 
 class Message(NamedTuple):
@@ -58,8 +58,8 @@ class Message(NamedTuple):
     body: bytes | None
     id: str | None = None
     key: bytes | None = None
-    headers: Mapping[str, object] = _NOTHING
-    about: Mapping[str, object] = _NOTHING
+    headers: Mapping[str, object] = NO_METADATA
+    about: Mapping[str, object] = NO_METADATA
 
     def value(self, what: str) -> object:
         """Return a piece of metadata: `id`, `key`, `header:NAME`, or one of `about`; None where it has none."""

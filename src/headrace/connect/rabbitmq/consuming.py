@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from headrace.base.outside import Unavailable
-from headrace.connect.messages import Message
+from headrace.connect.messages import NO_METADATA, Message
 from headrace.connect.outgoing import KEY_HEADER
 
 if TYPE_CHECKING:
@@ -23,14 +23,7 @@ KNOWN = (
 _OF_DELIVERY = ("routing_key", "exchange", "redelivered")
 OFFSET = "x-stream-offset"
 MOST_BYTES = 16 << 20
-_WAIT_SECONDS = 0.2
-
-
-class Delivery(NamedTuple):
-    """A message, and the number that acknowledges it."""
-
-    tag: int
-    message: Message
+WAIT_SECONDS = 0.2
 
 
 class Consumer:
@@ -57,13 +50,18 @@ class Consumer:
         self._connection = connection
         self._needs = [name for name in needs if name in (*KNOWN, "offset")]
         self._most = max(1, prefetch // 2)  # the broker sends the other half meanwhile
-        self._received: list[Delivery] = []
-        self._bytes = 0
+        self._received: list[Message] = []
+        self._bytes = self._last = 0
         self._channel = connection.channel()
         self._channel.basic_qos(prefetch_count=prefetch)
         self._channel.basic_consume(queue, self._on_message, arguments=dict(arguments or {}))
 
-    def receive(self, *, seconds: float = _WAIT_SECONDS) -> list[Delivery]:
+    @property
+    def is_full(self) -> bool:
+        """Whether so many bytes are held that nothing more is to be received before they are acknowledged."""
+        return self._bytes >= MOST_BYTES
+
+    def receive(self, *, seconds: float = WAIT_SECONDS) -> list[Message]:
         """Return what has arrived, within some seconds; it stays received until it is acknowledged.
 
         Raises:
@@ -72,7 +70,7 @@ class Consumer:
         """
         self._connection.process_data_events(time_limit=seconds)
         known = 0
-        while known < len(self._received) < self._most and self._bytes < MOST_BYTES:
+        while known < len(self._received) < self._most and not self.is_full:
             known = len(self._received)
             self._connection.process_data_events(time_limit=0)
         if not self._channel.is_open or not self._channel.consumer_tags:
@@ -82,7 +80,7 @@ class Consumer:
     def acknowledge(self) -> None:
         """Acknowledge all that was received."""
         if self._received:
-            self._channel.basic_ack(self._received[-1].tag, multiple=True)
+            self._channel.basic_ack(self._last, multiple=True)
             self._received, self._bytes = [], 0
 
     def close(self) -> None:
@@ -90,13 +88,14 @@ class Consumer:
         self._channel.close()
 
     def _on_message(self, _: object, method: Basic.Deliver, about: BasicProperties, body: bytes) -> None:
-        self._received.append(Delivery(method.delivery_tag, self._message(method, about, body)))
+        self._last = method.delivery_tag
+        self._received.append(self._message(method, about, body))
         self._bytes += len(body)
 
     def _message(self, method: Basic.Deliver, about: BasicProperties, body: bytes) -> Message:
         headers: dict[str, Any] = about.headers or {}
         key = headers.get(KEY_HEADER)
-        metadata = {name: _metadata(name, method, about) for name in self._needs}
+        metadata = {name: _metadata(name, method, about) for name in self._needs} if self._needs else NO_METADATA
         return Message(body, about.message_id, key.encode() if isinstance(key, str) else key, headers, metadata)
 
 

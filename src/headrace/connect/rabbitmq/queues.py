@@ -9,7 +9,7 @@ from headrace.base.errors import InvalidArgument
 from headrace.connect.feed import Feed
 from headrace.connect.messages import MessageLanding, Reading, ReadingOptions, reading
 from headrace.connect.rabbitmq.address import address_of, connected
-from headrace.connect.rabbitmq.consuming import KNOWN, Consumer
+from headrace.connect.rabbitmq.consuming import KNOWN, WAIT_SECONDS, Consumer
 
 if TYPE_CHECKING:
     import threading
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.connect.broker_address import BrokerAddress
     from headrace.connect.feed import Landing
 
-PREFETCH = 1_000
+PREFETCH = 5_000
 MOST_PREFETCH = 65_535
 
 
@@ -31,7 +31,7 @@ def queue(url: str, queue: str, *, prefetch: int = PREFETCH, **options: Unpack[R
     Args:
         url: `amqp://user:password@host:port/vhost`, or `amqps://…?cafile=…`; the password may be `env:NAME`.
         queue: the queue's name.
-        prefetch: so many messages are received before they are acknowledged; that many have to fit into memory.
+        prefetch: so many messages are received before they are acknowledged, or some 16 MB.
         options: how messages are read. `metadata` knows also: "routing_key", "exchange", "redelivered", "time" (its
             sender's, in seconds), "type", "correlation_id", "reply_to", "content_type", "user_id", "app_id",
             "priority".
@@ -79,7 +79,10 @@ class Queue(Feed):
         with connected(self.address, self.where, create=create) as connection:
             consumer = Consumer(connection, self.queue, prefetch=self.prefetch, needs=self.how.needs)
             while not stop.is_set():
+                if consumer.is_full and not messages.has_room():
+                    stop.wait(WAIT_SECONDS)  # memory is bounded; a broker that misses heart-beats delivers again
+                    continue
                 received = consumer.receive()
                 if received and messages.has_room():
-                    messages.land([each.message for each in received])
+                    messages.land(received)
                     consumer.acknowledge()

@@ -11,7 +11,7 @@ from headrace.base.errors import InvalidArgument
 from headrace.connect.feed import Feed
 from headrace.connect.messages import MessageLanding, Reading, ReadingOptions, reading
 from headrace.connect.rabbitmq.address import address_of, connected
-from headrace.connect.rabbitmq.consuming import KNOWN, OFFSET, Consumer
+from headrace.connect.rabbitmq.consuming import KNOWN, OFFSET, WAIT_SECONDS, Consumer
 from headrace.connect.rabbitmq.queues import MOST_PREFETCH, PREFETCH
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from headrace.connect.broker_address import BrokerAddress
     from headrace.connect.feed import Landing
     from headrace.connect.messages import Message
-    from headrace.connect.rabbitmq.consuming import Delivery
 
 logger = logging.getLogger("headrace.rabbitmq")
 Start = Literal["first", "last", "next"] | int | datetime
@@ -42,7 +41,7 @@ def stream(
         stream: the stream's name.
         start: where it begins that has read nothing yet: "first", "last" (the last chunk), "next" (what is sent from
             now on), an offset, or a time.
-        prefetch: so many messages are received before they are acknowledged; that many have to fit into memory.
+        prefetch: so many messages are received before they are acknowledged, or some 16 MB.
         options: as `queue` has them; `metadata` knows also "offset". By default no message is known by its id.
 
     Raises:
@@ -92,6 +91,9 @@ class Stream(Feed):
                 self._check_removed(connection, messages, int(messages.position))
             consumer = self._consumer(connection, self.prefetch, at)
             while not stop.is_set():
+                if consumer.is_full and not messages.has_room():
+                    stop.wait(WAIT_SECONDS)
+                    continue
                 received = consumer.receive()
                 if received and messages.has_room():
                     self._land(messages, received)
@@ -100,11 +102,11 @@ class Stream(Feed):
     def _consumer(self, connection: BlockingConnection, prefetch: int, start: Any) -> Consumer:
         return Consumer(connection, self.stream, prefetch=prefetch, needs=self.how.needs, arguments={OFFSET: start})
 
-    def _land(self, messages: MessageLanding, received: Sequence[Delivery]) -> None:
+    def _land(self, messages: MessageLanding, received: Sequence[Message]) -> None:
         """Land what was not landed yet: a broker may begin before the offset that was asked for."""
         first = int(messages.position or 0)
-        after = max(first, _offset(received[-1].message) + 1)
-        new = [each.message for each in received if _offset(each.message) >= first]
+        after = max(first, _offset(received[-1]) + 1)
+        new = [each for each in received if _offset(each) >= first]
         messages.land(new, position=str(after).encode())
 
     def _check_removed(self, connection: BlockingConnection, messages: MessageLanding, expected: int) -> None:
@@ -112,7 +114,7 @@ class Stream(Feed):
         consumer = self._consumer(connection, 1, "first")
         received = consumer.receive()
         consumer.close()
-        first = _offset(received[0].message) if received else 0
+        first = _offset(received[0]) if received else 0
         if first > expected:
             gone = f"offsets {expected} to {first - 1} of {self.where} were removed before they were read"
             logger.warning("%s", gone)
