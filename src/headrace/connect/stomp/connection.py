@@ -155,7 +155,7 @@ class Connection:
         """Take the first frame out of what was read, None where it is not whole."""
         buffer = self._buffer
         start = 0
-        while buffer[start : start + 1] in (b"\n", b"\r"):  # heart-beats, and ends of lines after frames
+        while bytes(buffer[start : start + 1]) in (b"\n", b"\r"):  # heart-beats, and ends of lines after frames
             start += 1
         if start:
             del buffer[:start]
