@@ -84,8 +84,8 @@ def own_schema(server: MariaDB) -> Iterator[Schema]:
     server.start()
     server_wide = Schema(server, "mysql")
     for *_, gid in server_wide.query("XA RECOVER"):
-        if made.name in gid:
-            server_wide.execute(f"XA ROLLBACK '{gid}'")
+        if made.name in (name := gid.decode()):
+            server_wide.execute(f"XA ROLLBACK '{name}'")
     server_wide.execute(f"DROP DATABASE {made.name}")
 
 

@@ -1,61 +1,94 @@
-"""An epoch becomes visible in two databases at once, whichever step a crash comes at."""
+"""An epoch becomes visible in two databases at once, whichever step a crash comes at: PostgreSQL, MariaDB, or both."""
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
+import signal
+import threading
 import uuid
-from dataclasses import replace
 
+import killed_writer
 import pytest
-from crashing_sinks import WRITER, CrashAt, batches, epochs, expected, for_rows
+from crashing_sinks import CrashAt, epochs, expected
+from killed_writer import publish
 
 import headrace as hr
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import Unavailable
-from headrace.base.time import ManualClock
-from headrace.connect import postgres
-from headrace.connect.store import StoreRefused, WriterFenced
+from headrace.connect import mysql, parquet, postgres
+from headrace.connect.store import StoreDiffers, StoreRefused, WriterFenced
+from headrace.connect.two_phase import two_phase
 from headrace.testing import Crash, Driver
 
-CLOCK = ManualClock()
+pytest.importorskip("pymysql")
+STEPS = {"before_prepare", "in_transaction", "after_prepare", "after_commit", "after_rollback", "after_resolving"}
+EITHER = pytest.mark.parametrize(
+    "two", ["both", "two of PostgreSQL"], indirect=True, ids=["of both kinds", "of PostgreSQL"]
+)
+
+
+class OfPostgres:
+    """A database of PostgreSQL, and what an outsider sees of it."""
+
+    upsert, text = staticmethod(postgres.upsert), "text"
+
+    def __init__(self, database):
+        self.database, self.url = database, database.url
+        self.execute, self.query = database.execute, database.query
+
+    def in_doubt(self):
+        return [
+            gid
+            for (gid,) in self.query("SELECT gid FROM pg_prepared_xacts WHERE database = %s", self.database.name)
+            if gid.startswith("headrace:")
+        ]
+
+
+class OfMaria:
+    """A database of MariaDB; a test of xdist's group has its server alone."""
+
+    upsert, text = staticmethod(mysql.upsert), "varchar(20)"
+
+    def __init__(self, schema):
+        self.schema, self.url = schema, schema.url
+        self.execute, self.query = schema.execute, schema.query
+
+    def in_doubt(self):
+        names = [data.decode() for *_, data in self.query("XA RECOVER")]
+        return [each for each in names if each.startswith("headrace:")]
 
 
 @pytest.fixture
-def two(database):
-    """Two databases of one server."""
+def two(request, database):
+    """Two databases: of one PostgreSQL, or of a PostgreSQL and a MariaDB."""
+    if getattr(request, "param", "both") == "both":
+        maria = OfMaria(request.getfixturevalue("schema"))
+        yield OfPostgres(database), maria
+        for name in maria.in_doubt():
+            maria.execute(f"XA ROLLBACK '{name}'")
+        return
     from postgres_servers import Database
 
     name = f"t{uuid.uuid4().hex[:8]}"
     database.execute(f"CREATE DATABASE {name}")
-    other = Database(database.server, name)
-    yield database, other
-    for (gid,) in in_doubt([other]):
+    other = OfPostgres(Database(database.server, name))
+    yield OfPostgres(database), other
+    for gid in other.in_doubt():
         other.execute(f"ROLLBACK PREPARED '{gid}'")
     database.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def opened(two, *, fault=lambda _point: None):
-    sinks = postgres.two_phase(*(postgres.upsert(each.url, "t") for each in two))
-    sinks = {f"s{n}": replace(for_rows(sink, table=True), fault=fault) for n, sink in enumerate(sinks)}
-    for sink in sinks.values():
-        sink.prepare(clock=CLOCK)
-    return sinks["s0"].open_together(sinks, writer=WRITER, clock=CLOCK)
-
-
-def publish(writer, epoch):
-    rows = epochs(table=True)[epoch]
-    writer.publish(epoch, {name: batches(rows, table=True) for name in ("s0", "s1")})
+    return killed_writer.opened([each.url for each in two], fault)
 
 
 def seen(two):
-    return [sorted(each.query("SELECT id, text FROM t"), key=str) for each in two]
+    return [sorted(((i, text) for i, text in each.query("SELECT id, text FROM t")), key=str) for each in two]
 
 
-def in_doubt(databases):
-    """Return what is prepared in the databases of a test: the server is shared."""
-    names = ", ".join(f"'{each.name}'" for each in databases)
-    return databases[0].query(
-        f"SELECT gid FROM pg_prepared_xacts WHERE database IN ({names}) AND starts_with(gid, 'headrace:')"
-    )
+def in_doubt(two):
+    return [name for each in two for name in each.in_doubt()]
 
 
 def crash_while_resolving(two):
@@ -70,46 +103,100 @@ def crash_while_resolving(two):
     return points
 
 
-def test_a_crash_between_any_two_steps_leaves_both_databases_alike(two):
+@EITHER
+@pytest.mark.parametrize("upto", [2, pytest.param(99, marks=pytest.mark.prove)])
+def test_a_crash_between_any_two_steps_leaves_both_databases_alike(two, upto):
     """At each step of each epoch in turn, also while an older crash is resolved; nothing stays in doubt."""
     passed = set()
-    for epoch in epochs(table=True):
+    for epoch in (each for each in epochs(table=True) if each <= upto):
         for number in range(1, 99):
-            fault = CrashAt(number)
+            if epoch in (0, 2, 6):
+                passed |= crash_while_resolving(two)
+            writer, fault = opened(two), CrashAt(number)
+            last, writer.fault = writer.last_epoch(), fault
+            for each in writer.branches:
+                each.fault = fault
             try:
-                if epoch in (0, 2, 6):
-                    passed |= crash_while_resolving(two)
-                writer = opened(two, fault=fault)
-                last = writer.last_epoch()
                 if last < epoch:
                     publish(writer, epoch)
-                writer.close()
             except Crash:
                 passed.add(fault.points[-1])
-                continue
+            finally:
+                writer.close()  # a process that has died has no connection
             if last == epoch:
                 break
         assert not in_doubt(two)
         assert seen(two) == [expected(table=True, upto=epoch)] * 2, f"epoch {epoch}"
-    assert {"before_prepare", "after_prepare", "after_commit", "after_rollback", "after_resolving"} <= passed
+    assert passed >= STEPS
 
 
+def killed(two, epoch, number):
+    """Write an epoch in a process that is killed at a step; return where it was, None where it ended by itself."""
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(killed_writer.PRELOADED)
+    ours, theirs = processes.Pipe(duplex=False)
+    urls = [each.url for each in two]
+    child = processes.Process(target=killed_writer.write_until, args=(urls, epoch, number, theirs))
+    child.start()
+    theirs.close()
+    child.join()
+    assert child.exitcode in (0, -signal.SIGKILL)
+    points = []
+    with contextlib.suppress(EOFError):
+        while True:
+            points.append(ours.recv())
+    return points[-1] if child.exitcode else None
+
+
+@pytest.mark.parametrize("upto", [0, pytest.param(99, marks=pytest.mark.prove)])
+def test_a_kill_between_any_two_steps_leaves_both_databases_alike(two, upto):
+    """`kill -9`: the servers see connections that end. The process after it is killed, too, while it resolves."""
+    passed = set()
+    for epoch in (each for each in epochs(table=True) if each <= upto):
+        for number in range(1, 99):
+            point = killed(two, epoch, number)
+            passed.add(point)
+            if in_doubt(two):
+                passed.add(killed(two, epoch, 1))
+            writer = opened(two)
+            assert not in_doubt(two)
+            assert len({branch.last for branch in writer.branches}) == 1, "both are at the same epoch"
+            writer.close()
+            assert seen(two) == [expected(table=True, upto=writer.last_epoch())] * 2
+            if point is None:
+                break
+        assert writer.last_epoch() == epoch
+    assert passed >= (STEPS if upto else STEPS - {"in_transaction"})
+
+
+@EITHER
 def test_what_is_half_decided_is_decided_alike_when_the_app_is_opened(two):
     """Prepared in one: rolled back. Committed in the first: committed in the other, before anything is published."""
-    for steps, epoch, there in ((2, 0, -1), (3, 0, -1), (4, 0, 0), (5, 1, 1)):
-        fault = CrashAt(steps)
+    for point, times, left, there in (
+        ("after_prepare", 1, 1, -1),
+        ("after_prepare", 2, 2, -1),
+        ("after_commit", 1, 1, 0),
+        ("after_commit", 2, 0, 1),
+    ):
+
+        class At(CrashAt):
+            def __call__(self, passed, point=point):
+                if passed == point:
+                    super().__call__(passed)
+
         writer = opened(two)
-        writer.fault = fault
+        writer.fault = At(times)
         with pytest.raises(Crash):
-            publish(writer, epoch)
+            publish(writer, max(there, 0))
         writer.close()
-        assert len(in_doubt(two)) == {2: 1, 3: 2, 4: 1, 5: 0}[steps]
+        assert len(in_doubt(two)) == left
         after = opened(two)
-        assert (after.last_epoch(), after.parts[0].last, after.parts[1].last) == (there, there, there)
+        assert (after.last_epoch(), after.branches[0].last, after.branches[1].last) == (there, there, there)
         after.close()
         assert not in_doubt(two)
 
 
+@EITHER
 def test_an_older_process_decides_nothing_any_more(two):
     """It hangs after both are prepared; the newer one rolls back, and its commit finds nothing."""
     whole = list(epochs(table=True))
@@ -121,10 +208,11 @@ def test_an_older_process_decides_nothing_any_more(two):
 
     new = []
     old.fault = overtaken
-    with pytest.raises(WriterFenced):
+    with pytest.raises((WriterFenced, Unavailable)):
         publish(old, whole[0])
     for epoch in whole:
         publish(new[0], epoch)
+    old.fault = lambda _point: None
     with pytest.raises(WriterFenced):
         publish(old, whole[1])
     old.close()
@@ -132,8 +220,44 @@ def test_an_older_process_decides_nothing_any_more(two):
     assert seen(two) == [expected(table=True)] * 2
 
 
-def test_a_row_that_one_database_refuses_is_in_none(two):
-    two[1].execute("CREATE TABLE t (id int PRIMARY KEY, text text CHECK (text <> 'b'))")
+def test_an_older_process_that_hangs_in_mariadb_with_a_branch_is_ended(two):
+    """MariaDB gives a prepared branch to nobody while its connection lives: the connection is ended."""
+    reached, goes_on = threading.Event(), threading.Event()
+
+    def hang(point):
+        if point == "after_prepare" and not reached.is_set():
+            reached.set()
+            goes_on.wait(60)
+
+    old, heard = opened(two), []
+    old.fault = hang
+
+    def write():
+        try:
+            publish(old, 0)
+        except (WriterFenced, Unavailable) as error:
+            heard.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert reached.wait(60)
+    assert len(two[1].in_doubt()) == 1, "MariaDB is the first by its address"
+    new = opened(two)
+    assert not in_doubt(two)
+    assert new.last_epoch() == -1
+    goes_on.set()
+    thread.join(60)
+    assert heard
+    for epoch in epochs(table=True):
+        publish(new, epoch)
+    new.close()
+    old.close()
+    assert seen(two) == [expected(table=True)] * 2
+
+
+@pytest.mark.parametrize("refusing", [0, 1], ids=["PostgreSQL", "MariaDB"])
+def test_a_row_that_one_database_refuses_is_in_none(two, refusing):
+    two[refusing].execute(f"CREATE TABLE t (id int UNIQUE, text {two[refusing].text} CHECK (text <> 'b'))")
     writer = opened(two)
     with pytest.raises(StoreRefused, match="id = "):
         publish(writer, 0)
@@ -142,43 +266,44 @@ def test_a_row_that_one_database_refuses_is_in_none(two):
     writer.close()
 
 
-def test_a_server_that_is_killed_between_prepare_and_commit_goes_on(breakable_database):
+@pytest.mark.parametrize("killed", ["PostgreSQL", "MariaDB"])
+def test_a_server_that_is_killed_between_prepare_and_commit_goes_on(request, killed):
     """The same writer publishes again when the server is back."""
-    database = breakable_database
-    database.execute("CREATE DATABASE other_of_two")
-    from postgres_servers import Database
+    maria = killed == "MariaDB"
+    database = request.getfixturevalue("database" if maria else "breakable_database")
+    schema = request.getfixturevalue("breakable_schema" if maria else "schema")
+    server = schema.server if maria else database.server
+    two = OfPostgres(database), OfMaria(schema)
+    kills, calls = [3, 6, 9], []
 
-    two = database, Database(database.server, "other_of_two")
-    try:
-        kills = [2, 4, 7]
-        calls = []
-
-        def kill(_point):
-            calls.append(1)
+    def kill(point):
+        if point in ("after_prepare", "after_commit"):
+            calls.append(point)
             if len(calls) in kills:
-                database.server.kill()
+                server.kill()
 
-        writer = opened(two)
-        writer.fault = kill
-        for epoch in epochs(table=True):
-            for _ in range(9):
-                try:
-                    publish(writer, epoch)
-                except Unavailable:
-                    database.server.start()
-                else:
-                    break
-        writer.close()
-        assert len(calls) > max(kills)
-        assert seen(two) == [expected(table=True)] * 2
-        assert not in_doubt(two)
-    finally:
-        database.server.start()
-        database.execute("DROP DATABASE other_of_two WITH (FORCE)")
+    writer = opened(two)
+    writer.fault = kill
+    for epoch in epochs(table=True):
+        for _ in range(9):
+            try:
+                publish(writer, epoch)
+            except Unavailable:
+                server.start()
+            else:
+                break
+        else:
+            pytest.fail("the epoch is not published")
+    writer.close()
+    server.start()
+    assert len(calls) > max(kills)
+    assert seen(two) == [expected(table=True)] * 2
+    assert not in_doubt(two)
 
 
+@EITHER
 def test_an_app_writes_to_two_databases(two):
-    first, second = postgres.two_phase(postgres.upsert(two[0].url, "orders"), postgres.upsert(two[1].url, "parts"))
+    first, second = two_phase(two[0].upsert(two[0].url, "orders"), two[1].upsert(two[1].url, "parts"))
     app = hr.App("shop")
     orders = app.stream("orders", "id int, price int, at timestamp", event_time="at")
     orders.to(first)
@@ -192,6 +317,23 @@ def test_an_app_writes_to_two_databases(two):
     assert two[0].query("SELECT count(*) FROM orders") == two[1].query("SELECT sum(n) FROM parts") == [(12,)]
 
 
-def test_two_databases_are_needed(database):
-    with pytest.raises(InvalidPlan, match="two databases"):
-        postgres.two_phase(postgres.upsert(database.url, "a"), postgres.upsert(database.url, "b"))
+def test_a_galera_cluster_takes_no_part(two, monkeypatch):
+    """It has no XA."""
+    from headrace.connect.mysql.storing import branch
+
+    asked = branch.run
+    monkeypatch.setattr(branch, "run", lambda sql, q: [("wsrep_on", "ON")] if "wsrep_on" in q else asked(sql, q))
+    with pytest.raises(StoreDiffers, match="Galera"):
+        opened(two)
+
+
+def test_two_databases_are_needed(tmp_path):
+    one = "postgresql://ada@localhost/shop"
+    for sinks in (
+        (postgres.upsert(one, "a"), postgres.upsert(one, "b")),
+        (postgres.upsert(one, "a"), parquet.folder(str(tmp_path))),
+        (mysql.upsert("mysql://ada@localhost/shop", "a"),),
+    ):
+        with pytest.raises(InvalidPlan, match="two databases"):
+            two_phase(*sinks)
+    assert postgres.two_phase is mysql.two_phase is two_phase

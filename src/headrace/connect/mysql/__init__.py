@@ -7,12 +7,13 @@ client when it is used.
 from typing import TYPE_CHECKING, Any
 
 from headrace.connect.extras import of_extra
+from headrace.connect.two_phase import two_phase
 
 if TYPE_CHECKING:
     from headrace.connect.mysql.declared import table
     from headrace.connect.mysql.storing.declared import upsert
 
-__all__ = ["table", "upsert"]
+__all__ = ["table", "two_phase", "upsert"]
 _FILES = {"table": "declared", "upsert": "storing.declared"}
 
 

@@ -7,14 +7,14 @@ its client when it is used.
 from typing import TYPE_CHECKING, Any
 
 from headrace.connect.extras import of_extra
+from headrace.connect.two_phase import two_phase
 
 if TYPE_CHECKING:
     from headrace.connect.postgres.declared import drop, table
     from headrace.connect.postgres.storing.declared import upsert
-    from headrace.connect.postgres.storing.two_phase import two_phase
 
 __all__ = ["drop", "table", "two_phase", "upsert"]
-_FILES = {"drop": "declared", "table": "declared", "two_phase": "storing.two_phase", "upsert": "storing.declared"}
+_FILES = {"drop": "declared", "table": "declared", "upsert": "storing.declared"}
 
 
 def __getattr__(name: str) -> Any:

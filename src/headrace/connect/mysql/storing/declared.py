@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from headrace.base.errors import InvalidPlan
 from headrace.connect.mysql.address import MysqlAddress, split_table
+from headrace.connect.mysql.storing.branch import MysqlBranch, check_two_phase
 from headrace.connect.mysql.storing.tables import Target
 from headrace.connect.mysql.storing.types import declared
 from headrace.connect.mysql.storing.writer import CREATED, MARKS, MysqlWriter, Stored, prepare
@@ -14,12 +15,13 @@ from headrace.connect.sink import SharedSink, SharedWriter
 from headrace.connect.store import StoreSink
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa
 
     from headrace.base.time import Clock
     from headrace.connect.sink import Sink, SinkWriter
+    from headrace.connect.two_phase import Branch
 
 
 def upsert(url: str, table: str) -> MysqlTable:
@@ -113,6 +115,15 @@ class MysqlTable(StoreSink, SharedSink):
         opened = MysqlWriter(self.address, tables, writer, fault=self.fault)
         opened.take_over()
         return opened
+
+    def check_two_phase(self) -> None:
+        """Check that the database can take part in epochs of several databases; it raises `StoreDiffers`."""
+        check_two_phase(self.address)
+
+    def branch(self, sinks: Mapping[str, Sink], *, writer: str, fault: Callable[[str], None]) -> Branch:
+        """Return what writes to tables of the database in epochs of several databases."""
+        tables = {name: sink.stored for name, sink in sinks.items() if isinstance(sink, MysqlTable)}
+        return MysqlBranch(self.address, tables, writer, fault=fault)
 
     @property
     def stored(self) -> Stored:

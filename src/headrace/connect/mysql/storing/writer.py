@@ -40,7 +40,7 @@ MARKS, CREATED = "headrace_marks", "headrace_created"
 OLDEST = (10, 5)
 LONGEST_WAIT = 30
 """So many seconds an epoch waits for a lock of somebody else, before that is told; then it is tried again."""
-_PATIENCE = 5
+PATIENCE = 5
 """So many seconds a newer writer waits for an older one, before it ends its connection."""
 _MODE = (
     "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,NO_AUTO_VALUE_ON_ZERO,NO_BACKSLASH_ESCAPES,NO_ENGINE_SUBSTITUTION"
@@ -108,6 +108,9 @@ class MysqlWriter(SharedWriter):
 
     """
 
+    opening_wait = LONGEST_WAIT
+    """So many seconds `take_over` waits for the mark, which an older writer may have locked."""
+
     def __init__(
         self, address: MysqlAddress, tables: Mapping[str, Stored], writer: str, *, fault: Callable[[str], None]
     ) -> None:
@@ -124,13 +127,15 @@ class MysqlWriter(SharedWriter):
             Unavailable: the server does not answer, or somebody else holds the lock.
 
         """
-        with self._connected(-1) as sql:
+        with self.connected(-1) as sql:
             make_ours(sql, self.address)
-            if not self._locked(sql, _PATIENCE):
-                self._end_holder(sql)
+            if not self.locked(sql, PATIENCE):
+                self.end_holder(sql)
+            run(sql, "SET SESSION innodb_lock_wait_timeout = %s", [self.opening_wait])
             with self._transaction(sql):
-                _run(sql, _OPEN.format(marks=self.marks), [self.writer])
-                self.last, self.generation = self._mark(sql)
+                run(sql, _OPEN.format(marks=self.marks), [self.writer])
+                self.last, self.generation = self.locked_mark(sql)
+            run(sql, "SET SESSION innodb_lock_wait_timeout = %s", [LONGEST_WAIT])
 
     def last_epoch(self) -> int | None:
         """Return the last epoch that the database has."""
@@ -143,8 +148,8 @@ class MysqlWriter(SharedWriter):
             OutputLost: one was.
 
         """
-        with self._connected(-1) as sql:
-            created = {name for (name,) in _run(sql, f"SELECT table_name FROM {self.created}")}
+        with self.connected(-1) as sql:
+            created = {name for (name,) in run(sql, f"SELECT table_name FROM {self.created}")}
         lost = [target for name in epochs if (target := self.tables[name].target.full_name) in created]
         if lost:
             raise OutputLost(f"the table {lost[0]} of {self.address} was gone, and had to be created anew")
@@ -159,18 +164,42 @@ class MysqlWriter(SharedWriter):
 
         """
         self.fault("before_transaction")
-        with self._connected(epoch) as sql, self._transaction(sql):
-            last, generation = self._mark(sql)
-            if generation != self.generation:
-                raise WriterFenced(str(self.address))
-            if last < epoch:
-                self._write(sql, epoch, rows)
-                _run(sql, f"UPDATE {self.marks} SET epoch = %s WHERE writer = %s", [epoch, self.writer])
+        with self.connected(epoch) as sql, self._transaction(sql):
+            if self.take(sql) < epoch:
+                self.write(sql, epoch, rows)
+                self.set_mark(sql, epoch)
                 self.fault("before_transaction_ends")
         self.last = epoch
         self.fault("after_transaction")
 
-    def _write(self, sql: pymysql.Connection[Any], epoch: int, rows: Mapping[str, Iterator[pa.RecordBatch]]) -> None:
+    def take(self, sql: pymysql.Connection[Any]) -> int:
+        """Lock this writer's mark until the transaction ends, and return the epoch that is here.
+
+        Raises:
+            WriterFenced: a newer writer has taken over.
+
+        """
+        last, generation = self.locked_mark(sql)
+        if generation != self.generation:
+            raise WriterFenced(str(self.address))
+        return last
+
+    def mark_of(self, sql: pymysql.Connection[Any]) -> int:
+        """Return the epoch that is committed here, -1 for none."""
+        there = run(
+            sql,
+            "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
+            [self.address.database, MARKS],
+        )
+        found = run(sql, f"SELECT epoch FROM {self.marks} WHERE writer = %s", [self.writer]) if there else []
+        return int(found[0][0]) if found else -1
+
+    def set_mark(self, sql: pymysql.Connection[Any], epoch: int) -> None:
+        """Write the mark, in the transaction of the rows."""
+        run(sql, f"UPDATE {self.marks} SET epoch = %s WHERE writer = %s", [epoch, self.writer])
+
+    def write(self, sql: pymysql.Connection[Any], epoch: int, rows: Mapping[str, Iterator[pa.RecordBatch]]) -> None:
+        """Write an epoch's rows to all tables, in a transaction."""
         for number, (name, batches) in enumerate(rows.items()):
             stored = self.tables[name]
             staging = _named(self.address, f"_headrace_{self.short}_{number}")
@@ -184,12 +213,12 @@ class MysqlWriter(SharedWriter):
                 self.fault("in_transaction")
                 loader.apply(has_null=has_null)
                 loader.drop()
-            _run(sql, f"DELETE FROM {self.created} WHERE table_name = %s", [stored.target.full_name])
+            run(sql, f"DELETE FROM {self.created} WHERE table_name = %s", [stored.target.full_name])
             self.fault("in_transaction_after_a_table")
 
-    def _mark(self, sql: pymysql.Connection[Any]) -> tuple[int, int]:
+    def locked_mark(self, sql: pymysql.Connection[Any]) -> tuple[int, int]:
         """Lock this writer's mark until the transaction ends; return its epoch and generation."""
-        found = _run(sql, f"SELECT epoch, generation FROM {self.marks} WHERE writer = %s FOR UPDATE", [self.writer])
+        found = run(sql, f"SELECT epoch, generation FROM {self.marks} WHERE writer = %s FOR UPDATE", [self.writer])
         if not found:
             raise StoreDiffers(
                 f"{self.address} has lost the mark of {self.writer}",
@@ -201,22 +230,32 @@ class MysqlWriter(SharedWriter):
     @contextmanager
     def _transaction(self, sql: pymysql.Connection[Any]) -> Iterator[None]:
         """Run a transaction under this writer's lock; where the block fails, the connection is closed after it."""
-        if not self._locked(sql, LONGEST_WAIT):
-            raise Unavailable(f"{self.address} is written by another process", hint="It is tried again.")
+        self.lock(sql)
         sql.begin()
         yield
         sql.commit()
-        _run(sql, "DO RELEASE_ALL_LOCKS()")
+        unlock(sql)
 
-    def _locked(self, sql: pymysql.Connection[Any], seconds: int) -> bool:
-        return bool(_run(sql, "SELECT GET_LOCK(%s, %s)", [f"headrace {self.short}", seconds])[0][0])
+    def lock(self, sql: pymysql.Connection[Any]) -> None:
+        """Wait for this writer's lock, which a connection has for as long as it has a transaction of an epoch.
 
-    def _end_holder(self, sql: pymysql.Connection[Any]) -> None:
+        Raises:
+            Unavailable: another one does not end.
+
+        """
+        if not self.locked(sql, LONGEST_WAIT):
+            raise Unavailable(f"{self.address} is written by another process", hint="It is tried again.")
+
+    def locked(self, sql: pymysql.Connection[Any], seconds: int) -> bool:
+        """Wait for this writer's lock for some seconds; return whether this connection has it."""
+        return bool(run(sql, "SELECT GET_LOCK(%s, %s)", [f"headrace {self.short}", seconds])[0][0])
+
+    def end_holder(self, sql: pymysql.Connection[Any]) -> None:
         """End the connection that has this writer's lock: it hangs in its transaction, which is rolled back."""
-        ((holder,),) = _run(sql, "SELECT IS_USED_LOCK(%s)", [f"headrace {self.short}"])
+        ((holder,),) = run(sql, "SELECT IS_USED_LOCK(%s)", [f"headrace {self.short}"])
         try:
             if holder is not None:
-                _run(sql, f"KILL CONNECTION {int(holder)}")
+                run(sql, f"KILL CONNECTION {int(holder)}")
         except pymysql.Error as error:
             if code_of(error) == _NOT_OURS:
                 raise Unavailable(
@@ -226,12 +265,12 @@ class MysqlWriter(SharedWriter):
                 raise
 
     @contextmanager
-    def _connected(self, epoch: int) -> Iterator[pymysql.Connection[Any]]:
+    def connected(self, epoch: int) -> Iterator[pymysql.Connection[Any]]:
         """Give a connection, kept until something fails; errors of the server as ours."""
         try:
             if self.sql is None or not self.sql.open:
                 self.sql = self.address.open()
-                _run(self.sql, _SESSION, [_MODE, LONGEST_WAIT, LONGEST_WAIT])
+                run(self.sql, _SESSION, [_MODE, LONGEST_WAIT, LONGEST_WAIT])
             yield self.sql
         except BaseException as error:
             self.close()
@@ -256,13 +295,19 @@ def _named(address: MysqlAddress, name: str) -> str:
     return f"{quoted(address.database)}.{quoted(name)}"
 
 
-def _run(sql: pymysql.Connection[Any], statement: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
+def unlock(sql: pymysql.Connection[Any]) -> None:
+    """Give back the locks of a connection."""
+    run(sql, "DO RELEASE_ALL_LOCKS()")
+
+
+def run(sql: pymysql.Connection[Any], statement: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
+    """Run a statement and return its rows."""
     with sql.cursor() as cursor:
         cursor.execute(statement, values)
         return list(cursor.fetchall())
 
 
 def _check_version(sql: pymysql.Connection[Any], where: str) -> None:
-    version = str(_run(sql, "SELECT version()")[0][0])
+    version = str(run(sql, "SELECT version()")[0][0])
     if "mariadb" not in version.lower() or tuple(int(each) for each in version.split(".")[:2]) < OLDEST:
         raise StoreDiffers(f"{where} is version {version}", hint="MariaDB 10.5 or later is needed.")

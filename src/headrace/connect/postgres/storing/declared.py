@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from headrace.base.errors import InvalidArgument, InvalidPlan
 from headrace.connect.postgres.address import PostgresAddress, split_table
+from headrace.connect.postgres.storing.branch import PostgresBranch, check_two_phase
 from headrace.connect.postgres.storing.comparing import compare
 from headrace.connect.postgres.storing.tables import Target
 from headrace.connect.postgres.storing.types import declared
@@ -15,12 +16,13 @@ from headrace.connect.sink import SharedSink, SharedWriter
 from headrace.connect.store import StoreSink
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
 
     from headrace.base.time import Clock
     from headrace.connect.sink import Difference, Sink, SinkWriter
+    from headrace.connect.two_phase import Branch
 
 OnError = Literal["fail", "dead_letter"]
 
@@ -131,6 +133,15 @@ class PostgresTable(StoreSink, SharedSink):
         opened = PostgresWriter(self.address, tables, writer, fault=self.fault)
         opened.take_over()
         return opened
+
+    def check_two_phase(self) -> None:
+        """Check that the database can take part in epochs of several databases; it raises `StoreDiffers`."""
+        check_two_phase(self.address)
+
+    def branch(self, sinks: Mapping[str, Sink], *, writer: str, fault: Callable[[str], None]) -> Branch:
+        """Return what writes to tables of the database in epochs of several databases."""
+        tables = {name: sink.stored for name, sink in sinks.items() if isinstance(sink, PostgresTable)}
+        return PostgresBranch(self.address, tables, writer, fault=fault)
 
     @property
     def stored(self) -> Stored:
