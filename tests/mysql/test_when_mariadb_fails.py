@@ -15,7 +15,9 @@ from headrace.base.errors import InvalidPlan, NotRunning
 from headrace.base.outside import Unavailable
 from headrace.connect import mysql
 from headrace.connect.capture.errors import NoPrimaryKey, NotCapturable, ValueDoesNotFit
+from headrace.connect.mysql.address import MysqlAddress
 from headrace.connect.mysql.errors import LoginRefused
+from headrace.connect.mysql.server import check_server
 from headrace.log import Log
 
 PAGE = Path(__file__).parents[2] / "docs" / "mysql.md"
@@ -98,6 +100,29 @@ def test_a_setting_that_logs_too_little_is_named(breakable_schema, log, name, va
     breakable_schema.execute(TABLE)
     with setting(breakable_schema, name, value), pytest.raises(NotCapturable, match=f"SET GLOBAL {name} = "):
         once(capture_of(breakable_schema, "t"), log)
+
+
+@pytest.mark.prove
+def test_a_server_without_a_log_is_told_how(tmp_path):
+    """It takes a server of its own: the log is switched on or off when a server starts."""
+    from scripts.broker.servers import Servers
+    from scripts.servers.mariadb import MariaDB
+    from scripts.servers.packages import Unavailable as Missing
+
+    server = MariaDB(Servers(tmp_path, shared=True), skip_log_bin="ON")
+    try:
+        server.start()
+    except Missing as reason:
+        pytest.skip(f"no MariaDB: {reason}")
+    try:
+        with (
+            MysqlAddress.parse(server.url()).connected() as sql,
+            pytest.raises(NotCapturable, match="--log-bin --binlog-format=ROW"),
+        ):
+            check_server(sql)
+    finally:
+        server.stop()
+        server.servers.leave()
 
 
 @pytest.mark.parametrize(

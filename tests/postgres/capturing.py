@@ -59,13 +59,14 @@ class Remembering:
         self.facts = facts
 
 
-def capture_of(database, *names, chunk_rows=1000, slot=None, url=None):
+def capture_of(database, *names, chunk_rows=1000, slot=None, publication=None, url=None):
     """Return a capture of tables of the schema public, and a landing for it; topics have the tables' names."""
     with database.connect() as sql:
         tables = {name: described(sql, "public", name) for name in names}
     slot = slot or f"{database.name}_slot"
     address = PostgresAddress.parse(url or database.url)
-    capture = Capture(address=address, slot=slot, publication=slot, tables=tables, chunk_rows=chunk_rows)
+    publication = publication or slot
+    capture = Capture(address=address, slot=slot, publication=publication, tables=tables, chunk_rows=chunk_rows)
     schemas = {name: table.arrow for name, table in tables.items()}
     return capture, Remembering(schemas, {name: table.key for name, table in tables.items()})
 

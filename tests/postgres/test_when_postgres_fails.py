@@ -95,6 +95,33 @@ def test_a_role_that_may_not_replicate_is_told_how(database):
         until(lambda: len(landing.tables["t"]) == 2, failure)
 
 
+def test_a_publication_that_lacks_a_table_gets_it_or_names_the_statement(database):
+    """The owner's app adds the table; a role that may not is told what the owner runs. No change is missed by it."""
+    database.execute(
+        *([] if role(database, "eve") else ["CREATE ROLE eve LOGIN PASSWORD 'moneypenny'"]),
+        "ALTER ROLE eve REPLICATION",
+        TABLE,
+        TABLE.replace(" t ", " other "),
+        "GRANT SELECT ON t, other TO eve",
+        'CREATE PUBLICATION "Some" FOR TABLE other',
+        "CREATE PUBLICATION \"Inserts\" FOR TABLE t, other WITH (publish = 'insert')",
+    )
+    url = database.server.url(database.name, user="eve", password=RIGHT)
+    capture, landing = capture_of(database, "t", "other", url=url, publication="Some")
+    with pytest.raises(NotCapturable, match="may not publish") as refused:
+        once(capture, landing)
+    assert refused.value.hint == 'Let the tables\' owner run: ALTER PUBLICATION "Some" ADD TABLE "public"."t"'
+    half, nothing = capture_of(database, "t", publication="Inserts")
+    with pytest.raises(NotCapturable, match="leaves out") as refused:
+        once(half, nothing)
+    database.execute(refused.value.hint)
+    owned, landing = capture_of(database, "t", "other", publication="Some")
+    with running(owned, landing) as failure:
+        until(lambda: len(Position.of(landing.stored).tables) == 2 if landing.stored else False, failure)
+        database.execute("INSERT INTO t VALUES (1, 'one')", "INSERT INTO other VALUES (2, 'two')")
+        until(lambda: landing.tables["t"] and landing.tables["other"], failure)
+
+
 def test_a_table_without_a_key_without_identity_or_that_is_none_is_refused(database):
     database.execute(
         "CREATE TABLE keyless (id int)",

@@ -20,7 +20,7 @@ from sqlite_bank import bank
 
 import headrace as hr
 from headrace.base.errors import InvalidArgument
-from headrace.base.outside import FeedFailed
+from headrace.base.outside import FeedFailed, Unavailable
 from headrace.connect import sqlite
 from headrace.connect.capture.errors import (
     ChangesLost,
@@ -266,6 +266,27 @@ def test_an_older_copy_of_the_database_is_noticed(shop, tmp_path):
     request_again(follower.log, "customers")
     follower.run()
     assert follower.table() == shop.rows() == set()
+
+
+def test_a_database_that_is_locked_or_away_is_tried_again(shop, tmp_path, monkeypatch):
+    """The feed raises what its app tries again; nothing is landed twice when the database is back."""
+    monkeypatch.setattr("headrace.connect.sqlite.capture.BUSY_SECONDS", 0.01)
+    follower = Follower(shop, tmp_path / "log")
+    follower.install()
+    shop.run("INSERT INTO customers VALUES (1, 'a', 'x')")
+    follower.run()
+    shop.run("INSERT INTO customers VALUES (2, 'b', 'y')")
+    with closing(sqlite3.connect(shop.path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(Unavailable, match="database is locked"):
+            follower.run()
+    away = shop.path.rename(tmp_path / "away.db")
+    with pytest.raises(Unavailable, match="does not answer"), connected(str(shop.path)):
+        pass
+    away.rename(shop.path)
+    follower.run()
+    assert follower.table() == shop.rows()
+    assert follower.changes() == 2
 
 
 def test_two_apps_read_under_two_names(shop, tmp_path):

@@ -71,7 +71,9 @@ def ensure_publication(sql: psycopg.Connection, name: str, tables: Iterable[tupl
     if found is not None and not found[1]:
         raise NotCapturable(
             f'the publication "{name}" leaves out some kinds of changes',
-            hint=f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')",
+            hint=words.SQL("ALTER PUBLICATION {} SET (publish = 'insert, update, delete, truncate')")
+            .format(words.Identifier(name))
+            .as_string(sql),
         )
     has = set(
         sql.execute("SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", [name]).fetchall()
