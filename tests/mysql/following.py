@@ -25,14 +25,14 @@ def capture_of(schema, *names, chunk_rows=1000, url=None):
 
 
 @contextmanager
-def in_a_log(log, capture, **schemas):
+def in_a_log(log, capture, *, fault=lambda _point: None, **schemas):
     """Give a landing in a log, for the tables of a capture; with other columns than theirs, where they are given."""
     specs = {
         topic: TopicSpec(name=topic, schema=schemas.get(topic, each.arrow), key=each.key, upserts=True, follows=True)
         for topic, each in capture.tables.items()
     }
     feeds = {topic: f"mysql/{topic}" for topic in specs}
-    store = EmbeddedTopics(log, partitions=2, fault=lambda _point: None)
+    store = EmbeddedTopics(log, partitions=2, fault=fault)
     landing = store.shared_landing("mysql", specs, feeds=feeds, limit=10**6, read=lambda _topic: 0)
     with closing(landing):
         yield landing

@@ -1,20 +1,23 @@
-"""A bank on SQLite as a program: `bank.py STORAGE DATABASE`. The sum of both tables over all customers is constant."""
+"""A bank on SQLite as a program: `sqlite_bank.py STORAGE DATABASE`; the sum of all accounts is constant."""
 
 from __future__ import annotations
 
 import sys
 
 import headrace as hr
-from headrace.connect import sqlite
+from headrace.connect import duckdb, parquet, sqlite
 
 
 def bank(storage: object, path: str) -> hr.App:
-    """Return the app: a view with the sum over both tables, and a view of each customer, by a join."""
+    """Return the app: a view of the sum over both tables, one of each customer, by a join, and two stores."""
     app = hr.App("bank", storage=str(storage), shards=1)
     checking = app.table("checking", source=sqlite.table(path, "checking"))
     savings = app.table("savings", source=sqlite.table(path, "savings"))
     both = checking.join(savings.select("id", "balance AS saved"), on="id")
-    both.select("id", "balance", "saved").to_view("customers")
+    customers = both.select("id", "balance", "saved").named("customers")
+    customers.to_view("customers")
+    customers.to(duckdb.table(f"{storage}/customers.duckdb", "customers"))
+    customers.to(parquet.folder(f"{storage}/warehouse"))
     both.group_by().agg(total="sum(balance + saved)", customers="count(*)").to_view("sums")
     return app
 

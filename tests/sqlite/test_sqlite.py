@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from decimal import Decimal
 from pathlib import Path
 
+import duckdb
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from sqlite_bank import bank
 import headrace as hr
 from headrace.base.errors import InvalidArgument
 from headrace.base.outside import FeedFailed, Unavailable
-from headrace.connect import sqlite
+from headrace.connect import parquet, sqlite
 from headrace.connect.capture.errors import (
     ChangesLost,
     NoPrimaryKey,
@@ -467,7 +468,16 @@ def test_no_epoch_shows_half_of_a_transfer_and_a_killed_app_goes_on(shop, tmp_pa
         running.await_caught_up(SECONDS)
     balances = shop.rows("checking JOIN savings USING (id)")
     assert {tuple(row.values()) for row in app.view("customers").to_pylist()} == balances
+    assert stored(tmp_path / "app") == [balances] * 2
     assert looks > 10
+
+
+def stored(storage):
+    """Return what each of the stores has."""
+    query = "SELECT id, balance, saved FROM {}"
+    with duckdb.connect(storage / "customers.duckdb", read_only=True) as db:
+        in_duckdb = set(db.execute(query.format("customers")).fetchall())
+    return [in_duckdb, set(duckdb.sql(query.format(f"({parquet.sql(storage / 'warehouse')})")).fetchall())]
 
 
 def sums(app):
