@@ -15,6 +15,7 @@ import cassandra_servers
 import mariadb_servers
 import mqtt_servers
 import nats_servers
+import opensearch_servers
 import postgres_servers
 import rabbitmq_servers
 import redis_servers
@@ -37,6 +38,7 @@ from mariadb_servers import (  # noqa: F401 - fixtures
 )
 from mqtt_servers import mosquitto_of_the_run  # noqa: F401 - a fixture
 from nats_servers import nats_of_the_run  # noqa: F401 - a fixture
+from opensearch_servers import opensearch_of_the_run  # noqa: F401 - a fixture
 from postgres_servers import (  # noqa: F401 - fixtures
     breakable_database,
     breakable_postgres_of_the_run,
@@ -58,6 +60,7 @@ SERVERS = {
     "mariadb": mariadb_servers.SERVERS,
     "redis": redis_servers.SERVERS,
     "cassandra": cassandra_servers.SERVERS,
+    "opensearch": opensearch_servers.SERVERS,
     "rabbitmq": rabbitmq_servers.SERVERS,
     "artemis": artemis_servers.SERVERS,
     "nats": nats_servers.SERVERS,

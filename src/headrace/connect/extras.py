@@ -11,14 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def of_extra(package: str, files: Mapping[str, str], name: str, *, what: str) -> Any:
-    """Return a public name of a connector's package, for its `__getattr__`; the extra is named as the package is.
+def of_extra(package: str, files: Mapping[str, str], name: str, *, what: str, extra: str = "") -> Any:
+    """Return a public name of a connector's package, for its `__getattr__`.
 
     Args:
         package: `__name__` of the package.
         files: by public name the file in it that has the name.
         name: the name.
         what: what needs the client, for the error.
+        extra: the extra that has the client; as a rule it is named as the package is.
 
     Raises:
         AttributeError: it is no public name.
@@ -32,5 +33,5 @@ def of_extra(package: str, files: Mapping[str, str], name: str, *, what: str) ->
     except ImportError as error:
         raise InvalidPlan(
             f"{what} needs a package that is not there: {error.name}",
-            hint=f'pip install "headrace[{package.rpartition(".")[2]}]"',
+            hint=f'pip install "headrace[{extra or package.rpartition(".")[2]}]"',
         ) from error

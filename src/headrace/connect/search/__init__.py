@@ -1,7 +1,7 @@
-"""Full-text search over a table or a stream: an index of tantivy in a folder, which needs no server.
+"""Full-text search over a table or a stream: an index of tantivy in a folder, or of OpenSearch.
 
-Needs the extra: `pip install headrace[search]`. Nothing outside this folder knows tantivy, and this file
-imports it when it is used.
+Needs an extra: `pip install headrace[search]`, or `headrace[opensearch]`. Nothing outside this folder knows these, and
+this file imports them when they are used.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from headrace.connect.extras import of_extra
 
 if TYPE_CHECKING:
+    from headrace.connect.search.opensearch_index import opensearch
     from headrace.connect.search.tantivy_index import query, tantivy
 
-__all__ = ["query", "tantivy"]
-_FILES = {"query": "tantivy_index", "tantivy": "tantivy_index"}
+__all__ = ["opensearch", "query", "tantivy"]
+_FILES = {"opensearch": "opensearch_index", "query": "tantivy_index", "tantivy": "tantivy_index"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import tantivy when it is first used."""
-    return of_extra(__name__, _FILES, name, what="a search index")
+    """Import tantivy, or OpenSearch's client, when it is first used."""
+    extra = "opensearch" if name == "opensearch" else "search"
+    return of_extra(__name__, _FILES, name, what="a search index", extra=extra)
