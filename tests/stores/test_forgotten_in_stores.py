@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 
 import duckdb as files
 import pytest
 
 import headrace as hr
-from headrace.connect import delta, duckdb, parquet, postgres, redis, search
+from headrace.connect import delta, duckdb, mysql, parquet, postgres, redis, search
 from headrace.engine.storage import Storage
 from headrace.testing import POINTS, Driver
 
@@ -170,6 +171,31 @@ def test_a_running_app_does_it_on_spark(tmp_path, spark):
             log.topic("orders").forget(1)
         running.await_caught_up(120)
         assert held(tmp_path / "x.duckdb") == wanted({1: 1, 2: 1, 3: 1}, forgotten=[1])
+
+
+def test_mariadb_and_opensearch_have_nothing_of_a_forgotten_subject(tmp_path, schema, opensearch_of_the_run):
+    """Neither the row that is found, nor what it was found by."""
+    opensearch_of_the_run.start()
+    index = f"forgotten_{schema.name}"
+    stores = mysql.upsert(schema.url, "users"), search.opensearch(opensearch_of_the_run.url(), index)
+
+    def found(**parameters):
+        with closing(stores[1].address.open()) as cluster:
+            hits = cluster.ask("GET", f"/{index}/_search", size=100, **parameters)["hits"]["hits"]
+        return {each["_source"]["user"]: each["_source"]["email"] for each in hits}
+
+    with Driver(shop(*stores), storage=tmp_path / "storage") as driver:
+        driver.send("orders", *orders(*range(1, 6)))
+        driver.run()
+        before = {user: MAIL.format(user) for user in range(1, 6)}
+        assert (dict(schema.query("SELECT user, email FROM users")), found()) == (before, before)
+        assert set(found(q="email:user4")) == {4}
+        forget(driver, 4)
+        driver.run()
+        after = before | {4: None}
+        assert (dict(schema.query("SELECT user, email FROM users")), found()) == (after, after)
+        assert not found(q="email:user4")
+        assert not found(q="every:user4")
 
 
 def test_real_stores_have_nothing_of_a_forgotten_subject(tmp_path, database, redis_of_the_run):
