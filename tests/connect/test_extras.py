@@ -10,6 +10,7 @@ import pytest
 from headrace.base.errors import InvalidPlan
 
 CONNECTORS = {
+    "opensearch": ("opensearchpy", "opensearch", "search"),
     "postgres": ("psycopg", "table"),
     "mysql": ("pymysql", "table"),
     "redis": ("redis", "hashes"),
@@ -22,10 +23,11 @@ CONNECTORS = {
 
 @pytest.mark.parametrize("name", CONNECTORS)
 def test_a_connector_without_its_client_names_the_extra(name, monkeypatch):
-    client, word = CONNECTORS[name]
-    package = importlib.import_module(f"headrace.connect.{name}")
+    client, word, *room = CONNECTORS[name]
+    folder = f"headrace.connect.{room[0] if room else name}"
+    package = importlib.import_module(folder)
     for module in list(sys.modules):
-        if module.partition(".")[0] == client or module.startswith(f"headrace.connect.{name}."):
+        if module.partition(".")[0] == client or module.startswith(f"{folder}."):
             monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, client, None)
     with pytest.raises(InvalidPlan, match=client) as missing:
