@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 import artemis_servers
 import brokers
 import cassandra_servers
+import kinesis_servers
 import mariadb_servers
 import mqtt_servers
 import nats_servers
@@ -30,6 +31,7 @@ from brokers import (  # noqa: F401 - fixtures
     registry_of_the_run,
 )
 from cassandra_servers import cassandra_of_the_run  # noqa: F401 - a fixture
+from kinesis_servers import kinesis_of_the_run  # noqa: F401 - a fixture
 from mariadb_servers import (  # noqa: F401 - fixtures
     breakable_mariadb_of_the_run,
     breakable_schema,
@@ -64,6 +66,7 @@ SERVERS = {
     "rabbitmq": rabbitmq_servers.SERVERS,
     "artemis": artemis_servers.SERVERS,
     "nats": nats_servers.SERVERS,
+    "kinesis": kinesis_servers.SERVERS,
     "mqtt": mqtt_servers.SERVERS,
 }
 """The fixtures of real servers by the group of xdist whose tests use them: one worker runs a group."""

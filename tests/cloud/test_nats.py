@@ -6,6 +6,7 @@ import asyncio
 import json
 import uuid
 
+import pyarrow as pa
 import pytest
 
 import headrace as hr
@@ -265,7 +266,7 @@ def test_a_repeated_epoch_is_stored_once_within_the_duplicate_window(make):
 def test_a_message_that_is_too_large_is_named(broker):
     writer = for_rows(broker.sink()).open(writer="w", clock=ManualClock())
     with pytest.raises(MessageTooLarge, match="w/0/0"):
-        writer.publish(0, iter([batch([1]).set_column(1, "text", [["x" * 17_000_000]])]))
+        writer.publish(0, iter([batch([1]).set_column(1, "text", pa.array(["x" * 17_000_000]))]))
 
 
 def test_names_and_options_are_checked():
