@@ -18,6 +18,7 @@ import mqtt_servers
 import nats_servers
 import opensearch_servers
 import postgres_servers
+import pubsub_servers
 import rabbitmq_servers
 import redis_servers
 from artemis_servers import artemis, artemis_of_the_run  # noqa: F401 - fixtures
@@ -47,6 +48,7 @@ from postgres_servers import (  # noqa: F401 - fixtures
     database,
     postgres_of_the_run,
 )
+from pubsub_servers import pubsub_of_the_run  # noqa: F401 - a fixture
 from rabbitmq_servers import rabbit, rabbitmq_of_the_run  # noqa: F401 - fixtures
 from redis_servers import redis_of_the_run  # noqa: F401 - a fixture
 
@@ -66,6 +68,7 @@ SERVERS = {
     "rabbitmq": rabbitmq_servers.SERVERS,
     "artemis": artemis_servers.SERVERS,
     "nats": nats_servers.SERVERS,
+    "pubsub": pubsub_servers.SERVERS,
     "kinesis": kinesis_servers.SERVERS,
     "mqtt": mqtt_servers.SERVERS,
 }

@@ -147,7 +147,7 @@ class _Reader:
                 self._list()
 
     def _begin(self) -> _Place:
-        """Return where to begin; it is stored before anything is read, so that a crash does not move it."""
+        """Return where to begin; a time is stored before anything is read, so that a crash does not move it."""
         with self.service.failures():
             about = self.client.describe_stream_summary(**self.service.named)["StreamDescriptionSummary"]
         created = about["StreamCreationTimestamp"].astimezone(UTC).isoformat()
@@ -159,7 +159,8 @@ class _Reader:
         start = self.feed.start
         since = start.timestamp() * 1000 if isinstance(start, datetime) else None
         place = _Place(created=created, since=_CLOCK.now() / 1000 if start == "latest" else since)
-        self.messages.land([], position=place.stored())
+        if place.since is not None:
+            self.messages.land([], position=place.stored())
         return place
 
     def _list(self) -> None:

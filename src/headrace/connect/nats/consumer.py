@@ -140,7 +140,7 @@ class _Reader:
         self.place = self._place(info)
         self.deliveries = 0
         self._skipped(info)
-        if self.messages.position is None:
+        if self.messages.position is None and self.place.sequence:
             messages.land([], position=self.place.stored())  # a crash does not move the beginning
         session.wait(self._created(self._consumer(info), info.config.retention))
         self.consumer = session.wait(
