@@ -2,8 +2,9 @@
 
 A million changes wait in a slot: 600,000 inserts in transactions of 100 rows, 300,000 updates and 100,000 deletes in
 transactions of 1,000. Copies of the slot are read in turn: by ours into a topic, decoded and durable, and by
-`pg_recvlogical` into a file, which decodes nothing. Expected: half of its speed. The topic's rows are then compared
-with those of the table.
+`pg_recvlogical` into a file, which decodes nothing (expected: half of its speed), and by Debezium Engine, whose time
+is without the start of its JVM (expected: three times its speed). The topic's rows, and those that Debezium's events
+leave, are compared with those of the table.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import duckdb
 import pyarrow as pa
 from scripts.servers.packages import Unavailable
 
-from bench import cdc_server
+from bench import cdc_debezium, cdc_server
 from bench.cdc_server import PUBLICATION, TABLE
 from bench.figure import Figure, Skipped, compare_times, same
 
@@ -48,15 +49,22 @@ def _measured(setting: Setting, at: Postgres) -> list[Figure | Skipped]:
         changes = _changes(sql, setting.rows(CHANGES))
         expected = cdc_server.answer(sql)
     setting.say(f"{changes:,} changes wait in the slot")
-    ours, theirs = [], []
+    missing = cdc_debezium.missing()
+    ours, theirs, debeziums = [], [], []
     for number in range(setting.runs(5, 3) + 1):
         mine, rivals = _ours(setting, at, changes, expected), _theirs(setting, at)
         setting.say(f"run {number}: ours {mine:.2f} s, theirs {rivals:.2f} s{'' if number else ' (warm-up)'}")
         if number:
             ours.append(mine)
             theirs.append(rivals)
+        if number and missing is None:
+            debeziums.append(_debezium(setting, at, changes, expected))
     what = f"{changes:,} row changes from a slot into a topic"
-    return [compare_times("cdc_postgres", what=what, rival=_RIVAL, must=">= 0.5", ours=ours, theirs=theirs, unit="s")]
+    found = [compare_times("cdc_postgres", what=what, rival=_RIVAL, must=">= 0.5", ours=ours, theirs=theirs, unit="s")]
+    if missing is not None:
+        return [*found, Skipped(bench="cdc_postgres", rival=cdc_debezium.RIVAL, reason=missing)]
+    against = {"rival": cdc_debezium.RIVAL, "must": ">= 3", "unit": "s"}
+    return [*found, compare_times("cdc_postgres", what=what, ours=ours, theirs=debeziums, **against)]
 
 
 def _changes(sql: psycopg.Connection, count: int) -> int:
@@ -76,10 +84,11 @@ def _changes(sql: psycopg.Connection, count: int) -> int:
 def _ours(setting: Setting, at: Postgres, changes: int, expected: tuple[int, object]) -> float:
     slot = _copied(at)
     start = cdc_server.followed(at, slot)
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
     with cdc_server.capturing(at, slot, setting.fresh("ours"), start) as log:
         cdc_server.await_records(log, changes)
         took = time.perf_counter() - began
+        setting.say(f"ours: {time.process_time() - used:.2f} s of processor")
         same("records", sum(log.topic(TABLE).end_offsets().values()), changes)
         same("rows and their sum", answer_of(log), expected)
     _drop(at, slot)
@@ -100,6 +109,14 @@ def _theirs(setting: Setting, at: Postgres) -> float:
     if not file.stat().st_size:
         raise AssertionError("pg_recvlogical has written nothing")
     file.unlink()
+    _drop(at, slot)
+    return took
+
+
+def _debezium(setting: Setting, at: Postgres, changes: int, expected: tuple[int, object]) -> float:
+    slot = _copied(at)
+    took, used = cdc_debezium.read(at, slot, setting.fresh("debezium"), changes, expected)
+    setting.say(f"Debezium: {took:.2f} s, {used:.2f} s of processor")
     _drop(at, slot)
     return took
 

@@ -203,6 +203,33 @@ def test_threads_append_to_the_same_streams(store):
     )
 
 
+def test_threads_that_wait_are_answered_together_by_one_write(tmp_path):
+    """Who has its answer comes back at once: the next write waits for it, instead of writing for one thread alone."""
+
+    class SlowDisk(ManualClock):
+        def monotonic(self):
+            self.sleep(0.4)  # so that a write seems to take long, and waiting for others is worth it
+            return super().monotonic()
+
+    writes, threads, each = [], 8, 12
+
+    def append(stream):
+        for version in range(each):
+            assert store.append(stream, added(version), expected_version=version) == Appended(version + 1)
+
+    with (
+        Log(tmp_path, clock=SlowDisk()) as log,
+        events.EventStore(log, fault=lambda point: writes.append(point) if point == "before_append" else None) as store,
+    ):
+        running = [threading.Thread(target=append, args=(f"s{n}",)) for n in range(threads)]
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+        assert all(store.version(f"s{n}") == each for n in range(threads))
+    assert len(writes) <= each + each // 2
+
+
 def test_time_never_goes_back_in_a_store_even_if_the_clock_does(tmp_path):
     clock = ManualClock(instant("2026-01-01T00:00:00Z"))
     with Log(tmp_path / "log", clock=clock, fsync=False) as log, events.EventStore(log) as store:

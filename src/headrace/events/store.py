@@ -77,7 +77,7 @@ class EventStore:
         folder = self.log.path / _FOLDER / topic
         folder.mkdir(parents=True, exist_ok=True)
         self._appenders = [
-            Appender(self.topic, number, lock=folder / f"{number}.lock", now=self.log.clock.now, fault=fault)
+            Appender(self.topic, number, lock=folder / f"{number}.lock", clock=self.log.clock, fault=fault)
             for number in range(self.topic.partitions)
         ]
         self._partitions: dict[str, int] = {}
