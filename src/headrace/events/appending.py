@@ -6,7 +6,7 @@ that are accepted at once: they are durable and visible together. So waiting thr
 is used once.
 
 Who has an answer needs a moment to come back with the next command. So before a leader begins it waits for as many as
-were answered last time, for a part of the time that the disk took then: else each second fsync would be for one command.
+were answered last time, for a part of the time that the disk took then: else every second fsync is for one command.
 """
 
 from __future__ import annotations
@@ -68,9 +68,7 @@ class Appender:
 
     """
 
-    def __init__(
-        self, topic: Topic, partition: int, *, lock: Path, clock: Clock, fault: Callable[[str], None]
-    ) -> None:
+    def __init__(self, topic: Topic, partition: int, *, lock: Path, clock: Clock, fault: Callable[[str], None]) -> None:
         self.topic = topic
         self.partition = partition
         self._path = lock

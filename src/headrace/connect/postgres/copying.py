@@ -17,7 +17,7 @@ from psycopg.pq import ExecStatus
 
 from headrace.base.blame import InternalError
 from headrace.connect.capture.cells import texts
-from headrace.connect.postgres import kernels
+from headrace.connect.postgres import copy_stream, kernels
 from headrace.connect.postgres.values import as_number, number_type, printed
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ def chunk(
     columns = [each.name for each in table.columns if each.name in schema.names or each.name in table.key]
     raw = frozenset(name for name in columns if name in schema.names and _is_raw(table, name, schema.field(name).type))
     with _snapshot(sql) as seen:
-        blocks = copied(sql, _query(table, columns, after, limit, raw=raw))
-    content, starts, sizes = _cells(b"".join(blocks), len(blocks), len(columns))
+        received, messages = _copied_at_once(sql, _query(table, columns, after, limit, raw=raw))
+    content, starts, sizes = _cells(received, messages, len(columns))
     rows = {}
     for place, name in enumerate(columns):
         cells = np.ascontiguousarray(starts[:, place]), np.ascontiguousarray(sizes[:, place])
@@ -165,12 +165,34 @@ def copied(sql: psycopg.Connection, query: words.Composed) -> list[bytes]:
         psycopg.Error: the server refuses it, or the connection is lost.
 
     """
+    _send(sql, query)
+    return _blocks(sql.pgconn)
+
+
+def _copied_at_once(sql: psycopg.Connection, query: words.Composed) -> tuple[npt.NDArray[np.uint8], int]:
+    """Return all that a COPY sends, and in how many messages; the rows of a chunk need no block each.
+
+    Raises:
+        psycopg.Error: the server refuses it, or the connection is lost.
+
+    """
+    _send(sql, query)
+    found = copy_stream.taken(sql.pgconn)
+    blocks = _blocks(sql.pgconn)  # the rest: what came of it
+    return found or (np.frombuffer(b"".join(blocks), np.uint8), len(blocks))
+
+
+def _send(sql: psycopg.Connection, query: words.Composed) -> None:
     pg = sql.pgconn
     pg.send_query(query.as_bytes(sql))
-    blocks: list[bytes] = []
-    add, get = blocks.append, pg.get_copy_data
     while pg.flush():
         select.select([], [pg.socket], [], 1.0)
+
+
+def _blocks(pg: PGconn) -> list[bytes]:
+    blocks: list[bytes] = []
+    error: psycopg.Error | None = None
+    add, get = blocks.append, pg.get_copy_data
     while result := _next_result(pg):
         if result.status == ExecStatus.COPY_OUT:
             while (got := get(1))[0] >= 0:
@@ -180,7 +202,9 @@ def copied(sql: psycopg.Connection, query: words.Composed) -> list[bytes]:
                     select.select([pg.socket], [], [], 1.0)
                     pg.consume_input()
         elif result.status != ExecStatus.COMMAND_OK:
-            raise error_from_result(result)
+            error = error or error_from_result(result)  # raised when the connection is ready for what comes next
+    if error is not None:
+        raise error
     return blocks
 
 
@@ -238,13 +262,12 @@ def _declared(table: CapturedTable, name: str) -> str:
 
 
 def _rows(data: bytes, most: int, columns: Sequence[str]) -> pa.Table:
-    raw, starts, sizes = _cells(data, most, len(columns))
+    raw, starts, sizes = _cells(np.frombuffer(data, np.uint8), most, len(columns))
     return pa.table({name: texts(raw, starts[:, place], sizes[:, place]) for place, name in enumerate(columns)})
 
 
-def _cells(data: bytes, most: int, columns: int) -> tuple[npt.NDArray[np.uint8], Longs, Longs]:
+def _cells(raw: npt.NDArray[np.uint8], most: int, columns: int) -> tuple[npt.NDArray[np.uint8], Longs, Longs]:
     starts, sizes = np.empty((most, columns), np.int64), np.empty((most, columns), np.int64)
-    raw = np.frombuffer(data, np.uint8)
     count = kernels.copied_cells(raw, _COPY_HEADER, starts, sizes)
     if count < 0:
         raise InternalError("a binary COPY was cut off")
