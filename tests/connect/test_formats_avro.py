@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from headrace.base.errors import InvalidPlan
 from headrace.base.schema import as_schema
-from headrace.connect.formats import avro, avro_format
+from headrace.connect.formats import avro, avro_cells, avro_format, avro_schema, avro_values
 from headrace.connect.formats.avro_values import bare
+from headrace.connect.formats.cells import NotInColumns
 from headrace.connect.formats.json_text import plain
 
 FLAT = (
@@ -222,3 +223,61 @@ def test_a_format_is_a_value():
     assert form.bound("orders").subject == "orders-value"
     assert form.bound("orders", key=True).subject == "orders-key"
     assert "8081" not in form.identity
+
+
+OTHERS = [
+    {"name": "big", "type": ["long", "null"]},
+    {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]},
+    {"name": "id", "type": ["null", "long"]},
+    {"name": "y", "type": ["double", "null"]},
+    {
+        "name": "t",
+        "type": ["null", {"type": "record", "name": "T", "fields": [{"name": "a", "type": ["int", "null"]}]}],
+    },
+]
+
+
+@settings(max_examples=40)
+@given(rows=ROWS, cut=st.integers(0, 2), other=st.booleans())
+def test_rows_that_are_written_in_columns_are_those_written_one_by_one(rows, cut, other):
+    """Byte by byte, also of a part of a batch."""
+    flat = as_schema(FLAT)
+    text = json.dumps({"type": "record", "name": "R", "fields": OTHERS}) if other else avro_schema.of_rows(flat, "R")
+    written = avro_schema.parsed(text)
+    part = batch(rows, flat).slice(cut)
+    assert avro_cells.write(part, written, b"\0head").equals(avro_values.write(part, written, b"\0head"))
+
+
+def one_field(kind):
+    return avro_schema.parsed(json.dumps({"type": "record", "name": "R", "fields": [{"name": "x", "type": kind}]}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [
+        ("int", pa.array([1, 2**31], pa.int64())),
+        ("long", pa.array([1, None], pa.int64())),
+        ("float", pa.array([1e300], pa.float64())),
+        ("string", pa.array([b"x"], pa.binary())),
+        ({"type": "enum", "name": "E", "symbols": ["a"]}, pa.array(["a"])),
+        ({"type": "array", "items": "int"}, pa.array([[1]], pa.list_(pa.int32()))),
+        (["int", "long"], pa.array([1], pa.int32())),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 1}, pa.array([Decimal("1.25")])),
+        ({"type": "long", "logicalType": "timestamp-nanos"}, pa.array([1], pa.timestamp("us", "UTC"))),
+    ],
+)
+def test_what_is_not_exactly_a_type_of_avro_is_left_to_the_library(kind, column):
+    with pytest.raises(NotInColumns):
+        avro_cells.write(pa.record_batch({"x": column}), one_field(kind), b"")
+
+
+def test_a_field_without_a_column_is_left_to_the_library():
+    with pytest.raises(NotInColumns):
+        avro_cells.write(pa.record_batch({"y": pa.array([1])}), one_field("int"), b"")
+
+
+def test_many_rows_are_written_in_columns(monkeypatch):
+    monkeypatch.setattr(avro_values, "write", None)
+    rows = pa.record_batch({"id": pa.array(range(1_000), pa.int64()), "s": pa.array(["é"] * 1_000)})
+    form = avro(schema=avro_schema.of_rows(rows.schema, "R"))
+    assert form.decode(form.encode(rows), rows.schema).rows.equals(rows)

@@ -8,11 +8,14 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2, wrappers_pb2
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headrace.base.errors import InvalidPlan
 from headrace.base.schema import as_schema
-from headrace.connect.formats import protobuf
+from headrace.connect.formats import protobuf, protobuf_cells, protobuf_values
+from headrace.connect.formats.cells import NotInColumns
 
 PROTO = """syntax = "proto3";
 package shop;
@@ -157,3 +160,113 @@ def test_a_format_is_a_value_and_what_is_no_message_is_refused():
         protobuf("shop.No", files=descriptor_pb2.FileDescriptorSet(file=[described()]).SerializeToString())
     with pytest.raises(InvalidPlan, match="no field"):
         protobuf(order()).encode(pa.record_batch({"gone": pa.array([1])}))
+
+
+SCALARS = {
+    "int32": "int", "int64": "bigint", "uint32": "bigint", "uint64": "bigint", "sint32": "int", "sint64": "bigint",
+    "fixed32": "bigint", "fixed64": "bigint", "sfixed32": "int", "sfixed64": "bigint", "bool": "boolean",
+    "float": "float", "double": "double", "string": "string", "bytes": "binary",
+}  # fmt: skip
+"""A field of each type of Protobuf with the type of its column; twice: with presence, and without."""
+NUMBERS = {"int": 31, "bigint": 63}
+MADE = {
+    "boolean": st.booleans(),
+    "float": st.floats(width=32, allow_nan=False),
+    "double": st.floats(allow_nan=False),
+    "string": st.text(max_size=200),
+    "binary": st.binary(max_size=5),
+}
+
+
+def every():
+    """Return a message with each type, an enum, a message inside, a time and a wrapped number; numbers above 15 too."""
+    kinds = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="every.proto", package="shop", syntax="proto3")
+    file.dependency.extend(["google/protobuf/timestamp.proto", "google/protobuf/wrappers.proto"])
+    inner = file.message_type.add(name="Inner")
+    inner.field.add(name="b", number=2, type=kinds.TYPE_STRING, label=1)
+    inner.field.add(name="a", number=1, type=kinds.TYPE_INT32, label=1)
+    message = file.message_type.add(name="Every")
+    color = message.enum_type.add(name="Color")
+    for number, name in enumerate(("NONE", "RED", "BLUE")):
+        color.value.add(name=name, number=number)
+    for at, name in enumerate(SCALARS):
+        kind = getattr(kinds, f"TYPE_{name.upper()}")
+        message.field.add(name=name, number=40 - at, type=kind, label=1)
+        message.oneof_decl.add(name=f"_o_{name}")
+        message.field.add(name=f"o_{name}", number=100 + at, type=kind, label=1, proto3_optional=True, oneof_index=at)
+    for at, (name, kind) in enumerate(
+        {"inner": ".shop.Inner", "at": ".google.protobuf.Timestamp", "wrapped": ".google.protobuf.Int64Value"}.items()
+    ):
+        message.field.add(name=name, number=1 + at, type=kinds.TYPE_MESSAGE, label=1, type_name=kind)
+    message.field.add(name="color", number=9, type=kinds.TYPE_ENUM, label=1, type_name=".shop.Every.Color")
+    pool = descriptor_pool.DescriptorPool()
+    for each in (timestamp_pb2.DESCRIPTOR, wrappers_pb2.DESCRIPTOR):
+        pool.AddSerializedFile(each.serialized_pb)
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Every"))
+
+
+def drawn(name, kind):
+    if kind not in NUMBERS:
+        return MADE[kind]
+    bits = 32 if name in ("uint32", "fixed32") else NUMBERS[kind]
+    return st.integers(0 if name.startswith(("u", "fixed")) else -(2**bits), 2**bits - 1)
+
+
+EVERY_KIND = as_schema(
+    ", ".join(
+        [f"{name} {kind}" for name, kind in SCALARS.items()] + [f"o_{name} {kind}" for name, kind in SCALARS.items()]
+    )
+    + ", wrapped bigint, inner struct<a int, b string>, at timestamp, color string"
+)
+EVERY_ROW = st.fixed_dictionaries(
+    {name: st.none() | drawn(name, kind) for name, kind in SCALARS.items()}
+    | {f"o_{name}": st.none() | drawn(name, kind) for name, kind in SCALARS.items()}
+    | {
+        "wrapped": st.none() | st.integers(-5, 5),
+        "inner": st.none()
+        | st.fixed_dictionaries({"a": st.none() | st.integers(-1, 1), "b": st.none() | st.text(max_size=2)}),
+        "at": st.none() | st.integers(-(10**16), 10**16),
+        "color": st.none() | st.sampled_from(["NONE", "RED", "BLUE"]),
+    }
+)
+
+
+@settings(max_examples=25)
+@given(rows=st.lists(EVERY_ROW, max_size=4), cut=st.integers(0, 2))
+def test_messages_that_are_written_in_columns_are_those_of_the_library(rows, cut):
+    """Byte by byte, also of a part of a batch."""
+    columns = [pa.array([row[field.name] for row in rows], field.type) for field in EVERY_KIND]
+    part = pa.RecordBatch.from_arrays(columns, names=EVERY_KIND.names).slice(cut)
+    kind = every()
+    assert protobuf_cells.write(part, kind, b"\0h").to_pylist() == protobuf_values.write(part, kind, b"\0h")
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        {"int32": pa.array([2**31], pa.int64())},
+        {"uint64": pa.array([-1], pa.int64())},
+        {"float": pa.array([1.5], pa.float64())},
+        {"string": pa.array([b"x"], pa.binary())},
+        {"color": pa.array(["GREEN"])},
+        {"nothing": pa.array([1])},
+        {"int64": pa.array([[1]])},
+    ],
+)
+def test_what_is_not_exactly_a_type_of_a_field_is_left_to_the_library(column):
+    with pytest.raises(NotInColumns):
+        protobuf_cells.write(pa.record_batch(column), every(), b"")
+
+
+def test_lists_are_left_to_the_library():
+    with pytest.raises(NotInColumns):
+        protobuf_cells.write(batch(), order(), b"")
+
+
+def test_many_messages_are_written_in_columns(monkeypatch):
+    monkeypatch.setattr(protobuf_values, "write", None)
+    rows = pa.record_batch({"id": pa.array(range(1_000), pa.int64()), "note": pa.array(["é"] * 1_000)})
+    form = protobuf(order())
+    assert form.decode(form.encode(rows), rows.schema).rows.equals(rows)

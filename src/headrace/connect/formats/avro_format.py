@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.base.errors import InvalidPlan
-from headrace.connect.compiled import has_compiler
+from headrace.connect.compiled import has_compiler, worth_compiling
 from headrace.connect.formats import framing
 from headrace.connect.formats.json_values import BadValue, converter
 from headrace.connect.formats.plain import NO_RECORD as NO_VALUE
@@ -88,7 +89,13 @@ class AvroFormat(RegisteredFormat):
             if self.subject is None:
                 raise InvalidPlan("avro has no subject for its schema", hint='Say avro(…, subject="orders-value").')
             head = framing.header(self.registry.register(self.subject, text, "AVRO"))
-        return avro_values.write(rows, avro_schema.parsed(text), head)
+        written = avro_schema.parsed(text)
+        if worth_compiling(rows.num_rows):
+            from headrace.connect.formats import avro_cells, cells
+
+            with suppress(cells.NotInColumns):
+                return avro_cells.write(rows, written, head)
+        return avro_values.write(rows, written, head)
 
     def _written(self, number: int) -> Parsed | str:
         """Return the schema with which records were written, or why there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib.util import find_spec
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.base.errors import InvalidPlan
+from headrace.connect.compiled import worth_compiling
 from headrace.connect.formats import framing
 from headrace.connect.formats.json_values import BadValue, converter
 from headrace.connect.formats.plain import NO_RECORD
@@ -87,6 +89,11 @@ class ProtobufFormat(RegisteredFormat):
             number = self.registry.register(self.subject, self.schema, "PROTOBUF")
             place = protobuf_values.place_of(kind.DESCRIPTOR)
             head = framing.header(number) + (b"\0" if place == (0,) else _indexes(place))
+        if worth_compiling(rows.num_rows):
+            from headrace.connect.formats import cells, protobuf_cells
+
+            with suppress(cells.NotInColumns):
+                return protobuf_cells.write(rows, kind, head)
         return pa.array(protobuf_values.write(rows, kind, head), pa.binary())
 
     def _unframed(self, value: bytes | None, place: tuple[int, ...]) -> bytes:

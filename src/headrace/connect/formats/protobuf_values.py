@@ -19,8 +19,8 @@ from headrace.connect.formats.json_values import Number
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_TIME = "google.protobuf.Timestamp"
-_WRAPPERS = {
+TIME = "google.protobuf.Timestamp"
+WRAPPERS = {
     f"google.protobuf.{name}Value"
     for name in ("Bool", "Int32", "Int64", "UInt32", "UInt64", "Float", "Double", "String", "Bytes")
 }
@@ -101,9 +101,9 @@ def _field(message: Any, field: Any) -> Any:
 def _value(value: Any, field: Any) -> Any:
     if field.message_type is not None:
         name = field.message_type.full_name
-        if name == _TIME:
+        if name == TIME:
             return time_text(value.seconds * 1_000_000 + value.nanos // 1_000, "Z")
-        if name in _WRAPPERS:
+        if name in WRAPPERS:
             return _value(value.value, field.message_type.fields_by_name["value"])
         return {each.name: _field(value, each) for each in field.message_type.fields}
     if field.enum_type is not None:
@@ -175,9 +175,9 @@ def _each(found: Any, values: Sequence[Any], put: Callable[[Any, Any], None]) ->
 
 
 def _message(described: Any, kind: pa.DataType) -> Callable[[Any, Any], None]:
-    if described.full_name == _TIME and pa.types.is_timestamp(kind):
+    if described.full_name == TIME and pa.types.is_timestamp(kind):
         return _put_time
-    if described.full_name in _WRAPPERS:
+    if described.full_name in WRAPPERS:
         inner = _plain_value(described.fields_by_name["value"], kind)
         return lambda message, value: setattr(message, "value", inner(value))
     if not pa.types.is_struct(kind):

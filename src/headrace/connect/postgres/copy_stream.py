@@ -99,7 +99,7 @@ def _contents(seen: Bytes, content: Bytes) -> tuple[int, int, int]:
     while at + _FRAME <= len(seen) and seen[at] == _ROW:
         size = 0
         for place in range(at + 1, at + _FRAME):
-            size = size << 8 | np.int64(seen[place])
+            size = size << 8 | np.int64(seen[place])  # type: ignore[assignment] # a number to the compiler
         end = at + 1 + size
         if end > len(seen):
             break

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv
 
 from headrace.base.names import quote
@@ -42,11 +43,21 @@ class Encoder:
         if self.query:
             self.sql.register("rows", chosen)
             chosen = self.sql.sql(self.query).to_arrow_table()
+        for at, field in enumerate(chosen.schema):
+            if pa.types.is_timestamp(field.type) and field.type.tz == "UTC":
+                chosen = chosen.set_column(at, field.name, _utc_text(chosen.column(at)))
         for name in more:
             chosen = chosen.append_column(name, table.column(name))
         out = pa.BufferOutputStream()
         csv.write_csv(chosen, out, _OPTIONS)
         return memoryview(out.getvalue())
+
+
+def _utc_text(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return instants as text; Arrow's own way asks for the offset of UTC at each, and takes twenty times as long."""
+    local = pa.timestamp(times.type.unit)
+    texts = [pc.binary_join_element_wise(chunk.view(local).cast(pa.string()), "Z", "") for chunk in times.chunks]
+    return pa.chunked_array(texts, pa.string())
 
 
 def _term(field: pa.Field) -> str:
