@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import supervising
 import headrace as hr
 from headrace.base.errors import HeadraceError, InvalidPlan, NotRunning, StepFailed, StorageBusy
 from headrace.base.time import SystemClock
+from headrace.engine.engine import Engine
 
 PROGRAM = Path(supervising.__file__)
 CLOCK = SystemClock()
@@ -117,6 +119,34 @@ def test_a_failure_ends_the_app_with_its_error_and_status_says_so(tmp_path):
     seen = app.status()
     assert seen["state"] == "failed"
     assert seen["last_error"].startswith("[STEP_FAILED]")
+
+
+def test_nobody_is_asked_for_more_records_while_an_epoch_runs(tmp_path, monkeypatch):
+    """Who waits for an app does not slow it: asking a broker takes as long as some epochs."""
+    begun, asked, finish = threading.Event(), [], threading.Event()
+
+    def slowly(table):
+        begun.set()
+        assert finish.wait(PATIENCE)
+        return table
+
+    app = hr.App("slow", storage=tmp_path)
+    app.stream("numbers", "n int").map_batches(slowly, "n int").to_view("numbers")
+    with hr.Log(tmp_path / "log") as log:
+        log.create_topic("numbers", "n int").append([{"n": 1}])
+    with app.start(carrier="in-process") as running:
+        assert begun.wait(PATIENCE)
+        ask = Engine.has_caught_up
+        monkeypatch.setattr(Engine, "has_caught_up", lambda self, again: asked.append(again) or ask(self, again=again))
+        try:
+            with pytest.raises(TimeoutError):
+                running.await_caught_up(timeout=0.1)
+        finally:
+            while_it_ran = list(asked)
+            finish.set()
+        assert while_it_ran == []
+        running.await_caught_up(timeout=PATIENCE)
+        assert asked
 
 
 def test_a_carrier_that_there_is_not_is_refused(tmp_path):

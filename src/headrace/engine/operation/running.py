@@ -103,9 +103,12 @@ class Running:
             self._clock.sleep(POLL_SECONDS)
 
     def _has_caught_up(self) -> bool:
-        """Whether all is processed and published: idle comes last, as an epoch is committed before it is published."""
-        engine = self._engine
-        return engine.caught_up and engine.has_caught_up(again=True) and self._carrier.idle.is_set()
+        """Whether all is processed and published: idle comes last, as an epoch is committed before it is published.
+
+        It comes first, too: while an epoch runs nobody is asked how much there is, which takes as long as some epochs.
+        """
+        engine, idle = self._engine, self._carrier.idle
+        return idle.is_set() and engine.caught_up and engine.has_caught_up(again=True) and idle.is_set()
 
     def status(self) -> dict[str, Any]:
         """Return the app's status: epoch, rows, lag, watermarks, state and late rows by step.
