@@ -32,6 +32,7 @@ from headrace.base.outside import AccessRefused, Unavailable
 from headrace.base.time import ManualClock
 from headrace.connect.embedded import EmbeddedTopics
 from headrace.connect.topics import TopicSpec
+from headrace.engine.connectors.control import Wishes
 from headrace.engine.feeds import Feeds
 from headrace.log import Log
 from headrace.testing import check_feed
@@ -125,7 +126,8 @@ class Filled:
     def by(self, feed: Feed) -> Iterator[Run]:
         """Let a feed fill the topic."""
         with self.topics() as topics:
-            feeds = Feeds([("landed", feed, self.spec)], topics, lambda step: 0)  # noqa: ARG005 -- nothing was read
+            wishes = Wishes(self.folder)
+            feeds = Feeds([("landed", feed, self.spec)], topics, lambda _: 0, wishes=wishes)  # nothing was read
             try:
                 yield Run(feeds, topics.log)
             finally:

@@ -21,6 +21,7 @@ from scripts.servers.packages import debian, environment
 SETTINGS = {
     "persistence": "true",
     "autosave_interval": "5",
+    "max_inflight_messages": "1000",
     "max_queued_messages": "0",
     "max_queued_bytes": "0",
     "set_tcp_nodelay": "true",
@@ -28,10 +29,14 @@ SETTINGS = {
 
 
 class Mosquitto(OnePort):
-    """A broker; `users` are names with their passwords: without any, everybody may connect."""
+    """A broker; `users` are names with their passwords: without any, everybody may connect.
+
+    `tls`: the files of a certificate and its key; None: connections are not encrypted.
+    """
 
     name, scheme = "mosquitto", "mqtt"
     users: dict[str, str] = {}  # noqa: RUF012 - never changed
+    tls: tuple[Path, Path] | None = None
 
     def command(self) -> list[str]:
         """Write its settings and return the command."""
@@ -41,6 +46,7 @@ class Mosquitto(OnePort):
             "user": getpass.getuser(),  # as root it would become one that may not write here
             "persistence_location": f"{self.folder}/",
             "allow_anonymous": "false" if self.users else "true",
+            **(dict(zip(("certfile", "keyfile"), map(str, self.tls), strict=True)) if self.tls else {}),
             **({"password_file": str(self._passwords())} if self.users else {}),
         }
         text = "".join(f"{name} {value}\n" for name, value in (SETTINGS | fixed).items())

@@ -9,10 +9,14 @@ Go builds the program from its module proxy, once, in the user's cache folder.
 from __future__ import annotations
 
 import socket
+from typing import TYPE_CHECKING
 
 from scripts.broker.servers import LOOPBACK
 from scripts.servers.gobuilt import installed
 from scripts.servers.one_port import OnePort, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 VERSION = "v2.15.2"
 SETTINGS = """
@@ -20,21 +24,27 @@ listen: "{host}:{port}"
 jetstream {{ store_dir: "{folder}/data" }}
 max_payload: 16777216
 {users}
+{tls}
 """
 
 
 class Nats(OnePort):
-    """A server; `users` are names with their passwords: without any, everybody may connect."""
+    """A server; `users` are names with their passwords: without any, everybody may connect.
+
+    `tls`: the files of a certificate and its key; None: connections are not encrypted.
+    """
 
     name, scheme = "nats", "nats"
     users: dict[str, str] = {}  # noqa: RUF012 - never changed
+    tls: tuple[Path, Path] | None = None
 
     def command(self) -> list[str]:
         """Write its settings and return the command."""
         program = installed("github.com/nats-io/nats-server/v2", VERSION)
         each = ", ".join(f'{{user: "{user}", password: "{password}"}}' for user, password in self.users.items())
+        tls = f'tls {{ cert_file: "{self.tls[0]}", key_file: "{self.tls[1]}" }}' if self.tls else ""
         users = f"authorization {{ users: [{each}] }}" if each else ""
-        settings = SETTINGS.format(host=LOOPBACK, port=self.port, folder=self.folder, users=users)
+        settings = SETTINGS.format(host=LOOPBACK, port=self.port, folder=self.folder, users=users, tls=tls)
         (self.folder / "nats.conf").write_text(settings)
         return [str(program), "-c", str(self.folder / "nats.conf")]
 

@@ -13,7 +13,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 import headrace as hr
-from broker_cases import WRITER, Broker, BrokerCases, Filled, Gate, batch, bodies, for_rows, killed, until
+from broker_cases import WRITER, Broker, BrokerCases, Filled, Gate, batch, bodies, certificate, for_rows, killed, until
 from broker_proof import kills_and_restarts
 from headrace.base.broker_errors import BrokerFailed, LoginRefused
 from headrace.base.errors import InvalidArgument, InvalidPlan
@@ -148,7 +148,7 @@ def test_it_is_a_sink(broker):
     check_sink(Kept)
 
 
-@pytest.mark.parametrize("point", ["before_landing", "after_landing"])
+@pytest.mark.parametrize("point", [pytest.param("before_landing", marks=pytest.mark.prove), "after_landing"])
 def test_messages_without_ids_are_landed_once_with_qos_2(broker, tmp_path, point):
     """A process that dies before the append, or between the append and PUBREC: numbers of packets are enough."""
     broker.add(bodies(range(20)))
@@ -291,6 +291,33 @@ def test_more_messages_than_may_be_unacknowledged_are_sent(broker, qos):
     writer.publish(0, iter([batch(list(range(2_500)))]))
     writer.close()
     assert [json.loads(body)["id"] for _, body in broker.taken()] == list(range(2_500))
+
+
+@pytest.mark.usefixtures("mosquitto_of_the_run")
+def test_tls_and_a_password_of_the_environment(tmp_path, monkeypatch):
+    from scripts.broker.servers import Servers
+    from scripts.servers.mosquitto import Mosquitto
+
+    class Encrypted(Mosquitto):
+        users = {"ada": "right"}  # noqa: RUF012 - never changed
+        tls = certificate(tmp_path)
+
+    server = Encrypted(Servers(tmp_path / "server", shared=False))
+    server.start()
+    monkeypatch.setenv("MQTT_PASSWORD", "right")
+    url = f"mqtts://ada:env:MQTT_PASSWORD@localhost:{server.port}"
+    known = f"{url}?ca={server.tls[0]}"
+    filled = Filled(tmp_path / "log")
+    with filled.by(mqtt.subscription(known, "a/b", session="s", qos=2)) as run:
+        until((tmp_path / "log" / "landings" / "landed").exists, "it has a session")
+        writer = for_rows(mqtt.topic(known, "a/b", qos=2)).open(writer=WRITER, clock=ManualClock())
+        writer.publish(0, iter([batch(range(50))]))
+        writer.close()
+        run.has(range(50))
+    with Filled(tmp_path / "other").by(mqtt.subscription(url, "a", session="t")) as run:
+        until(lambda: run.status()["state"] == "retrying", "it does not trust the broker")
+        assert "certificate verify failed" in run.status()["error"]
+    server.kill()
 
 
 def test_what_is_no_packet_is_refused():

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from broker_cases import Broker, BrokerCases, Filled, Gate, batch, bodies, for_rows, until
+from broker_cases import Broker, BrokerCases, Filled, Gate, batch, bodies, certificate, for_rows, until
 from broker_proof import kills_and_restarts
-from headrace.base.broker_errors import MessageTooLarge, PositionLost
+from headrace.base.broker_errors import MessageTooLarge, PositionLost, QueueMissing
 from headrace.base.errors import InvalidArgument, InvalidPlan
 from headrace.base.time import ManualClock
 from headrace.testing import check_sink
@@ -267,6 +267,28 @@ def test_a_message_that_is_too_large_is_named(broker):
     writer = for_rows(broker.sink()).open(writer="w", clock=ManualClock())
     with pytest.raises(MessageTooLarge, match="w/0/0"):
         writer.publish(0, iter([batch([1]).set_column(1, "text", pa.array(["x" * 17_000_000]))]))
+
+
+@pytest.mark.usefixtures("nats_of_the_run")
+def test_tls_and_a_password_of_the_environment(tmp_path, monkeypatch):
+    from scripts.broker.servers import Servers
+    from scripts.servers.nats import Nats
+
+    class Encrypted(Nats):
+        users = {"ada": "right"}  # noqa: RUF012 - never changed
+        tls = certificate(tmp_path)
+
+    server = Encrypted(Servers(tmp_path / "server", shared=False))
+    server.start()
+    monkeypatch.setenv("NATS_PASSWORD", "right")
+    url = f"tls://ada:env:NATS_PASSWORD@localhost:{server.port}"
+    with Filled(tmp_path / "log").by(nats.stream(f"{url}?ca={server.tls[0]}", "nosuch", durable="own")) as run:
+        until(run.failure, "it logs in, and asks for the stream")
+        assert isinstance(run.failure(), QueueMissing)
+    with Filled(tmp_path / "other").by(nats.stream(url, "nosuch", durable="own")) as run:
+        until(lambda: run.status()["state"] == "retrying", "it does not trust the server")
+        assert "certificate verify failed" in run.status()["error"]
+    server.kill()
 
 
 def test_names_and_options_are_checked():

@@ -97,7 +97,7 @@ class TestRedisStreams(BrokerCases):
     """The cases of all brokers."""
 
 
-@pytest.mark.parametrize("point", ["before_landing", "after_landing"])
+@pytest.mark.parametrize("point", [pytest.param("before_landing", marks=pytest.mark.prove), "after_landing"])
 def test_a_member_of_a_group_lands_what_it_had_not_acknowledged_first(grouped, tmp_path, point):
     grouped.add(bodies(range(20)))
     killed(grouped.feed(), point, tmp_path)
