@@ -4,7 +4,8 @@ A module has:
 
 - `READS`: the streams that `verbs` is called with, in order.
 - `verbs(...)`: the result, a `Stream` or a `Table`.
-- `SQL`: the same as Spark SQL, for `app.sql` and for batch Spark; `OPTIONS`: what `app.sql` is given besides it.
+- `SQL`: the same as Spark SQL, for `app.sql` and for batch Spark; `OPTIONS`: what `app.sql` is given besides it, and
+  `relations(...)`: steps that it names.
 - `SPARK`, `DUCKDB`: the text for batch Spark and for DuckDB, where `SQL` is none that they take.
 - `STREAMING`: the text for Spark's own streaming, in append mode, or where there is a `KEY` in update mode; a module
   without it asks what Spark's streaming cannot express. `CLOSES`: its answer lacks windows that are open at the end.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
 import headrace as hr
@@ -35,6 +37,11 @@ class Query:
     @property
     def _module(self) -> Any:
         return import_module(f"bench.nexmark.queries.{self.name}")
+
+    @property
+    def exists(self) -> bool:
+        """Whether it is written."""
+        return find_spec(f"bench.nexmark.queries.{self.name}") is not None
 
     @property
     def about(self) -> str:
@@ -80,8 +87,9 @@ class Query:
             if name in self.reads
         }
         if form == "sql":
-            return app.sql(self._module.SQL, **getattr(self._module, "OPTIONS", {}))
-        made: Stream | Table = self._module.verbs(*(streams[name] for name in self.reads))
+            relations = getattr(self._module, "relations", lambda *_: {})(*map(streams.get, self.reads))
+            return app.sql(self._module.SQL, **getattr(self._module, "OPTIONS", {}), **relations)
+        made: Stream | Table = self._module.verbs(*map(streams.get, self.reads))
         return made
 
     def app(self, form: Form = "verbs", **options: Any) -> tuple[App, Stream | Table]:

@@ -13,29 +13,24 @@ def verbs(bid: Stream) -> Table:
     return bids.group_by().window(windows).top(1, by="price desc", ties="rank")
 
 
+def relations(bid: Stream) -> dict[str, Table]:
+    """SQL ranks no rows of windows. It joins the greatest prices with all bids, which are kept."""
+    return {"bids": bid.as_table()}
+
+
 SQL = """
-select auction, price, bidder, dateTime, extra, window_start, window_end
-from (
-    select *, rank() over (partition by window_start, window_end order by price desc) as place
-    from (
-        select auction, price, bidder, dateTime, extra,
-               window(dateTime, '10 seconds').start as window_start, window(dateTime, '10 seconds').end as window_end
-        from bid
-    )
-)
-where place <= 1
-"""
-DUCKDB = """
-select auction, price, bidder, dateTime, extra, window_start, window_start + interval 10 second as window_end
-from (select *, time_bucket(interval 10 second, dateTime) as window_start from bid)
-qualify rank() over (partition by window_start order by price desc) = 1
-"""
-STREAMING = """
 select b.auction, b.price, b.bidder, b.dateTime, b.extra, m.window_start, m.window_end
-from bid b join (
+from bids b join (
     select max(price) as most, window.start as window_start, window.end as window_end
     from bid group by window(dateTime, '10 seconds')
 ) m
 on b.price = m.most and b.dateTime >= m.window_start and b.dateTime < m.window_end
 """
+OPTIONS = {"grace": "0 seconds"}
+DUCKDB = """
+select auction, price, bidder, dateTime, extra, window_start, window_start + interval 10 second as window_end
+from (select *, time_bucket(interval 10 second, dateTime) as window_start from bid)
+qualify rank() over (partition by window_start order by price desc) = 1
+"""
+SPARK = STREAMING = SQL.replace("from bids", "from bid")
 CLOSES = True
