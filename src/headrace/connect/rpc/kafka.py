@@ -106,7 +106,7 @@ class KafkaTail(Tail):
 
     def __init__(self, address: KafkaAddress, name: str, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
         self._address, self._name = address, name
-        self._behind = {number: ends[number] for number, start in starts.items() if start < ends[number]}
+        self._behind = {number for number, start in starts.items() if start < ends[number]}
         self._consumer = _consumer(address, f"headrace-{uuid.uuid4().hex}", {"enable.partition.eof": True})
         self._consumer.assign([TopicPartition(name, number, start) for number, start in starts.items()])
 
@@ -117,9 +117,6 @@ class KafkaTail(Tail):
         until = clock.monotonic() + SECONDS
         while self._behind and clock.monotonic() < until:
             found += self._consumed(0.1)
-            for place in self._consumer.position([TopicPartition(self._name, number) for number in self._behind]):
-                if place.offset >= self._behind[place.partition]:
-                    del self._behind[place.partition]
         return found
 
     def close(self) -> None:
@@ -127,7 +124,9 @@ class KafkaTail(Tail):
         self._consumer.close()
 
     def _consumed(self, seconds: float) -> list[Received]:
-        return _received(self._consumer, seconds, self._address, self._name, doing="read the topic")
+        found, ended = _received(self._consumer, seconds, self._address, self._name)
+        self._behind -= ended
+        return found
 
 
 class KafkaMembers(Members):
@@ -145,7 +144,7 @@ class KafkaMembers(Members):
 
     def poll(self, seconds: float) -> list[Received]:
         """Return records."""
-        return _received(self._consumer, seconds, self._address, self._name, doing="read the topic")
+        return _received(self._consumer, seconds, self._address, self._name)[0]
 
     def rewind(self, polled: Sequence[Received]) -> None:
         """Seek back."""
@@ -179,21 +178,22 @@ def _consumer(address: KafkaAddress, group: str, options: Mapping[str, Any]) -> 
     return consumer
 
 
-def _received(consumer: Consumer, seconds: float, address: KafkaAddress, name: str, *, doing: str) -> list[Received]:
-    """Return records; what is no request and no reply is left out."""
-    with our_errors(address, doing=f'{doing} "{name}"'):
+def _received(consumer: Consumer, seconds: float, address: KafkaAddress, name: str) -> tuple[list[Received], set[int]]:
+    """Return records, without what is no request and no reply, and the partitions that were read to their ends."""
+    with our_errors(address, doing=f'read the topic "{name}"'):
         messages = consumer.consume(MOST, 0) or consumer.consume(1, seconds)
-        found = []
+        found, ended = [], set()
         for message in messages:
             error = message.error()
             if error is not None:
                 if error.code() == error._PARTITION_EOF:  # noqa: SLF001 -- its name
+                    ended.add(message.partition())
                     continue
                 raise KafkaException(error)
             row = _row(message.value())
             if row is not None:
                 found.append(Received(message.partition(), message.offset(), row))
-        return found
+        return found, ended
 
 
 def _row(value: bytes | None) -> dict[str, Any] | None:
