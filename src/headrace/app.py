@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from headrace.dsl import App as AppDescription
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
 
     from headrace.engine.operation.restart import Restart
@@ -31,6 +33,11 @@ class App(AppDescription):
         InvalidPlan: `topics`, `views` or `shards` is not possible.
 
     """
+
+    def _bounded(self, values: Any, path: str | Path | None, schema: str | pa.Schema | None) -> Any:
+        from headrace.connect.bounded import bounded
+
+        return bounded(values, path, schema)
 
     def start(self, spark: Any = None, *, carrier: Literal["spark", "in-process"] = "spark") -> Running:
         """Start the app in the background: on Spark (`spark`, the active session, or a local one), or in this process.

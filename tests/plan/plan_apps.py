@@ -67,6 +67,8 @@ def sources() -> hr.App:
     app.read("rate", "timestamp timestamp, value bigint", event_time="timestamp", rowsPerSecond=5).to_view("rates")
     app.read("rate", "timestamp timestamp, value bigint").named("plain").to_view("plain_rates")
     app.stream("logs", "line string").to_view("lines")
+    sides = app.table("sides", "id int, side string", key="id", values=[{"id": 1, "side": "left"}])
+    sides.to_view("sides")
     people = app.table("people", "id int, mail string, notes array<string>", key="id", private={"mail": "id"})
     people.select("id", address="mail").to_view("addresses")
     secrets = app.stream("secrets", "id int, mail string, notes array<string>", private=["mail", "notes"])

@@ -210,6 +210,9 @@ class Source(Protocol):
 
     dates_records: bool = False
     """Whether `_appended` can be read. Else a lookup cannot tell in what order its records arrived within an epoch."""
+    bounded: bool = False
+    """Whether all that it will ever have is there from the start: once that is read, its watermark is the end of time,
+    and holds nothing back."""
     undecoded: bool = False
     """Whether its records are bytes. It then has no columns of its own, but `_key` and `value` (binary, null where
     there is none) and `_headers` (`format.HEADERS_TYPE`), next to `_offset`, `_time`, `_appended` and `_deleted`."""

@@ -161,6 +161,8 @@ class App:
         partitions: int | None = None,
         history: str | None = None,
         private: Mapping[str, str] | Sequence[str] | None = None,
+        values: Any = None,
+        path: str | Path | None = None,
     ) -> Table:
         """Read a topic as a table: each record is the row of its key from then on, a tombstone deletes it.
 
@@ -168,29 +170,33 @@ class App:
         is created, compacted by the key. Records with a null in the key go to `<topic>.dead`. A tombstone without an
         event time has that of the row that it deletes.
 
+        With `values` or `path` the table is a bounded one: its rows are there before anything else arrives, so that
+        every row of a stream finds them, and once they are read it holds no watermark back. Another content is another
+        source, which a storage refuses.
+
         Args:
-            topic: the topic's name.
-            schema: as in `stream`.
+            topic: the topic's name; of a bounded table the name of its step.
+            schema: as in `stream`; that of a Parquet file or an Arrow table may be left out.
             key: the columns that identify a row; with a `source` that knows it, its own.
-            event_time: as in `stream`.
-            out_of_order: as in `stream`.
-            idle_after: as in `stream`.
-            format: as in `stream`.
-            key_format: as in `stream`.
-            source: as in `stream`.
-            on_error: as in `stream`.
+            event_time, out_of_order, idle_after: as in `stream`.
+            source, format, key_format, on_error, private: as in `stream`.
             partitions: how many a topic is created with; by default the shards.
             history: how long joins with `as_of` keep old versions of rows beyond their grace, in event time: `"1 day"`.
-            private: as in `stream`.
+            values: the rows: dicts, or an Arrow table. They are part of the program.
+            path: a file with the rows, `.parquet` or `.csv` (with a header; an empty field is null).
 
         Raises:
-            PlanError: a name, type, duration or option is wrong, or there is no key.
+            PlanError: a name, type, duration or option is wrong, or there is no key; or a file is not there.
 
         Examples:
             >>> app.table("cities", "id string, country string", key="id").key
             ('id',)
 
         """
+        if values is not None or path is not None:
+            if source is not None:
+                raise InvalidPlan(f'the table "{topic}" has a source already', hint="Leave values and path out.")
+            source = self._bounded(values, path, schema)
         on_error = self.on_error if on_error is None else on_error
         timing = Timing(event_time, out_of_order, idle_after)
         options = TopicOptions(source, key, timing, Formats(format, key_format), on_error, partitions, private)
@@ -221,6 +227,10 @@ class App:
         """
         requests = self.stream(topic, columns_of_requests(schema), key=ID)
         return Rpc(topic, requests.dedupe(ID, within=remember))
+
+    def _bounded(self, values: Any, path: str | Path | None, schema: str | pa.Schema | None) -> Any:
+        """Return the source of a bounded table; an app that can run knows one."""
+        raise NotImplementedError
 
     def read(
         self,

@@ -42,7 +42,7 @@ def of_source(
 
     When all partitions are idle, the watermark advances with the clock, so that windows close without new rows.
     """
-    if progress.ended:
+    if progress.ended or _is_complete(source, progress, bounds):
         return SourceWatermark(END_OF_TIME)
     partitions = (set(progress.times) or {UNPARTITIONED}) if bounds is None else set(bounds.end)
     active: list[int | None] = []
@@ -60,6 +60,13 @@ def of_source(
         return SourceWatermark(_later(before, min(watermarks) if complete else None))
     greatest = max(watermarks) + _idle_time(source, progress, now) if watermarks else None
     return SourceWatermark(_later(before, greatest), idle=bool(idle))
+
+
+def _is_complete(source: Input, progress: SourceProgress, bounds: Bounds | None) -> bool:
+    """Whether a source that has an end was read up to it."""
+    if source.source is None or not source.source.bounded or bounds is None:
+        return False
+    return not any(bounds.unread(partition, progress.offsets.get(partition, 0)) for partition in bounds.end)
 
 
 def _idle_time(source: Input, progress: SourceProgress, now: int) -> int:

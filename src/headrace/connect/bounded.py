@@ -1,0 +1,167 @@
+"""Rows that a program has, or a file of Parquet or CSV: a source that is complete from the first epoch on.
+
+Its content is its identity: a changed file is another source, whose rows the app has not read.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from headrace.base.errors import InvalidPlan
+from headrace.base.schema import TIMESTAMP, as_schema, to_ddl
+from headrace.connect.source import Bounds, Source, SourceReader
+from headrace.log.rows import rows_to_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from headrace.base.time import Clock
+    from headrace.connect.source import OffsetRange
+
+PARTITION = "0"
+ROWS_PER_BATCH = 1 << 16
+SUFFIXES = (".parquet", ".csv")
+
+
+class Declared(NamedTuple):
+    """What the rows say of themselves: their columns, and no key."""
+
+    schema: pa.Schema
+    key: tuple[str, ...] = ()
+
+
+def bounded(values: object, path: object, schema: str | pa.Schema | None) -> Bounded:
+    """Return the source of rows, or of a file, of which exactly one is given.
+
+    Raises:
+        InvalidPlan: none or both are given, the file is missing or of another kind, or columns are not declared.
+        InvalidRows: a value does not fit its column.
+
+    """
+    if (values is None) == (path is None):
+        raise InvalidPlan("a bounded table has either values or a path", hint='Say values=[{"id": 1}] or path="x.csv".')
+    if values is not None:
+        return _of_values(values, schema)
+    file = Path(str(path)).absolute()
+    if file.suffix not in SUFFIXES:
+        raise InvalidPlan(f"path={str(path)!r} is no file of Parquet or CSV", hint="Its name ends in .parquet or .csv.")
+    if not file.is_file():
+        raise InvalidPlan(f"path={str(path)!r}: there is no such file")
+    if schema is None and file.suffix == ".csv":
+        raise InvalidPlan(
+            f"the columns of {file.name} have no types", hint='Declare them: app.table("t", "id int, name string", …).'
+        )
+    return Bounded(path=str(file), declared=None if schema is None else as_schema(schema))
+
+
+def _of_values(values: object, schema: str | pa.Schema | None) -> Bounded:
+    if schema is None and not isinstance(values, pa.Table):
+        raise InvalidPlan(
+            "values have no types", hint='Declare their columns: app.table("t", "id int, name string", …).'
+        )
+    columns = values.schema if schema is None and isinstance(values, pa.Table) else as_schema(schema or "")
+    table = rows_to_table(values, columns)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return Bounded(rows=sink.getvalue().to_pybytes(), declared=as_schema(columns))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounded(Source):
+    """The rows of an Arrow stream `rows`, or of the file at `path`; all were there before anything else arrived."""
+
+    dates_records: ClassVar[bool] = True  # type: ignore[misc] # a constant, not a field
+    bounded: ClassVar[bool] = True  # type: ignore[misc] # a constant, not a field
+
+    declared: pa.Schema | None
+    rows: bytes | None = None
+    path: str | None = None
+
+    @property
+    def identity(self) -> str:
+        """What it contains, whatever release of Arrow wrote it."""
+        return f"rows:{sha256(self._content()).hexdigest()[:20]}"
+
+    def declares(self) -> Declared:
+        """Return the columns, for a program that leaves them out."""
+        return Declared(as_schema(pa.parquet.read_schema(self.path)) if self.declared is None else self.declared)
+
+    def open(self, *, clock: Clock) -> BoundedReader:
+        """Return a reader of all rows.
+
+        Raises:
+            InvalidPlan: the file is gone, or lacks a column.
+
+        """
+        del clock
+        return BoundedReader(_read(self.path, self.rows, self.declares().schema))
+
+    def _content(self) -> bytes:
+        if self.rows is not None:
+            rows = _read(None, self.rows, self.declares().schema).to_pylist()
+            return json.dumps([to_ddl(self.declares().schema), rows], default=str, sort_keys=True).encode()
+        file = Path(str(self.path))
+        if not file.is_file():
+            raise InvalidPlan(f"the file {self.path} is gone", hint="The app reads it from the start of each run.")
+        return file.read_bytes()
+
+
+@lru_cache(maxsize=16)
+def _read(path: str | None, rows: bytes | None, schema: pa.Schema) -> pa.Table:
+    """Return all rows in the types of a schema; a process reads them once."""
+    if rows is not None:
+        return pa.ipc.open_stream(rows).read_all()
+    try:
+        table = _parquet(path, schema) if str(path).endswith(".parquet") else _csv(path, schema)
+        return table.select(schema.names).cast(schema)
+    except (OSError, KeyError, pa.ArrowException) as why:
+        raise InvalidPlan(f"the file {path} cannot be read as declared: {why}") from None
+
+
+def _parquet(path: str | None, schema: pa.Schema) -> pa.Table:
+    return pa.parquet.read_table(path, columns=schema.names)
+
+
+def _csv(path: str | None, schema: pa.Schema) -> pa.Table:
+    types = {field.name: field.type for field in schema}
+    convert = pa.csv.ConvertOptions(column_types=types, include_columns=schema.names, strings_can_be_null=True)
+    return pa.csv.read_csv(path, convert_options=convert)
+
+
+class BoundedReader(SourceReader):
+    """Reads rows by their numbers; all of them were stored in 1970, before those of any topic."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    def bounds(self) -> Bounds:
+        """Return the one partition, with all rows."""
+        return Bounds({PARTITION: 0}, {PARTITION: self.table.num_rows})
+
+    def append_time(self, part: OffsetRange) -> int | None:
+        """Return 1970, where there is a row."""
+        return 0 if part.start < min(part.end, self.table.num_rows) else None
+
+    def read(self, part: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a range."""
+        rows = self.table.slice(part.start, part.rows)
+        count = rows.num_rows
+        none = pa.repeat(pa.scalar(0, pa.int64()).cast(TIMESTAMP), count)
+        more = {
+            "_offset": pa.array(range(part.start, part.start + count), pa.int64()),
+            "_time": none,
+            "_appended": none,
+            "_deleted": pa.repeat(pa.scalar(False), count),  # noqa: FBT003 -- a value of Arrow
+        }
+        arrays = [more[name] if name in more else rows.column(name) for name in columns]
+        yield from pa.table(arrays, names=list(columns)).to_batches(ROWS_PER_BATCH)

@@ -1,0 +1,123 @@
+"""Bounded tables: values of the program, Parquet and CSV files; loaded first, and holding nothing back."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import headrace as hr
+from headrace.base.errors import InvalidPlan, PlanChanged
+from headrace.connect.bounded import bounded
+from headrace.connect.source import OffsetRange
+from headrace.testing import Driver
+
+CITIES = [{"id": n, "city": f"c{n}"} for n in range(1, 8)]
+COLUMNS = "id int, city string"
+
+
+def written(folder, kind):
+    path = folder / f"cities.{kind}"
+    if kind == "parquet":
+        table = pa.table({"id": pa.array([n["id"] for n in CITIES], pa.int32()), "city": [n["city"] for n in CITIES]})
+        pq.write_table(table, path)
+    else:
+        path.write_text("city,id\n" + "".join(f"{n['city']},{n['id']}\n" for n in CITIES))
+    return path
+
+
+def looked_up(**more):
+    app = hr.App("side", shards=2)
+    cities = app.table("cities", key="id", **({"schema": COLUMNS} | more))
+    visits = app.stream("visits", "id int, at timestamp", event_time="at")
+    visits.join(cities, on="id", how="left").named("joined").to_view("joined")
+    window = hr.tumbling("10 seconds", grace="0 seconds")
+    named = visits.join(cities, on="id").named("named")
+    named.group_by("city").window(window, emit="final").agg(n="count(*)").named("n").to_view("n")
+    visits.latest("id").join(cities, on="id").named("both").to_view("both")
+    return app
+
+
+@pytest.mark.parametrize("kind", ["values", "arrow", "parquet", "csv"])
+def test_every_row_of_a_stream_finds_the_rows_of_a_bounded_table(kind, tmp_path):
+    """Also those that were there before, however small the epochs; and windows close without it."""
+    given = {
+        "values": lambda: {"values": CITIES},
+        "arrow": lambda: {"values": pa.Table.from_pylist(CITIES, pa.schema({"id": pa.int32(), "city": pa.string()}))},
+        "parquet": lambda: {"path": written(tmp_path, "parquet"), "schema": None},
+        "csv": lambda: {"path": str(written(tmp_path, "csv"))},
+    }[kind]()
+    with Driver(looked_up(**given), shards=2) as driver:
+        driver.send("visits", *({"id": n, "at": n * 1000} for n in range(10)))
+        for _ in range(6):
+            driver.step(limit=3)
+        driver.send("visits", {"id": 3, "at": 21_000})
+        driver.run()
+        assert {(row["id"], row["city"]) for row in driver.view("joined")} == {
+            (n, f"c{n}" if 1 <= n <= 7 else None) for n in range(10)
+        }
+        assert sum(row["n"] for row in driver.view("n")) == 7
+        assert len(driver.view("both")) == 7
+
+
+def test_another_content_is_another_source(tmp_path):
+    with Driver(looked_up(values=CITIES), storage=tmp_path) as driver:
+        driver.run()
+    with Driver(looked_up(values=CITIES[::1]), storage=tmp_path) as driver:
+        driver.run()
+    with pytest.raises(PlanChanged, match="cities"):
+        Driver(looked_up(values=CITIES[1:]), storage=tmp_path).__enter__()
+
+
+def test_a_row_without_a_key_is_a_dead_letter():
+    app = hr.App("dead")
+    app.table("cities", COLUMNS, key="id", values=[{"id": None, "city": "x"}, {"id": 1, "city": "y"}]).to_view("now")
+    with Driver(app) as driver:
+        driver.run()
+        assert driver.view("now") == [{"id": 1, "city": "y"}]
+        assert driver.status()["dead"]["cities"]["rows"] == 1
+
+
+@pytest.mark.parametrize("kind", ["values", "parquet", "csv"])
+def test_a_range_is_the_same_rows_in_any_process(kind, tmp_path):
+    source = bounded(CITIES, None, COLUMNS) if kind == "values" else bounded(None, written(tmp_path, kind), COLUMNS)
+    other = pickle.loads(pickle.dumps(source))  # noqa: S301 -- what was just pickled
+    assert other.identity == source.identity
+    part = OffsetRange(source="s", partition="0", start=2, end=5)
+    columns = ["id", "_offset", "_deleted", "city"]
+    one, two = (
+        pa.Table.from_batches(list(each.open(clock=None).read(part, columns))).to_pylist() for each in (source, other)
+    )
+    assert one == two == [{**CITIES[n], "_offset": n, "_deleted": False} for n in (2, 3, 4)]
+    reader = source.open(clock=None)
+    assert reader.bounds().end == {"0": 7}
+    assert (reader.append_time(part), reader.append_time(OffsetRange(source="s", partition="0", start=7, end=7))) == (
+        0,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"values": CITIES, "path": "x.csv"}, "either values or a path"),
+        ({"values": CITIES, "schema": None}, "no types"),
+        ({"path": "x.json"}, "Parquet or CSV"),
+        ({"path": "missing.csv"}, "no such file"),
+        ({"path": __file__.replace(".py", ".csv"), "schema": None}, "no such file"),
+    ],
+)
+def test_what_makes_no_table_is_refused(options, message):
+    with pytest.raises(InvalidPlan, match=message):
+        hr.App("a").table("t", **({"schema": COLUMNS, "key": "id"} | options))
+
+
+def test_a_file_that_does_not_fit_says_so(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("id,city\none,two\n")
+    app = hr.App("a")
+    app.table("t", COLUMNS, key="id", path=path).to_view("v")
+    with pytest.raises(hr.HeadraceError, match="cannot be read as declared"), Driver(app) as driver:
+        driver.run()
