@@ -21,11 +21,11 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", help="names of queries")
     asked = parser.parse_args()
     from sql_oracle import EVERY, Batch, World, differences
-    from sql_queries import CHAINS
+    from sql_queries import CHAINS, MORE
 
     from headrace.engine.spark.session import session
 
-    known = {**EVERY, **CHAINS}
+    known = {**EVERY, **CHAINS, **MORE}
     queries = {name: known[name] for name in asked.only or known}
     batch, world = Batch(session(master="local[2]")), World(asked.seed, queries)
     wrong = answers = 0

@@ -245,7 +245,6 @@ def test_a_key_with_many_rows_over_a_long_time_meets_its_neighbours_alone():
         ({"within": None}, InvalidPlan, "needs the argument within"),
         ({"within": 5}, InvalidPlan, "is no interval"),
         ({"grace": "-1 s"}, InvalidPlan, "below zero"),
-        ({"how": "semi"}, InvalidPlan, "not possible between these sides"),
         ({"how": "outer"}, InvalidPlan, "Say one of inner"),
         ({"on": "kk"}, UnknownColumn, 'Did you mean "k"'),
         ({"on": ()}, InvalidPlan, "names no columns"),

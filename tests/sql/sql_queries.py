@@ -113,9 +113,6 @@ TABLES = {
     "ranked": """
         select * from (select o_custkey, o_orderkey, o_orderstatus, rank() over (partition by o_custkey order by
         o_orderstatus) as place from orders) where place <= 3""",
-    "dense_ranked": """
-        select l_orderkey, l_shipmode from (select *, dense_rank() over (partition by l_orderkey order by
-        l_shipmode desc) as place from lineitem) where place = 2""",
     "limit_by_hidden": """
         select l_suppkey from lineitem group by l_suppkey order by sum(l_extendedprice) desc, l_suppkey limit 3""",
     "limit_in_from": """
@@ -130,63 +127,27 @@ TABLES = {
     "not_in_with_nulls": """
         select c_custkey from customer where c_custkey not in (select nullif(o_custkey, 2) from orders where
         o_totalprice > 300000)""",
-    "not_in_of_nulls": """
-        select o_orderkey from orders where nullif(o_custkey, 3) not in (select c_custkey from customer where
-        c_acctbal < 0)""",
-    "not_in_correlated": """
-        select o_orderkey from orders where o_custkey not in (select nullif(l_suppkey, 1) from lineitem where
-        l_orderkey = o_orderkey)""",
     "or_in": """
         select p_partkey from part where p_size < 3 or p_partkey in (select l_partkey from lineitem where
         l_quantity > 45) or exists (select 1 from partsupp where ps_partkey = p_partkey and ps_availqty < 300)""",
     "in_as_a_column": """
         select c_custkey, coalesce(c_custkey in (select nullif(o_custkey, 2) from orders), false) as ordered, case
         when c_nationkey in (select s_nationkey from supplier) then 'near' else 'far' end as place from customer""",
-    "neither_in_nor_exists": """
-        select s_suppkey from supplier where not (s_nationkey in (select c_nationkey from customer where c_acctbal <
-        0) or exists (select 1 from partsupp where ps_suppkey = s_suppkey and ps_availqty > 9000))""",
-    "two_equal_columns_of_one": """
-        select o_orderkey from orders where (o_orderkey, o_custkey) in (select l_orderkey, l_orderkey from
-        lineitem)""",
     "value_of_a_range": """
         select o_orderkey, (select sum(l_quantity) from lineitem where l_orderkey = o_orderkey and l_extendedprice <
         o_totalprice / 3) as small, (select count(*) from orders p where p.o_custkey = o.o_custkey and p.o_orderdate
         < o.o_orderdate) as earlier from orders o""",
-    "above_the_others": """
-        select c_custkey from customer c where c_acctbal > (select avg(d.c_acctbal) from customer d where
-        d.c_nationkey = c.c_nationkey and d.c_custkey <> c.c_custkey)""",
     "rollup": """
         select o_orderstatus, year(o_orderdate) as year, count(*) as n, sum(o_totalprice) as total,
         grouping(o_orderstatus) as g, grouping_id() as id from orders group by rollup(o_orderstatus,
         year(o_orderdate))""",
-    "cube_having": """
-        select l_shipmode, l_returnflag, avg(l_quantity) as mean, count(distinct l_shipmode) as modes from lineitem
-        group by cube(l_shipmode, l_returnflag) having grouping_id() < 3 and count(*) > 2""",
-    "grouping_sets_twice": """
-        select o_orderstatus, o_orderpriority, sum(o_custkey) as s from orders group by grouping sets
-        ((o_orderstatus), (o_orderpriority), (o_orderstatus), ())""",
-    "rollup_of_what_is_summed": """
-        select c_mktsegment, c_nationkey, sum(c_nationkey) as s, grouping(c_nationkey) as g from customer group by
-        c_mktsegment, rollup(c_nationkey)""",
-    "rollup_of_a_pair": """
-        select c_mktsegment, c_nationkey, count(*) as n from customer group by c_mktsegment, c_nationkey with
-        rollup""",
     "intersect": "select c_nationkey as k from customer intersect select s_nationkey from supplier",
-    "intersect_all": """
-        select o_custkey as k, o_orderstatus as s from orders intersect all select o_custkey, o_orderstatus from
-        orders where o_totalprice > 100000""",
-    "except": "select c_custkey from customer except select o_custkey from orders",
     "except_all": """
         select o_custkey as k, o_orderstatus as s from orders except all select o_custkey, o_orderstatus from
         orders where o_totalprice > 150000""",
-    "minus_then_first": """
-        select c_custkey from customer minus select o_custkey from orders order by c_custkey desc limit 3""",
     "listed": """
         select o_custkey, listagg(o_orderkey, ',') within group (order by o_totalprice desc, o_orderkey) as keys
         from orders group by o_custkey""",
-    "listed_once": """
-        select c_nationkey, string_agg(distinct c_mktsegment, '/') within group (order by c_mktsegment desc) as
-        segments from customer group by c_nationkey""",
     "pairs": """
         select o_orderstatus, corr(o_totalprice, o_custkey) as c, regr_slope(o_totalprice, o_custkey) as slope,
         covar_samp(o_totalprice, o_custkey) as v, skewness(o_totalprice) as skew, kurtosis(o_totalprice) as kurt,
@@ -210,9 +171,6 @@ STREAMS = {
     "busy_minutes": """
         select window.start as start, user, count(*) as n from clicks group by user, window(at, '1 minute')
         having count(*) > 3 and user <> 'bot'""",
-    "minutes_and_all": """
-        select user, window.start as start, count(*) as n from clicks group by window(at, '1 minute'),
-        rollup(user)""",
     "ever": "select user, count(*) as n, max(at) as last from clicks group by user",
     "users": "select distinct user from clicks union select user from searches",
     "both": "select search_id, user, at from clicks union all select search_id, user, at from searches",
@@ -226,31 +184,76 @@ STREAMS = {
     "followed": """
         select s.query, s.at from searches s left semi join clicks c on s.search_id = c.search_id and c.at between
         s.at - interval 2 seconds and s.at + interval 20 seconds""",
+    "unbounded": """
+        select s.query, c.url, count(*) as n from searches s join clicks c on s.search_id = c.search_id and c.at >
+        s.at group by s.query, c.url""",
+    "over_last_three": """
+        select user, url, at, count(url) over (partition by user order by at rows between 2 preceding and current
+        row) as n, lag(url, 1, 'none') over (partition by user order by at) as before, row_number() over (partition
+        by user order by at) as nr from clicks""",
+    "latest_clicks": "select user, url, at from clicks order by at desc, url, user, search_id limit 5",
+    "clicks_of_customers": """
+        select k.user, k.n, count(c_custkey) as customers from (select user, count(*) as n from clicks group by
+        user) k left join customer on c_nationkey = k.n % 7 group by k.user, k.n""",
+}
+MORE = {
+    "not_in_of_nulls": """
+        select o_orderkey from orders where nullif(o_custkey, 3) not in (select c_custkey from customer where
+        c_acctbal < 0)""",
+    "not_in_correlated": """
+        select o_orderkey from orders where o_custkey not in (select nullif(l_suppkey, 1) from lineitem where
+        l_orderkey = o_orderkey)""",
+    "neither_in_nor_exists": """
+        select s_suppkey from supplier where not (s_nationkey in (select c_nationkey from customer where c_acctbal <
+        0) or exists (select 1 from partsupp where ps_suppkey = s_suppkey and ps_availqty > 9000))""",
+    "two_equal_columns_of_one": """
+        select o_orderkey from orders where (o_orderkey, o_custkey) in (select l_orderkey, l_orderkey from
+        lineitem)""",
+    "above_the_others": """
+        select c_custkey from customer c where c_acctbal > (select avg(d.c_acctbal) from customer d where
+        d.c_nationkey = c.c_nationkey and d.c_custkey <> c.c_custkey)""",
+    "cube_having": """
+        select l_shipmode, l_returnflag, avg(l_quantity) as mean, count(distinct l_shipmode) as modes from lineitem
+        group by cube(l_shipmode, l_returnflag) having grouping_id() < 3 and count(*) > 2""",
+    "grouping_sets_twice": """
+        select o_orderstatus, o_orderpriority, sum(o_custkey) as s from orders group by grouping sets
+        ((o_orderstatus), (o_orderpriority), (o_orderstatus), ())""",
+    "rollup_of_what_is_summed": """
+        select c_mktsegment, c_nationkey, sum(c_nationkey) as s, grouping(c_nationkey) as g from customer group by
+        c_mktsegment, rollup(c_nationkey)""",
+    "rollup_of_a_pair": """
+        select c_mktsegment, c_nationkey, count(*) as n from customer group by c_mktsegment, c_nationkey with
+        rollup""",
+    "intersect_all": """
+        select o_custkey as k, o_orderstatus as s from orders intersect all select o_custkey, o_orderstatus from
+        orders where o_totalprice > 100000""",
+    "except": "select c_custkey from customer except select o_custkey from orders",
+    "minus_then_first": """
+        select c_custkey from customer minus select o_custkey from orders order by c_custkey desc limit 3""",
+    "listed_once": """
+        select c_nationkey, string_agg(distinct c_mktsegment, '/') within group (order by c_mktsegment desc) as
+        segments from customer group by c_nationkey""",
+    "dense_ranked": """
+        select l_orderkey, l_shipmode from (select *, dense_rank() over (partition by l_orderkey order by
+        l_shipmode desc) as place from lineitem) where place = 2""",
     "followed_minutes": """
         select query, window.start as start, count(*) as n from searches s where exists (select 1 from clicks c
         where c.search_id = s.search_id and c.at >= s.at and c.at < s.at + interval 20 seconds and c.user = s.user)
         group by query, window(at, '1 minute')""",
-    "unbounded": """
-        select s.query, c.url, count(*) as n from searches s join clicks c on s.search_id = c.search_id and c.at >
-        s.at group by s.query, c.url""",
     "unbounded_twice": """
         select s.query, c.url, count(d.url) as n from searches s join clicks c on s.search_id = c.search_id left join
         clicks d on c.user = d.user and d.at > c.at and d.url = s.query group by s.query, c.url""",
     "customers_who_clicked": """
         select c_custkey from customer where c_nationkey in (select minute(at) % 9 from clicks) and not exists (select
         1 from searches where second(at) = c_custkey)""",
-    "over_last_three": """
-        select user, url, at, count(url) over (partition by user order by at rows between 2 preceding and current
-        row) as n, lag(url, 1, 'none') over (partition by user order by at) as before, row_number() over (partition
-        by user order by at) as nr from clicks""",
     "over_a_time": """
         select user, n, count(*) as rows from (select user, count(*) over (partition by user order by at range
         between interval 10 seconds preceding and current row) as n from clicks) group by user, n""",
-    "latest_clicks": "select user, url, at from clicks order by at desc, url, user, search_id limit 5",
-    "clicks_of_customers": """
-        select k.user, k.n, count(c_custkey) as customers from (select user, count(*) as n from clicks group by
-        user) k left join customer on c_nationkey = k.n % 7 group by k.user, k.n""",
+    "minutes_and_all": """
+        select user, window.start as start, count(*) as n from clicks group by window(at, '1 minute'),
+        rollup(user)""",
 }
+"""As CHAINS, for the script alone."""
 TIMED = {
     "followed",
     "followed_minutes",
