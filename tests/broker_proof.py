@@ -43,7 +43,7 @@ def kills_and_restarts(
     try:
         for at in range(messages // ADDED):
             if events.get(at) == "kill":
-                _await_progress(filled, drawn)
+                _await_progress(filled, drawn, at * ADDED)
                 process.kill()
                 process.wait()
                 process = _started(broker, folder)
@@ -55,7 +55,7 @@ def kills_and_restarts(
         process.kill()
         process.wait()
     with filled.by(broker.feed()) as run:
-        until(lambda: run.failure() or len(set(ids_of(run.log))) >= messages, "all are landed")
+        until(lambda: run.failure() or len(set(ids_of(run.log))) >= messages, "all are landed", 300)
         assert run.failure() is None
     counts = Counter(filled.ids())
     assert len(counts) == messages, f"{messages - len(counts)} of {messages} are lost"
@@ -70,10 +70,10 @@ def _started(broker: Broker, folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, __file__, str(file)])
 
 
-def _await_progress(filled: Filled, drawn: random.Random) -> None:
-    """Wait until the process has landed more, then a moment that is another each time."""
+def _await_progress(filled: Filled, drawn: random.Random, added: int) -> None:
+    """Wait until the process has landed more, or all, then a moment that is another each time."""
     before = _rows(filled)
-    until(lambda: _rows(filled) > before, "the process lands something")
+    until(lambda: _rows(filled) > before or _rows(filled) >= added, "the process lands something", 300)
     threading.Event().wait(drawn.random() * 0.3)
 
 
