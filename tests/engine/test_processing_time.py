@@ -81,3 +81,15 @@ def test_several_records_come_of_one():
             {"account": "B", "balance": 3},
             {"account": "C", "balance": 2},
         ]
+
+
+def test_the_key_of_latest_may_be_an_expression():
+    app = hr.App("keyed")
+    visits = app.stream("visits", "user string, page string, at timestamp", event_time="at")
+    table = visits.latest(who="lower(user)")
+    assert table.key == ("who",)
+    table.select("who", "page").to_view("pages")
+    with Driver(app) as driver:
+        driver.send("visits", {"user": "Ann", "page": "a", "at": 1}, {"user": "ANN", "page": "b", "at": 2})
+        driver.run()
+        assert driver.view("pages") == [{"who": "ann", "page": "b"}]

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.base.errors import InvalidPlan
-from headrace.dsl.columns import map_batches_node
+from headrace.dsl.columns import map_batches_node, with_columns_node
 from headrace.dsl.formats import Formats
 from headrace.dsl.grouped import Grouped
 from headrace.dsl.grouping import grouping
@@ -24,6 +24,7 @@ from headrace.dsl.rows import (
     union_node,
 )
 from headrace.dsl.table_verbs import TableVerbs
+from headrace.dsl.verb import Verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -220,7 +221,7 @@ class Stream(Handle):
         """
         return Table(self.registry, as_table_node(self._verb("as_table"), keep))
 
-    def latest(self, *key: str) -> Table:
+    def latest(self, /, *key: str, **named: str) -> Table:
         """Read the stream as a table: of each key the row of the greatest event time, of equal times the later arrival.
 
         A row with a null in the key fails, as in `app.table`: it goes to the dead letters, or stops the app with
@@ -228,6 +229,7 @@ class Stream(Handle):
 
         Args:
             key: the columns that identify a row of the table.
+            named: expressions in Spark SQL by the name of the key: columns of the table too.
 
         Raises:
             UnknownColumn: a key is not there.
@@ -236,9 +238,14 @@ class Stream(Handle):
         Examples:
             >>> orders.latest("user").key
             ('user',)
+            >>> orders.latest("user", day="date_trunc('day', at)").key
+            ('user', 'day')
 
         """
-        return Table(self.registry, latest_node(self._verb("latest"), key))
+        verb = self._verb("latest")
+        if named:
+            verb = Verb(with_columns_node(self._verb("with_columns"), named), "latest", verb.functions)
+        return Table(self.registry, latest_node(verb, (*key, *named)))
 
     def group_by(self, /, *keys: str, **named: str) -> Grouped[Table, Stream]:
         """Group by columns and by expressions.
