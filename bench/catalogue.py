@@ -205,4 +205,14 @@ BENCHES = {
         "a pika consumer that writes a file and syncs it by batches",
         ">= 0.8",
     ),
+    "statsd_ingest": Bench(
+        "datagrams of one metric a second without loss, into a durable topic",
+        "StatsD on Node.js, counters in memory",
+        ">= 3",
+    ),
+    "webhook_ingest": Bench(
+        "durable answers 2xx a second, 32 clients that wait for each",
+        "uvicorn with an ASGI application that writes each request to SQLite, WAL, synchronous=FULL",
+        ">= 10",
+    ),
 }

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.base.errors import DamagedFile
-from headrace.base.outside import FeedTopicReplaced
+from headrace.base.outside import FeedChanged, FeedTopicReplaced
 from headrace.connect.embedded import EmbeddedTopics
 from headrace.connect.topics import TopicSpec
 from headrace.log import Log
@@ -81,3 +81,43 @@ def test_a_feed_does_not_go_on_into_a_topic_that_was_created_again(log):
     assert str(log.path / "landings" / "t") in error.value.hint
     assert land(log, {"id": 1, "text": ""}, position=b"1") is None
     assert ids(log) == [1]
+
+
+def test_appends_that_leave_the_position_as_it_is_write_nothing_but_the_topic(log):
+    """And their numbers go on after the landing is opened again, also where a file has an older one."""
+    land(log, {"id": 1, "text": ""}, position=b"1")
+    path = log.path / "landings" / "t"
+    stored = path.read_bytes()
+    for number in range(2, 5):
+        assert land(log, {"id": number, "text": ""}, position=b"1") == b"1"
+    land(log, {"id": 5, "text": ""}, position=None)
+    assert path.read_bytes() == stored
+    land(log, {"id": 6, "text": ""}, position=b"2")
+    assert land(log) == b"2"
+    assert ids(log) == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_first_append_says_which_feed_it_is_though_it_has_no_position(log):
+    land(log, {"id": 1, "text": ""}, position=None)
+    topics = EmbeddedTopics(log, partitions=1, fault=lambda point: None)  # noqa: ARG005 -- nothing happens there
+    with pytest.raises(FeedChanged):
+        topics.landing(TopicSpec(name="t", schema=SCHEMA), feed="g", limit=1, read=lambda: 0)
+    land(log, {"id": 2, "text": ""}, position=None)
+    assert ids(log) == [1, 2]
+
+
+def test_an_append_that_failed_is_followed_by_one_that_writes_the_file(log, monkeypatch):
+    """What was appended of the failed one may be there; no number is used twice, so nothing that follows is dropped."""
+    topics = EmbeddedTopics(log, partitions=1, fault=lambda point: None)  # noqa: ARG005 -- nothing happens there
+    landing = topics.landing(TopicSpec(name="t", schema=SCHEMA), feed="f", limit=1, read=lambda: 0)
+    landing.append([{"id": 1, "text": ""}], position=b"1")
+    with monkeypatch.context() as patched:
+        patched.setattr(type(landing.topic), "append", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            landing.append([{"id": 2, "text": ""}])
+    landing.append([{"id": 3, "text": ""}])
+    landing.append([{"id": 4, "text": ""}])
+    landing.close()
+    assert ids(log) == [1, 3, 4]
+    assert land(log) == b"1"
+    assert ids(log) == [1, 3, 4]

@@ -48,6 +48,8 @@ class Progress(TypedDict):
     `phase`: "snapshot" or "streaming". `table`, `done`, `of`: the table of which a snapshot is taken, how many of its
     rows are landed, and about how many it has. `lag_bytes`, `lag_seconds`: how far behind the database it is.
     `warning`: what will become a problem. `repeated`: how many messages were dropped, since they were landed before.
+    `dropped`, `spilled`, `waited`: what a full buffer did. `lost`: what was dropped outside before it was received, as
+    far as that shows. `gaps`: numbers that are missing in a sequence.
     """
 
     phase: NotRequired[str]
@@ -58,6 +60,11 @@ class Progress(TypedDict):
     lag_seconds: NotRequired[float]
     warning: NotRequired[str | None]
     repeated: NotRequired[int]
+    dropped: NotRequired[int]
+    spilled: NotRequired[int]
+    waited: NotRequired[int]
+    lost: NotRequired[int]
+    gaps: NotRequired[int]
 
 
 class Request(NamedTuple):

@@ -173,12 +173,15 @@ class MessageLanding:
         """Whether the app keeps up; if not, stop receiving until it does."""
         return self._landing.has_room()
 
-    def land(self, messages: Sequence[Message], *, position: bytes | None = None) -> None:
+    def land(
+        self, messages: Sequence[Message], *, position: bytes | None = None, refuse: bool = False
+    ) -> Mapping[int, str]:
         """Append messages as rows or dead letters, but those that were landed before: durable on return, all or none.
 
         Args:
             messages: in order.
             position: where the feed continues, for a broker that can be read from a place; None leaves it as it is.
+            refuse: if some cannot be decoded, land nothing, and return why, by the number of the message.
 
         Raises:
             AppendFailed: the disk refused. Leave `run`: what was landed is known when it is called again.
@@ -190,11 +193,15 @@ class MessageLanding:
             seen = self._seen | dict.fromkeys(ids)
             kept = islice(seen, max(0, len(seen) - self._how.remember), None)
             rows, dead = self._rows.of(fresh)
+            if dead and refuse:
+                number = {id(message): at for at, message in enumerate(messages)}
+                return {number[id(fresh[at])]: letter.reason for at, letter in dead.items()}
             seen = dict.fromkeys(kept)
-            self._landing.append(rows, position=_packed(position, seen), dead=dead)
+            self._landing.append(rows, position=_packed(position, seen), dead=list(dead.values()))
             self._seen, self._position = seen, position
         if len(fresh) < len(messages):
             self.report(repeated=self._progress.get("repeated", 0) + len(messages) - len(fresh))
+        return {}
 
     def report(self, **progress: Unpack[Progress]) -> None:
         """Say how far the feed is; what was said before and is not said now stays."""
@@ -243,10 +250,10 @@ class _MessageRows:
         own = pa.schema([field for field in schema if field.name not in self._metadata])
         self._undecoded = Undecoded(own, how.key, how.format, how.key_format if how.key else None, bool(how.key))
 
-    def of(self, messages: Sequence[Message]) -> tuple[pa.Table, list[DeadRecord]]:
-        """Return the rows of messages, and the dead letters of those that have none."""
+    def of(self, messages: Sequence[Message]) -> tuple[pa.Table, dict[int, DeadRecord]]:
+        """Return the rows of messages, and by their numbers the dead letters of those that have none."""
         if not messages:
-            return self._schema.empty_table(), []
+            return self._schema.empty_table(), {}
         found = self._undecoded.rows(self._records(messages))
         reasons: dict[int, str] = dict(zip(found.bad.to_pylist(), found.reasons.to_pylist(), strict=True))
         rows = found.rows
@@ -256,7 +263,7 @@ class _MessageRows:
             rows = rows.append_column(name, column.take(found.at))
         if len(reasons) > len(found.bad):
             rows = rows.filter(pc.invert(pc.is_in(found.at, pa.array(list(reasons), found.at.type))))
-        dead = [DeadRecord(_shown(messages[at].body), reasons[at]) for at in sorted(reasons)]
+        dead = {at: DeadRecord(_shown(messages[at].body), reasons[at]) for at in sorted(reasons)}
         deleted = "_deleted" in rows.column_names and pc.any(rows.column("_deleted")).as_py()
         return rows.select([*self._schema.names, *(["_deleted"] if deleted else [])]), dead
 
@@ -295,7 +302,8 @@ def _text(value: object) -> str:
         return value.decode("utf-8", "replace")
     if isinstance(value, datetime):
         return value.isoformat()
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _shown(body: bytes | None) -> str:

@@ -186,14 +186,14 @@ def _messages(sink: MessageSink, stem: str, first: int, rows: pa.RecordBatch) ->
     keys = how.key_format.encode(rows.select(list(sink.key))).cast(pa.binary()).to_pylist() if sink.key else []
     own = encoded.column(HEADERS).to_pylist() if HEADERS in encoded.schema.names else [None] * count
     named = {name: text_of(rows.column(column)).to_pylist() for name, column in how.headers}
-    addresses = _addresses(how.address, rows)
+    to = addresses(how.address, rows)
     times = rows.column("_time").to_pylist() if "_time" in rows.schema.names else [None] * count
     return [
         Outgoing(
             id=f"{stem}/{first + at}",
             body=bodies[at] or b"",
             key=keys[at] if keys else None,
-            address=addresses[at],
+            address=to[at],
             headers={each["name"]: (each["value"] or b"").decode() for each in own[at] or ()}
             | {name: texts[at] for name, texts in named.items() if texts[at] is not None},
             time=times[at],
@@ -202,8 +202,14 @@ def _messages(sink: MessageSink, stem: str, first: int, rows: pa.RecordBatch) ->
     ]
 
 
-def _addresses(template: str, rows: pa.RecordBatch) -> list[str]:
-    names = _COLUMN.findall(template)
+def columns_in(template: str) -> list[str]:
+    """Return the columns that a template names."""
+    return _COLUMN.findall(template)
+
+
+def addresses(template: str, rows: pa.RecordBatch) -> list[str]:
+    """Return a template for each row, with the texts of its columns."""
+    names = columns_in(template)
     if not names:
         return [template] * rows.num_rows
     texts = {name: pc.fill_null(text_of(rows.column(name)), "").to_pylist() for name in names}

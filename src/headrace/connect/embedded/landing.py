@@ -5,6 +5,10 @@ is first written to one file that is replaced atomically, `landings/<topic>` in 
 number, the position, the rows, and a checksum. Then it is appended to the topic under that number. Opening the
 landing repeats the last append, which changes nothing if it was complete. The position is that of the file; no record
 is lost or duplicated.
+
+An append that leaves the position as it is has nothing to be durable together with: it goes to the topic at once, for
+the price of one sync. A crash in its middle may leave a part of it in some partitions; its feed has not been told that
+it is durable, and what is outside is as before.
 """
 
 from __future__ import annotations
@@ -67,6 +71,8 @@ class EmbeddedLanding(Landing):
         self._lock = landing_file.locked(self.path, topic.name)
         self._number = -1
         self._position: bytes | None = None
+        self._whole = True  # no append has failed in its middle
+        self._described = False  # the file says which feed it is
         try:
             self._recover()
         except BaseException:
@@ -93,6 +99,11 @@ class EmbeddedLanding(Landing):
         number, before = self._number + 1, self._position
         position = before if position is None else position
         self.fault("before_landing")
+        if position == before and self._whole and self._described and not letters.num_rows:
+            self._number = number
+            self._apply(number, table, letters)
+            self.fault("after_landing")
+            return
         self._write(number, (before, position), table, letters)
         self._number, self._position = number, position
         self.fault("during_landing")
@@ -109,12 +120,14 @@ class EmbeddedLanding(Landing):
         self._lock.close()
 
     def _apply(self, number: int, rows: pa.Table, letters: pa.Table) -> None:
+        self._whole = False
         producer = _producer(self.topic.name)
         rows, keyless = split_keyless(self.topic, rows)
         letters = letters if keyless is None else pa.concat_tables([letters, keyless])
         self.topic.append(rows, producer=producer, sequence=number)
         if letters.num_rows:
             dead_topic(self.log, self.topic.name).append(letters, producer=producer, sequence=number)
+        self._whole = True
 
     def _recover(self) -> None:
         """Repeat the last append: a crash may have interrupted it."""
@@ -128,11 +141,12 @@ class EmbeddedLanding(Landing):
             raise FeedChanged(self.topic.name, was=was, now=self.feed, state=str(self.path))
         if about.get(_TOPIC, self.topic.id.encode()) != self.topic.id.encode():
             raise FeedTopicReplaced(self.topic.name, state=str(self.path))
-        self._number, self._position = number, about.get(_POSITION)
+        self._number, self._position, self._described = number, about.get(_POSITION), True
         try:
             self._apply(self._number, rows, letters)
         except InvalidRows:  # nothing of it was appended, and the process died before the feed heard
             self._position = about.get(_BEFORE)
+        self._number = max(self._number, self._last_number())  # of appends that left the position as it was
 
     def _last_number(self) -> int:
         """Return the number of the last append that the topic has of any feed, -1 if there is none."""
@@ -147,6 +161,7 @@ class EmbeddedLanding(Landing):
         about = {_FEED: self.feed.encode(), _NUMBER: str(number).encode(), _TOPIC: self.topic.id.encode()}
         about |= {name: at for name, at in zip((_BEFORE, _POSITION), positions, strict=True) if at is not None}
         landing_file.write(self.path, about, {"rows": rows, "dead": letters}, sync=self.log.fsync)
+        self._described = True
 
 
 def landing_path(log: Log, topic: str) -> Path:

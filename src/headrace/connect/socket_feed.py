@@ -1,0 +1,116 @@
+"""Feeds of socket libraries whose messages are gone once they are received: ZeroMQ's and nng's.
+
+PULL and SUB hand out a message and forget it: at most once. REQ waits for its answer: REP answers when the record is
+durable, so a sender that asks again after a time-out has it at least once, and once with an id.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+from headrace.base.errors import InvalidPlan
+from headrace.base.time import SystemClock, as_datetime
+from headrace.connect.direct import FullOptions, run_direct
+from headrace.connect.messages import Message, MessageLanding, ReadingOptions
+
+if TYPE_CHECKING:
+    import threading
+
+    from headrace.base.buffer import SharedBuffer
+    from headrace.connect.direct import WhenFull
+    from headrace.connect.feed import Landing
+    from headrace.connect.messages import Reading
+
+KNOWN = ("topic", "received")
+"""What `metadata=` may name."""
+TAKEN, REFUSED = b"ok", b"refused: "
+"""What a REP socket answers: that a record is durable, or why it is not."""
+MOST = 1_000
+_OVERHEAD = 200
+_SCHEMES = ("tcp", "ipc", "inproc", "tls+tcp", "ws", "pgm", "epgm")
+CLOCK = SystemClock()
+
+
+class SocketOptions(ReadingOptions, FullOptions, total=False):
+    """The options of sockets that pull or subscribe."""
+
+
+class Received(NamedTuple):
+    """A message, and for SUB its topic."""
+
+    body: bytes
+    topic: bytes | None = None
+
+
+class Receiving(Protocol):
+    """An open socket."""
+
+    def receive(self, most: int) -> list[Received]:
+        """Return what has arrived, waiting a tenth of a second for the first."""
+        ...
+
+    def answer(self, body: bytes) -> None:
+        """Answer the last message (REP)."""
+        ...
+
+    def close(self) -> None:
+        """Close it."""
+        ...
+
+
+def checked_url(url: str) -> str:
+    """Return an address as it is.
+
+    Raises:
+        InvalidPlan: it is none.
+
+    """
+    if not isinstance(url, str) or urlsplit(url).scheme not in _SCHEMES or "@" in url:
+        raise InvalidPlan(f"{url!r} is no address of a socket", hint='For example "tcp://127.0.0.1:5555".')
+    return url
+
+
+def run_socket(
+    socket: Receiving, landing: Landing, stop: threading.Event, *, how: Reading, full: WhenFull | None
+) -> None:
+    """Land what a socket receives until `stop` is set; without `full` each message is answered.
+
+    Raises:
+        OSError: the socket fails.
+
+    """
+    messages = MessageLanding(landing, how)
+    if full is None:
+        _reply(socket, messages, stop)
+        return
+
+    def receive(waiting: SharedBuffer[list[Message]], ending: threading.Event) -> None:
+        while not ending.is_set():
+            if found := [_message(each) for each in socket.receive(MOST)]:
+                weight = sum(len(each.body or b"") + _OVERHEAD for each in found)
+                waiting.put(found, weight=weight, records=len(found))
+
+    def land(received: list[list[Message]]) -> None:
+        messages.land([each for some in received for each in some])
+
+    run_direct(messages, stop, full, receive=receive, land=land)
+
+
+def _reply(socket: Receiving, messages: MessageLanding, stop: threading.Event) -> None:
+    while not stop.is_set():
+        if not messages.has_room():
+            stop.wait(0.1)  # who asks waits
+            continue
+        for received in socket.receive(1):
+            wrong = messages.land([_message(received)], refuse=True)
+            socket.answer(REFUSED + wrong[0].encode() if wrong else TAKEN)
+
+
+def _message(received: Received) -> Message:
+    return Message(received.body, about={"topic": received.topic, "received": as_datetime(CLOCK.now())})
+
+
+def own_options(options: Any) -> Any:
+    """Return the options of reading, without an id where none is named: these messages have none."""
+    return {"id": None} | {name: each for name, each in options.items() if name not in FullOptions.__annotations__}
