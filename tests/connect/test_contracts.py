@@ -122,6 +122,23 @@ def test_a_file_is_a_feed(tmp_path):
     check_feed(lambda: File(tmp_path / "records.jsonl"))
 
 
+class Folder(File):
+    """A folder into which files are put."""
+
+    def __init__(self, path):
+        super().__init__(path / "0.jsonl")
+        path.mkdir()
+        self.feed = files.folder(path)
+
+    def add(self, ids):
+        self.path = self.path.with_name(f"{len(list(self.path.parent.iterdir()))}.jsonl")
+        super().add(ids)
+
+
+def test_a_folder_is_a_feed(tmp_path):
+    check_feed(lambda: Folder(tmp_path / "inbox"))
+
+
 class Doubling(File):
     """A feed that forgets its position."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 
 import pytest
@@ -121,3 +122,53 @@ def test_another_feed_of_the_same_topic_is_refused(tmp_path):
         with pytest.raises(FeedChanged, match="is file:b, and was file:a"):
             topics.landing(spec, feed="file:b", limit=9, read=lambda: 0)
         topics.landing(spec, feed="file:a", limit=9, read=lambda: 0).close()
+
+
+# ---- folders -----------------------------------------------------------------------------------------------
+
+
+def settle(path):
+    """Let a file be one that has not changed for an hour."""
+    os.utime(path, (1_700_000_000, 1_700_000_000))
+
+
+def test_the_lines_of_all_files_of_a_folder_are_landed_once_each(tmp_path, landing):
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    (inbox / "b.jsonl").write_text(line(3) + "no json\n" + line(4).strip())
+    (inbox / "a.jsonl").write_text(line(1) + line(2))
+    (inbox / ".hidden.jsonl").write_text(line(9))
+    (inbox / "c.txt").write_text(line(9))
+    feed = files.folder(inbox, "*.jsonl")
+    opened = landing()
+    while feed._land(opened):
+        pass
+    opened.close()
+    assert landed(tmp_path) == [1, 2, 3], "the last line of b may still be written"
+    with (inbox / "a.jsonl").open("a") as file:
+        file.write(line(5))
+    (inbox / "b.jsonl").rename(inbox / "z.jsonl")
+    settle(inbox / "z.jsonl")
+    opened = landing()
+    while feed._land(opened):
+        pass
+    (inbox / "a.jsonl").unlink()
+    (inbox / "n.jsonl").write_text(line(6))
+    while feed._land(opened):
+        pass
+    assert len(json.loads(opened.position())) == 2, "a file that is gone is forgotten"
+    opened.close()
+    assert landed(tmp_path) == [1, 2, 3, 4, 5, 6]
+    assert landed(tmp_path, "t.dead", "record") == ["no json"]
+
+
+def test_a_folder_is_read_in_chunks_and_to_its_end(tmp_path, landing, monkeypatch):
+    monkeypatch.setattr(files, "CHUNK_BYTES", 40)
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    for name in range(3):
+        (inbox / f"{name}").write_text("".join(line(name * 50 + at) for at in range(50)).strip())
+    opened = landing()
+    files.folder(inbox, follow=False).run(opened, threading.Event())
+    opened.close()
+    assert landed(tmp_path) == list(range(150))

@@ -1,4 +1,4 @@
-"""Files that grow, line by line: each line is a record.
+"""Files that grow, line by line, and folders of them: each line is a record.
 
 from headrace.connect import files
 
@@ -15,6 +15,8 @@ from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
 
+from headrace.base.arguments import a_path, a_text
+from headrace.base.time import MICROS, SystemClock
 from headrace.connect.feed import DeadRecord, Feed
 from headrace.connect.formats import format_named
 
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 1 << 20
 LOOK_SECONDS = 0.2
+SETTLED_SECONDS = 1.0
+"""The last line of a file in a folder needs no line end when the file has not changed for so long."""
+CLOCK = SystemClock()
 
 
 def lines(path: str | os.PathLike[str], *, format: str = "json", follow: bool = True) -> Lines:  # noqa: A002 -- as in App.stream
@@ -82,7 +87,7 @@ class Lines(Feed):
             chunk = self._complete_lines(file)
         if not chunk:
             return False
-        rows, dead = self._decoded(chunk, landing.schema)
+        rows, dead = decoded(chunk, landing.schema, self.format)
         position = json.dumps({"inode": about.st_ino, "bytes": start + len(chunk)}).encode()
         landing.append(rows, position=position, dead=dead)
         return True
@@ -98,9 +103,102 @@ class Lines(Feed):
             if not more:  # a line that is still being written
                 return b"" if self.follow else chunk
 
-    def _decoded(self, chunk: bytes, schema: pa.Schema) -> tuple[pa.RecordBatch, list[DeadRecord]]:
-        texts = [line for line in chunk.decode("utf-8", "replace").split("\n") if line.strip()]
-        decoded = format_named(self.format).decode(pa.array(texts, pa.string()), schema)
-        reasons = decoded.reasons.to_pylist()
-        dead = [DeadRecord(text, why) for text, why in zip(texts, reasons, strict=True) if why is not None]
-        return decoded.rows, dead
+
+def decoded(chunk: bytes, schema: pa.Schema, form: str) -> tuple[pa.RecordBatch, list[DeadRecord]]:
+    """Return the lines of a chunk as rows, and those that cannot be decoded."""
+    texts = [line for line in chunk.decode("utf-8", "replace").split("\n") if line.strip()]
+    found = format_named(form).decode(pa.array(texts, pa.string()), schema)
+    reasons = found.reasons.to_pylist()
+    dead = [DeadRecord(text, why) for text, why in zip(texts, reasons, strict=True) if why is not None]
+    return found.rows, dead
+
+
+def folder(
+    path: str | os.PathLike[str],
+    pattern: str = "*",
+    *,
+    format: str = "json",  # noqa: A002 -- as in App.stream
+    follow: bool = True,
+) -> Folder:
+    """Return a feed that lands the lines of all files of a folder, also of those that come later: each exactly once.
+
+    The position is how far each file was read, by its inode, stored with each append; files that are gone are
+    forgotten. So a file may be renamed inside the folder, and may grow. The last line of a file needs no line end once
+    the file has not changed for a second: write files aside and rename them, or end lines. Files whose names begin
+    with a dot are left alone. Files are read in the order of their names. A line that cannot be decoded goes to
+    `<topic>.dead`.
+
+    Args:
+        path: the folder; it is waited for.
+        pattern: which names, such as `"*.jsonl"`.
+        format: the format of a line: "json".
+        follow: False: land what is in the folder, then end.
+
+    Raises:
+        InvalidPlan: the format is not known.
+        InvalidArgument: the path or the pattern is none.
+
+    """
+    format_named(format)
+    a_text(pattern, "pattern")
+    return Folder(path=str(a_path(path, "path").absolute()), pattern=pattern, format=format, follow=follow)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder(Feed):
+    """The lines of the files of a folder; `folder` creates it."""
+
+    path: str
+    pattern: str
+    format: str
+    follow: bool
+
+    @property
+    def identity(self) -> str:
+        """The folder."""
+        return f"folder:{self.path}"
+
+    def run(self, landing: Landing, stop: threading.Event) -> None:
+        """Land lines until `stop` is set; without `follow` until all files are read."""
+        while not stop.is_set():
+            if landing.has_room() and self._land(landing):
+                continue
+            if not self.follow and landing.has_room():
+                return
+            stop.wait(LOOK_SECONDS)
+
+    def _land(self, landing: Landing) -> bool:
+        """Land the lines of one chunk of the first file that has some; return whether there were any."""
+        read: dict[str, int] = json.loads(landing.position() or b"{}")
+        files = sorted(each for each in Path(self.path).glob(self.pattern) if each.name[0] != "." and each.is_file())
+        present: dict[str, int] = {}
+        found: tuple[str, int, bytes] | None = None
+        for each in files:
+            try:
+                about = each.stat()
+                known = f"{about.st_dev}:{about.st_ino}"
+                start = read.get(known, 0) if read.get(known, 0) <= about.st_size else 0
+                present[known] = start
+                if found is None and start < about.st_size and (chunk := self._chunk(each, start, about)):
+                    found = known, start, chunk
+            except FileNotFoundError:
+                continue  # it was taken away meanwhile
+        if found is None:
+            return False
+        known, start, chunk = found
+        rows, dead = decoded(chunk, landing.schema, self.format)
+        position = json.dumps(present | {known: start + len(chunk)}).encode()
+        landing.append(rows, position=position, dead=dead)
+        return True
+
+    def _chunk(self, path: Path, start: int, about: os.stat_result) -> bytes:
+        """Return whole lines from a place of a file; the last one needs no end when the file is settled."""
+        with path.open("rb") as file:
+            file.seek(start)
+            chunk = b""
+            while more := file.read(CHUNK_BYTES):
+                chunk += more
+                if end := chunk.rfind(b"\n") + 1:
+                    return chunk[:end]
+        settled = CLOCK.now() - about.st_mtime_ns // 1_000 >= SETTLED_SECONDS * MICROS
+        return chunk if settled or not self.follow else b""

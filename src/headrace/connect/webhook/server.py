@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 Result = TypeVar("Result")
+_TURNS_SECONDS = 0.05
 _SERVERS: dict[Address, HttpServer] = {}
 _LOCK = threading.Lock()
 
@@ -124,6 +125,8 @@ class HttpServer:
     async def _close(self) -> None:
         self._listening.close()
         await self._server.shutdown(1.0)
+        with suppress(TimeoutError):  # connections that end say so in the next turns of the loop
+            await asyncio.wait_for(asyncio.Event().wait(), _TURNS_SECONDS)
 
     def _end(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
