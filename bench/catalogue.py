@@ -212,7 +212,7 @@ BENCHES = {
     ),
     "webhook_ingest": Bench(
         "durable answers 2xx a second, 32 clients that wait for each",
-        "uvicorn with an ASGI application that writes each request to SQLite, WAL, synchronous=FULL",
+        "an ASGI application that writes each request to SQLite, WAL, synchronous=FULL",
         ">= 10",
     ),
 }

@@ -13,7 +13,7 @@ from headrace.base.buffer import ON_FULL, SharedBuffer
 from headrace.base.time import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from headrace.base.buffer import OnFull
 
@@ -24,6 +24,7 @@ LOOK_SECONDS = 0.1
 _SAY_SECONDS = 1.0
 _APART_SECONDS = 0.02
 """So long after an append the next one: what arrives meanwhile shares its sync."""
+_NEAR_MICROS = 10_000
 CLOCK = SystemClock()
 
 
@@ -71,6 +72,22 @@ class Topic(Protocol):
     def report(self, *, dropped: int = 0, spilled: int = 0, waited: int = 0, lost: int = 0, gaps: int = 0) -> None:
         """Say what was counted."""
         ...
+
+
+def near_in_time(received: list[tuple[Value, int]]) -> Iterator[tuple[list[Value], int]]:
+    """Yield what was received within 10 milliseconds together, with the instant of the first, in microseconds.
+
+    Columns are read fast when they are long; what one call of the system receives may be a few datagrams.
+    """
+    together, first = list[Value](), 0
+    for value, at in received:
+        if together and not 0 <= at - first <= _NEAR_MICROS:
+            yield together, first
+            together = []
+        first = at if not together else first
+        together.append(value)
+    if together:
+        yield together, first
 
 
 def run_direct(

@@ -18,7 +18,7 @@ from headrace.base.errors import InvalidPlan, UnknownColumn
 from headrace.base.schema import as_schema
 from headrace.base.time import SystemClock
 from headrace.connect.datagrams import Datagrams, lost, receiving_socket, sending_socket, udp_address
-from headrace.connect.direct import FullOptions, run_direct, when_full
+from headrace.connect.direct import FullOptions, near_in_time, run_direct, when_full
 from headrace.connect.feed import DeadRecord, Declared, Feed
 from headrace.connect.formats.json_text import text_of
 from headrace.connect.outgoing import addresses, columns_in
@@ -114,8 +114,8 @@ class StatsdFeed(Feed):
 
         def land(received: list[_Received]) -> None:
             tables, dead = list[pa.Table](), list[DeadRecord]()
-            for lines, at in received:
-                rows, bad = parsed(lines, at)
+            for lines, at in near_in_time(received):
+                rows, bad = parsed(b"\n".join(lines), at)
                 tables.append(rows)
                 dead += bad
             landing.append(pa.concat_tables(tables).select(landing.schema.names).cast(landing.schema), dead=dead)

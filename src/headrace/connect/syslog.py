@@ -21,7 +21,7 @@ from headrace.base.errors import InvalidPlan, InvalidTime, UnknownColumn
 from headrace.base.schema import as_schema
 from headrace.base.time import SystemClock, as_datetime, instant
 from headrace.connect.datagrams import Datagrams, UdpAddress, lost, receiving_socket
-from headrace.connect.direct import LOOK_SECONDS, FullOptions, run_direct, when_full
+from headrace.connect.direct import LOOK_SECONDS, FullOptions, near_in_time, run_direct, when_full
 from headrace.connect.feed import DeadRecord, Declared, Feed
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ class SyslogFeed(Feed):
 
         def land(received: list[_Received]) -> None:
             tables, dead = list[pa.Table](), list[DeadRecord]()
-            for found, at in received:
-                rows, bad = parsed(found, at)
+            for found, at in near_in_time(received):
+                rows, bad = parsed([each for some in found for each in some], at)
                 tables.append(rows)
                 dead += bad
             landing.append(pa.concat_tables(tables).select(landing.schema.names).cast(landing.schema), dead=dead)
