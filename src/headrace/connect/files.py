@@ -192,7 +192,7 @@ class Folder(Feed):
         return True
 
     def _chunk(self, path: Path, start: int, about: os.stat_result) -> bytes:
-        """Return whole lines from a place of a file; the last one needs no end when the file is settled."""
+        """Return whole lines from a place of a file; the last one needs no end when the file is unchanged."""
         with path.open("rb") as file:
             file.seek(start)
             chunk = b""
@@ -200,5 +200,5 @@ class Folder(Feed):
                 chunk += more
                 if end := chunk.rfind(b"\n") + 1:
                     return chunk[:end]
-        settled = CLOCK.now() - about.st_mtime_ns // 1_000 >= SETTLED_SECONDS * MICROS
-        return chunk if settled or not self.follow else b""
+        unchanged = CLOCK.now() - about.st_mtime_ns // 1_000 >= SETTLED_SECONDS * MICROS
+        return chunk if unchanged or not self.follow else b""
