@@ -67,6 +67,7 @@ SERVERS = {
     "opensearch": opensearch_servers.SERVERS,
     "rabbitmq": rabbitmq_servers.SERVERS,
     "artemis": artemis_servers.SERVERS,
+    "servicebus": {"servicebus_of_the_run"},
     "nats": nats_servers.SERVERS,
     "pubsub": pubsub_servers.SERVERS,
     "kinesis": kinesis_servers.SERVERS,

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -112,14 +113,20 @@ def test_100_000_messages_of_artemis_survive_kills_of_ours_and_theirs(artemis, t
     from headrace.connect.broker_address import BrokerAddress
     from headrace.connect.stomp.connection import Connection
 
+    name = f"kills{uuid.uuid4().hex[:8]}"
+
     def send(ids):
         with closing(Connection(BrokerAddress(artemis.url()))) as connection:
-            for i in ids:
-                about = {"destination": "kills", "destination-type": "ANYCAST", "persistent": "true"}
-                body = json.dumps({"id": i, "text": "x" * 100}).encode()
-                connection.send("SEND", about | ({"headrace-id": f"m{i}"} if i % 2 else {}), body)
+            for first in range(ids.start, ids.stop, 1_000):  # one by one each would wait for a sync
+                connection.send("BEGIN", {"transaction": "t"})
+                for i in range(first, min(first + 1_000, ids.stop)):
+                    about = {"destination": name, "destination-type": "ANYCAST", "persistent": "true"}
+                    body = json.dumps({"id": i, "text": "x" * 100}).encode()
+                    about |= {"transaction": "t"} | ({"headrace-id": f"m{i}"} if i % 2 else {})
+                    connection.send("SEND", about, body)
+                connection.ask("COMMIT", {"transaction": "t"})
             connection.ask("DISCONNECT", {})
 
-    found = survives(Server(stomp.queue(artemis.url(), "kills"), send, artemis.restart, lambda: 0), tmp_path)
+    found = survives(Server(stomp.queue(artemis.url(), name), send, artemis.restart, lambda: 0), tmp_path)
     assert len(set(found)) == COUNT, "nothing is lost"
-    assert len(found) == COUNT, "nothing is there twice"
+    assert sum(each % 2 for each in found) == COUNT // 2, "nothing that has an id of its sender is there twice"

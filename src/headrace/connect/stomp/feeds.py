@@ -44,7 +44,8 @@ def queue(url: str, queue: str, *, selector: str | None = None, **options: Unpac
     """Return a feed of a queue of a STOMP broker: ActiveMQ Artemis, ActiveMQ Classic and others.
 
     A message is acknowledged when it is durable here. It is known by the header `headrace-id` or `_AMQ_DUPL_ID`, else
-    by the broker's own id and time: so what the broker delivers again is landed exactly once.
+    by the broker's own id and time. With an id of the sender it is landed exactly once; else at least once, since a
+    broker that was killed may give it another id.
 
     Args:
         url: `stomp://user:password@host:port`, or `stomp+ssl://…?ca=FILE`; the password may be `env:NAME`.
