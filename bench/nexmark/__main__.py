@@ -42,7 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object a query")
     parser.add_argument("--picture", type=Path, help="write an SVG with events a second")
     options = parser.parse_args(arguments)
-    names = NAMES if options.queries == "all" else tuple(options.queries.split(","))
+    names = (
+        tuple(name for name in NAMES if QUERIES[name].exists)
+        if options.queries == "all"
+        else tuple(options.queries.split(","))
+    )
     unknown = [name for name in names if name not in QUERIES]
     rivals = tuple(name for name in options.rivals.split(",") if name not in {"", "none"})
     if unknown or set(rivals) - set(RIVALS):
