@@ -4,8 +4,10 @@ A module has:
 
 - `READS`: the streams that `verbs` is called with, in order.
 - `verbs(...)`: the result, a `Stream` or a `Table`.
-- `SQL`: the same as Spark SQL, for `app.sql` and for batch Spark; `OPTIONS`: what `app.sql` is given besides it, and
-  `relations(...)`: steps that it names.
+- `SQL`: the same as Spark SQL, for `app.sql` and for batch Spark, None where SQL has no word for it; `OPTIONS`: what
+  `app.sql` is given besides it, and `relations(...)`: steps that it names.
+- `side(app)`: what is declared besides the streams, and given to `verbs` too.
+- `BY_ARRIVAL`: event time is the time at which the log stored a record.
 - `SPARK`, `DUCKDB`: the text for batch Spark and for DuckDB, where `SQL` is none that they take.
 - `STREAMING`: the text for Spark's own streaming, in append mode, or where there is a `KEY` in update mode; a module
   without it asks what Spark's streaming cannot express. `CLOSES`: its answer lacks windows that are open at the end.
@@ -15,7 +17,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
 import headrace as hr
@@ -39,9 +40,9 @@ class Query:
         return import_module(f"bench.nexmark.queries.{self.name}")
 
     @property
-    def exists(self) -> bool:
-        """Whether it is written."""
-        return find_spec(f"bench.nexmark.queries.{self.name}") is not None
+    def forms(self) -> tuple[Form, ...]:
+        """How it is written."""
+        return ("verbs",) if self._module.SQL is None else ("verbs", "sql")
 
     @property
     def about(self) -> str:
@@ -56,41 +57,49 @@ class Query:
     @property
     def spark(self) -> str:
         """The text for batch Spark."""
-        return str(getattr(self._module, "SPARK", self._module.SQL))
+        return str(self._optional("SPARK", self._module.SQL))
 
     @property
     def duckdb(self) -> str:
         """The text for DuckDB, with the macros of `checking.MACROS`."""
-        return str(getattr(self._module, "DUCKDB", self._module.SQL))
+        return str(self._optional("DUCKDB", self._module.SQL))
 
     @property
     def streaming(self) -> str | None:
         """The text for Spark's own streaming; None if it cannot express the query."""
-        text: str | None = getattr(self._module, "STREAMING", None)
+        text: str | None = self._optional("STREAMING", None)
         return text
 
     @property
     def key(self) -> tuple[str, ...]:
         """The columns that identify a row of Spark's update mode; none: it appends."""
-        return tuple(getattr(self._module, "KEY", ()))
+        return tuple(self._optional("KEY", ()))
 
     @property
     def closes(self) -> bool:
         """Whether Spark's streaming gives a window when it closes, so not those that are open at the end."""
-        return bool(getattr(self._module, "CLOSES", False))
+        return bool(self._optional("CLOSES", default=False))
 
     def result(self, app: App, form: Form = "verbs") -> Stream | Table:
         """Add the query to an app, whose streams it declares, and return its result."""
         streams = {
-            name: app.stream(name, schema, event_time="dateTime", out_of_order=OUT_OF_ORDER)
-            for name, schema in SCHEMAS.items()
-            if name in self.reads
+            name: app.stream(name, schema, **self._timing) for name, schema in SCHEMAS.items() if name in self.reads
         }
+        given = [streams[name] for name in self.reads]
+        side = self._optional("side", lambda _: {})(app)
         if form == "sql":
-            relations = getattr(self._module, "relations", lambda *_: {})(*map(streams.get, self.reads))
-            return app.sql(self._module.SQL, **getattr(self._module, "OPTIONS", {}), **relations)
-        made: Stream | Table = self._module.verbs(*map(streams.get, self.reads))
+            relations = self._optional("relations", lambda *_: {})(*given)
+            return app.sql(self._module.SQL, **self._optional("OPTIONS", {}), **relations)
+        made: Stream | Table = self._module.verbs(*given, **side)
         return made
+
+    @property
+    def _timing(self) -> dict[str, str]:
+        by_arrival = self._optional("BY_ARRIVAL", default=False)
+        return {} if by_arrival else {"event_time": "dateTime", "out_of_order": OUT_OF_ORDER}
+
+    def _optional(self, name: str, default: Any) -> Any:
+        return getattr(self._module, name, default)
 
     def app(self, form: Form = "verbs", **options: Any) -> tuple[App, Stream | Table]:
         """Return an app with the query alone, and its result, which goes nowhere yet."""
