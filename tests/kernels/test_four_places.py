@@ -25,6 +25,7 @@ PLACES = {
     "plan/nodes/__init__.py": "the node among the others",
     "dsl/rows.py": "what the verb checks",
     "dsl/stream_table.py": "the verb",
+    "dsl/app.py": "a use of the verb: a repeated request is answered once",
     "kernels/dedupe.py": "the kernel",
     "testing/simulation/vocabulary.py": "the words of random programs",
 }
