@@ -36,6 +36,7 @@ from kinesis_servers import kinesis_of_the_run  # noqa: F401 - a fixture
 from mariadb_servers import (  # noqa: F401 - fixtures
     breakable_mariadb_of_the_run,
     breakable_schema,
+    lonely_schema,
     mariadb_of_the_run,
     schema,
 )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 sys.path.append(str(Path(__file__).parents[1]))
 
 SERVERS = {"mariadb_of_the_run", "breakable_mariadb_of_the_run"}
-"""The fixtures of a whole run: which tests need a server shows by them."""
+"""The fixtures of a whole run: which tests need a server shows by them. `lonely_schema` has one for a test alone."""
 
 
 @dataclass(frozen=True)
@@ -116,3 +116,12 @@ def breakable_schema(breakable_mariadb_of_the_run):
     breakable_mariadb_of_the_run.start()
     with own_schema(breakable_mariadb_of_the_run) as made:
         yield made
+
+
+@pytest.fixture
+def lonely_schema(tmp_path):
+    """A database on a MariaDB that this test alone has, for tests of the group of another server. It takes seconds."""
+    server = mariadb_of(tmp_path, "lonely_mariadb")
+    with own_schema(server) as made:
+        yield made
+    server.servers.leave()

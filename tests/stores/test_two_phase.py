@@ -266,12 +266,13 @@ def test_a_row_that_one_database_refuses_is_in_none(two, refusing):
     writer.close()
 
 
-@pytest.mark.parametrize("killed", ["PostgreSQL", "MariaDB"])
+@pytest.mark.parametrize("killed", ["PostgreSQL", pytest.param("MariaDB", marks=pytest.mark.prove)])
+@pytest.mark.xdist_group("postgres")
 def test_a_server_that_is_killed_between_prepare_and_commit_goes_on(request, killed):
     """The same writer publishes again when the server is back."""
     maria = killed == "MariaDB"
     database = request.getfixturevalue("database" if maria else "breakable_database")
-    schema = request.getfixturevalue("breakable_schema" if maria else "schema")
+    schema = request.getfixturevalue("lonely_schema" if maria else "schema")
     server = schema.server if maria else database.server
     two = OfPostgres(database), OfMaria(schema)
     kills, calls = [3, 6, 9], []

@@ -25,6 +25,13 @@ pytest.importorskip("pymysql")
 CLOCK = ManualClock()
 SECRET = "moneypenny"  # noqa: S105 -- of a user of this test
 SECONDS = 60
+EACH = pytest.mark.parametrize(
+    "kind",
+    [  # the fixture is chosen by the test: so is the group of tests that have its server alone
+        pytest.param("PostgreSQL", marks=pytest.mark.xdist_group("postgres")),
+        pytest.param("MariaDB", marks=pytest.mark.xdist_group("mariadb")),
+    ],
+)
 
 
 def shop(storage, sink):
@@ -37,7 +44,7 @@ def order(number):
     return {"id": number, "price": 1, "at": f"2024-05-01T10:00:{number:02}Z"}
 
 
-@pytest.mark.parametrize("kind", ["PostgreSQL", "MariaDB"])
+@EACH
 def test_a_database_that_is_down_when_the_app_starts_is_waited_for(request, tmp_path, kind):
     """The start is tried again within the budget of restarts; the epoch is published when the database is back."""
     made = request.getfixturevalue("breakable_database" if kind == "PostgreSQL" else "breakable_schema")
@@ -68,7 +75,7 @@ def test_a_database_that_is_down_when_the_app_starts_is_waited_for(request, tmp_
     assert sorted(made.query("SELECT id FROM orders")) == [(1,), (2,)]
 
 
-@pytest.mark.parametrize("kind", ["PostgreSQL", "MariaDB"])
+@EACH
 def test_a_store_that_is_away_in_mid_stream_gets_its_epoch_when_it_is_back(request, tmp_path, kind):
     """After a minute (by the app's clock) the app stops; the next start publishes the epoch that was committed."""
     made = request.getfixturevalue("breakable_database" if kind == "PostgreSQL" else "breakable_schema")
@@ -131,7 +138,7 @@ def test_a_slow_store_holds_the_app_back_and_nothing_piles_up(database, tmp_path
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("kind", ["PostgreSQL", "MariaDB"])
+@EACH
 def test_one_row_of_a_million_is_refused_and_named(request, kind):
     """It is found by halves: the statements of 20 tries, not of a million."""
     made = request.getfixturevalue("database" if kind == "PostgreSQL" else "schema")
