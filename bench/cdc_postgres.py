@@ -2,9 +2,10 @@
 
 A million changes wait in a slot: 600,000 inserts in transactions of 100 rows, 300,000 updates and 100,000 deletes in
 transactions of 1,000. Copies of the slot are read in turn: by ours into a topic, decoded and durable, and by
-`pg_recvlogical` into a file, which decodes nothing (expected: half of its speed), and by Debezium Engine, whose time
-is without the start of its JVM (expected: three times its speed). The topic's rows, and those that Debezium's events
-leave, are compared with those of the table.
+`pg_recvlogical` into a file, which decodes nothing, and by Debezium Engine, whose time is without the start of its JVM.
+The topic's rows, and those that Debezium's events leave, are compared with those of the table.
+
+Expected: half of the speed of `pg_recvlogical`, and three times that of Debezium.
 """
 
 from __future__ import annotations

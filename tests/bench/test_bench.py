@@ -79,6 +79,8 @@ def test_every_bench_is_listed(bench):
         "queue_latency",
         "group_read",
         "bridge_rabbitmq",
+        "webhook_ingest",
+        "statsd_ingest",
     }
     assert listed["windowed_heavy"]["must"] == ">= 6"
 

@@ -68,6 +68,19 @@ def test_no_more_keys_wait_than_was_said():
         assert len(changes.rows) == 4
 
 
+def test_a_key_that_comes_out_twice_in_an_epoch_changes_once():
+    """Its period ends, and then too many wait: what the first gives out the second does not withdraw."""
+    app = hr.App("twice", shards=1)
+    table = sums(app)
+    plain, limited = check_deltas(table), check_deltas(table.suppress("10 seconds", size=1))
+    with Driver(app, shards=1) as driver:
+        for part in ([("a", 0, 0)], [("a", 0, 10)], [], [("a", 0, 0), ("b", 0, 0)]):
+            driver.send("t", *(row(*each) for each in part))
+            driver.step()
+        driver.finish()
+        assert limited.rows == plain.rows
+
+
 ROWS = st.tuples(st.sampled_from(["a", "b", "c", None]), st.integers(0, 3), st.integers(0, 60))
 
 

@@ -18,6 +18,7 @@ from headrace.base.errors import PlanError
 from headrace.base.schema import type_name
 from headrace.expressions import scalar
 from headrace.expressions.table import FAMILIES
+from headrace.expressions.table.json import STRICT_NOTE
 
 TOKEN = re.compile(r"""r?'(?:[^'\\]|\\.|'')*'|"[^"]*"|interval\s[^,)]*|[A-Za-z_][\w.]*|[\d.]+\w*|\s+|.""", re.DOTALL)
 LAMBDA = re.compile(r"\(?((?:\w+\s*,\s*)*\w+)\)?\s*->")
@@ -38,6 +39,8 @@ class Rule:
     slots: tuple[pa.DataType, ...]
     returns: pa.DataType
     ulp: int
+    of_columns: bool
+    """Whether its slots take columns alone: of texts that are nearly JSON, Spark reads what stands before garbage."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def rules():
                     continue
                 kind = scalar(text, SCHEMA, step="rule").type
                 parts, slots = _split(text)
-                found.append(Rule(parts, slots, kind, function.ulp))
+                found.append(Rule(parts, slots, kind, function.ulp, STRICT_NOTE in function.notes))
     return found
 
 
@@ -117,7 +120,7 @@ class Generator:
 
     def _from(self, rule, depth, *, root=False):
         ulp = rule.ulp if root else 0
-        inner = [self.of(kind, depth - 1) for kind in rule.slots]
+        inner = [self.of(kind, 0 if rule.of_columns else depth - 1) for kind in rule.slots]
         text = rule.parts[0] + "".join(
             self._bracketed(expression.text) + part for expression, part in zip(inner, rule.parts[1:], strict=True)
         )

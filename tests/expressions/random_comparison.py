@@ -79,6 +79,8 @@ def _differs(duck, table, expression, compiled, answer, seed):
     for row, (their_value, our_value) in enumerate(zip(theirs, ours, strict=True)):
         if their_value == RAISED and our_value is None and _raises(duck, compiled):
             continue  # a stated difference: DuckDB leaves out a part where another is null in its whole batch
+        if our_value == RAISED and pa.types.is_date(compiled.type) and isinstance(their_value, int):
+            continue  # a stated difference: a date that Python has no value for, after the year 294246
         if not same(their_value, our_value, ulp=expression.ulp):
             values = {name: str(table.column(name)[row]) for name in compiled.columns}
             return Difference(seed, expression.text, values, their_value, our_value)

@@ -61,7 +61,7 @@ class Suppress(StatefulOp):
         delta = run.all() if self._period_ended(context.previous, context.watermark) else []
         if parts:
             run.take(parts)
-            delta += run.beyond(self.size)
+            delta = run.netted(delta, run.beyond(self.size))
         context.keyed.oldest = context.keyed.minimum(WAITING, "_time")
         return StepResult(delta, counts=Counts(rows_in=sum(part.num_rows for part in parts)))
 
@@ -98,6 +98,20 @@ class SuppressRun:
             return []
         order = ", ".join(["since", *(f"{key} ASC NULLS FIRST" for key in self.keys)])
         return self._come_out(f"QUALIFY row_number() OVER (ORDER BY {order}) <= count(*) OVER () - {size}")
+
+    def netted(self, first: list[pa.Table], then: list[pa.Table]) -> list[pa.Table]:
+        """Return two deltas as one: a row that the first gives out may be withdrawn by the other."""
+        if not first or not then:
+            return first + then
+        names = [quote(name) for _, name, _ in (*self.columns.keys, *self.columns.values)]
+        rows = " UNION ALL ".join(f"SELECT * FROM {self.duck.register(part)}" for part in (*first, *then))
+        net = "sum(_weight)::INTEGER AS _weight, max(_time) AS _time"
+        return [
+            self.duck.arrow(
+                f"SELECT {', '.join([*names, net])} FROM ({rows}) {by_position(names)} HAVING sum(_weight) <> 0 "
+                "ORDER BY _weight"
+            )
+        ]
 
     def take(self, parts: list[pa.Table]) -> None:
         """Let an epoch's changes wait: of each key the row that is there now."""
