@@ -69,7 +69,7 @@ def test_no_more_keys_wait_than_was_said():
 
 
 def test_a_key_that_comes_out_twice_in_an_epoch_changes_once():
-    """Its period ends, and then too many wait: what the first gives out the second does not withdraw."""
+    """Its period ends, and then too many wait: what the first inserts the second does not withdraw."""
     app = hr.App("twice", shards=1)
     table = sums(app)
     plain, limited = check_deltas(table), check_deltas(table.suppress("10 seconds", size=1))

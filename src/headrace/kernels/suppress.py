@@ -100,7 +100,7 @@ class SuppressRun:
         return self._come_out(f"QUALIFY row_number() OVER (ORDER BY {order}) <= count(*) OVER () - {size}")
 
     def netted(self, first: list[pa.Table], then: list[pa.Table]) -> list[pa.Table]:
-        """Return two deltas as one: a row that the first gives out may be withdrawn by the other."""
+        """Return two deltas as one: a row that the first inserts may be withdrawn by the other."""
         if not first or not then:
             return first + then
         names = [quote(name) for _, name, _ in (*self.columns.keys, *self.columns.values)]
