@@ -10,22 +10,28 @@ import pytest
 from headrace.testing import POINTS, Driver
 
 
-def points(*fast):
+TOPICS = ("between_topics", "before_mark")
+"""The points of an app that writes to topics."""
+
+
+def points(*fast, without=()):
     """Return the crash points as cases: those named are fast ones, the others are long ones.
 
-    The app of `crashing` crashes at every point in a fast case. Each kind of state crashes at two, so that every point
+    An app without topics is `without` their points. The app of `crashing` crashes at every point in a fast case. Each kind of state crashes at two, so that every point
     meets two kinds or more.
     """
     assert set(fast) <= set(POINTS)
-    return [point if point in fast else pytest.param(point, marks=pytest.mark.prove) for point in POINTS]
+    reached = [point for point in POINTS if point not in without]
+    return [point if point in fast else pytest.param(point, marks=pytest.mark.prove) for point in reached]
 
 
-def windowed_points(changes, final):
+def windowed_points(changes, final, *, without=()):
     """Return where steps with windows crash: corrected results everywhere, final ones around the commit.
 
     One of each is a fast case.
     """
-    cases = [*(("changes", point) for point in POINTS), ("final", "after_staging"), ("final", "after_commit")]
+    reached = [point for point in POINTS if point not in without]
+    cases = [*(("changes", point) for point in reached), ("final", "after_staging"), ("final", "after_commit")]
     fast = [("changes", changes), ("final", final)]
     assert set(fast) <= set(cases)
     return [case if case in fast else pytest.param(*case, marks=pytest.mark.prove) for case in cases]

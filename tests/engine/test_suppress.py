@@ -143,7 +143,7 @@ def app_of():
     return app
 
 
-@pytest.mark.parametrize("point", disturbed.points("after_commit"))
+@pytest.mark.parametrize("point", disturbed.points("after_commit", without=disturbed.TOPICS))
 def test_a_crash_leaves_no_trace(point):
     epochs = disturbed.disorder(lambda k, second, v: row(k, v, max(second, 0)))
     seen = [
