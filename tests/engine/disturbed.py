@@ -9,7 +9,6 @@ import pytest
 
 from headrace.testing import POINTS, Driver
 
-
 TOPICS = ("between_topics", "before_mark")
 """The points of an app that writes to topics."""
 
@@ -17,8 +16,8 @@ TOPICS = ("between_topics", "before_mark")
 def points(*fast, without=()):
     """Return the crash points as cases: those named are fast ones, the others are long ones.
 
-    An app without topics is `without` their points. The app of `crashing` crashes at every point in a fast case. Each kind of state crashes at two, so that every point
-    meets two kinds or more.
+    An app without topics is `without` their points. The app of `crashing` crashes at every point in a fast case.
+    Each kind of state crashes at two, so that every point meets two kinds or more.
     """
     assert set(fast) <= set(POINTS)
     reached = [point for point in POINTS if point not in without]
