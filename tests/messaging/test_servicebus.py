@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import uuid
 
 import pytest
@@ -11,10 +12,17 @@ from brokers import run_folder
 from headrace.base.errors import InvalidArgument, InvalidPlan
 from headrace.base.time import ManualClock
 
-# a connection that the SDK could not open, it leaves to the collector of garbage
+# a connection that the SDK could not open, it leaves to the collector of garbage: see `collected`
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 azure = pytest.importorskip("azure.servicebus")
 from headrace.connect import servicebus  # noqa: E402 - only where there is a client
+
+
+@pytest.fixture(autouse=True)
+def collected():
+    """Let the collector come here, where its warnings are ignored, and in no other test."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")
