@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 import redis
 
 from headrace.base.errors import InvalidArgument
-from headrace.base.outside import OutputLost
 from headrace.connect.outgoing import ID_HEADER, KEY_HEADER, MessageSink, WritingOptions, outgoing, writing
 from headrace.connect.redis.address import RedisAddress, failures
-from headrace.connect.sink import Guarantee, SinkWriter
-from headrace.connect.store import StoreRefused, WriterFenced
+from headrace.connect.redis.marks import MarkedWriter
+from headrace.connect.store import StoreRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,13 +21,8 @@ if TYPE_CHECKING:
 
     from headrace.base.time import Clock
     from headrace.connect.outgoing import Outgoing
+    from headrace.connect.sink import Guarantee, SinkWriter
 
-MARKS = "_headrace:"
-_OPEN = """
-local generation = redis.call('HINCRBY', KEYS[1], 'generation', 1)
-redis.call('HSETNX', KEYS[1], 'epoch', -1)
-return {generation, redis.call('HGET', KEYS[1], 'epoch')}
-"""
 _ADD = """
 local mark = redis.call('HMGET', KEYS[1], 'generation', 'epoch', 'in', 'added')
 if not mark[1] then return 'LOST' end
@@ -110,20 +104,14 @@ class RedisEntries(MessageSink):
         return _Writer(self, writer)
 
 
-class _Writer(SinkWriter):
+class _Writer(MarkedWriter):
     """Adds epochs."""
 
-    def __init__(self, sink: RedisEntries, writer: str) -> None:
-        self.sink, self.writer = sink, writer
-        self.mark = f"{MARKS}{writer}"
-        with failures(sink.where):
-            self.client = sink.address.client()
-            self.generation, last = self.client.eval(_OPEN, 1, self.mark)
-        self.last = int(last)
+    wrote = "added"
 
-    def last_epoch(self) -> int | None:
-        """Return the last epoch that the server has."""
-        return self.last
+    def __init__(self, sink: RedisEntries, writer: str) -> None:
+        super().__init__(sink.where, sink.address, writer)
+        self.sink, self.writer = sink, writer
 
     def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
         """Add an epoch's entries; the mark comes with the last of them.
@@ -142,10 +130,6 @@ class _Writer(SinkWriter):
         self._add(epoch, number, (), last=True)
         self.last = epoch
 
-    def close(self) -> None:
-        """Close the connection."""
-        self.client.close()
-
     def _add(self, epoch: int, first: int, messages: Sequence[Outgoing], *, last: bool) -> None:
         given: list[Any] = [self.generation, epoch, first, int(last), self.sink.most or ""]
         for each in messages:
@@ -156,10 +140,7 @@ class _Writer(SinkWriter):
                 said = self.client.eval(_ADD, 2, self.mark, self.sink.stream, *given)
         except redis.ResponseError as error:
             raise StoreRefused(self.sink.where, str(error), epoch=epoch) from error
-        if said == b"FENCED":
-            raise WriterFenced(self.sink.where)
-        if said == b"LOST":
-            raise OutputLost(f"{self.sink.where} no longer has the mark of what was added: it was emptied")
+        self.check(said)
 
     def _fields(self, each: Outgoing) -> list[str | bytes]:
         """Return names and values by turns."""

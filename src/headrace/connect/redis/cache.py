@@ -12,15 +12,14 @@ import pyarrow.compute as pc
 import redis
 
 from headrace.base.errors import InvalidArgument
-from headrace.base.outside import OutputLost
 from headrace.base.time import duration
 from headrace.connect.comparing import ENTRY, compare_entries
 from headrace.connect.entry_keys import entry_keys
 from headrace.connect.formats.json_text import encode, text_of
 from headrace.connect.redis.address import RedisAddress, failures
 from headrace.connect.redis.commands import arguments, command
-from headrace.connect.sink import SinkWriter
-from headrace.connect.store import StoreRefused, StoreSink, WriterFenced, together
+from headrace.connect.redis.marks import MARKS, MarkedWriter
+from headrace.connect.store import StoreRefused, StoreSink, together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,14 +27,8 @@ if TYPE_CHECKING:
 
     from headrace.base.time import Clock
     from headrace.connect.redis.commands import Arguments
-    from headrace.connect.sink import Difference
+    from headrace.connect.sink import Difference, SinkWriter
 
-MARKS = "_headrace:"
-_OPEN = """
-local generation = redis.call('HINCRBY', KEYS[1], 'generation', 1)
-redis.call('HSETNX', KEYS[1], 'epoch', -1)
-return {generation, redis.call('HGET', KEYS[1], 'epoch')}
-"""
 _WRITE = """
 local mark = redis.call('HMGET', KEYS[1], 'generation', 'epoch')
 if not mark[1] then return 'LOST' end
@@ -168,21 +161,16 @@ class RedisCache(StoreSink):
         return CacheWriter(self, writer)
 
 
-class CacheWriter(SinkWriter):
+class CacheWriter(MarkedWriter):
     """Writes epochs as entries."""
 
-    def __init__(self, sink: RedisCache, writer: str) -> None:
-        self.sink = sink
-        self.mark = f"{MARKS}{writer}"
-        with failures(sink.where):
-            self.client = sink.address.client()
-            self.generation, last = self.client.eval(_OPEN, 1, self.mark)
-            self.script: str = self.client.script_load(_WRITE)
-        self.last = int(last)
+    wrote = "published"
 
-    def last_epoch(self) -> int | None:
-        """Return the last epoch that the server has."""
-        return self.last
+    def __init__(self, sink: RedisCache, writer: str) -> None:
+        super().__init__(sink.where, sink.address, writer)
+        self.sink = sink
+        with failures(sink.where):
+            self.script: str = self.client.script_load(_WRITE)
 
     def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
         """Write an epoch's entries; the mark comes with the last of them.
@@ -226,10 +214,7 @@ class CacheWriter(SinkWriter):
                 said = self._send(command("EVALSHA", given, rows))
         except redis.ResponseError as error:
             raise StoreRefused(self.sink.where, str(error), epoch=epoch) from error
-        if said == b"FENCED":
-            raise WriterFenced(self.sink.where)
-        if said == b"LOST":
-            raise OutputLost(f"{self.sink.where} no longer has the mark of what was published: it was emptied")
+        self.check(said)
 
     def _send(self, packed: list[bytes]) -> object:
         """Send what is encoded already, on a connection that is thrown away if it fails."""
@@ -245,10 +230,6 @@ class CacheWriter(SinkWriter):
             raise
         finally:
             pool.release(connection)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self.client.close()
 
 
 def _decoded(value: bytes | None) -> str | None:
