@@ -22,6 +22,7 @@ from headrace.connect.formats import format_named
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Callable
 
     from headrace.connect.feed import Landing
 
@@ -68,12 +69,7 @@ class Lines(Feed):
 
     def run(self, landing: Landing, stop: threading.Event) -> None:
         """Land lines until `stop` is set; without `follow` until the file's end."""
-        while not stop.is_set():
-            if landing.has_room() and self._land(landing):
-                continue
-            if not self.follow and landing.has_room():
-                return
-            stop.wait(LOOK_SECONDS)
+        _run(self._land, landing, stop, follow=self.follow)
 
     def _land(self, landing: Landing) -> bool:
         """Land the lines of one chunk; return whether there were any."""
@@ -102,6 +98,16 @@ class Lines(Feed):
                 return chunk[:end]
             if not more:  # a line that is still being written
                 return b"" if self.follow else chunk
+
+
+def _run(land: Callable[[Landing], bool], landing: Landing, stop: threading.Event, *, follow: bool) -> None:
+    """Call `land` while it finds something; without `follow` until it finds nothing, else until `stop` is set."""
+    while not stop.is_set():
+        if landing.has_room() and land(landing):
+            continue
+        if not follow and landing.has_room():
+            return
+        stop.wait(LOOK_SECONDS)
 
 
 def decoded(chunk: bytes, schema: pa.Schema, form: str) -> tuple[pa.RecordBatch, list[DeadRecord]]:
@@ -160,12 +166,7 @@ class Folder(Feed):
 
     def run(self, landing: Landing, stop: threading.Event) -> None:
         """Land lines until `stop` is set; without `follow` until all files are read."""
-        while not stop.is_set():
-            if landing.has_room() and self._land(landing):
-                continue
-            if not self.follow and landing.has_room():
-                return
-            stop.wait(LOOK_SECONDS)
+        _run(self._land, landing, stop, follow=self.follow)
 
     def _land(self, landing: Landing) -> bool:
         """Land the lines of one chunk of the first file that has some; return whether there were any."""
