@@ -6,16 +6,19 @@ durable, so a sender that asks again after a time-out has it at least once, and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 from urllib.parse import urlsplit
 
 from headrace.base.errors import InvalidPlan
 from headrace.base.time import SystemClock, as_datetime
-from headrace.connect.direct import FullOptions, run_direct
-from headrace.connect.messages import Message, MessageLanding, ReadingOptions
+from headrace.connect.direct import FullOptions, run_direct, when_full
+from headrace.connect.feed import Feed
+from headrace.connect.messages import Message, MessageLanding, ReadingOptions, reading
 
 if TYPE_CHECKING:
     import threading
+    from contextlib import AbstractContextManager
 
     from headrace.base.buffer import SharedBuffer
     from headrace.connect.direct import WhenFull
@@ -30,6 +33,7 @@ MOST = 1_000
 _OVERHEAD = 200
 _SCHEMES = ("tcp", "ipc", "inproc", "tls+tcp", "ws", "pgm", "epgm")
 CLOCK = SystemClock()
+Kind = Literal["pull", "sub", "rep"]
 
 
 class SocketOptions(ReadingOptions, FullOptions, total=False):
@@ -69,6 +73,66 @@ def checked_url(url: str) -> str:
     if not isinstance(url, str) or urlsplit(url).scheme not in _SCHEMES or "@" in url:
         raise InvalidPlan(f"{url!r} is no address of a socket", hint='For example "tcp://127.0.0.1:5555".')
     return url
+
+
+@dataclass(frozen=True, kw_only=True)
+class SocketFeed(Feed):
+    """A socket of a library; without `full` each message is answered."""
+
+    library: ClassVar[str]
+
+    url: str
+    kind: Kind
+    bind: bool
+    full: WhenFull | None
+    how: Reading
+    topics: tuple[str, ...] = ()
+
+    @classmethod
+    def pulling(cls, url: str, options: SocketOptions, *, bind: bool) -> Self:
+        """Return a feed of a socket that pulls.
+
+        Raises:
+            InvalidPlan: the address is none, or an option is not known.
+
+        """
+        how = reading(KNOWN, own_options(options))
+        return cls(url=checked_url(url), kind="pull", bind=bind, full=when_full(options), how=how)
+
+    @classmethod
+    def subscribing(cls, url: str, topics: tuple[str, ...], options: SocketOptions, *, bind: bool) -> Self:
+        """Return a feed of a socket that subscribes; raises as `pulling` does."""
+        how, full = reading(KNOWN, own_options(options)), when_full(options)
+        return cls(url=checked_url(url), kind="sub", bind=bind, full=full, how=how, topics=tuple(topics))
+
+    @classmethod
+    def replying(cls, url: str, options: ReadingOptions, *, bind: bool) -> Self:
+        """Return a feed of a socket that answers; raises as `pulling` does."""
+        return cls(url=checked_url(url), kind="rep", bind=bind, full=None, how=reading(KNOWN, own_options(options)))
+
+    @property
+    def identity(self) -> str:
+        """The kind and the address."""
+        return f"{self.library}:{self.kind}:{self.url}"
+
+    def opened(self) -> AbstractContextManager[Receiving]:
+        """Return the socket, open inside the block.
+
+        Raises:
+            Unavailable: the address cannot be used now.
+
+        """
+        raise NotImplementedError
+
+    def run(self, landing: Landing, stop: threading.Event) -> None:
+        """Land messages until `stop` is set.
+
+        Raises:
+            Unavailable: the address cannot be used now.
+
+        """
+        with self.opened() as socket:
+            run_socket(socket, landing, stop, how=self.how, full=self.full)
 
 
 def run_socket(

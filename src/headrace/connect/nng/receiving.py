@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pynng
 
 from headrace.base.outside import Unavailable
-from headrace.connect.direct import LOOK_SECONDS, when_full
-from headrace.connect.feed import Feed
-from headrace.connect.messages import ReadingOptions, reading
-from headrace.connect.socket_feed import KNOWN, Received, SocketOptions, checked_url, own_options, run_socket
+from headrace.connect.direct import LOOK_SECONDS
+from headrace.connect.socket_feed import Received, SocketFeed, SocketOptions
 
 if TYPE_CHECKING:
-    import threading
+    from contextlib import AbstractContextManager
 
-    from headrace.connect.direct import WhenFull
-    from headrace.connect.feed import Landing
-    from headrace.connect.messages import Reading
+    from headrace.connect.messages import ReadingOptions
+    from headrace.connect.socket_feed import Receiving
 
-Kind = Literal["pull", "sub", "rep"]
 _KINDS: dict[str, Any] = {"pull": pynng.Pull0, "sub": pynng.Sub0, "rep": pynng.Rep0}
 
 
@@ -36,8 +32,7 @@ def pull(url: str, *, bind: bool = True, **options: Unpack[SocketOptions]) -> Nn
         InvalidPlan: the address is none, or an option is not known.
 
     """
-    how = reading(KNOWN, own_options(options))
-    return NngFeed(url=checked_url(url), kind="pull", bind=bind, full=when_full(options), how=how)
+    return NngFeed.pulling(url, options, bind=bind)
 
 
 def subscribe(
@@ -57,8 +52,7 @@ def subscribe(
         InvalidPlan: the address is none, or an option is not known.
 
     """
-    how = reading(KNOWN, own_options(options))
-    return NngFeed(url=checked_url(url), kind="sub", bind=bind, full=when_full(options), how=how, topics=tuple(topics))
+    return NngFeed.subscribing(url, topics, options, bind=bind)
 
 
 def reply(url: str, *, bind: bool = True, **options: Unpack[ReadingOptions]) -> NngFeed:
@@ -76,37 +70,17 @@ def reply(url: str, *, bind: bool = True, **options: Unpack[ReadingOptions]) -> 
         InvalidPlan: the address is none, or an option is not known.
 
     """
-    return NngFeed(url=checked_url(url), kind="rep", bind=bind, full=None, how=reading(KNOWN, own_options(options)))
+    return NngFeed.replying(url, options, bind=bind)
 
 
-@dataclass(frozen=True, kw_only=True)
-class NngFeed(Feed):
+class NngFeed(SocketFeed):
     """A socket; `pull`, `subscribe` and `reply` create it."""
 
-    url: str
-    kind: Kind
-    bind: bool
-    full: WhenFull | None
-    how: Reading
-    topics: tuple[str, ...] = ()
+    library = "nng"
 
-    @property
-    def identity(self) -> str:
-        """The kind and the address."""
-        return f"nng:{self.kind}:{self.url}"
-
-    def run(self, landing: Landing, stop: threading.Event) -> None:
-        """Land messages until `stop` is set.
-
-        Raises:
-            Unavailable: the address cannot be used now.
-
-        """
-        socket = _Socket(self)
-        try:
-            run_socket(socket, landing, stop, how=self.how, full=self.full)
-        finally:
-            socket.close()
+    def opened(self) -> AbstractContextManager[Receiving]:
+        """Return the socket, open inside the block."""
+        return closing(_Socket(self))
 
 
 class _Socket:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from headrace.base.outside import Unavailable
-from headrace.connect.direct import LOOK_SECONDS, when_full
-from headrace.connect.feed import Feed
-from headrace.connect.messages import ReadingOptions, reading
-from headrace.connect.socket_feed import KNOWN, Received, SocketOptions, checked_url, own_options, run_socket
+from headrace.connect.direct import LOOK_SECONDS
+from headrace.connect.socket_feed import Received, SocketFeed, SocketOptions
 
 if TYPE_CHECKING:
-    import threading
+    from collections.abc import Iterator
 
-    from headrace.connect.direct import WhenFull
-    from headrace.connect.feed import Landing
-    from headrace.connect.messages import Reading
+    from headrace.connect.messages import ReadingOptions
+    from headrace.connect.socket_feed import Receiving
 
 zmq: Any = import_module("zmq")  # its stubs do not name what it re-exports
-Kind = Literal["pull", "sub", "rep"]
 _KINDS = {"pull": zmq.PULL, "sub": zmq.SUB, "rep": zmq.REP}
 
 
@@ -38,8 +34,7 @@ def pull(url: str, *, bind: bool = True, **options: Unpack[SocketOptions]) -> Ze
         InvalidPlan: the address is none, or an option is not known.
 
     """
-    how = reading(KNOWN, own_options(options))
-    return ZeromqFeed(url=checked_url(url), kind="pull", bind=bind, full=when_full(options), how=how)
+    return ZeromqFeed.pulling(url, options, bind=bind)
 
 
 def subscribe(
@@ -59,10 +54,7 @@ def subscribe(
         InvalidPlan: the address is none, or an option is not known.
 
     """
-    how = reading(KNOWN, own_options(options))
-    return ZeromqFeed(
-        url=checked_url(url), kind="sub", bind=bind, full=when_full(options), how=how, topics=tuple(topics)
-    )
+    return ZeromqFeed.subscribing(url, topics, options, bind=bind)
 
 
 def reply(url: str, *, bind: bool = True, **options: Unpack[ReadingOptions]) -> ZeromqFeed:
@@ -80,38 +72,19 @@ def reply(url: str, *, bind: bool = True, **options: Unpack[ReadingOptions]) -> 
         InvalidPlan: the address is none, or an option is not known.
 
     """
-    return ZeromqFeed(url=checked_url(url), kind="rep", bind=bind, full=None, how=reading(KNOWN, own_options(options)))
+    return ZeromqFeed.replying(url, options, bind=bind)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ZeromqFeed(Feed):
+class ZeromqFeed(SocketFeed):
     """A socket; `pull`, `subscribe` and `reply` create it."""
 
-    url: str
-    kind: Kind
-    bind: bool
-    full: WhenFull | None
-    how: Reading
-    topics: tuple[str, ...] = ()
+    library = "zeromq"
 
-    @property
-    def identity(self) -> str:
-        """The kind and the address."""
-        return f"zeromq:{self.kind}:{self.url}"
-
-    def run(self, landing: Landing, stop: threading.Event) -> None:
-        """Land messages until `stop` is set.
-
-        Raises:
-            Unavailable: the address cannot be used now.
-
-        """
-        with zmq.Context() as context:
-            socket = _Socket(context, self)
-            try:
-                run_socket(socket, landing, stop, how=self.how, full=self.full)
-            finally:
-                socket.close()
+    @contextmanager
+    def opened(self) -> Iterator[Receiving]:
+        """Return the socket, open inside the block."""
+        with zmq.Context() as context, closing(_Socket(context, self)) as socket:
+            yield socket
 
 
 class _Socket:
