@@ -17,8 +17,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from scripts.broker.servers import LOOPBACK, Servers, free_ports
+from scripts.servers.npm import modules
 from scripts.servers.packages import Unavailable
-from scripts.servers.statsd import Statsd, modules
+from scripts.servers.statsd import PACKAGE, Statsd
 
 from bench.figure import Figure, Skipped, paired
 from headrace.log import Log
@@ -50,7 +51,7 @@ def run(setting: Setting) -> list[Figure | Skipped]:
     """Measure both in turn."""
     rival = "StatsD 0.9 on Node.js, counters in memory"
     try:
-        modules()
+        modules(PACKAGE)
     except Unavailable as error:
         return [Skipped(bench=BENCH, rival=rival, reason=str(error))]
     ours, theirs = [], []

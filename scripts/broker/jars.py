@@ -94,7 +94,8 @@ def unpacked(coordinates: str, classifier: str) -> Path:
 
     def unpack(made: Path) -> Path:
         with tarfile.open(next((made / "jars").glob("*.tar.gz"))) as archive:
-            archive.extractall(made / "unpacked", filter="data")
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.4 and later have it.
+            archive.extractall(made / "unpacked")  # noqa: S202 - it is filtered where Python can
         return made / "unpacked"
 
     return _kept(needs, unpack)

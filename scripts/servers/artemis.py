@@ -10,15 +10,11 @@ not created by who uses them, and nobody may send to `secret.…`.
 
 from __future__ import annotations
 
-import argparse
-import signal
 import socket
-import sys
-import time
-from pathlib import Path
 
-from scripts.broker.jars import JAVA_OPTIONS, Unavailable, fetched, java
-from scripts.broker.servers import LOOPBACK, NotStarted, Servers, free_ports
+from scripts.broker.jars import JAVA_OPTIONS, fetched, java
+from scripts.broker.servers import LOOPBACK
+from scripts.servers.server import Server, run
 
 VERSION = "2.44.0"
 JARS = (
@@ -26,8 +22,6 @@ JARS = (
     "org.slf4j:slf4j-simple:2.0.17",
 )
 MAIN = "org.apache.activemq.artemis.core.server.embedded.Main"
-START_SECONDS = 240
-NAME = "artemis"
 _ALL = [
     *("createNonDurableQueue", "deleteNonDurableQueue", "createDurableQueue", "deleteDurableQueue"),
     *("createAddress", "deleteAddress", "consume", "browse", "send"),
@@ -70,59 +64,18 @@ _LOGIN = """headrace {
 """
 
 
-class Artemis:
-    """A broker in a folder."""
+class Artemis(Server):
+    """A broker in a folder. In order or not: durable queues and persistent messages are kept."""
 
-    def __init__(self, servers: Servers) -> None:
-        self.servers = servers
-        self.folder = servers.folder
-
-    @property
-    def port(self) -> int:
-        """Return the port that the broker has for as long as its folder exists."""
-        return int((self.folder / "port").read_text())
+    name, scheme, title = "artemis", "stomp", "Artemis"
+    start_seconds = 240
 
     def url(self, *, login: str = "ada:wonder") -> str:
         """Return the address for STOMP; `login` is `user:password`."""
-        return f"stomp://{login}@{LOOPBACK}:{self.port}"
+        return super().url(login=login)
 
-    def start(self) -> None:
-        """Start it, if it does not run, on the port and data that it had, and return when it answers.
-
-        Raises:
-            Unavailable: there is no Java, or the jars cannot be fetched.
-            NotStarted: it ended, or does not answer; the text has the end of its log.
-
-        """
-        with self.servers.alone():
-            if not (self.folder / "port").exists():
-                (self.folder / "port").write_text(str(free_ports(1)))
-            if not self.servers.alive(NAME):
-                self._launch()
-            deadline = time.monotonic() + START_SECONDS
-            while not self._answers():
-                if time.monotonic() > deadline or not self.servers.alive(NAME):
-                    raise NotStarted(f"Artemis does not answer: {self.servers.words(NAME)}")
-                time.sleep(0.1)
-
-    def stop(self) -> None:
-        """End it in order; durable queues and persistent messages are kept."""
-        self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End it as a process that fails would."""
-        self._end(signal.SIGKILL)
-
-    def restart(self) -> None:
-        """Kill it and start it again."""
-        self.kill()
-        self.start()
-
-    def _end(self, how: signal.Signals) -> None:
-        self.servers.signal(NAME, how)
-        self.servers.await_end(NAME)
-
-    def _launch(self) -> None:
+    def command(self) -> list[str]:
+        """Write its settings and return the command."""
         settings = self.folder / "etc"
         settings.mkdir(exist_ok=True)
         permissions = "".join(f'<permission type="{each}" roles="all"/>' for each in _ALL)
@@ -132,33 +85,14 @@ class Artemis:
         (settings / "roles.properties").write_text("all=ada\n")
         login = f"-Djava.security.auth.login.config={settings / 'login.config'}"
         options = ["-Xmx400m", *JAVA_OPTIONS, login, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-        self.servers.start(NAME, [str(java()), *options, "-cp", f"{fetched(*JARS)}/*", MAIN, str(self.folder)])
+        return [str(java()), *options, "-cp", f"{fetched(*JARS)}/*", MAIN, str(self.folder)]
 
-    def _answers(self) -> bool:
-        try:
-            with socket.create_connection((LOOPBACK, self.port), timeout=5) as one:
-                one.sendall(b"CONNECT\naccept-version:1.2\nhost:here\nlogin:ada\npasscode:wonder\n\n\0")
-                return one.recv(9) == b"CONNECTED"
-        except OSError:
-            return False
-
-
-def main() -> None:
-    """Do what the command line says."""
-    parser = argparse.ArgumentParser(prog="scripts.servers.artemis", description="ActiveMQ Artemis on this machine.")
-    parser.add_argument("verb", choices=["start", "stop", "kill"])
-    parser.add_argument("folder", type=Path)
-    given = parser.parse_args()
-    server = Artemis(Servers(given.folder, shared=False))
-    if given.verb != "start":
-        getattr(server, given.verb)()
-        return
-    try:
-        server.start()
-    except (Unavailable, NotStarted) as problem:
-        sys.exit(f"error: {problem}")
-    print(server.url())
+    def answers(self) -> bool:
+        """Whether it lets its user in."""
+        with socket.create_connection((LOOPBACK, self.port), timeout=5) as one:
+            one.sendall(b"CONNECT\naccept-version:1.2\nhost:here\nlogin:ada\npasscode:wonder\n\n\0")
+            return one.recv(9) == b"CONNECTED"
 
 
 if __name__ == "__main__":
-    main()
+    run(Artemis, program="scripts.servers.artemis", description="ActiveMQ Artemis on this machine.")

@@ -8,19 +8,17 @@ Its jars come from Maven Central, once: 60 MB. It starts in 20 s to some minutes
 
 from __future__ import annotations
 
-import argparse
-import signal
 import socket
 import struct
-import sys
-import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from scripts.broker.jars import Unavailable, fetched, java
-from scripts.broker.servers import LOOPBACK, NotStarted, Servers, free_ports
+from scripts.broker.jars import fetched, java
+from scripts.broker.servers import LOOPBACK
+from scripts.servers.server import Server, run
 
-START_SECONDS = 400
-NAME = "cassandra"
+if TYPE_CHECKING:
+    from pathlib import Path
+
 JARS = "org.apache.cassandra:cassandra-all:5.0.5"
 _OPENED = (
     *("io", "nio", "lang", "lang.ref", "util", "util.concurrent", "util.concurrent.atomic", "net", "math"),
@@ -46,52 +44,19 @@ _OPTIONS = struct.pack(">BBhBi", 4, 0, 0, 5, 0)
 """A frame of its protocol that any node answers."""
 
 
-class Cassandra:
-    """A node in a folder."""
+class Cassandra(Server):
+    """A node in a folder. In order or not: data are kept."""
 
-    def __init__(self, servers: Servers) -> None:
-        self.servers = servers
-        self.folder = servers.folder
+    name, scheme, title = "cassandra", "cassandra", "Cassandra"
+    ports = 3
+    start_seconds = 400
 
-    @property
-    def port(self) -> int:
-        """Return the port that the node has for as long as its folder exists."""
-        return int((self.folder / "port").read_text())
-
-    def url(self, keyspace: str) -> str:
+    def url(self, keyspace: str = "KEYSPACE") -> str:  # type: ignore[override] # it has no users
         """Return the address of a keyspace."""
-        return f"cassandra://{LOOPBACK}:{self.port}/{keyspace}"
+        return f"{super().url()}/{keyspace}"
 
-    def start(self) -> None:
-        """Start it, if it does not run, on the port and data that it had, and return when it answers.
-
-        Raises:
-            Unavailable: there is no Java, or no way to get the jars.
-            NotStarted: it ended, or does not answer; the text has the end of its log.
-
-        """
-        with self.servers.alone():
-            if not (self.folder / "port").exists():
-                (self.folder / "port").write_text(str(free_ports(3)))
-            deadline = time.monotonic() + START_SECONDS
-            if not self.servers.alive(NAME):
-                self._launch()
-            while not self._answers():
-                if time.monotonic() > deadline or not self.servers.alive(NAME):
-                    raise NotStarted(f"Cassandra does not answer: {self.servers.words(NAME)}")
-                time.sleep(0.2)
-
-    def stop(self) -> None:
-        """End it in order; data are kept."""
-        self.servers.signal(NAME, signal.SIGTERM)
-        self.servers.await_end(NAME)
-
-    def kill(self) -> None:
-        """End it as a process that fails would."""
-        self.servers.signal(NAME, signal.SIGKILL)
-        self.servers.await_end(NAME)
-
-    def _launch(self) -> None:
+    def command(self) -> list[str]:
+        """Write its settings and return the command."""
         jars, data, conf = fetched(JARS), self.folder / "data", self.folder / "conf"
         conf.mkdir(exist_ok=True)
         (conf / "logback.xml").write_text(_LOG)
@@ -113,7 +78,7 @@ class Cassandra:
         memory = ["-Xmx1g", "-Xms256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         settings = [f"-D{name}={value}" for name, value in defined.items()]
         main = ["-cp", f"{conf}:{jars}/*", "org.apache.cassandra.service.CassandraDaemon"]
-        self.servers.start(NAME, [str(java(11)), *memory, *flags, *settings, *main])
+        return [str(java(11)), *memory, *flags, *settings, *main]
 
     def _settings(self, data: Path) -> str:
         seed = f"{LOOPBACK}:{self.port + 1}"
@@ -137,31 +102,12 @@ seed_provider: [{{class_name: org.apache.cassandra.locator.SimpleSeedProvider, p
 auto_snapshot: false
 """
 
-    def _answers(self) -> bool:
-        try:
-            with socket.create_connection((LOOPBACK, self.port), timeout=5) as one:
-                one.sendall(_OPTIONS)
-                return bool(one.recv(1))
-        except OSError:
-            return False
-
-
-def main() -> None:
-    """Do what the command line says."""
-    parser = argparse.ArgumentParser(prog="scripts.servers.cassandra", description="Cassandra on this machine.")
-    parser.add_argument("verb", choices=["start", "stop", "kill"])
-    parser.add_argument("folder", type=Path)
-    given = parser.parse_args()
-    server = Cassandra(Servers(given.folder, shared=False))
-    if given.verb != "start":
-        getattr(server, given.verb)()
-        return
-    try:
-        server.start()
-    except (Unavailable, NotStarted) as problem:
-        sys.exit(f"error: {problem}")
-    print(server.url("KEYSPACE"))
+    def answers(self) -> bool:
+        """Whether it speaks its protocol."""
+        with socket.create_connection((LOOPBACK, self.port), timeout=5) as one:
+            one.sendall(_OPTIONS)
+            return bool(one.recv(1))
 
 
 if __name__ == "__main__":
-    main()
+    run(Cassandra, program="scripts.servers.cassandra", description="Cassandra on this machine.")

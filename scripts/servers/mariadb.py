@@ -9,17 +9,19 @@ this machine; every other user logs in with its own.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from scripts.broker.servers import LOOPBACK, NotStarted, Servers, free_ports
 from scripts.servers.packages import Unavailable, debian, environment
+from scripts.servers.server import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 START_SECONDS = 120
 NAME = "mariadb"
@@ -163,22 +165,5 @@ def _whose() -> list[str]:
     return ["--user=root"] if os.geteuid() == 0 else []
 
 
-def main() -> None:
-    """Do what the command line says."""
-    parser = argparse.ArgumentParser(prog="scripts.servers.mariadb", description="MariaDB on this machine.")
-    parser.add_argument("verb", choices=["start", "stop", "kill"])
-    parser.add_argument("folder", type=Path)
-    given = parser.parse_args()
-    server = MariaDB(Servers(given.folder, shared=False))
-    if given.verb != "start":
-        getattr(server, given.verb)()
-        return
-    try:
-        server.start()
-    except (Unavailable, NotStarted) as problem:
-        sys.exit(f"error: {problem}")
-    print(server.url())
-
-
 if __name__ == "__main__":
-    main()
+    run(MariaDB, program="scripts.servers.mariadb", description="MariaDB on this machine.")

@@ -15,8 +15,8 @@ import subprocess
 from pathlib import Path
 
 from scripts.broker.servers import LOOPBACK
-from scripts.servers.one_port import OnePort, run
 from scripts.servers.packages import debian, environment
+from scripts.servers.server import Server, run
 
 SETTINGS = {
     "persistence": "true",
@@ -28,7 +28,7 @@ SETTINGS = {
 }
 
 
-class Mosquitto(OnePort):
+class Mosquitto(Server):
     """A broker; `users` are names with their passwords: without any, everybody may connect.
 
     `tls`: the files of a certificate and its key; None: connections are not encrypted.

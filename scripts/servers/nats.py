@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from scripts.broker.servers import LOOPBACK
 from scripts.servers.gobuilt import installed
-from scripts.servers.one_port import OnePort, run
+from scripts.servers.server import Server, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ max_payload: 16777216
 """
 
 
-class Nats(OnePort):
+class Nats(Server):
     """A server; `users` are names with their passwords: without any, everybody may connect.
 
     `tls`: the files of a certificate and its key; None: connections are not encrypted.

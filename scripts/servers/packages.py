@@ -16,11 +16,9 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from scripts.broker.jars import Unavailable
+
 FETCH_SECONDS = 600
-
-
-class Unavailable(Exception):
-    """What a server needs cannot be had here: no apt, or no way to its archive. The text says what."""
 
 
 def cache_folder() -> Path:

@@ -9,17 +9,16 @@ The programs are those of the system (`/usr/lib/postgresql/*/bin`), else Debian'
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 from scripts.broker.servers import LOOPBACK, NotStarted, Servers, free_ports
 from scripts.servers.packages import Unavailable, debian, environment
+from scripts.servers.server import run
 
 START_SECONDS = 120
 NAME = "postgres"
@@ -171,22 +170,5 @@ def _plain_user() -> list[str]:
     return ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
 
 
-def main() -> None:
-    """Do what the command line says."""
-    parser = argparse.ArgumentParser(prog="scripts.servers.postgres", description="PostgreSQL on this machine.")
-    parser.add_argument("verb", choices=["start", "stop", "kill"])
-    parser.add_argument("folder", type=Path)
-    given = parser.parse_args()
-    server = Postgres(Servers(given.folder, shared=False))
-    if given.verb != "start":
-        getattr(server, given.verb)()
-        return
-    try:
-        server.start()
-    except (Unavailable, NotStarted) as problem:
-        sys.exit(f"error: {problem}")
-    print(server.url())
-
-
 if __name__ == "__main__":
-    main()
+    run(Postgres, program="scripts.servers.postgres", description="PostgreSQL on this machine.")

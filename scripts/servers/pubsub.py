@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from scripts.broker.servers import LOOPBACK
 from scripts.servers.gobuilt import built
-from scripts.servers.one_port import OnePort, run
+from scripts.servers.server import Server, run
 
 _MODULE = """module headrace/pubsub
 
@@ -38,7 +38,7 @@ func main() {
 """
 
 
-class PubSub(OnePort):
+class PubSub(Server):
     """The fake: it ends with all that it has."""
 
     name, scheme = "pubsub", "pubsub"

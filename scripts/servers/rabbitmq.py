@@ -9,18 +9,18 @@ starts in 5 to 60 s, by what else the machine does. Its user is `guest`, whose p
 
 from __future__ import annotations
 
-import argparse
 import signal
 import socket
-import sys
-import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from scripts.broker.servers import LOOPBACK, NotStarted, Servers, free_ports
+from scripts.broker.servers import LOOPBACK, Servers
 from scripts.servers.packages import Unavailable, debian, environment
+from scripts.servers.server import Server, run
 
-START_SECONDS = 240
-NAME, NAMES = "rabbitmq", "epmd"
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES = "epmd"
 SETTINGS = {
     "disk_free_limit.absolute": "50MB",
     "log.file": "false",
@@ -34,62 +34,32 @@ exec "{bin}/erlexec" "$@"
 """
 
 
-class RabbitMQ:
-    """A broker in a folder, with settings that differ from `SETTINGS` where they are given."""
+class RabbitMQ(Server):
+    """A broker in a folder, with settings that differ from `SETTINGS` where they are given.
+
+    In order or not: durable queues and persistent messages are kept.
+    """
+
+    name, scheme, title = "rabbitmq", "amqp", "RabbitMQ"
+    ports = 3
+    start_seconds = 240
 
     def __init__(self, servers: Servers, **settings: str) -> None:
-        self.servers = servers
-        self.folder = servers.folder
+        super().__init__(servers)
         self._settings = SETTINGS | settings
-
-    @property
-    def port(self) -> int:
-        """Return the port that the broker has for as long as its folder exists."""
-        return int((self.folder / "port").read_text())
 
     def url(self, host: str = "", *, login: str = "guest:guest") -> str:
         """Return the address of one of its virtual hosts; `login` is `user:password`."""
-        return f"amqp://{login}@{LOOPBACK}:{self.port}/{host}"
+        return f"{super().url(login=login)}/{host}"
 
-    def start(self) -> None:
-        """Start it, if it does not run, on the port and data that it had, and return when it answers.
-
-        Raises:
-            Unavailable: there are no programs, and no way to get them.
-            NotStarted: it ended, or does not answer; the text has the end of its log.
-
-        """
-        with self.servers.alone():
-            if not (self.folder / "port").exists():
-                (self.folder / "port").write_text(str(free_ports(3)))
-            if not self.servers.alive(NAME):
-                self._launch()
-            deadline = time.monotonic() + START_SECONDS
-            while not self._answers():
-                if time.monotonic() > deadline or not self.servers.alive(NAME):
-                    raise NotStarted(f"RabbitMQ does not answer: {self.servers.words(NAME)}")
-                time.sleep(0.1)
-
-    def stop(self) -> None:
-        """End it in order; durable queues and persistent messages are kept."""
-        self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End it as a process that fails would."""
-        self._end(signal.SIGKILL)
-
-    def restart(self) -> None:
-        """Kill it and start it again."""
-        self.kill()
-        self.start()
-
-    def _end(self, how: signal.Signals) -> None:
-        self.servers.signal(NAME, how)
-        self.servers.await_end(NAME)
-        self.servers.signal(NAMES, signal.SIGKILL)  # nodes find each other by it: no other node knows this one
+    def end(self, how: signal.Signals) -> None:
+        """End the broker, and the process by which nodes find each other: no other node knows this one."""
+        super().end(how)
+        self.servers.signal(NAMES, signal.SIGKILL)
         self.servers.await_end(NAMES)
 
-    def _launch(self) -> None:
+    def launch(self) -> None:
+        """Write its settings and start both processes."""
         programs = debian("rabbitmq-server")
         erlang, home = programs / "usr/lib/erlang", self.folder / "home"
         found = [*erlang.glob("erts-*/bin")], [*programs.glob("usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin")]
@@ -108,7 +78,7 @@ class RabbitMQ:
         variables = [f"{name}={value}" for name, value in self._environment(programs, home).items()]
         names = ["/usr/bin/env", *variables, str(machine / "epmd"), "-port", str(self.port + 2), "-address", LOOPBACK]
         self.servers.start(NAMES, names)
-        self.servers.start(NAME, ["/usr/bin/env", *variables, str(scripts / "rabbitmq-server")])
+        self.servers.start(self.name, ["/usr/bin/env", *variables, str(scripts / "rabbitmq-server")])
 
     def _environment(self, programs: Path, home: Path) -> dict[str, str]:
         found = environment(programs)
@@ -131,31 +101,12 @@ class RabbitMQ:
             "RABBITMQ_ADVANCED_CONFIG_FILE": str(self.folder / "advanced.config"),
         }
 
-    def _answers(self) -> bool:
-        try:
-            with socket.create_connection((LOOPBACK, self.port), timeout=5) as one:
-                one.sendall(_HELLO)
-                return one.recv(1) == b"\x01"  # a method frame: connection.start
-        except OSError:
-            return False
-
-
-def main() -> None:
-    """Do what the command line says."""
-    parser = argparse.ArgumentParser(prog="scripts.servers.rabbitmq", description="RabbitMQ on this machine.")
-    parser.add_argument("verb", choices=["start", "stop", "kill"])
-    parser.add_argument("folder", type=Path)
-    given = parser.parse_args()
-    server = RabbitMQ(Servers(given.folder, shared=False))
-    if given.verb != "start":
-        getattr(server, given.verb)()
-        return
-    try:
-        server.start()
-    except (Unavailable, NotStarted) as problem:
-        sys.exit(f"error: {problem}")
-    print(server.url())
+    def answers(self) -> bool:
+        """Whether it begins a connection."""
+        with socket.create_connection((LOOPBACK, self.port), timeout=5) as one:
+            one.sendall(_HELLO)
+            return one.recv(1) == b"\x01"  # a method frame: connection.start
 
 
 if __name__ == "__main__":
-    main()
+    run(RabbitMQ, program="scripts.servers.rabbitmq", description="RabbitMQ on this machine.")

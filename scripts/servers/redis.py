@@ -8,16 +8,15 @@ The program is the system's `redis-server` or `valkey-server`, else that of Debi
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import signal
 import socket
-import sys
 import time
 from pathlib import Path
 
 from scripts.broker.servers import LOOPBACK, NotStarted, Servers, free_ports
 from scripts.servers.packages import Unavailable, debian, environment
+from scripts.servers.server import run
 
 START_SECONDS = 60
 NAME = "redis"
@@ -100,22 +99,5 @@ def _program() -> tuple[Path, list[str]]:
     return server, ["/usr/bin/env", f"LD_LIBRARY_PATH={libraries}"]
 
 
-def main() -> None:
-    """Do what the command line says."""
-    parser = argparse.ArgumentParser(prog="scripts.servers.redis", description="Redis on this machine.")
-    parser.add_argument("verb", choices=["start", "stop", "kill"])
-    parser.add_argument("folder", type=Path)
-    given = parser.parse_args()
-    server = Redis(Servers(given.folder, shared=False))
-    if given.verb != "start":
-        getattr(server, given.verb)()
-        return
-    try:
-        server.start()
-    except (Unavailable, NotStarted) as problem:
-        sys.exit(f"error: {problem}")
-    print(server.url())
-
-
 if __name__ == "__main__":
-    main()
+    run(Redis, program="scripts.servers.redis", description="Redis on this machine.")

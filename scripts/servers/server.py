@@ -1,4 +1,4 @@
-"""A server of one process and one port, in any folder: what those of NATS, MQTT, Kinesis and Pub/Sub share."""
+"""A server in any folder: how all are started, asked, ended and killed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scripts.broker.servers import LOOPBACK, NotStarted, Servers, free_ports
 from scripts.servers.packages import Unavailable
@@ -17,15 +17,19 @@ from scripts.servers.packages import Unavailable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-START_SECONDS = 120
 
-
-class OnePort:
+class Server:
     """A server in a folder. It keeps its port, and its data where it writes any, for as long as the folder exists."""
 
     name: str
     """Of its process and its log."""
     scheme: str
+    title: str = ""
+    """What errors call it; by default its name."""
+    ports: int = 1
+    """How many it needs: `port` and those after it."""
+    start_seconds: float = 120
+    """How long it may take until it answers."""
 
     def __init__(self, servers: Servers) -> None:
         self.servers = servers
@@ -39,6 +43,10 @@ class OnePort:
 
         """
         raise NotImplementedError
+
+    def launch(self) -> None:
+        """Start its process, or its processes."""
+        self.servers.start(self.name, self.command())
 
     def answers(self) -> bool:
         """Whether it takes connections; it may raise an `OSError` if not."""
@@ -64,29 +72,30 @@ class OnePort:
         """
         with self.servers.alone():
             if not (self.folder / "port").exists():
-                (self.folder / "port").write_text(str(free_ports(1)))
+                (self.folder / "port").write_text(str(free_ports(self.ports)))
+            deadline = time.monotonic() + self.start_seconds
             if not self.servers.alive(self.name):
-                self.servers.start(self.name, self.command())
-            deadline = time.monotonic() + START_SECONDS
+                self.launch()
             while not self._answers():
                 if time.monotonic() > deadline or not self.servers.alive(self.name):
-                    raise NotStarted(f"{self.name} does not answer: {self.servers.words(self.name)}")
+                    raise NotStarted(f"{self.title or self.name} does not answer: {self.servers.words(self.name)}")
                 time.sleep(0.05)
 
     def stop(self) -> None:
         """End it in order."""
-        self._end(signal.SIGTERM)
+        self.end(signal.SIGTERM)
 
     def kill(self) -> None:
         """End it as a process that fails would."""
-        self._end(signal.SIGKILL)
+        self.end(signal.SIGKILL)
 
     def restart(self) -> None:
         """Kill it and start it again."""
         self.kill()
         self.start()
 
-    def _end(self, how: signal.Signals) -> None:
+    def end(self, how: signal.Signals) -> None:
+        """Send it a signal, and return when it has ended."""
         self.servers.signal(self.name, how)
         self.servers.await_end(self.name)
 
@@ -96,7 +105,7 @@ class OnePort:
         return False
 
 
-def run(make: Callable[[Servers], OnePort], *, program: str, description: str) -> None:
+def run(make: Callable[[Servers], Any], *, program: str, description: str) -> None:
     """Do what the command line says: start, stop or kill the server of a folder."""
     parser = argparse.ArgumentParser(prog=program, description=description)
     parser.add_argument("verb", choices=["start", "stop", "kill"])
