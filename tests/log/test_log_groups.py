@@ -3,10 +3,12 @@
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -282,6 +284,23 @@ def test_groups_are_looked_at_and_reset(log):
     assert (state.members, state.lag) == (0, 100)
     with pytest.raises(UnknownGroup, match="b"):
         group_named(log, "b", now=log.clock.now())
+
+
+def test_a_queue_of_an_older_version_and_one_that_is_being_made_are_looked_at(log):
+    put(log, 8)
+    with log.queue("q", "clicks") as queue:
+        queue.ack(queue.take(8)[:4])
+        queue.release(queue.take(4))
+    file = log.path / "queues/q/clicks/queue.db"
+    with closing(sqlite3.connect(file)) as sql:
+        sql.execute("DROP TABLE spans")
+    (file.parent.with_name("other")).mkdir()
+    (file.parent.with_name("other") / "queue.db").touch()
+    old, new = groups_of(log, now=log.clock.now())
+    assert (old.name, old.lag, old.work.ready) == ("q", 4, 4)
+    assert (new.name, new.lag, new.work) == ("q", 0, (0, 0, 0, 0))
+    with log.queue("q", "clicks") as queue:
+        assert len(queue.take(8)) == 4
 
 
 # ---- assignors ---------------------------------------------------------------------------------------------

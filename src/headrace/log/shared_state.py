@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_FACTS = "CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID"
+_TABLE = "CREATE TABLE IF NOT EXISTS "
+_FACTS = f"{_TABLE}facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID"
 _SECONDS = 60.0
 
 
@@ -143,9 +144,18 @@ class SharedState:
         return DiskFailed(str(self.path), OSError(str(error)))
 
 
-def read_only(path: Path, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
-    """Return the rows of a query on a file that others change; it is not created."""
+def read_only(path: Path, query: str, values: tuple[Any, ...] = (), *, tables: tuple[str, ...] = ()) -> list[Any]:
+    """Return the rows of a query on a file that others change; it is not created.
+
+    `tables`: the statements that create what is in it. Of these tables one that the file does not have is empty: an
+    older version made the file, or somebody is making it.
+    """
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_SECONDS)) as sql:
+        if tables:
+            sql.execute("ATTACH ':memory:' AS absent")  # names are looked up there if the file does not have them
+        for table in tables:
+            if table.startswith(_TABLE):
+                sql.execute(table.replace(_TABLE, "CREATE TABLE absent.", 1))
         return sql.execute(query, values).fetchall()
 
 

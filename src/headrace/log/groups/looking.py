@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import GroupInUse, UnknownGroup, UnknownTopic, did_you_mean
+from headrace.log.groups import membership
 from headrace.log.groups.membership import Membership
 from headrace.log.groups.naming import groups_folder, queues_folder
+from headrace.log.queues import leases
 from headrace.log.queues.leases import COUNTS, Counts, counted
 from headrace.log.shared_state import is_gone, read_only
 
@@ -98,11 +100,11 @@ def reset_group(log: Log, name: str, offsets: Mapping[tuple[str, int], int]) -> 
     alive = _alive(folder)
     if alive:
         raise GroupInUse(name, alive)
-    membership = Membership(folder, name, topics=(), assignor="sticky", session=1.0)
+    members = Membership(folder, name, topics=(), assignor="sticky", session=1.0)
     try:
-        membership.reset(offsets)
+        members.reset(offsets)
     finally:
-        membership.close()
+        members.close()
 
 
 def _consumers(log: Log, path: Path) -> GroupState:
@@ -110,8 +112,9 @@ def _consumers(log: Log, path: Path) -> GroupState:
         path,
         "SELECT p.topic, p.partition, p.committed, m.pid, p.owner FROM partitions p "
         "LEFT JOIN members m ON m.id = p.owner ORDER BY p.topic, p.partition",
+        tables=membership.TABLES,
     )
-    members = {member for (member,) in read_only(path, "SELECT id FROM members")}
+    members = {member for (member,) in read_only(path, "SELECT id FROM members", tables=membership.TABLES)}
     live = {member for member in members if not is_gone(path.parent / "alive", member)}
     partitions = [
         PartitionRead(
@@ -130,12 +133,13 @@ def _consumers(log: Log, path: Path) -> GroupState:
 
 def _queue(log: Log, path: Path, now: int) -> GroupState:
     topic = path.parent.name
+    progress = read_only(path, "SELECT partition, next FROM progress ORDER BY partition", tables=leases.TABLES)
     partitions = [
         PartitionRead(topic=topic, partition=number, next=following, start=bounds[0], end=bounds[1])
-        for number, following in read_only(path, "SELECT partition, next FROM progress ORDER BY partition")
+        for number, following in progress
         if (bounds := _bounds(log, topic, number)) is not None
     ]
-    work = counted(read_only(path, COUNTS, (now, now))[0])
+    work = counted(read_only(path, COUNTS, (now, now), tables=leases.TABLES)[0])
     return GroupState(
         name=path.parent.parent.name, kind=QUEUE, members=len(_alive(path.parent)), partitions=partitions, work=work
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Place = tuple[str, int]
 
 _NOBODY = ""
-_TABLES = (
+TABLES = (
     (
         "CREATE TABLE IF NOT EXISTS members (id TEXT PRIMARY KEY, topics TEXT NOT NULL, until REAL NOT NULL, "
         "pid INTEGER NOT NULL, assignor TEXT NOT NULL, joined INTEGER NOT NULL) WITHOUT ROWID"
@@ -60,7 +60,7 @@ class Membership:
     def __init__(self, folder: Path, name: str, *, topics: Sequence[str], assignor: str, session: float) -> None:
         self.name, self.topics, self.assignor, self.session = name, tuple(topics), assignor, session
         self._alive = folder / "alive"
-        self.state = SharedState(folder / "group.db", _TABLES, fresh=_FRESH, alive=self._alive)
+        self.state = SharedState(folder / "group.db", TABLES, fresh=_FRESH, alive=self._alive)
         self.life: Life | None = None
 
     @property

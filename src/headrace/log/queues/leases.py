@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 READY, LEASED, DEAD = range(3)
 _NOBODY = ""
-_TABLES = (
+TABLES = (
     "CREATE TABLE IF NOT EXISTS progress (partition INTEGER PRIMARY KEY, next INTEGER NOT NULL)",
     (
         "CREATE TABLE IF NOT EXISTS work ("
@@ -107,7 +107,7 @@ class Leases:
     def __init__(self, folder: Path, *, limit: int, in_order: bool) -> None:
         self.limit, self.in_order = limit, in_order
         self._alive = folder / "alive"
-        self.state = SharedState(folder / "queue.db", _TABLES, fresh=_FRESH, alive=self._alive)
+        self.state = SharedState(folder / "queue.db", TABLES, fresh=_FRESH, alive=self._alive)
         self.life = Life(self._alive)
         self._turn = 0
 
