@@ -14,6 +14,7 @@ from headrace.base.errors import HeadraceError
 from headrace.base.time import STAMPS
 from headrace.log.appending.requests import check_partition
 from headrace.log.appending.writer import Writer
+from headrace.log.bell import bells_folder, ring_all
 from headrace.log.cleaning.rules import Cleaner
 from headrace.log.meta import Meta, MetaFile
 from headrace.log.privacy.subjects import Privacy
@@ -22,6 +23,7 @@ from headrace.log.segments.partition import Partition
 from headrace.log.segments.segment import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import pyarrow as pa
@@ -102,6 +104,7 @@ class OpenTopic:
                     now=partial(STAMPS.next, self.log.clock),
                     segment_age=lambda: self.file.last_read().segment_age,
                     rolled=partial(self._retain, number),
+                    published=partial(ring_all, bells_folder(self.log.path, self.name)),
                 )
             return self._writers[number]
 
@@ -118,7 +121,16 @@ class OpenTopic:
 
     def end_offsets(self) -> dict[int, int]:
         """Return the offset after the last acknowledged record of each partition."""
-        return {number: self.partition(number).state().end for number in range(self.meta().partitions)}
+        return {number: partition.state().end for number, partition in self._all_partitions()}
+
+    def start_offsets(self) -> dict[int, int]:
+        """Return the first offset of each partition."""
+        return {number: partition.state().start for number, partition in self._all_partitions()}
+
+    def _all_partitions(self) -> Iterator[tuple[int, Partition]]:
+        """Yield all partitions; the description is looked at once."""
+        for number in range(self.meta().partitions):
+            yield number, self._partitions.get(number) or self.partition(number)
 
     def next_turn(self, partitions: int) -> int:
         """Return the partition of the next append without a key: each in turn, beginning with the emptiest."""

@@ -268,7 +268,7 @@ class Topic:
     @disk
     def start_offsets(self) -> dict[int, int]:
         """Return the first offset of each partition."""
-        return {number: self.opened.partition(number).state().start for number in range(self.partitions)}
+        return self.opened.start_offsets()
 
     @disk
     def end_offsets(self) -> dict[int, int]:

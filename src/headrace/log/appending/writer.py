@@ -67,8 +67,12 @@ class Writer:
         now: Callable[[], int],
         segment_age: Callable[[], int],
         rolled: Callable[[], None] = lambda: None,
+        published: Callable[[], None] = lambda: None,
     ) -> None:
-        """Create a writer. `now` stamps an append; `segment_age` is in microseconds; `rolled`: a segment was closed."""
+        """Create a writer. `now` stamps an append; `segment_age` is in microseconds.
+
+        Called are `rolled` after a segment was closed, and `published` after records became visible.
+        """
         self._partition = partition
         self._folder = partition.folder
         self._fsync = fsync
@@ -76,7 +80,7 @@ class Writer:
         self._now = now
         self._last_append = (-1, 0)  # (the offset after it, its time)
         self._segment_age = segment_age
-        self._rolled = rolled
+        self._rolled, self._published = rolled, published
         self._has_rolled = False
         self._turn = threading.Lock()
         self._waiting: list[Request] = []
@@ -108,6 +112,7 @@ class Writer:
                 with self._waiting_lock:
                     group, self._waiting = self._waiting, []
                 self._commit(group)
+                self._published()
         if self._has_rolled:
             self._has_rolled = False
             self._rolled()

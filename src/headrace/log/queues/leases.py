@@ -54,6 +54,7 @@ _SPLIT = (
 """Make rows of `work` of the spans that meet a condition."""
 _FREE = f"UPDATE work SET state = {READY}, holder = '' WHERE state = {LEASED}"
 _FRESH = (*(each.format("TRUE") for each in _SPLIT), _FREE)
+_HAS_OLD = "SELECT EXISTS (SELECT 1 FROM work) OR EXISTS (SELECT 1 FROM spans WHERE until <= ?)"
 _ADMIT = (
     "INSERT OR IGNORE INTO work (partition, offset, state, deliveries, at, until, holder, token, priority, key) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -72,6 +73,11 @@ class Lease(NamedTuple):
     partition: int
     offset: int
     deliveries: int
+    token: int
+
+
+class _NewLease(NamedTuple):
+    until: float
     token: int
 
 
@@ -147,8 +153,12 @@ class Leases:
         with self.state.change() as sql:
             return sum(_free(sql, "holder = ?", holder) for holder in gone)
 
-    def take(self, count: int, until: float, *, now: int, instant: float, ends: Mapping[int, int]) -> list[Lease]:
+    def take(
+        self, count: int, until: float, *, now: int, instant: float, ends: Mapping[int, int]
+    ) -> tuple[list[Lease], bool]:
         """Lease what is ready, then what is new up to `ends`, in the order of its offsets.
+
+        The result says, too, whether some may be dead.
 
         Args:
             count: so many at most.
@@ -158,33 +168,36 @@ class Leases:
             ends: where new records of partitions end; empty where they are admitted first.
 
         """
-        token = secrets.randbits(62)
+        new = _NewLease(until, secrets.randbits(62))
         with self.state.change() as sql:
-            _free(sql, "until <= ?", instant)
-            sql.execute(
-                f"UPDATE work INDEXED BY came_back SET state = {DEAD}, "
-                "reason = 'delivered ' || deliveries || ' times, never acknowledged' "
-                f"WHERE state = {READY} AND deliveries > 0 AND deliveries >= ?",
-                [self.limit],
-            )
-            found = sql.execute(
-                f"SELECT w.partition, w.offset, w.deliveries + 1 FROM work w WHERE w.state = {READY} AND w.at <= ? "
-                f"{_ALONE if self.in_order else ''}ORDER BY w.priority DESC, w.offset, w.partition LIMIT ?",
-                [now, count],
-            ).fetchall()
-            sql.executemany(
-                f"UPDATE work SET state = {LEASED}, deliveries = deliveries + 1, until = ?, holder = ?, token = ? "
-                "WHERE partition = ? AND offset = ?",
-                [(until, self.life.id, token, partition, offset) for partition, offset, _ in found],
-            )
-            leased = [Lease(partition, offset, deliveries, token) for partition, offset, deliveries in found]
+            old = sql.execute(_HAS_OLD, [instant]).fetchone()[0]
+            leased = self._old(sql, count, new, now=now, instant=instant) if old else []
             if len(leased) < count and ends:
-                leased += self._new(sql, count - len(leased), ends, until, token)
-        return leased
+                leased += self._new(sql, count - len(leased), new, ends)
+        return leased, bool(old)
 
-    def _new(
-        self, sql: sqlite3.Connection, count: int, ends: Mapping[int, int], until: float, token: int
-    ) -> list[Lease]:
+    def _old(self, sql: sqlite3.Connection, count: int, new: _NewLease, *, now: int, instant: float) -> list[Lease]:
+        """Lease records that somebody has looked at; what has run out is ready before, what came too often is dead."""
+        _free(sql, "until <= ?", instant)
+        sql.execute(
+            f"UPDATE work INDEXED BY came_back SET state = {DEAD}, "
+            "reason = 'delivered ' || deliveries || ' times, never acknowledged' "
+            f"WHERE state = {READY} AND deliveries > 0 AND deliveries >= ?",
+            [self.limit],
+        )
+        found = sql.execute(
+            f"SELECT w.partition, w.offset, w.deliveries + 1 FROM work w WHERE w.state = {READY} AND w.at <= ? "
+            f"{_ALONE if self.in_order else ''}ORDER BY w.priority DESC, w.offset, w.partition LIMIT ?",
+            [now, count],
+        ).fetchall()
+        sql.executemany(
+            f"UPDATE work SET state = {LEASED}, deliveries = deliveries + 1, until = ?, holder = ?, token = ? "
+            "WHERE partition = ? AND offset = ?",
+            [(new.until, self.life.id, new.token, partition, offset) for partition, offset, _ in found],
+        )
+        return [Lease(partition, offset, deliveries, new.token) for partition, offset, deliveries in found]
+
+    def _new(self, sql: sqlite3.Connection, count: int, new: _NewLease, ends: Mapping[int, int]) -> list[Lease]:
         """Lease records that nobody has looked at: of one partition after the other, each time from another one on."""
         self._turn += 1
         progress = _progress(sql)
@@ -196,12 +209,12 @@ class Leases:
                 count -= len(offsets)
         sql.executemany(
             "INSERT INTO spans VALUES (?, ?, ?, ?, ?, ?)",
-            [(token, partition, each.start, each.stop, until, self.life.id) for partition, each in spans],
+            [(new.token, partition, each.start, each.stop, new.until, self.life.id) for partition, each in spans],
         )
         sql.executemany(
             "UPDATE progress SET next = ? WHERE partition = ?", [(each.stop, partition) for partition, each in spans]
         )
-        return [Lease(partition, offset, 1, token) for partition, offsets in spans for offset in offsets]
+        return [Lease(partition, offset, 1, new.token) for partition, offsets in spans for offset in offsets]
 
     def admit(self, records: Sequence[Admitted], nexts: Mapping[int, int]) -> None:
         """Put records to the others that are ready; `nexts`: from which offsets on they were read, and up to which.

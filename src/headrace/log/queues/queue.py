@@ -10,6 +10,7 @@ from headrace.base.arguments import a_text, a_whole_number
 from headrace.base.dead_letters import DEAD, dead_letters
 from headrace.base.errors import InvalidArgument, LeaseLost, TopicExists
 from headrace.base.time import MICROS, duration
+from headrace.log.bell import Bell
 from headrace.log.queues.leases import Leases
 from headrace.log.queues.reading import Reader, ordering, rows_at
 from headrace.log.queues.task import Task
@@ -27,16 +28,16 @@ if TYPE_CHECKING:
 
 WINDOW = 10_000
 """So many records are put in order by their priorities, times and keys; later ones wait until some are finished."""
-_LOOK_SECONDS = 0.0005
-_LAZY_LOOK_SECONDS = 0.002
-_EAGER_SECONDS = 0.1
-"""A worker looks more often for so long after it began to wait."""
 _OTHERS_SECONDS = 0.1
 """So often a worker that waits looks for workers that have died, and for leases that have run out."""
 
 
 class LogOf(Protocol):
     """What a queue needs of the log."""
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
 
     @property
     def clock(self) -> Clock:
@@ -92,6 +93,7 @@ class Queue:
         self._leases = Leases(folder, limit=options.max_deliveries, in_order=options.in_order)
         self._sorts = options.priority is not None or options.not_before is not None or options.in_order
         self._reader = Reader(topic)
+        self._bell = Bell(log.path, topic.name, group)
         self._looked = self._counted = -_OTHERS_SECONDS
         self._room = 0
         self._begin()
@@ -108,6 +110,8 @@ class Queue:
         """Give back what this worker holds."""
         if not self._leases.state.closed:
             self._leases.close()
+            self._bell.ring()  # for what it held
+            self._bell.close()
 
     # ---- taking ----------------------------------------------------------------------------------------
 
@@ -127,33 +131,33 @@ class Queue:
         clock = self._log.clock
         began = clock.monotonic()
         until = began + (duration(wait, what="wait") / MICROS if wait is not None else 0)
-        tasks = self._taken(n, first=True)
+        tasks = self._taken(n)
         while not tasks and (now := clock.monotonic()) < until:
-            look = _LOOK_SECONDS if now - began < _EAGER_SECONDS else _LAZY_LOOK_SECONDS
-            clock.sleep(min(look, until - now))
-            tasks = self._taken(n, first=False)
+            self._bell.wait(until - now, clock)
+            tasks = self._taken(n)
         return tasks
 
-    def _taken(self, count: int, *, first: bool) -> list[Task]:
-        """Take what is there; if this is not the first look, what comes back is looked for now and then only."""
+    def _taken(self, count: int) -> list[Task]:
+        """Take what is there; for the workers that have died is looked now and then only."""
         clock = self._log.clock
         instant = clock.monotonic()
-        looks = instant - self._looked >= _OTHERS_SECONDS
-        due = False
-        if looks:
+        if instant - self._looked >= _OTHERS_SECONDS:
             self._looked = instant
-            due = bool(self._leases.free_gone())
-        if first or looks:
-            due = due or self._leases.is_due(clock.now(), instant)
+            self._leases.free_gone()
         ends = self.topic.end_offsets()
-        if not due and not self._has_new(ends):
+        if not self._has_new(ends) and not self._leases.is_due(clock.now(), instant):
             return []
         if self._sorts:
             self._admit(ends)
         until = instant + self.options.lease / MICROS
-        leases = self._leases.take(count, until, now=clock.now(), instant=instant, ends={} if self._sorts else ends)
-        self._bury()
-        tasks = self._reader.tasks(leases)
+        leases, dead = self._leases.take(
+            count, until, now=clock.now(), instant=instant, ends={} if self._sorts else ends
+        )
+        if len(leases) == count:
+            self._bell.ring()  # there may be more, and only one was woken
+        if dead:
+            self._bury()
+        tasks = self._reader.tasks(leases, ends)
         if len(tasks) < len(leases):
             there = {(task.partition, task.offset) for task in tasks}
             self._leases.forget([each for each in leases if (each.partition, each.offset) not in there])
@@ -222,6 +226,8 @@ class Queue:
         """
         later = duration(delay, what="delay") if delay is not None else 0
         self._answered("released", tasks, lambda leases: self._leases.release(leases, self._log.clock.now() + later))
+        if not later:
+            self._bell.ring()
 
     def reject(self, tasks: Task | Iterable[Task], reason: str = "rejected") -> None:
         """Send records to `<topic>.dead` with a reason.
@@ -250,6 +256,8 @@ class Queue:
         if not all(isinstance(task, Task) for task in those):
             raise InvalidArgument("only tasks that `take` has returned can be answered")
         lost = change([task.lease for task in those])
+        if self.options.in_order:
+            self._bell.ring()  # the next of a key may be taken
         if lost:
             raise LeaseLost(self.topic.name, what, [(each.partition, each.offset) for each in lost], len(those))
 
@@ -269,12 +277,12 @@ class Queue:
             number = letters[0][0]
             reasons = {(partition, offset): reason for _, partition, offset, _, reason in letters}
             found = []
-            for batch in rows_at(self.topic, reasons, sealed=True):
-                places = zip(batch.column("_partition").to_pylist(), batch.column("_offset").to_pylist(), strict=True)
-                texts = pa.array([reasons[place] for place in places], pa.string())
+            for partition, batch in rows_at(self.topic, reasons, sealed=True):
+                offsets = batch.column("_offset")
+                texts = pa.array([reasons[partition, offset] for offset in offsets.to_pylist()], pa.string())
                 rows = pa.Table.from_batches([batch.select(self.topic.schema.names)])
-                place = batch.column("_partition"), batch.column("_offset")
-                found.append(dead_letters(self.topic.name, *place, texts, rows))
+                partitions = pa.array([partition] * batch.num_rows, pa.int32())
+                found.append(dead_letters(self.topic.name, partitions, offsets, texts, rows))
             if found:
                 producer = f"queue/{self.group}/{self.topic.name}"
                 self._dead().append(pa.concat_tables(found), producer=producer, sequence=number)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.base.errors import OffsetOutOfRange
 from headrace.base.hashing import hash_columns
 from headrace.base.schema import TIMESTAMP
 from headrace.log.queues.leases import Admitted
 from headrace.log.queues.task import Task
+from headrace.log.segments import shared
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import Any
 
     import numpy.typing as npt
 
@@ -24,12 +27,20 @@ if TYPE_CHECKING:
 
 _NEAR = 32
 """Records that are so near to each other are read together."""
-_FEW, _BLOCK = 16, 256
+_FEW, _BLOCK, _BLOCK_BYTES = 16, 256, 1 << 20
 _SYSTEM = ("_offset", "_time", "_deleted")
 
 
-def rows_at(topic: Topic, places: Iterable[tuple[int, int]], *, sealed: bool = False) -> Iterator[pa.RecordBatch]:
-    """Yield the records at some (partition, offset), with `_partition` and the system columns; missing ones are not."""
+class _Record(NamedTuple):
+    value: dict[str, Any]
+    time: int
+    deleted: bool
+
+
+def rows_at(
+    topic: Topic, places: Iterable[tuple[int, int]], *, sealed: bool = False
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the records at some (partition, offset) with the system columns, by partition; missing ones are not."""
     starts = topic.start_offsets()
     for partition, offsets in groupby(sorted(places), key=lambda place: place[0]):
         wanted = [offset for _, offset in offsets if offset >= starts[partition]]
@@ -38,70 +49,80 @@ def rows_at(topic: Topic, places: Iterable[tuple[int, int]], *, sealed: bool = F
             if not len(run):
                 continue
             columns = [*topic.schema.names, *_SYSTEM]
-            for batch in topic.batches(partition, int(run[0]), int(run[-1]) + 1, columns=columns, sealed=sealed):
+            first, end = int(run[0]), int(run[-1]) + 1
+            for batch in topic.batches(partition, first, end, columns=columns, sealed=sealed):
                 rows = batch
-                if len(run) != int(run[-1]) + 1 - int(run[0]):
-                    rows = batch.filter(pc.is_in(batch.column("_offset"), pa.array(run)))
+                if len(run) != end - first:
+                    at = np.flatnonzero(np.isin(shared.values_of(batch.column("_offset")), run))
+                    rows = batch.take(shared.numbers(at))
                 if rows.num_rows:
-                    yield rows.append_column("_partition", pa.array(np.full(rows.num_rows, partition, np.int32)))
+                    yield partition, rows
 
 
 class Reader:
-    """Reads the records of leases. Blocks that were read last are kept, since the next leases are often beside them."""
+    """Reads the records of leases. Some that follow are read with them, since the next leases are often those.
+
+    Many threads may use it.
+    """
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
-        self._blocks: dict[int, pa.Table] = {}
+        self._following: dict[int, dict[int, _Record]] = {}
 
-    def tasks(self, leases: Sequence[Lease]) -> list[Task]:
-        """Return the records of leases, in the leases' order, without those that the topic does not have any more."""
+    def tasks(self, leases: Sequence[Lease], ends: Mapping[int, int]) -> list[Task]:
+        """Return the records of leases, in the leases' order, without those that the topic does not have any more.
+
+        `ends` is where the partitions end, at least.
+        """
+        if len(leases) > _FEW or self.topic.private:  # who is forgotten is so at once
+            places = [(lease.partition, lease.offset) for lease in leases]
+            found = {
+                (partition, offset): record
+                for partition, rows in rows_at(self.topic, places)
+                for offset, record in _records(rows, self.topic.schema.names)
+            }
+            there = ((lease, found.get((lease.partition, lease.offset))) for lease in leases)
+        else:
+            there = ((lease, self._record(lease.partition, lease.offset, ends)) for lease in leases)
+        return [self._task(lease, record) for lease, record in there if record is not None]
+
+    def _task(self, lease: Lease, record: _Record) -> Task:
+        return Task(
+            value=record.value,
+            topic=self.topic.name,
+            partition=lease.partition,
+            offset=lease.offset,
+            time=record.time,
+            deleted=record.deleted,
+            deliveries=lease.deliveries,
+            lease=lease,
+        )
+
+    def _record(self, partition: int, offset: int, ends: Mapping[int, int]) -> _Record | None:
+        """Return a record once: whoever has it may change its value."""
+        record = self._following.get(partition, {}).pop(offset, None)
+        if record is None:
+            block = self._block(partition, offset, ends[partition])
+            record = block.pop(offset, None)
+            self._following[partition] = block
+        return record
+
+    def _block(self, partition: int, offset: int, end: int) -> dict[int, _Record]:
+        """Return records from an offset on: those that were appended together, up to a limit."""
         names = self.topic.schema.names
-        found: dict[tuple[int, int], Task] = {}
-        by_place = {(lease.partition, lease.offset): lease for lease in leases}
-        for rows in self._rows(list(by_place)):
-            places = zip(rows.column("_partition").to_pylist(), rows.column("_offset").to_pylist(), strict=True)
-            times = rows.column("_time").cast(pa.int64()).to_pylist()
-            deleted = rows.column("_deleted").to_pylist()
-            values = rows.select(names).to_pylist()
-            for place, time, gone, value in zip(places, times, deleted, values, strict=True):
-                lease = by_place[place]
-                found[place] = Task(
-                    value=value,
-                    topic=self.topic.name,
-                    partition=lease.partition,
-                    offset=lease.offset,
-                    time=time,
-                    deleted=bool(gone),
-                    deliveries=lease.deliveries,
-                    lease=lease,
-                )
-        return [found[place] for place in by_place if place in found]
-
-    def _rows(self, places: Sequence[tuple[int, int]]) -> Iterator[pa.RecordBatch | pa.Table]:
-        if len(places) > _FEW or self.topic.private:  # who is forgotten is so at once
-            yield from rows_at(self.topic, places)
-            return
-        for partition, offset in places:
-            block = self._blocks.get(partition)
-            row = _row(block, offset)
-            if row is None:
-                block = self._blocks[partition] = self._block(partition, offset)
-                row = _row(block, offset)
-            if row is not None and block is not None:
-                yield block.slice(row, 1)
-
-    def _block(self, partition: int, offset: int) -> pa.Table | None:
-        end = min(offset + _BLOCK, self.topic.end_offsets()[partition])
-        batches = list(rows_at(self.topic, ((partition, each) for each in range(offset, end))))
-        return pa.Table.from_batches(batches).combine_chunks() if batches else None
+        try:
+            for batch in self.topic.batches(partition, offset, end, columns=[*names, *_SYSTEM]):
+                fit = _BLOCK_BYTES * batch.num_rows // max(batch.nbytes, 1)
+                return dict(_records(batch.slice(0, max(1, min(fit, _BLOCK))), names))
+        except OffsetOutOfRange:  # retention was faster
+            pass
+        return {}
 
 
-def _row(block: pa.Table | None, offset: int) -> int | None:
-    if block is None:
-        return None
-    offsets = np.asarray(block.column("_offset"))
-    at = int(np.searchsorted(offsets, offset))
-    return at if at < len(offsets) and offsets[at] == offset else None
+def _records(rows: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[int, _Record]]:
+    times = rows.column("_time").view(pa.int64()).to_pylist()
+    found = map(_Record, rows.select(names).to_pylist(), times, rows.column("_deleted").to_pylist())
+    return zip(rows.column("_offset").to_pylist(), found, strict=True)
 
 
 def ordering(

@@ -68,6 +68,7 @@ class Partition:
         self._layout = layouts.Layout()
         self._spans: list[Span] = []
         self._segments: dict[Path, Segment] = {}
+        self._last: Segment | None = None  # the segment without an entry that was used last
 
     def close(self) -> None:
         """Close the files; batches that were read stay valid."""
@@ -75,7 +76,7 @@ class Partition:
             if self._head is not None:
                 self._head.close()
             self._head, self._opened, self._surveyed = None, False, None
-            self._layout_version, self._segments, self._spans = -1, {}, []
+            self._layout_version, self._segments, self._spans, self._last = -1, {}, [], None
 
     def state(self) -> PartitionState:
         """Return the published state; it includes every record acknowledged before the call.
@@ -220,7 +221,11 @@ class Partition:
 
     def segment(self, base: int) -> Segment:
         """Return the segment that starts at `base` and is appended to."""
-        return self._segment(segment_path(self.folder, base), index_path(self.folder, base), base)
+        with self._lock:
+            last = self._last
+            if last is None or last.base != base:
+                last = self._last = self._segment(segment_path(self.folder, base), index_path(self.folder, base), base)
+            return last
 
     def spans(self, state: PartitionState) -> list[Span]:
         """Return all segments as of a state, in order."""
@@ -299,4 +304,4 @@ class Partition:
         self._spans += [Span(base, end, None) for base, end in zip(live, ends, strict=True)]
         closed = {self.opened(span).path for span in self._spans[:-1]} if self._layout_version >= 0 else set()
         self._segments = {path: segment for path, segment in self._segments.items() if path in closed}
-        self._layout_version = state.layout
+        self._layout_version, self._last = state.layout, None

@@ -1,0 +1,83 @@
+"""Workers that wait are woken by what happens; reading starts fast."""
+
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from headrace.log import Log, bell
+
+
+def ids(tasks):
+    return [task.value["id"] for task in tasks]
+
+
+@pytest.fixture
+def waiting(tmp_path, monkeypatch):
+    """Two workers of a queue that look only when they are rung, and threads."""
+    monkeypatch.setattr(bell, "SECONDS", 60)
+    with Log(tmp_path / "log") as log, ThreadPoolExecutor() as pool:
+        log.create_topic("jobs", "id bigint, about struct<n: int>")
+        with log.queue("g", "jobs") as one, log.queue("g", "jobs") as other:
+            yield log.topic("jobs"), (one, other), lambda queue: pool.submit(queue.take, wait="50 seconds")
+
+
+def test_an_append_wakes_as_many_workers_as_it_has_records(waiting):
+    jobs, workers, take = waiting
+    began = time.monotonic()
+    for turn in range(20):
+        takes = [take(worker) for worker in workers]
+        jobs.append([{"id": 2 * turn}, {"id": 2 * turn + 1}])
+        assert sorted(ids([task for each in takes for task in each.result()])) == [2 * turn, 2 * turn + 1]
+    assert time.monotonic() - began < 40
+
+
+def test_a_record_that_is_given_back_wakes_a_worker(waiting):
+    jobs, (one, other), take = waiting
+    began = time.monotonic()
+    jobs.append([{"id": 1, "about": {"n": 1}}])
+    (task,) = one.take()
+    waits = take(other)
+    task.value["about"]["n"] = 2
+    one.release(task)
+    (task,) = waits.result()
+    assert (task.value, task.deliveries) == ({"id": 1, "about": {"n": 1}}, 2)
+    waits = take(one)
+    other.close()
+    assert [task.deliveries for task in waits.result()] == [3]
+    assert time.monotonic() - began < 40
+
+
+def test_where_no_pipe_can_be_a_worker_that_waits_looks_by_itself(tmp_path):
+    with Log(tmp_path / "log") as log:
+        jobs = log.create_topic("jobs", "id bigint")
+        path = bell.bells_folder(log.path, "jobs") / "g"
+        path.parent.mkdir(parents=True)
+        path.touch()
+        with log.queue("g", "jobs") as queue, ThreadPoolExecutor() as pool:
+            waits = pool.submit(queue.take, wait="50 seconds")
+            jobs.append([{"id": 1}])
+            assert ids(waits.result()) == [1]
+            assert queue.take(wait="10 milliseconds") == []
+
+
+def test_readers_and_workers_import_no_pandas(tmp_path):
+    """It is installed with PySpark, and costs each process a third of a second; pyarrow imports it unasked."""
+    with Log(tmp_path / "log") as log:
+        log.create_topic("jobs", "id bigint, text string").append([{"id": n, "text": "x"} for n in range(100)])
+    program = """
+import sys
+from headrace.log import Log
+with Log(sys.argv[1]) as log, log.consumer("a", "jobs") as consumer, log.queue("b", "jobs") as queue:
+    (records,) = consumer.poll()
+    consumer.commit()
+    few, many = queue.take(3), queue.take(50)
+    queue.ack(few + many[::3])
+    queue.release(many[1:2])
+    again = queue.take()
+    assert (records.rows.num_rows, len(few), len(many), len(again)) == (100, 3, 50, 1)
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "log")], check=True, timeout=120)
