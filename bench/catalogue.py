@@ -145,6 +145,16 @@ BENCHES = {
         "Spark, micro-batches as installed; Flink, exactly once, checkpoints each second; Kafka Streams",
         "<= 0.6; <= 0.5; report",
     ),
+    "latency": Bench(
+        "1 000 events a second counted by key from topic to topic, exactly once: milliseconds, median and p99",
+        "Spark with its connector over Kafka, micro-batches as installed",
+        "<= 0.5 on Spark; <= 0.15 in process",
+    ),
+    "cold_start": Bench(
+        "from `headrace run` to the first committed epoch, and the second epoch",
+        "bare PySpark with its own streaming aggregate over Parquet, as installed",
+        ">= 0.833 (1.2 times its time)",
+    ),
     "kafka_malformed": Bench(
         "2 M records from Kafka, 1 M of them malformed: each becomes a dead letter that names it",
         "itself on 2 M clean records",

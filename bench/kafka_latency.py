@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 RATE = KEYS = 1_000
 WARM_SECONDS, SECONDS, QUICK_SECONDS = 15, 30, 10
-_START_SECONDS = 300
+START_SECONDS = 300
+SPARK = "Spark with its connector, micro-batches as installed"
 
 _PROGRAM = """
 import headrace as hr
@@ -54,8 +55,7 @@ def run(setting: Setting) -> list[Figure | Skipped]:
             )
     rivals: list[tuple[str, str | None, Callable[[str, str], list[str]]]] = []
     if setting.spark_allowed:
-        spark = "Spark with its connector, micro-batches as installed"
-        rivals.append((spark, "<= 0.6", lambda a, b: Job("latency", at, a, rocksdb=False, to=b).command()))
+        rivals.append((SPARK, "<= 0.6", lambda a, b: _spark(at, a, b)))
     rivals += [
         (
             "Flink, exactly once, a checkpoint a second",
@@ -68,21 +68,30 @@ def run(setting: Setting) -> list[Figure | Skipped]:
             lambda a, b: _named(kafka_peers.streams_latency(at, setting.fresh("streams")), a, b),
         ),
     ]
-    figures: list[Figure | Skipped] = []
+    found: list[Figure | Skipped] = []
     for rival, must, command in rivals:
         try:
             theirs = _latency(setting, at, rival, command)
         except RivalMissing as reason:
-            figures.append(Skipped(bench="kafka_latency", rival=rival, reason=str(reason)))
+            found.append(Skipped(bench="kafka_latency", rival=rival, reason=str(reason)))
             continue
-        figures += [figure for where, ours in mine.items() for figure in _figures(where, ours, rival, theirs, must)]
-    return figures
+        found += [figure for where, ours in mine.items() for figure in figures(where, ours, rival, theirs, must)]
+    return found
 
 
-def _figures(where: str, ours: Sequence[float], rival: str, theirs: Sequence[float], must: str | None) -> list[Figure]:
+def figures(
+    where: str,
+    ours: Sequence[float],
+    rival: str,
+    theirs: Sequence[float],
+    must: str | None,
+    *,
+    bench: str = "kafka_latency",
+) -> list[Figure]:
+    """Return the figures of latencies in milliseconds: median and p99, ours over theirs."""
     return [
         Figure(
-            bench="kafka_latency",
+            bench=bench,
             what=f"{name} of {len(ours):,} latencies, {where}: ours over theirs",
             rival=rival,
             ratio=percentile(ours, part) / percentile(theirs, part),
@@ -94,6 +103,15 @@ def _figures(where: str, ours: Sequence[float], rival: str, theirs: Sequence[flo
         )
         for name, part in (("median", 0.5), ("p99", 0.99))
     ]
+
+
+def spark(setting: Setting, at: str) -> list[float]:
+    """Return the latencies of Spark with its connector, in micro-batches as installed."""
+    return _latency(setting, at, SPARK, lambda given, counted: _spark(at, given, counted))
+
+
+def _spark(at: str, given: str, counted: str) -> list[str]:
+    return Job("latency", at, given, rocksdb=False, to=counted).command()
 
 
 def _ours(setting: Setting, at: str, given: str, counted: str, options: Sequence[str]) -> list[str]:
@@ -116,26 +134,50 @@ def _latency(setting: Setting, at: str, who: str, command: Callable[[str, str], 
     started = command(given, counted)
     for topic, settings in ((given, {}), (counted, {"cleanup.policy": "compact"})):
         kafka_bids.create(at, topic, partitions=kafka_bids.PARTITIONS, **settings)
+    try:
+        return latencies(
+            setting,
+            who,
+            started,
+            send=lambda stop: _send(at, given, stop),
+            read=lambda seconds, program: _read(at, counted, seconds, program),
+        )
+    finally:
+        kafka_bids.delete(at, given, counted)
+
+
+def latencies(
+    setting: Setting,
+    who: str,
+    command: Sequence[str],
+    *,
+    send: Callable[[threading.Event], None],
+    read: Callable[[float, subprocess.Popen[bytes]], list[float]],
+) -> list[float]:
+    """Start a program, send events until it has been read from for long enough, and return its latencies.
+
+    Raises:
+        WrongAnswer: nothing was read.
+
+    """
     log = setting.fresh("said")
     with log.open("wb") as said:
         program = subprocess.Popen(
-            started, cwd=Path(__file__).parents[1], stdout=said, stderr=said, start_new_session=True
+            command, cwd=Path(__file__).parents[1], stdout=said, stderr=said, start_new_session=True
         )
     stop = threading.Event()
-    sender = threading.Thread(target=_send, args=(at, given, stop))
+    sender = threading.Thread(target=send, args=(stop,))
     sender.start()
     try:
-        seconds = SECONDS if setting.scale >= 1 else QUICK_SECONDS
-        found = _read(at, counted, seconds, program)
+        found = read(SECONDS if setting.scale >= 1 else QUICK_SECONDS, program)
     finally:
         stop.set()
         sender.join()
         os.killpg(program.pid, signal.SIGKILL)
         program.wait()
-        kafka_bids.delete(at, given, counted)
     if not found:
         raise WrongAnswer(
-            f"{who} counted nothing within {_START_SECONDS} s: {log.read_text('utf-8', 'replace')[-1500:]}"
+            f"{who} counted nothing within {START_SECONDS} s: {log.read_text('utf-8', 'replace')[-1500:]}"
         )
     setting.say(
         f"{who}: median {percentile(found, 0.5):.0f} ms, p99 {percentile(found, 0.99):.0f} ms of {len(found):,}"
@@ -173,7 +215,7 @@ def _read(at: str, topic: str, seconds: float, program: subprocess.Popen[bytes])
     consumer.subscribe([topic])
     found: list[float] = []
     first, began = None, time.time()
-    while time.time() < (began + _START_SECONDS if first is None else first + WARM_SECONDS + seconds):
+    while time.time() < (began + START_SECONDS if first is None else first + WARM_SECONDS + seconds):
         if program.poll() is not None:
             break
         for message in consumer.consume(500, 0.01):

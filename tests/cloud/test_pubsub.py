@@ -135,6 +135,7 @@ def test_messages_of_a_key_are_landed_in_order(pubsub_of_the_run, tmp_path):
     broker.close()
 
 
+@pytest.mark.prove
 def test_leases_are_extended_while_messages_wait(broker, tmp_path):
     """A feed that has no room for longer than a lease: nobody else gets its messages, and they are landed once."""
     broker.add(bodies(range(5)))

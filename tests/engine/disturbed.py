@@ -12,6 +12,9 @@ from headrace.testing import POINTS, Driver
 TOPICS = ("between_topics", "before_mark")
 """The points of an app that writes to topics."""
 
+AROUND_THE_COMMIT = ("after_staging", "during_commit", "after_commit", "before_views")
+"""What a start has to tell apart: nothing is committed, it may be, it is, and it is not seen everywhere."""
+
 
 def points(*fast, without=()):
     """Return the crash points as cases: those named are fast ones, the others are long ones.

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from disturbed import AROUND_THE_COMMIT, points
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_storage import expected, goes_on, outputs, row, three_epochs, two_lines
@@ -15,7 +16,7 @@ from headrace.engine.recovery.backup import backup, restore
 from headrace.engine.recovery.verify import verify
 from headrace.engine.storage import Storage
 from headrace.log import copying
-from headrace.testing import POINTS, Driver
+from headrace.testing import Driver
 
 PARTS = ("storage", "views", "log")
 
@@ -36,7 +37,7 @@ def _behind(place):
     return next(iter([each for each in verify(place, place / "log") if each.mend.startswith("Start the app")]), None)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", points(*AROUND_THE_COMMIT))
 def test_a_backup_at_any_point_of_an_epoch_is_consistent(tmp_path, point):
     storage, saved = tmp_path / "s", tmp_path / "saved"
     app = two_lines(storage)

@@ -122,14 +122,10 @@ SPREAD = [("after_staging", "deep", "spread"), ("during_snapshot", "spread"), ("
 """Epochs as small as these are one task of Spark; so here they are spread over stages, as large ones are."""
 
 
-FAST = (("after_staging", "deep", "spread"),)
-"""A task dies and the process of the app with it; that the other points are survived, the driver shows."""
-PLACES = [
-    pytest.param(place, id=" ".join(place), marks=[] if place in FAST else pytest.mark.prove)
-    for place in [*((point,) for point in POINTS), *DEEP, *SPREAD]
-]
+PLACES = [pytest.param(place, id=" ".join(place)) for place in [*((point,) for point in POINTS), *DEEP, *SPREAD]]
 
 
+@pytest.mark.prove
 @pytest.mark.spark
 @pytest.mark.xdist_group("killed")
 @pytest.mark.parametrize("where", PLACES)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from datetime import timedelta
+from functools import cache
 
 import pytest
+from disturbed import AROUND_THE_COMMIT, points
 
 import headrace as hr
+from budget import fast
 from headrace.engine.program.fill import history
-from headrace.testing import POINTS, Driver
+from headrace.testing import Driver
 from headrace.testing.faults import Crash, Faults
 
 PEOPLE = "id int, city string, score double, at timestamp"
@@ -122,6 +125,7 @@ def second_part(driver):
     driver.run()
 
 
+@cache
 def from_the_start(build, *parts):
     with Driver(program(build, known=False)) as driver:
         for part in parts:
@@ -133,8 +137,15 @@ def values(rows):
     return sorted(map(repr, rows))
 
 
-@pytest.mark.parametrize("build", STEPS.values(), ids=list(STEPS))
-def test_a_new_view_of_a_step_with_history_is_complete_at_once_and_stays_right(tmp_path, build):
+@pytest.mark.parametrize(
+    "name",
+    fast(
+        "a part of a table", "one group", "all values of a table", "first rows of a stream", "a join, left",
+        "a join, anti, with a condition", "a join of bags", "changes of a table", of=STEPS,
+    ),
+)  # fmt: skip
+def test_a_new_view_of_a_step_with_history_is_complete_at_once_and_stays_right(tmp_path, name):
+    build = STEPS[name]
     with Driver(program(build, new=False), storage=tmp_path) as driver:
         first_part(driver)
         old = driver.view("old")
@@ -147,7 +158,9 @@ def test_a_new_view_of_a_step_with_history_is_complete_at_once_and_stays_right(t
 OVER_TABLES = [name for name in STEPS if not any(word in name for word in ("stream", "last", "changes"))]
 
 
-@pytest.mark.parametrize("name", OVER_TABLES)
+@pytest.mark.parametrize(
+    "name", fast("a bag", "sums of a table", "first rows of a table", "a join, full, with a condition", of=OVER_TABLES)
+)
 def test_a_new_step_over_tables_with_history_is_complete_at_once_and_stays_right(tmp_path, name):
     build = STEPS[name]
     with Driver(program(build, known=False, new=False), storage=tmp_path) as driver:
@@ -245,7 +258,7 @@ def test_a_fill_moves_neither_offsets_nor_the_watermarks_of_old_steps(tmp_path):
         assert driver.status()["epoch"] == after["epoch"], "it is done once"
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", points(*AROUND_THE_COMMIT))
 def test_a_fill_that_crashes_at_any_point_is_done_by_the_next_start(tmp_path, point, monkeypatch):
     build = STEPS["a join of groups"]
     with Driver(program(build, known=False, new=False), storage=tmp_path) as driver:

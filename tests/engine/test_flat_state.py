@@ -5,6 +5,8 @@ from scripts import flat_state
 
 from headrace.kernels.state.state import MIN_FULL_BYTES
 
+pytestmark = pytest.mark.xdist_group("flat state")  # its day is simulated once
+
 
 @pytest.fixture(scope="module")
 def day():

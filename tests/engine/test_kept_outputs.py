@@ -5,13 +5,14 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 import pytest
+from disturbed import AROUND_THE_COMMIT, points
 from test_fill import armed_at
 
 import headrace as hr
 from headrace.base.outside import OutputsNotKept
 from headrace.engine.program.reset import reset, reset_impact
 from headrace.log import Log
-from headrace.testing import POINTS, Driver
+from headrace.testing import Driver
 from headrace.testing.faults import Crash
 
 MINUTE = hr.tumbling("1 minute", grace="0 seconds")
@@ -129,7 +130,7 @@ def test_steps_views_and_shards_may_change_with_a_whole_reset(storage):
         assert driver.view("count") == [{"n": 22}]
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", points(*AROUND_THE_COMMIT))
 def test_a_start_after_a_reset_that_crashes_at_any_point_appends_once(storage, point, monkeypatch):
     changed = app_of(least=18)
     keep(changed, storage)

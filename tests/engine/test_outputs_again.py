@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
+from disturbed import AROUND_THE_COMMIT, points
 from test_fill import armed_at
 
 import headrace as hr
 from headrace.engine.program.reset import reset
 from headrace.log import Log
-from headrace.testing import POINTS, Driver
+from headrace.testing import Driver
 from headrace.testing.faults import Crash
 
 
@@ -56,7 +57,7 @@ def test_a_key_that_the_table_has_lost_by_then_is_not_in_its_changelog(storage):
     assert len(records(storage, "visited")) == 2, "rows of a stream are appended again"
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", points(*AROUND_THE_COMMIT))
 def test_a_start_that_crashes_at_any_point_withdraws_each_key_once(storage, point, monkeypatch):
     with monkeypatch.context() as armed, suppress(Crash):
         armed.setattr("headrace.testing.driver.Faults", lambda: armed_at(point))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import cache
 
 import pytest
+from disturbed import AROUND_THE_COMMIT, points
 from test_fill import armed_at
 
 import headrace as hr
 from headrace.engine.program.reset import reset
 from headrace.log import Log
-from headrace.testing import POINTS, Driver
+from headrace.testing import Driver
 from headrace.testing.faults import Crash
 
 ROWS = "id int, user string, n int, at timestamp"
@@ -59,6 +61,7 @@ def second_part(driver):
     driver.run()
 
 
+@cache
 def from_the_start(build, *parts):
     """Return the view after a run over all of the input at once: what is late follows from how it is cut."""
     with Driver(app_of(build)) as driver:
@@ -96,7 +99,7 @@ def test_rows_that_arrive_between_a_reset_and_the_start_are_counted_once(tmp_pat
         assert driver.view("beside") == [{"n": 12}]
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", points(*AROUND_THE_COMMIT))
 def test_a_replay_that_crashes_at_any_point_begins_again(tmp_path, point, monkeypatch):
     app = app_of(STEPS["windows"])
     with Driver(app, storage=tmp_path) as driver:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from disturbed import AROUND_THE_COMMIT, points
 
 import headrace as hr
 from headrace.base import checked
@@ -15,7 +16,7 @@ from headrace.engine.operation import running
 from headrace.engine.program.reset import reset, reset_impact
 from headrace.engine.recovery.opening import open_engine
 from headrace.engine.storage import Storage
-from headrace.testing import POINTS, Crash, Driver
+from headrace.testing import Crash, Driver
 
 ROWS = "id int, user string, amount double"
 
@@ -190,7 +191,7 @@ def test_a_lost_epoch_runs_again_over_the_same_ranges_though_more_has_arrived(tm
     assert goes_on(storage) == expected(8)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", points(*AROUND_THE_COMMIT))
 def test_a_crash_while_lost_epochs_run_again_leaves_no_trace(storage, tmp_path, point):
     shutil.copytree(storage, tmp_path / "copy", ignore=shutil.ignore_patterns("log"))
     with Driver(two_lines(storage), storage=storage) as driver:

@@ -105,7 +105,7 @@ epochs = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(epochs=epochs, few=st.booleans(), mapped=st.booleans())
 def test_a_buffer_holds_what_was_put_and_is_not_past(tmp_path_factory, epochs, few, mapped):
     """In memory or in mapped files, with a table that stays, after failed epochs and in other processes."""

@@ -7,6 +7,7 @@ were written without it are read as they are.
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -20,9 +21,14 @@ KEY = "checksum"
 _HEAD, _DIGITS, _BEHIND = '{"checksum": "', 8, '"'
 
 
+def members(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass: the `default` of `json.dumps`, which copies nothing as `asdict` does."""
+    return {each.name: getattr(value, each.name) for each in fields(value)}
+
+
 def to_text(data: Mapping[str, Any], *, indent: int | None = None) -> str:
-    """Return an object as JSON text with a checksum; `data` must not have the key `checksum`."""
-    rest = json.dumps(data, indent=indent)[1:]
+    """Return an object as JSON text with a checksum; it must not have the key `checksum`, and may hold dataclasses."""
+    rest = json.dumps(data, indent=indent, default=members)[1:]
     rest = f",{rest}" if data else rest
     return f"{_HEAD}{_checksum(rest)}{_BEHIND}{rest}"
 

@@ -22,7 +22,7 @@ import os
 import shutil
 import uuid
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import IO, TYPE_CHECKING, Any
 
 from headrace.base import checked
@@ -117,7 +117,7 @@ class Commit:
 
     def to_json(self) -> str:
         """Return the commit as the text of its file."""
-        return checked.to_text(asdict(self))
+        return checked.to_text(checked.members(self))
 
     @staticmethod
     def from_json(text: str | bytes, path: Path | str = "commit") -> Commit:

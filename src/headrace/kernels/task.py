@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from headrace.base.checked import members
 from headrace.base.dead_letters import causes
 from headrace.kernels.counts import Counts
 from headrace.kernels.files import write_tables
@@ -81,7 +82,7 @@ class Report:
 
     def to_json(self) -> str:
         """Return the report as text: what executors send to the driver is data, never a pickle."""
-        return json.dumps(asdict(self))
+        return json.dumps(self, default=members)
 
     @staticmethod
     def from_json(text: str | bytes) -> Report:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from headrace.base import checked
 from headrace.engine.storage import Commit
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Journal:
         last = self.last_epoch()
         if last is not None and commit.epoch <= last:
             return
-        body = json.dumps(asdict(_own_part(commit))).encode()
+        body = json.dumps(_own_part(commit), default=checked.members).encode()
         line = b"%08x %s\n" % (crc32(body), body)
         file = self._open() if self._file is None or self._room <= 0 else self._file
         os.write(file, line)
