@@ -39,6 +39,12 @@ class App(AppDescription):
 
         return bounded(values, path, schema)
 
+    def _constants(self, sql: str, schema: pa.Schema) -> Any:
+        from headrace.connect.bounded import bounded
+        from headrace.kernels.query import computed
+
+        return bounded(computed(sql, schema), None, schema)
+
     def start(self, spark: Any = None, *, carrier: Literal["spark", "in-process"] = "spark") -> Running:
         """Start the app in the background: on Spark (`spark`, the active session, or a local one), or in this process.
 

@@ -113,7 +113,7 @@ class Duck:
 
     def __init__(self):
         self.connection = duckdb.connect(config={"threads": 1})
-        self.connection.execute("SET TimeZone='UTC'")
+        self.connection.execute("SET TimeZone='UTC'; SET VARIABLE headrace_epoch_time = now()::TIMESTAMP")
 
     def load(self, table):
         """Take the rows that the next expressions are evaluated over."""

@@ -26,7 +26,7 @@ def error_of(make, text):
         ("row_number() over (order by i)", ["[UNSUPPORTED_FUNCTION]", "window function", ".top("]),
         ("(select 1)", ["[UNSUPPORTED_FUNCTION]", "subquery"]),
         ("rand()", ["[NONDETERMINISTIC]", "rand()", "has another result each time", "event time"]),
-        ("current_timestamp", ["[NONDETERMINISTIC]", "depends on when it is computed"]),
+        ("localtimestamp", ["[NONDETERMINISTIC]", "depends on when it is computed"]),
         ("i and p", ["[WRONG_TYPE]", '"i AND p"', "(int, boolean)"]),
         ("s + t", ["[WRONG_TYPE]", "string + string", "||"]),
         ("p = 1", ["[WRONG_TYPE]", "boolean, int"]),

@@ -69,6 +69,7 @@ def sources() -> hr.App:
     app.stream("logs", "line string").to_view("lines")
     sides = app.table("sides", "id int, side string", key="id", values=[{"id": 1, "side": "left"}])
     sides.to_view("sides")
+    app.sql("select * from (values (1, 'a'), (2, null)) as t(id, name)").to_view("constants")
     people = app.table("people", "id int, mail string, notes array<string>", key="id", private={"mail": "id"})
     people.select("id", address="mail").to_view("addresses")
     secrets = app.stream("secrets", "id int, mail string, notes array<string>", private=["mail", "notes"])

@@ -113,6 +113,16 @@ TABLES = {
     "ranked": """
         select * from (select o_custkey, o_orderkey, o_orderstatus, rank() over (partition by o_custkey order by
         o_orderstatus) as place from orders) where place <= 3""",
+    "values_joined": """
+        select t.label, t.weight * count(*) as n from orders join (values ('O', 'open', 2), ('F', 'done', 1.5), ('F',
+        'full', null)) as t(status, label, weight) on o_orderstatus = t.status group by t.label, t.weight""",
+    "values_without_a_match": """
+        with states as (values ('O', date '1995-01-01'), ('X', date '1999-12-31'), (null, null)) select col1 as status,
+        col2 as since, o_orderkey from states left join orders on col1 = o_orderstatus and o_totalprice > 300000""",
+    "values_added": """
+        select n, count(*) as rows from (select n_nationkey as n from nation union all values (1L), (2L + 3), (77L))
+        group by n""",
+    "in_values": "select o_orderkey from orders where o_orderstatus in (select * from values ('F'), ('P'))",
     "limit_by_hidden": """
         select l_suppkey from lineitem group by l_suppkey order by sum(l_extendedprice) desc, l_suppkey limit 3""",
     "limit_in_from": """
@@ -155,6 +165,9 @@ TABLES = {
         > 1""",
 }
 STREAMS = {
+    "values_looked_up": """
+        select c.user, c.at, t.team, t.size from clicks c left join (values ('ann', 'red', 1.5), ('bob', 'blue', 2),
+        ('bob', 'green', 3)) as t(who, team, size) on c.user = t.who""",
     "passing": "select c.user, upper(url) as url, at from clicks c where url is not null and user <> 'bot'",
     "minutes": """
         select user, window.start as start, window.end as end, count(*) as n, count(url) as urls from clicks

@@ -36,6 +36,13 @@ REFUSED = [
     ("select user, url from clicks group by user", "UNGROUPED_COLUMN", ["url"]),
     ("select url + 1 as x, sum(1 as y from clicks", "INVALID_QUERY", ["cannot read"]),
     ("select user from clicks where url", "WRONG_TYPE", ["not boolean"]),
+    # values
+    ("values (1), (2, 3)", "INVALID_QUERY", ["rows of different lengths"]),
+    ("select * from (values (1)) as t(a, b)", "INVALID_QUERY", ["names 2 columns of 1"]),
+    ("values (1), (1 / 0)", "INVALID_QUERY", ["cannot be computed", "division by zero"]),
+    ("values (null)", "WRONG_TYPE", ["cast(null as string)"]),
+    ("values (url)", "UNKNOWN_COLUMN", ['"url"']),
+    ("select user from clicks where user in (values ('a'))", "UNSUPPORTED_FUNCTION", ["is not supported"]),
     # order
     ("select user from clicks order by user", "UNSUPPORTED_QUERY", ["have no order"]),
     ("select user from clicks limit 3", "UNSUPPORTED_QUERY", ["without order by"]),
@@ -152,7 +159,6 @@ REFUSED = [
     ("select /*+ broadcast(c) */ user from clicks c", "UNSUPPORTED_QUERY", ["broadcast"]),
     ("select user from clicks tablesample (10 percent)", "UNSUPPORTED_QUERY", ["another one each time"]),
     ("with recursive t as (select id from users) select id from t", "UNSUPPORTED_QUERY", ["a recursive query"]),
-    ("select a from values (1) as t(a)", "UNSUPPORTED_QUERY", ["values"]),
 ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import pytest
 from sql_sources import declare
 
 import headrace as hr
+from headrace.base.errors import PlanChanged
 from headrace.testing import Driver
 
 
@@ -346,3 +347,22 @@ def test_rows_are_numbered_without_a_limit_where_their_order_is_that_of_time():
         assert driver.read("second") == []
         driver.finish()
         assert driver.read("second") == [{"user": "ann"}]
+
+
+def test_changed_values_are_another_source(tmp_path):
+    """Their content is part of what a storage keeps; the same content in other words is the same."""
+
+    def run(rows):
+        text = f"select t.a, count(*) as n from (values {rows}) as t(a) group by t.a"
+        with Driver(app_of(text, name="q"), storage=tmp_path) as driver:
+            driver.run()
+            return values(driver)
+
+    assert run("(1), (2), (2)") == run("(1), (1 + 1), (4 - 2)") == [(1, 1), (2, 2)]
+    with pytest.raises(PlanChanged, match="q_values_t"):
+        run("(1), (2), (3)")
+
+
+def test_values_are_one_table_wherever_their_query_is_read():
+    text = "with t(a) as (values (1), (2)) select x.a, y.a as b from t x join t y on x.a = y.a - 1"
+    assert str(app_of(text).explain()).count("[values]") == 1

@@ -84,7 +84,7 @@ class App:
             raise InvalidPlan(f"shards={shards!r} is not possible", hint=f"Give a number from 1 to {MAX_SHARDS}.")
         self.shards = shards
         self.on_error = check_on_error(on_error)
-        self._registry = Registry()
+        self._registry = Registry(self._constants)
 
     def __repr__(self) -> str:
         return f"<App {self.name}: {len(self._registry.sinks)} sinks, storage {self.storage}>"
@@ -230,6 +230,10 @@ class App:
 
     def _bounded(self, values: Any, path: str | Path | None, schema: str | pa.Schema | None) -> Any:
         """Return the source of a bounded table; an app that can run knows one."""
+        raise NotImplementedError
+
+    def _constants(self, sql: str, schema: pa.Schema) -> Any:
+        """Return the source of the rows of SQL that reads no table; an app that can run knows one."""
         raise NotImplementedError
 
     def read(

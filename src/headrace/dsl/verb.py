@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.base.errors import Nondeterministic
 from headrace.base.names import quote
 from headrace.expressions import Scalar, condition, scalar
 from headrace.plan import check
@@ -21,11 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """The verb `name`, called on the step `node`; `functions` are the user's, by name in lower case."""
+    """The verb `name`, called on the step `node`; `functions` are the user's, by name in lower case.
+
+    `in_epoch`: the step is computed in an epoch, so that there is a time of it.
+    """
 
     node: Node
     name: str
     functions: Mapping[str, UserFunction]
+    in_epoch: bool = True
 
     @property
     def step(self) -> str:
@@ -70,4 +75,9 @@ class Verb:
 
     def _checked(self, expression: Scalar) -> Scalar:
         check.require_deterministic(expression, step=self.step, withdrawn=not self.node.append_only)
+        if expression.reads_clock and not self.in_epoch:
+            raise Nondeterministic(
+                f'step "{self.step}": records land outside of epochs, so there is no time of the epoch',
+                hint="Compute it in the app that reads the topic.",
+            )
         return expression

@@ -207,6 +207,7 @@ class Engine:
             bounds=bounds,
             before=before,
             began=self.settings.clock.monotonic(),
+            now=self.epoch_time(),
         )
 
     def begin_lost(self) -> PlannedEpoch:
@@ -224,6 +225,7 @@ class Engine:
             bounds={},
             before=before,
             began=self.settings.clock.monotonic(),
+            now=decided.now,
             decided=decided,
         )
 
@@ -260,6 +262,10 @@ class Engine:
     def _now(self) -> int:
         return self.settings.clock.now()
 
+    def epoch_time(self) -> int:
+        """Return the time of the next epoch: the clock may have been set back, epochs go on."""
+        return max(self._now(), self.last.now)
+
     # ---- commit ----
 
     def commit(self, planned: PlannedEpoch, reports: Sequence[Report], *, carrier: str, ended: bool = False) -> Commit:
@@ -277,8 +283,7 @@ class Engine:
         keeps = steps_with_rows(heads)
         counts = counts_of(reports, heads)
         for offsets in planned.ranges:
-            of_source = counts.setdefault(offsets.source, {})
-            of_source["rows_out"] = of_source.get("rows_out", 0) + offsets.rows
+            counts[offsets.source]["rows_out"] = counts.setdefault(offsets.source, {}).get("rows_out", 0) + offsets.rows
         for name, lost in self.inputs.lost(planned.before, planned.ranges).items():
             counts[name]["lost"] = counts[name].get("lost", 0) + lost
         seconds = self.settings.clock.monotonic() - planned.began
@@ -311,6 +316,7 @@ class Engine:
                 most=self.most_rows,
             ),
             at=self._now(),
+            now=planned.now,
             carrier=carrier,
         )
         if planned.decided is not None:
@@ -364,7 +370,9 @@ class Engine:
     def planned_without_input(self, before: Commit) -> PlannedEpoch:
         """Return the plan of an epoch that reads no record and builds on a commit."""
         began = self.settings.clock.monotonic()
-        return PlannedEpoch(epoch=before.epoch + 1, ranges=(), bounds={}, before=before, began=began)
+        return PlannedEpoch(
+            epoch=before.epoch + 1, ranges=(), bounds={}, before=before, began=began, now=self.epoch_time()
+        )
 
     def fill_program(self) -> Program:
         """Return the program of that epoch."""
@@ -391,6 +399,7 @@ class Engine:
             published=with_rows(planned.before),
             seconds=self.settings.clock.monotonic() - planned.began,
             at=self._now(),
+            now=planned.now,
             carrier=carrier,
             forgotten=planned.before.forgotten or self.forgotten.unknown(),
         )

@@ -50,6 +50,8 @@ class PlannedEpoch:
     bounds: Mapping[str, Bounds]
     before: Commit
     began: float
+    now: int
+    """The time of the epoch, in microseconds: what `current_timestamp()` is in all of its tasks."""
     decided: Commit | None = None
     """Of an epoch that was lost and runs again: what its first run decided."""
 
@@ -73,4 +75,5 @@ def task(settings: Settings, planned: PlannedEpoch, *, shard: int, shards: int, 
         previous=planned.before.previous,
         heads=heads,
         fault=settings.fault,
+        now=planned.now,
     )

@@ -108,6 +108,7 @@ class Commit:
     seconds: float = 0.0
     limit: int = 0
     at: int = 0
+    now: int = 0  # the time of the epoch, when it was planned; never before that of an earlier one
     carrier: str = ""
 
     @property

@@ -166,7 +166,7 @@ class BeforeLanding(Feed):
         return self.source.remove()
 
     def _verb(self, name: str) -> Verb:
-        return Verb(self.node, name, {})
+        return Verb(self.node, name, {}, in_epoch=False)
 
     def _chain(self) -> list[Select | Where]:
         found: list[Select | Where] = []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from headrace.base.errors import InvalidExpression
 from headrace.base.names import quote
 from headrace.expressions.mismatch import Mismatch
-from headrace.expressions.scalars import FunctionCall, Scalar
+from headrace.expressions.scalars import EPOCH_TIME, FunctionCall, Scalar
 from headrace.expressions.values import Value
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def scalar_of(value: Value, calls: Calls, text: str | None = None) -> Scalar:
         value.sql,
         value.type,
         value.columns,
-        deterministic=all(call.function.deterministic for call in user_calls),
+        deterministic=EPOCH_TIME not in value.sql and all(call.deterministic for call in user_calls),
         calls=user_calls,
         raises=value.raises,
     )

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from headrace.expressions.user import UserFunction
 
+EPOCH_TIME = "CAST(getvariable('headrace_epoch_time') AS TIMESTAMP)"
+"""SQL for the time of the epoch, which is the same for all of its rows and in all of its tasks."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
@@ -30,6 +33,11 @@ class Scalar:
     deterministic: bool = True
     calls: tuple[FunctionCall, ...] = ()
     raises: bool = False
+
+    @property
+    def reads_clock(self) -> bool:
+        """Whether it has the time of the epoch."""
+        return EPOCH_TIME in self.sql or any(a.reads_clock for call in self.calls for a in call.arguments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

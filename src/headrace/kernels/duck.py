@@ -50,6 +50,9 @@ class Duck:
         self.connection = _database() if host is None else host.connection.cursor()
         self.run("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
         self._file = None if path is None else f"headrace_cache_{next(_numbers)}"
+        self.epoch_time: int | None = None
+        if host is not None and host.epoch_time is not None:
+            self.set_epoch_time(host.epoch_time)
         if path is not None:
             self.run(f"ATTACH {literal(str(path))} AS {self._file}; USE {self._file}")
         self._names = 0
@@ -144,6 +147,12 @@ class Duck:
             type="arrow",
             null_handling="special",
         )
+
+    def set_epoch_time(self, micros: int) -> None:
+        """Set the time of the epoch that SQL is computed for, which expressions read."""
+        if self.epoch_time != micros:
+            self.run(f"SET VARIABLE headrace_epoch_time = make_timestamp({micros})")
+            self.epoch_time = micros
 
     def stamp(self, step: str) -> str | None:
         """Return which state file the tables of a step are at, if it has them."""

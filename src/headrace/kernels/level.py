@@ -79,6 +79,8 @@ class LevelRun:
         if not any(part.num_rows for parts in inputs.values() for part in parts) and not self._has_work():
             return self.outcome
         try:
+            if self.level.reads_clock:
+                self.duck.set_epoch_time(self.task.now)
             for op in self.level.ops:  # before the transaction: what is defined inside it may end with it
                 op.define(self.duck)
             if self.level.stateful:

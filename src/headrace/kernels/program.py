@@ -18,11 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """All operations of one level, in order. `receives`: edge number to delta number."""
+    """All operations of one level, in order. `receives`: edge number to delta number.
+
+    `reads_clock`: its SQL has the time of the epoch.
+    """
 
     number: int
     ops: tuple[Op, ...]
     receives: tuple[tuple[int, int], ...]
+    reads_clock: bool = False
 
     @property
     def stateful(self) -> tuple[StatefulOp, ...]:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import duckdb
+
+from headrace.base.errors import InvalidQuery
+from headrace.kernels.blame import duckdb_text
+from headrace.kernels.duck import Duck, typed
 from headrace.kernels.op import Operator, StepResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pyarrow as pa
 
     from headrace.kernels.delta import Delta
     from headrace.kernels.op import Context
@@ -32,3 +40,17 @@ class Query(Operator):
             return StepResult()
         sql = f"({' UNION ALL '.join(f'{self.before} {rows} {self.after}' for rows in sources)})"
         return StepResult([context.duck.arrow(f"SELECT * FROM {sql}")] if self.shared else sql)
+
+
+def computed(sql: str, schema: pa.Schema) -> pa.Table:
+    """Return the rows of SQL that reads no table, in the types of a schema.
+
+    Raises:
+        InvalidQuery: it cannot be computed.
+
+    """
+    with closing(Duck()) as duck:
+        try:
+            return typed(duck.arrow(sql), schema)
+        except duckdb.Error as error:
+            raise InvalidQuery(f"values cannot be computed: {duckdb_text(error)}") from None

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 class Task:
     """Which part of which epoch is run: times are microseconds; a missing watermark is None.
 
+    `now` is the time of the epoch: all of its tasks, and all attempts of them, have the same.
     `watermarks` and `previous` are, by step, the watermarks that it works with in this epoch and in the one before.
     """
 
@@ -38,6 +39,7 @@ class Task:
     previous: Mapping[str, int | None]
     heads: Mapping[str, StateHead]
     fault: Callable[[str], None]
+    now: int
 
     def state_folder(self, step: str) -> Path:
         """Return where a step keeps the files of this shard."""

@@ -239,7 +239,7 @@ def branch_conditions(tests: Iterable[Scalar], *, step: str) -> None:
 
     """
     for test in tests:
-        if not test.deterministic:
+        if not all(call.deterministic for call in test.calls):  # the time of the epoch is the same in each
             calls = _nondeterministic(test)
             raise Nondeterministic(
                 f'step "{step}": {calls} is not deterministic, and each branch computes the conditions again',
@@ -341,4 +341,5 @@ def bounds(aggregates: Aggregates, keys: Collection[str], *, step: str) -> None:
 
 
 def _nondeterministic(expression: Scalar) -> str:
-    return ", ".join(dict.fromkeys(call.function.name for call in expression.calls if not call.function.deterministic))
+    names = [call.function.name for call in expression.calls if not call.function.deterministic]
+    return ", ".join(dict.fromkeys([*names, *(["the time of the epoch"] if expression.reads_clock else [])]))

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.schema import to_ddl
+from headrace.expressions.clock import reads_clock
 
 if TYPE_CHECKING:
     from headrace.plan.nodes import Node
     from headrace.plan.plan import Plan
     from headrace.plan.sinks import Sink
+
+
+_CLOCK = " (the time of the epoch: another one when rows are replayed)"
 
 
 class Explanation:
@@ -81,7 +86,7 @@ class Explanation:
             "level": self.plan.level(node),
             "inputs": [self.plan.name(up) for up in node.ups],
             "exchange": self.plan.exchanged(node),
-            "detail": described.detail,
+            "detail": described.detail + (_CLOCK if reads_clock(_own_parts(node)) else ""),
             "key": list(node.key) if node.key is not None else None,
             "window": described.window,
             "emit": described.emit,
@@ -108,6 +113,12 @@ def _text(step: dict[str, Any]) -> list[str]:
         if value not in (None, "", []):
             lines.append(f"      {field:<7}{', '.join(value) if isinstance(value, list) else value}")
     return lines
+
+
+def _own_parts(node: Node) -> list[object]:
+    """Return what a step is made of, without the steps above it."""
+    ups = {id(up) for up in node.ups}
+    return [part for field in fields(node) if id(part := getattr(node, field.name)) not in ups | {id(node.ups)}]
 
 
 def _weaker(sink: Sink) -> str:

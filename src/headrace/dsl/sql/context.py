@@ -62,6 +62,7 @@ class Context:
     name: str | None
     timed: bool = False
     _taken: dict[str, Node] = field(default_factory=dict)
+    _sources: set[str] = field(default_factory=set)
     _steps: dict[tuple[object, ...], tuple[exp.Query, StreamOrTable]] = field(
         default_factory=dict
     )  # the query lives on: its id
@@ -106,6 +107,14 @@ class Context:
         step = handle if name == step_name(handle.node) else handle.named(name)
         self._take_names(step)
         return step
+
+    def free_source(self, name: str) -> str:
+        """Return the name of a source that no other one of the query has."""
+        found, number = name, 2
+        while found in self._sources:
+            found, number = f"{name}_{number}", number + 1
+        self._sources.add(found)
+        return found
 
     def require_grace(self, what: str) -> str:
         """Return the grace, which has no default.

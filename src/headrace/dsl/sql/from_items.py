@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from headrace.base.errors import InvalidQuery, UnsupportedQuery
+from headrace.dsl.sql.inline_values import values_table
 from headrace.dsl.sql.output import select_outputs
 from headrace.dsl.sql.parsing import check_parts, identifier, sql_text
 from headrace.dsl.sql.ranking import ranking_of, row_limit
@@ -105,6 +106,9 @@ class _FromItems:
         columns = tuple(name.name for name in alias.args.get("columns") or ()) if alias is not None else ()
         if isinstance(tree, exp.Table):
             return self._named(tree, called, columns)
+        if isinstance(tree, exp.Values):
+            table, called = values_table(self.compiler.context, tree)
+            return FromItem(called, Relation.of_step(table, called or None), tree)
         if not isinstance(tree, exp.Subquery):
             raise UnsupportedQuery(sql_text(tree) or "()", "this is not what rows can be read from")
         handle = self._subquery(tree.this, self.names, alias=called, columns=columns)

@@ -116,6 +116,8 @@ class JoinBuilder:
             return {}
         text = sql_text(self.item.tree)
         at = self.item.at
+        if at is None and self.right.node.is_constant:
+            return {}
         if at is None:
             raise UnsupportedQuery(
                 text,

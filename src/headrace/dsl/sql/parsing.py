@@ -35,6 +35,7 @@ _KNOWN = {
     exp.Except: _SET_OPERATION,
     exp.Subquery: {"this", "alias", "order", "limit", "with_"},
     exp.Table: {"this", "db", "catalog", "alias", "version"},
+    exp.Values: {"expressions", "alias"},
     exp.Join: {"this", "on", "using", "side", "kind", "method"},
     exp.Group: {"expressions", "all", "rollup", "cube", "grouping_sets"},
 }
@@ -107,6 +108,7 @@ def parse_query(text: str) -> exp.Query:
     tree = trees[0]
     if nests_too_deeply(tree):
         raise too_deep("", text, InvalidQuery)
+    tree = exp.select("*").from_(tree) if isinstance(tree, exp.Values) else tree
     if not isinstance(tree, exp.Query):
         raise UnsupportedQuery(
             sql_text(tree),

@@ -20,6 +20,9 @@ OUTER = "headrace_outer"
 RESOLVED = "headrace_resolved"
 """What a column carries that is a column of the step already."""
 
+_MOMENTS = ("current_timestamp", "current_date")
+"""Functions that may be called without brackets, where no column has their name."""
+
 
 @dataclass(frozen=True, slots=True)
 class VisibleColumn:
@@ -111,6 +114,8 @@ class Scope:
             for column in outer.find_all(exp.Column):
                 column.set(OUTER, 1 + (column.args.get(OUTER) or 0))
             return outer
+        if not found and len(names) == 1 and names[0].lower() in _MOMENTS and not tree.this.args.get("quoted"):
+            return exp.Anonymous(this=names[0])
         visible, taken = self._one(found, names, sql_text(tree))
         value: exp.Expression = exp.Column(this=identifier(visible.column))
         for part in tree.parts[taken:]:

@@ -14,6 +14,7 @@ from headrace.engine.lowering.grouping import grouping_of
 from headrace.engine.lowering.keys import replaced
 from headrace.engine.lowering.staging import stage_of
 from headrace.expressions import calls_of
+from headrace.expressions.clock import reads_clock
 from headrace.kernels.call import Call, FunctionCall
 from headrace.kernels.exchange import Send
 from headrace.kernels.op import Check, StatefulOp
@@ -69,7 +70,12 @@ class Lowering:
         for sink in self.plan.sinks:
             self.add(self.level(sink.up), stage_of(sink, self.deltas[id(sink.up)]))
         levels = tuple(
-            Level(number=number, ops=tuple(ops), receives=tuple(self.receives[number]))
+            Level(
+                number=number,
+                ops=tuple(ops),
+                receives=tuple(self.receives[number]),
+                reads_clock=any(reads_clock(op) for op in ops),
+            )
             for number, ops in enumerate(self.ops)
         )
         return Program(app=self.plan.app, shards=self.shards, intakes=tuple(self.intakes), levels=levels)

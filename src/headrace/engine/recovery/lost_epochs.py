@@ -202,4 +202,5 @@ def as_decided(commit: Commit, entry: Commit) -> Commit:
         idle=entry.idle,
         limit=entry.limit,
         at=entry.at,
+        now=entry.now,
     )

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from headrace.engine.engine import Engine
     from headrace.engine.storage import Commit
     from headrace.kernels.task import Report
+    from headrace.plan.nodes import Source
 
 CARRIER = "spark"
 OFFSETS_FORMAT = 2
@@ -89,12 +90,12 @@ class SparkCarrier:
         writer = frame.writeStream.foreachBatch(self._epoch(base))
         return writer.option("checkpointLocation", checkpoint).start()
 
-    def _levels(self, frame: DataFrame) -> DataFrame:
+    def _levels(self, frame: DataFrame, now: int) -> DataFrame:
         shards = self.engine.shards
         with importable(self.spark.sparkContext):
             for level in self.engine.program.levels[1:]:
                 exchanged = frame.repartitionById(shards, frame["shard"])
-                frame = exchanged.mapInArrow(tasks.level(self.job, level.number), blobs.DDL)
+                frame = exchanged.mapInArrow(tasks.level(self.job, level.number, now), blobs.DDL)
         return frame.where(frame["edge"] == blobs.MANIFEST)
 
     def _job(self, base: int) -> tasks.Job:
@@ -118,8 +119,22 @@ class SparkCarrier:
         frame = self.spark.readStream.format(epochs).load()
         for node in self.engine.plan.sources():
             if node.read_by_spark:
+                self._check_clock(node)
                 frame = frame.union(encoded(self.spark, job, self.engine.plan.name(node), node))
         return frame
+
+    def _check_clock(self, node: Source) -> None:
+        """Refuse the time of the epoch where rows of Spark's own sources enter: it is not known there.
+
+        Raises:
+            InvalidPlan: a step there reads it.
+
+        """
+        if self.engine.program.levels[0].reads_clock:
+            raise InvalidPlan(
+                f'the time of the epoch cannot be read beside "{self.engine.plan.name(node)}", a source of Spark\'s',
+                hint="Compute current_timestamp() in Spark: app.read(frame.withColumn(…)).",
+            )
 
     def _checkpoint(self) -> tuple[str, int]:
         """Return the checkpoint to continue with, and the epoch of its batch 0."""
@@ -165,18 +180,20 @@ class SparkCarrier:
         if epoch <= last.epoch:
             return  # committed before a crash and published at the start
         offset = self.planned_offset(batch_id, epoch)
-        reports = self._reports(batch, epoch, single_task=bool(offset.get("single_task")))
+        now = int(offset.get("now", self.engine.epoch_time()))
+        reports = self._reports(batch, epoch, now, single_task=bool(offset.get("single_task")))
         planned = PlannedEpoch(
             epoch=epoch,
             ranges=tuple(from_json(offset.get("ranges", []))),
             bounds=_bounds(offset) if offset else self.engine.inputs.bounds(),
             before=self.engine.before,
             began=float(offset.get("began", self.engine.settings.clock.monotonic())),
+            now=now,
         )
         commit = self.engine.commit(planned, reports, carrier=self.carrier, ended=self.ended)
         self.engine.publish(commit)
 
-    def _reports(self, batch: DataFrame, epoch: int, *, single_task: bool) -> list[Report]:
+    def _reports(self, batch: DataFrame, epoch: int, now: int, *, single_task: bool) -> list[Report]:
         """Compute an epoch and return its reports, all about the same attempts of its tasks.
 
         Spark computes a task again when its output is lost, though other tasks have read that output already. Where a
@@ -188,7 +205,7 @@ class SparkCarrier:
 
         """
         for _ in range(MOST_ATTEMPTS):
-            manifest = batch if single_task else self._levels(batch)
+            manifest = batch if single_task else self._levels(batch, now)
             try:
                 rows = manifest.collect()
             except (Py4JError, PySparkException) as failed:

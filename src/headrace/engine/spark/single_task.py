@@ -63,9 +63,9 @@ def _scans_little(job: Job, before: Commit) -> bool:
     )
 
 
-def read_single_task(job: Job, epoch: int, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
+def read_single_task(job: Job, epoch: int, ranges: Sequence[OffsetRange], *, now: int) -> Iterator[pa.RecordBatch]:
     """Run an epoch: level 0 on ranges of sources, then all other levels; yield its reports."""
-    task_of = job.tasks(epoch)
+    task_of = job.tasks(epoch, now=now)
 
     def run(level: Level, shard: int, inputs: Received) -> Outcome:
         return tasks.run_level(job, level, task_of(shard), inputs)

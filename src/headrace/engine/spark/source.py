@@ -1,10 +1,10 @@
 """One Python data source reads all sources of the app: Spark sees one source with one offset.
 
 An offset is `{"app": id, "epoch": n, "ranges": [[source, partition, start, end], ...], "bounds": {source: [earliest,
-end]}, "began": s, "single_task": small}`: what epoch n reads, the bounds of the sources when it was planned, and
-whether one task runs all of it. Ranges have both ends, so an epoch that is repeated after a crash reads the same
-records, wherever its sources start by then. Epochs without input exist too: for a watermark that a step has not worked
-with yet, and for idle sources. So an app without any topic has this source as well.
+end]}, "began": s, "now": us, "single_task": small}`: what epoch n reads, the bounds of the sources when it was planned,
+its time, and whether one task runs all of it. Ranges have both ends, so an epoch that is repeated after a crash reads
+the same records, wherever its sources start by then. Epochs without input exist too: for a watermark that a step has
+not worked with yet, and for idle sources. So an app without any topic has this source as well.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class EpochTask(InputPartition):
     def __init__(self, planned: Mapping[str, Any], number: int, ranges: Sequence[OffsetRange]) -> None:
         super().__init__(number)
         self.epoch = int(planned["epoch"])
+        self.now = int(planned.get("now", 0))  # 0: planned by an older version, whose apps did not read it
         self.single = bool(planned["single_task"])
         self.number = number
         self.ranges = list(ranges)
@@ -116,7 +117,7 @@ class EpochReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's name
         """Return the epoch of the last commit."""
         last = self.storage.last_epoch()
-        return self._offset(-1 if last is None else last, [], {}, single_task=False)
+        return self._offset(-1 if last is None else last, [], {}, now=0, single_task=False)
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002, N802 -- Spark's name
         """Return the next epoch, or `start` while there is nothing to do.
@@ -137,10 +138,11 @@ class EpochReader(DataSourceStreamReader):
         due = commit.due or self._inputs.begins(commit, bounds) or self.destroyed.since(commit)
         if not (ranges or control.force or due or self._inputs.clock_epoch_due(commit, bounds, CLOCK.now())):
             return start
-        return self._offset(epoch + 1, ranges, bounds, single_task=is_small(self.job, commit, ranges))
+        single_task, now = is_small(self.job, commit, ranges), max(CLOCK.now(), commit.now)
+        return self._offset(epoch + 1, ranges, bounds, now=now, single_task=single_task)
 
     def _offset(
-        self, epoch: int, ranges: Sequence[OffsetRange], bounds: Mapping[str, Bounds], *, single_task: bool
+        self, epoch: int, ranges: Sequence[OffsetRange], bounds: Mapping[str, Bounds], *, now: int, single_task: bool
     ) -> dict[str, Any]:
         return {
             "app": self.job.app_id,
@@ -148,6 +150,7 @@ class EpochReader(DataSourceStreamReader):
             "ranges": to_json(ranges),
             "bounds": {step: [dict(each.earliest), dict(each.end)] for step, each in bounds.items()},
             "began": CLOCK.monotonic(),
+            "now": now,
             "single_task": single_task,
         }
 
@@ -171,8 +174,9 @@ class EpochReader(DataSourceStreamReader):
         """Run level 0, or all levels of a small epoch."""
         assert isinstance(partition, EpochTask)  # noqa: S101 -- what `partitions` returned
         if partition.single:
-            return read_single_task(self.job, partition.epoch, partition.ranges)
-        return tasks.read_ranges(self.job, partition.epoch, partition.number, partition.ranges)
+            return read_single_task(self.job, partition.epoch, partition.ranges, now=partition.now)
+        here = self.job.task(partition.epoch, partition.number, now=partition.now)
+        return tasks.read_ranges(self.job, here, partition.ranges)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the engine commits."""

@@ -69,11 +69,11 @@ class Job:
         """Return the time for rows of sources without event time, in microseconds."""
         return SystemClock().now()
 
-    def task(self, epoch: int, shard: int) -> Task:
+    def task(self, epoch: int, shard: int, *, now: int) -> Task:
         """Return the parameters of one task of an epoch, with a new attempt."""
-        return self.tasks(epoch)(shard)
+        return self.tasks(epoch, now=now)(shard)
 
-    def tasks(self, epoch: int) -> Callable[[int], Task]:
+    def tasks(self, epoch: int, *, now: int) -> Callable[[int], Task]:
         """Return a function from a shard to its task of an epoch; all have the same attempt."""
         settings = Settings(
             storage=self.storage,
@@ -84,7 +84,7 @@ class Job:
             fault=self.fault,
         )
         planned = PlannedEpoch(
-            epoch=epoch, ranges=(), bounds={}, before=self.before(epoch, self.program.app), began=0.0
+            epoch=epoch, ranges=(), bounds={}, before=self.before(epoch, self.program.app), began=0.0, now=now
         )
         attempt = uuid.uuid4().hex[:12]
         return lambda shard: task(settings, planned, shard=shard, shards=self.program.shards, attempt=attempt)
@@ -96,9 +96,8 @@ def _unpickled(fields: Mapping[str, Any]) -> Job:
     return Job(**fields)
 
 
-def read_ranges(job: Job, epoch: int, number: int, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
+def read_ranges(job: Job, here: Task, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
     """Run level 0 on ranges of sources: one task of the source."""
-    here = job.task(epoch, number)
     with cache(job, 0, here) as duck:
         yield from blobs.outgoing(run_ranges(duck, job.program, here, inputs_of(job), ranges), mark(job, 0, here))
 
@@ -119,8 +118,8 @@ def inputs_of(job: Job) -> Inputs:
         return _INPUTS[job.query]
 
 
-def level(job: Job, number: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that runs a level for the shard of the task that calls it."""
+def level(job: Job, number: int, now: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that runs a level for the shard of the task that calls it; `now` is the epoch's time."""
     edges = frozenset(edge for edge, _ in job.program.levels[number].receives)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -130,7 +129,7 @@ def level(job: Job, number: int) -> Callable[[Iterator[pa.RecordBatch]], Iterato
         yield from blobs.sort_out(batches, edges, inbox, attempts)
         spec = job.program.levels[number]
         deltas = {delta: inbox.get(edge, []) for edge, delta in spec.receives}
-        here = job.task(epoch, shard)
+        here = job.task(epoch, shard, now=now)
         outcome = run_level(job, spec, here, deltas)
         outcome.report.attempts |= attempts
         yield from blobs.outgoing(outcome, mark(job, number, here))

@@ -7,7 +7,7 @@ NONDETERMINISTIC_HINT = (
 )
 _BY_REASON = {
     "depends on when it is computed": """
-        current_timestamp now localtimestamp current_date curdate current_time
+        localtimestamp current_time
     """,
     "has another result each time": "rand random randn uuid shuffle randstr uniform",
     "depends on where it runs": "monotonically_increasing_id spark_partition_id input_file_name",

@@ -10,6 +10,7 @@ from headrace.expressions.coercion import implicit
 from headrace.expressions.formats import formatted, parsed
 from headrace.expressions.functions import Function, built, entry
 from headrace.expressions.mismatch import Mismatch
+from headrace.expressions.scalars import EPOCH_TIME
 from headrace.expressions.values import Value
 
 if TYPE_CHECKING:
@@ -139,7 +140,26 @@ def _timestamp_seconds(values: list[Value]) -> Value:
     return cast(values[0], k.TIMESTAMP)
 
 
+_CLOCK_NOTES = "the time of the epoch: a replay has another; over streams alone, as rows that may be withdrawn need one"
+
 ENTRIES: tuple[Function, ...] = (
+    entry(
+        "current_timestamp now",
+        "",
+        "timestamp",
+        EPOCH_TIME,
+        "current_timestamp() > timestamp '2020-01-01 00:00:00'",
+        "now() = current_timestamp()",
+        notes=_CLOCK_NOTES,
+    ),
+    entry(
+        "current_date curdate",
+        "",
+        "date",
+        f"CAST({EPOCH_TIME} AS DATE)",
+        "datediff(current_date(), cast(now() as date))",
+        notes=_CLOCK_NOTES,
+    ),
     entry("hour", "timestamp", "int", "CAST(hour($1) AS INTEGER)", "hour(at)", "hour(day)"),
     entry("minute", "timestamp", "int", "CAST(minute($1) AS INTEGER)", "minute(at)"),
     entry("second", "timestamp", "int", "CAST(floor(second($1)) AS INTEGER)", "second(at)"),

@@ -13,7 +13,7 @@ from headrace.plan.nodes.lookup_join import LookupJoin
 from headrace.plan.nodes.meaning import Meaning
 from headrace.plan.nodes.node import ARRIVED, CORRECTED, ROW_TIME, Description, Node, OneInput, Partition
 from headrace.plan.nodes.over import Over, Rows
-from headrace.plan.nodes.sources import ReadSource, Source, TopicSource
+from headrace.plan.nodes.sources import ReadSource, Source, TopicSource, Values
 from headrace.plan.nodes.stateful import CHANGE_TYPE, Keeps, Keyed, Late, Stateful
 from headrace.plan.nodes.stateless import Changes, Ending, Explode, MapBatches, Select, Stateless, Union, Where
 from headrace.plan.nodes.stream_join import StreamJoin
@@ -64,6 +64,7 @@ __all__ = [
     "Top",
     "TopicSource",
     "Union",
+    "Values",
     "Where",
     "Windowed",
 ]

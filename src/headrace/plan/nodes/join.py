@@ -155,7 +155,11 @@ class Join(Stateful):
 
     def shown_growth(self, *sides: int) -> str:
         """Return which of the kept sides grow without bound, since none of their rows is ever withdrawn, for people."""
-        growing = [name for side, name in enumerate(("left", "right")) if side in sides and self.ups[side].append_only]
+        growing = [
+            name
+            for side, name in enumerate(("left", "right"))
+            if side in sides and self.ups[side].append_only and not self.ups[side].is_constant
+        ]
         return f"; unbounded: the {' and the '.join(growing)} side only grows" if growing else ""
 
     def shown_match(self, time: str = "") -> str:

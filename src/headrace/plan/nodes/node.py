@@ -91,6 +91,11 @@ class Node(ABC):
         return all(up.append_only for up in self.ups)
 
     @property
+    def is_constant(self) -> bool:
+        """Whether its rows are constants of the program: all of them are there before anything else arrives."""
+        return not self.stateful and bool(self.ups) and all(up.is_constant for up in self.ups)
+
+    @property
     def detects_late(self) -> bool:
         """Whether rows can be late for it: then it has late rows."""
         return False

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from headrace.base.text import counted
 from headrace.base.time import show_duration
 from headrace.plan.nodes.node import Description, Node
 
@@ -108,6 +109,34 @@ class TopicSource(Source):
         corrected = f" corrected by {self.sent_time}" if self.sent_time else ""
         times = _times(self.time_text, corrected, self.out_of_order)
         return Description(detail=f"topic {self.topic}{upserts}{private}{times}")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Values(TopicSource):
+    """The `count` rows that a query has itself: a table that is complete from the first epoch on, and never changes."""
+
+    verb = "values"
+
+    count: int
+
+    @property
+    def is_table(self) -> bool:
+        """Yes: a bag, in which the whole row is its identity."""
+        return True
+
+    @property
+    def delta_is_net(self) -> bool:
+        """Yes: rows are only added."""
+        return True
+
+    @property
+    def is_constant(self) -> bool:
+        """Yes."""
+        return True
+
+    def describe(self) -> Description:
+        """Return how many rows there are."""
+        return Description(detail=f"a table of {counted(self.count, 'constant row')}")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
