@@ -17,6 +17,7 @@ CONNECTORS = {
     "search": ("tantivy", "tantivy"),
     "rabbitmq": ("pika", "queue"),
     "stomp": ("stomp", "queue"),
+    "amqp": ("proton", "queue"),
     "delta": ("deltalake", "table"),
 }
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from broker_cases import Filled, until
+from headrace.base.outside import Unavailable
 from headrace.log import Log
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.prove
 COUNT, KILLS, RESTARTS = 100_000, 10, 2
+TRIES = 60
+"""How often a sender of the test tries again, after a second."""
 SEED = int(os.environ.get("SEED", "7"))
 
 
@@ -82,23 +85,38 @@ def _started(feed: Feed, folder: Path) -> subprocess.Popen[bytes]:
 @pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
 def test_100_000_messages_of_rabbitmq_survive_kills_of_ours_and_theirs(rabbit, tmp_path, kind):
     pytest.importorskip("pika")
+    from pika.exceptions import AMQPError
+
     from headrace.connect import rabbitmq
     from headrace.connect.broker_address import BrokerAddress
     from headrace.connect.outgoing import Outgoing
-    from headrace.connect.rabbitmq.publishing import Publisher
+    from headrace.connect.rabbitmq.publishing import MOST_UNDER_WAY, Publisher
 
+    address = BrokerAddress(rabbit.url)
     rabbit.declare(**({} if kind == "classic" else {"x-queue-type": kind}))
 
     def send(ids):
-        publisher = Publisher(BrokerAddress(rabbit.url), "", content_type=None, mandatory=True)
-        for first in range(ids.start, ids.stop, 1_000):
-            some = range(first, min(first + 1_000, ids.stop))
-            rows = [json.dumps({"id": i, "text": "x" * 100}).encode() for i in some]
-            publisher.send(
-                [Outgoing(f"m{i}", row, None, rabbit.name, {}, None) for i, row in zip(some, rows, strict=True)]
-            )
-        publisher.flush()
-        publisher.close()
+        """As programs do it: after a failure what may not be confirmed is sent again, with the same ids."""
+        first, tries = ids.start, 0
+        while first < ids.stop:
+            try:
+                with closing(Publisher(address, "", content_type=None, mandatory=True)) as publisher:
+                    while first < ids.stop:
+                        some = range(first, min(first + 1_000, ids.stop))
+                        rows = [json.dumps({"id": i, "text": "x" * 100}).encode() for i in some]
+                        publisher.send(
+                            [
+                                Outgoing(f"m{i}", row, None, rabbit.name, {}, None)
+                                for i, row in zip(some, rows, strict=True)
+                            ]
+                        )
+                        first = some.stop
+                    publisher.flush()
+            except (AMQPError, OSError, Unavailable) as error:
+                print(f"at {first}: {error!r}")  # noqa: T201 -- a failure shows it
+                first, tries = max(ids.start, first - MOST_UNDER_WAY - 1_000), tries + 1
+                assert tries < TRIES
+                time.sleep(1)
 
     word = rabbitmq.stream if kind == "stream" else rabbitmq.queue
     waiting = (lambda: 0) if kind == "stream" else rabbit.waiting

@@ -6,11 +6,15 @@ import importlib.util
 import json
 import re
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from broker_cases import until
+from broker_cases import Filled, until
+from headrace.base.schema import as_schema
+from headrace.base.time import ManualClock
 
 PAGE = Path(__file__).parents[2] / "docs" / "brokers.md"
 
@@ -64,3 +68,21 @@ def test_the_program_with_stomp_runs(artemis, tmp_path, monkeypatch):
         with app.start(carrier="in-process"):
             until(lambda: found.extend(connection.messages(0.1)) or len(found) == 2, "alerts are sent")
     assert [json.loads(each.body)["price"] for each in found] == [120, 180]
+
+
+def test_the_program_with_amqp_runs(artemis, tmp_path, monkeypatch):
+    pytest.importorskip("proton")
+    from headrace.connect import amqp
+
+    monkeypatch.setenv("AMQP_PASSWORD", "wonder")
+    url = f"amqp://ada:env:AMQP_PASSWORD@127.0.0.1:{artemis.port}"
+    replaced = {"@localhost:5672": f"@127.0.0.1:{artemis.port}", '"orders", metadata': '"page.in", metadata'}
+    app = program("AMQP 1.0: ActiveMQ Artemis and others", tmp_path, **replaced, alerts="page.alerts")
+    orders = [{"id": i, "city": "Kiel", "price": 60 * i, "at": datetime(2026, 1, 31, tzinfo=UTC)} for i in range(4)]
+    schema = as_schema("id int, city string, price int, at timestamp")
+    sent = amqp.destination(url, "page.in").for_step(schema=schema, key=None, is_table=False, sealed=frozenset())
+    writer = sent.open(writer="page", clock=ManualClock())
+    writer.publish(0, iter(pa.Table.from_pylist(orders, schema=schema).to_batches()))
+    writer.close()
+    with app.start(carrier="in-process"), Filled(tmp_path / "log").by(amqp.queue(url, "page.alerts.Kiel")) as run:
+        run.has([2, 3])
