@@ -21,6 +21,7 @@ import postgres_servers
 import pubsub_servers
 import rabbitmq_servers
 import redis_servers
+import s3_servers
 from artemis_servers import artemis, artemis_of_the_run  # noqa: F401 - fixtures
 from brokers import (  # noqa: F401 - fixtures
     breakable,
@@ -52,6 +53,7 @@ from postgres_servers import (  # noqa: F401 - fixtures
 from pubsub_servers import pubsub_of_the_run  # noqa: F401 - a fixture
 from rabbitmq_servers import rabbit, rabbitmq_of_the_run  # noqa: F401 - fixtures
 from redis_servers import redis_of_the_run  # noqa: F401 - a fixture
+from s3_servers import s3_of_the_run  # noqa: F401 - a fixture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,6 +74,7 @@ SERVERS = {
     "nats": nats_servers.SERVERS,
     "pubsub": pubsub_servers.SERVERS,
     "kinesis": kinesis_servers.SERVERS,
+    "s3": s3_servers.SERVERS,
     "mqtt": mqtt_servers.SERVERS,
 }
 """The fixtures of real servers by the group of xdist whose tests use them: one worker runs a group."""

@@ -19,6 +19,7 @@ CONNECTORS = {
     "stomp": ("stomp", "queue"),
     "amqp": ("proton", "queue"),
     "delta": ("deltalake", "table"),
+    "s3": ("botocore", "objects"),
 }
 
 

@@ -13,6 +13,8 @@ from headrace.base.errors import InvalidPlan
 from headrace.base.outside import FeedChanged, FeedRunsElsewhere
 from headrace.connect import files
 from headrace.connect.embedded import EmbeddedTopics
+from headrace.connect.files import incoming
+from headrace.connect.files.incoming import PlaceReading
 from headrace.connect.topics import TopicSpec
 from headrace.testing.connectors import COLUMNS
 
@@ -89,6 +91,15 @@ def test_a_file_that_is_replaced_or_cut_off_is_read_from_its_start(tmp_path, lan
     assert landed(tmp_path) == [1, 2, 3, 4]
 
 
+def test_a_file_that_is_written_anew_with_its_old_number_is_read_from_its_start(tmp_path, landing):
+    path = tmp_path / "f.jsonl"
+    path.write_text(line(1))
+    once(path, landing())
+    path.write_text(line(2) + line(3))  # the same inode, as Linux gives that of a removed file to the next
+    once(path, landing())
+    assert landed(tmp_path) == [1, 2, 3]
+
+
 def test_a_file_that_is_not_there_is_waited_for(tmp_path, landing):
     with pytest.raises(FileNotFoundError):
         once(tmp_path / "none", landing())
@@ -132,6 +143,13 @@ def settle(path):
     os.utime(path, (1_700_000_000, 1_700_000_000))
 
 
+def all_of(feed, landing):
+    """Land what a folder has now."""
+    reading = PlaceReading(feed, feed.place.open(), landing, threading.Event())
+    while reading.land():
+        pass
+
+
 def test_the_lines_of_all_files_of_a_folder_are_landed_once_each(tmp_path, landing):
     inbox = tmp_path / "inbox"
     inbox.mkdir()
@@ -141,8 +159,7 @@ def test_the_lines_of_all_files_of_a_folder_are_landed_once_each(tmp_path, landi
     (inbox / "c.txt").write_text(line(9))
     feed = files.folder(inbox, "*.jsonl")
     opened = landing()
-    while feed._land(opened):
-        pass
+    all_of(feed, opened)
     opened.close()
     assert landed(tmp_path) == [1, 2, 3], "the last line of b may still be written"
     with (inbox / "a.jsonl").open("a") as file:
@@ -150,20 +167,18 @@ def test_the_lines_of_all_files_of_a_folder_are_landed_once_each(tmp_path, landi
     (inbox / "b.jsonl").rename(inbox / "z.jsonl")
     settle(inbox / "z.jsonl")
     opened = landing()
-    while feed._land(opened):
-        pass
-    (inbox / "a.jsonl").unlink()
+    all_of(feed, opened)
+    (inbox / "a.jsonl").rename(tmp_path / "taken")
     (inbox / "n.jsonl").write_text(line(6))
-    while feed._land(opened):
-        pass
-    assert len(json.loads(opened.position())) == 2, "a file that is gone is forgotten"
+    all_of(feed, opened)
+    assert len(json.loads(opened.position())["read"]) == 2, "a file that is gone is forgotten"
     opened.close()
     assert landed(tmp_path) == [1, 2, 3, 4, 5, 6]
     assert landed(tmp_path, "t.dead", "record") == ["no json"]
 
 
 def test_a_folder_is_read_in_chunks_and_to_its_end(tmp_path, landing, monkeypatch):
-    monkeypatch.setattr(files, "CHUNK_BYTES", 40)
+    monkeypatch.setattr(incoming, "CHUNK_BYTES", 40)
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     for name in range(3):
@@ -172,3 +187,38 @@ def test_a_folder_is_read_in_chunks_and_to_its_end(tmp_path, landing, monkeypatc
     files.folder(inbox, follow=False).run(opened, threading.Event())
     opened.close()
     assert landed(tmp_path) == list(range(150))
+
+
+def test_a_new_file_that_gets_the_number_of_a_removed_one_is_read_from_its_start(tmp_path, landing):
+    """Linux gives the inode of a removed file to the next one: here a hard link plays that."""
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    path = inbox / "a.jsonl"
+    path.write_text(line(1) + line(2))
+    feed = files.folder(inbox)
+    opened = landing()
+    all_of(feed, opened)
+    opened.close()
+    path.write_text(line(3) + line(4) + line(5))  # the same inode, another beginning, longer
+    path.rename(inbox / "b.jsonl")
+    opened = landing()
+    all_of(feed, opened)
+    with (inbox / "b.jsonl").open("a") as file:
+        file.write(line(6))
+    all_of(feed, opened)
+    opened.close()
+    assert landed(tmp_path) == [1, 2, 3, 4, 5, 6]
+
+
+def test_files_of_csv_have_a_header_that_is_left_out(tmp_path, landing):
+    inbox = tmp_path / "inbox"
+    (inbox / "2026").mkdir(parents=True)
+    (inbox / "a.csv").write_text("id,text\n1,one\n")
+    (inbox / "2026" / "b.csv").write_text('id,text\n2,"t,wo"\n')
+    (inbox / "_headrace").mkdir()
+    (inbox / "_headrace" / "c.csv").write_text("id,text\n3,ours\n")
+    opened = landing()
+    files.folder(inbox, "**/*.csv", format="csv", header=True, follow=False).run(opened, threading.Event())
+    opened.close()
+    assert landed(tmp_path) == [1, 2]
+    assert landed(tmp_path, column="text") == ["one", "t,wo"]
