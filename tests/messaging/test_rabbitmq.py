@@ -227,7 +227,7 @@ def test_a_login_and_a_place_come_from_the_environment_and_over_tls(broker, tmp_
     monkeypatch.setenv("RABBIT_WORD", "guest")
     cert, key = certificate(tmp_path)
     gate = broker.gate = Gate(broker.rabbit.server.port, tls=(cert, key))
-    url = f"amqps://guest:env:RABBIT_WORD@localhost:{gate.port}/?cafile={cert}"
+    url = f"amqps://guest:env:RABBIT_WORD@localhost:{gate.port}/?ca={cert}"
     writer = opened(rabbitmq.exchange(url, "", routing_key=broker.out))
     writer.publish(0, iter([batch([5])]))
     writer.close()

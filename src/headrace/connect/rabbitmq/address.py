@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from pika.exceptions import (
 from headrace.base.broker_errors import BrokerFailed, LoginRefused, QueueMissing
 from headrace.base.outside import AccessRefused, Unavailable
 from headrace.connect.broker_address import BrokerAddress
+from headrace.connect.broker_tls import check_options, tls_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,32 +35,27 @@ def address_of(url: str) -> BrokerAddress:
     """Return the address that a text names.
 
     Raises:
-        InvalidPlan: it is none.
+        InvalidPlan: it is none, or has an option that is not known.
 
     """
-    return BrokerAddress.parse(url, schemes=SCHEMES, example="amqp://guest:guest@localhost/")
+    address = BrokerAddress.parse(url, schemes=SCHEMES, example="amqp://guest:guest@localhost/")
+    check_options(address)
+    return address
 
 
 def parameters(address: BrokerAddress, *, heartbeat: int) -> pika.ConnectionParameters:
     """Return what pika connects with.
-
-    Options of the address: `cafile`, `certfile`, `keyfile` (PEM files) of TLS.
 
     Args:
         address: the broker.
         heartbeat: seconds; 0: none.
 
     Raises:
-        InvalidPlan: a variable of the environment is not there.
+        InvalidPlan: a variable of the environment is not there, or a file of TLS.
 
     """
-    login, tls = address.login(user="guest", password="guest"), None  # noqa: S106 -- RabbitMQ's own default
-    if address.scheme == "amqps":
-        files = address.options
-        context = ssl.create_default_context(cafile=files.get("cafile"))
-        if "certfile" in files:
-            context.load_cert_chain(files["certfile"], files.get("keyfile"))
-        tls = pika.SSLOptions(context, address.host)
+    login = address.login(user="guest", password="guest")  # noqa: S106 -- RabbitMQ's own default
+    tls = pika.SSLOptions(tls_context(address), address.host) if address.scheme == "amqps" else None
     return pika.ConnectionParameters(
         host=address.host,
         port=address.port(_PORTS[address.scheme]),
