@@ -52,12 +52,12 @@ def connected(url: str) -> Any:
     return pika.BlockingConnection(pika.URLParameters(url))
 
 
-def empty_queue(url: str) -> None:
-    """Make the durable queue of the bench anew."""
+def empty_queue(url: str, kind: str = "classic") -> None:
+    """Make the durable queue of the bench anew, as one of a kind of RabbitMQ's."""
     with closing(connected(url)) as connection:
         channel = connection.channel()
         channel.queue_delete(QUEUE)
-        channel.queue_declare(QUEUE, durable=True)
+        channel.queue_declare(QUEUE, durable=True, arguments={"x-queue-type": kind})
 
 
 def waiting(url: str) -> int:
@@ -91,7 +91,7 @@ def work(begin: Callable[[], object], number: int, url: str, prefetch: int, toge
     channel = connection.channel()
     channel.basic_qos(prefetch_count=prefetch)
     begin()
-    count, ids, began = 0, 0, time.monotonic()
+    count, ids, began, used = 0, 0, time.monotonic(), time.process_time()
     ended, unanswered = began, 0
     for method, _, content in channel.consume(QUEUE, inactivity_timeout=0.05):
         if method is None:
@@ -105,5 +105,6 @@ def work(begin: Callable[[], object], number: int, url: str, prefetch: int, toge
         if unanswered == together:
             channel.basic_ack(method.delivery_tag, multiple=together > 1)
             unanswered, ended = 0, time.monotonic()
+    used = time.process_time() - used
     connection.close()
-    return Worked(count, ids, began, ended)
+    return Worked(count, ids, began, ended, used)

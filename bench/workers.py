@@ -16,12 +16,16 @@ _LIMIT = 900
 
 
 class Worked(NamedTuple):
-    """What a worker did: how many tasks, the sum of their ids, and when it began and ended (monotonic clock)."""
+    """What a worker did: how many tasks, the sum of their ids, and when it began and ended (monotonic clock).
+
+    `processor` is the seconds of processor time between them, where it was measured.
+    """
 
     count: int
     ids: int
     began: float
     ended: float
+    processor: float = 0.0
 
 
 class Task(NamedTuple):

@@ -50,6 +50,44 @@ def test_a_record_that_is_given_back_wakes_a_worker(waiting):
     assert time.monotonic() - began < 40
 
 
+def test_a_member_that_waits_is_woken_by_an_append_and_by_one_that_joins(tmp_path, monkeypatch):
+    monkeypatch.setattr(bell, "SECONDS", 60)
+    began = time.monotonic()
+    with Log(tmp_path / "log") as log, ThreadPoolExecutor() as pool:
+        clicks = log.create_topic("clicks", "id bigint", partitions=2)
+        with log.consumer("g", "clicks") as one, log.consumer("g", "clicks") as other:
+            waits = pool.submit(one.poll, wait="50 seconds")
+            for turn in range(10):
+                clicks.append([{"id": turn}])
+                assert [each.rows.num_rows for each in waits.result()] == [1]
+                waits = pool.submit(one.poll, wait="50 seconds")
+            joins = pool.submit(other.poll, wait="50 seconds")
+            while not other.assignment():
+                assert time.monotonic() - began < 40
+                time.sleep(0.01)
+            for partition in range(2):
+                clicks.append([{"id": 100 + partition}], partition=partition)
+            assert {each.partition for each in [*waits.result(), *joins.result()]} == {0, 1}
+    assert time.monotonic() - began < 40
+
+
+def test_what_a_killed_member_leaves_is_removed_at_an_append(tmp_path):
+    program = """
+import os, sys
+from headrace.log import Log
+with Log(sys.argv[1]) as log, log.consumer("g", "jobs") as consumer, log.queue("q", "jobs") as queue:
+    consumer.poll(wait="10 milliseconds")
+    os._exit(0)
+"""
+    with Log(tmp_path / "log") as log:
+        jobs = log.create_topic("jobs", "id bigint")
+        subprocess.run([sys.executable, "-c", program, str(tmp_path / "log")], check=True, timeout=120)
+        folder = bell.bells_folder(log.path, "jobs")
+        assert sorted(path.name.split("+")[0] for path in folder.iterdir()) == ["g", "q"]
+        jobs.append([{"id": 1}])
+        assert [path.name for path in folder.iterdir()] == ["q"]
+
+
 def test_where_no_pipe_can_be_a_worker_that_waits_looks_by_itself(tmp_path):
     with Log(tmp_path / "log") as log:
         jobs = log.create_topic("jobs", "id bigint")

@@ -1,21 +1,24 @@
 """How one who waits for records learns of an append: by a bell, a named pipe that every append to the topic rings.
 
-A bell belongs to a topic and to those who share its records; whoever hears it first takes what rang. So it says "look",
-never "there is one", and who waits looks now and then without it: an older version may append, a process may die
-between hearing and looking, and some file systems have no named pipes.
+A bell belongs to a topic. Members of a group each have their own; the workers of a queue share one, and whoever hears
+it first takes what rang. So it says "look", never "there is one", and who waits looks now and then without it: an older
+version may append, a process may die between hearing and looking, and some file systems have no named pipes.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import stat
+import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace.base.time import SystemClock
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from headrace.base.time import Clock
@@ -26,6 +29,8 @@ _DEAF_SECONDS = 0.002
 """So long where there is none."""
 _ALL = 1 << 16  # a pipe has no more bytes
 _RING = b"\0"
+_OWN = "+"  # in the name of a bell that one process has; no name of a group has it
+_DRAFT = "."
 
 
 def bells_folder(log: Path, topic: str) -> Path:
@@ -34,32 +39,20 @@ def bells_folder(log: Path, topic: str) -> Path:
 
 
 class Bell:
-    """A bell of a topic, for `who`; those of one name share it. Close it when done."""
+    """A bell of a topic. Those of one `name` share it, unless it is one's `own`. Close it when done."""
 
-    def __init__(self, log: Path, topic: str, who: str) -> None:
-        path = bells_folder(log, topic) / who
-        self._fd = -1
+    def __init__(self, log: Path, topic: str, name: str, *, own: bool = False) -> None:
+        folder = bells_folder(log, topic)
+        self._fd, self._path = -1, folder / (f"{name}{_OWN}{uuid.uuid4().hex}" if own else name)
+        self._own = own
         with suppress(OSError):  # then it is never heard
-            path.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"{_DRAFT}{self._path.name}" if own else self._path
             with suppress(FileExistsError):
                 os.mkfifo(path, 0o660)
             if stat.S_ISFIFO(path.stat().st_mode):
                 self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)  # to write, too: it never hangs up
-
-    def wait(self, seconds: float, clock: Clock) -> bool:
-        """Wait until it rings, but for `SECONDS` at most; tell whether it did. It is silent afterwards."""
-        seconds = min(seconds, _DEAF_SECONDS if self._fd < 0 else SECONDS)
-        if self._fd < 0 or not isinstance(clock, SystemClock):
-            clock.sleep(seconds)
-            return False
-        waiting = select.poll()
-        waiting.register(self._fd, select.POLLIN)
-        if not waiting.poll(seconds * 1000):
-            return False
-        try:
-            return bool(os.read(self._fd, _ALL))
-        except BlockingIOError:
-            return False  # another one was faster
+            path.rename(self._path)  # one's own is seen when it is open, so what is seen and not open is left over
 
     def ring(self) -> None:
         """Let one of those who share it look."""
@@ -67,11 +60,39 @@ class Bell:
             with suppress(OSError):  # it rings so often that it is full
                 os.write(self._fd, _RING)
 
+    def heard(self) -> bool:
+        """Tell whether it rang, and nobody else has heard it. It is silent afterwards."""
+        try:
+            return self._fd >= 0 and bool(os.read(self._fd, _ALL))
+        except BlockingIOError:
+            return False
+
+    def fileno(self) -> int:
+        """Return the file to wait for; -1 if there is none."""
+        return self._fd
+
     def close(self) -> None:
         """Stop hearing it; closing again does nothing."""
         if self._fd >= 0:
+            if self._own:
+                self._path.unlink(missing_ok=True)
             os.close(self._fd)
             self._fd = -1
+
+
+def wait(bells: Sequence[Bell], seconds: float, clock: Clock) -> None:
+    """Wait until one of some bells rings, but for `SECONDS` at most."""
+    deaf = any(bell.fileno() < 0 for bell in bells)
+    seconds = min(seconds, _DEAF_SECONDS if deaf else SECONDS)
+    if deaf or not isinstance(clock, SystemClock):
+        clock.sleep(seconds)
+        return
+    waiting = select.poll()
+    for bell in bells:
+        waiting.register(bell, select.POLLIN)
+    if waiting.poll(seconds * 1000):
+        for bell in bells:
+            bell.heard()
 
 
 def ring_all(folder: Path) -> None:
@@ -81,9 +102,16 @@ def ring_all(folder: Path) -> None:
     except OSError:
         return
     for name in names:
-        with suppress(OSError):  # nobody hears it, it is another user's, or it rings so often that it is full
-            fd = os.open(f"{folder}/{name}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                os.write(fd, _RING)
-            finally:
-                os.close(fd)
+        if name.startswith(_DRAFT):
+            continue
+        path = f"{folder}/{name}"
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:  # nobody hears it, or it is another user's
+            if error.errno == errno.ENXIO and _OWN in name:
+                with suppress(OSError):
+                    os.unlink(path)  # noqa: PTH108 - its process has died
+            continue
+        with suppress(OSError):  # it rings so often that it is full
+            os.write(fd, _RING)
+        os.close(fd)

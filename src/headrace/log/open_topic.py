@@ -18,12 +18,13 @@ from headrace.log.bell import bells_folder, ring_all
 from headrace.log.cleaning.rules import Cleaner
 from headrace.log.meta import Meta, MetaFile
 from headrace.log.privacy.subjects import Privacy
+from headrace.log.projection import result_schema
 from headrace.log.segments import payload as payloads
 from headrace.log.segments.partition import Partition
 from headrace.log.segments.segment import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -50,6 +51,7 @@ class OpenTopic:
         self._writers: dict[int, Writer] = {}
         self._turn = -1
         self._stored: dict[tuple[int, int], pa.Schema] = {}
+        self._wanted: tuple[Meta, tuple[str, ...], pa.Schema] | None = None
 
     @property
     def name(self) -> str:
@@ -154,6 +156,18 @@ class OpenTopic:
             stored = payloads.stored_schema(self.meta().schema_of(frame.schema), frame.flags)
             self._stored[frame.schema, frame.flags] = stored
         return stored
+
+    def schema_of(self, columns: Sequence[str], meta: Meta) -> pa.Schema:
+        """Return the schema of some columns, as of a description; the last one is kept: reads ask for the same.
+
+        Raises:
+            UnknownColumn: there is no such column.
+
+        """
+        last, names = self._wanted, tuple(columns)
+        if last is None or last[0] is not meta or last[1] != names:
+            last = self._wanted = meta, names, result_schema(meta, names)
+        return last[2]
 
     def close(self) -> None:
         """Close all files; batches that were read stay valid."""

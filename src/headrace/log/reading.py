@@ -42,7 +42,7 @@ def batches(
     """Return the records with offsets in [start, end) as batches; see `Topic.batches`."""
     state = topic.partition(partition).check(start, end)  # before the schema: no frame is newer than that
     meta = topic.meta()
-    schema = result_schema(meta, meta.schema.names if columns is None else name_list(columns, "columns"))
+    schema = topic.schema_of(meta.schema.names if columns is None else name_list(columns, "columns"), meta)
     found = _projected(topic, topic.partition(partition).between(start, end, state), end, schema)
     return found if sealed else topic.privacy.unseal(found, topic.meta(), schema.names)
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 from headrace.base.arguments import a_whole_number, one_of
 from headrace.base.errors import HeadraceError, InvalidArgument, MemberFenced
 from headrace.base.time import MICROS, duration
+from headrace.log import bell
 from headrace.log.groups.membership import TopicSize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import timedelta
+    from pathlib import Path
     from types import TracebackType
 
     import pyarrow as pa
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("headrace.log")
 _LOOK_SECONDS = 0.1
 """So often a member looks for others that are gone, and for new partitions."""
-_POLL_SECONDS = 0.001
 RESETS = ("earliest", "latest")
 
 
@@ -57,6 +58,10 @@ class LogOf(Protocol):
     """What a consumer needs of the log."""
 
     @property
+    def path(self) -> Path:
+        """Its folder."""
+
+    @property
     def clock(self) -> Clock:
         """Its clock."""
 
@@ -84,6 +89,7 @@ class Consumer:
         self._positions: dict[Place, int] = {}
         self._paused: set[Place] = set()
         self._turn = 0
+        self._bells: list[bell.Bell] = []  # from the first wait on
         self._looked = self._polled = log.clock.monotonic()
         self.lost = 0
         """Records that retention deleted before they were read."""
@@ -107,6 +113,9 @@ class Consumer:
         self._thread.join()
         self._members.leave(self._sizes(), self._now())
         self._members.close()
+        self._ring()
+        for each in self._bells:
+            each.close()
         self._positions = {}
 
     # ---- reading ---------------------------------------------------------------------------------------
@@ -132,7 +141,11 @@ class Consumer:
             now = self._now()
             if found or now >= until:
                 return found
-            self._log.clock.sleep(min(_POLL_SECONDS, until - now))
+            if self._bells:
+                bell.wait(self._bells, until - now, self._log.clock)
+            else:  # and look once more: a record may have come before
+                names = self._members.topics
+                self._bells = [bell.Bell(self._log.path, name, self._members.name, own=True) for name in names]
 
     def _read(self, most: int) -> list[Records]:
         places = sorted(place for place in self._positions if place not in self._paused)
@@ -260,6 +273,7 @@ class Consumer:
             if self._options.on_revoked is not None:
                 self._options.on_revoked(revoked)
             self._members.give_up(revoked)
+            self._ring()
             for place in revoked:
                 self._positions.pop(place, None)
         for place, committed in self._members.take().items():
@@ -268,6 +282,12 @@ class Consumer:
     def _join(self, now: float) -> None:
         self._positions, self._paused = {}, set()
         self._members.join(self._sizes(), now)
+        self._ring()
+
+    def _ring(self) -> None:
+        """Let the other members look: partitions are to move."""
+        for name in self._members.topics:
+            bell.ring_all(bell.bells_folder(self._log.path, name))
 
     def _first(self, place: Place, committed: int | None) -> int:
         """Return where to begin; where nothing is committed, that is committed, so that a crash skips nothing."""

@@ -10,7 +10,7 @@ from headrace.base.arguments import a_text, a_whole_number
 from headrace.base.dead_letters import DEAD, dead_letters
 from headrace.base.errors import InvalidArgument, LeaseLost, TopicExists
 from headrace.base.time import MICROS, duration
-from headrace.log.bell import Bell
+from headrace.log import bell
 from headrace.log.queues.leases import Leases
 from headrace.log.queues.reading import Reader, ordering, rows_at
 from headrace.log.queues.task import Task
@@ -93,7 +93,7 @@ class Queue:
         self._leases = Leases(folder, limit=options.max_deliveries, in_order=options.in_order)
         self._sorts = options.priority is not None or options.not_before is not None or options.in_order
         self._reader = Reader(topic)
-        self._bell = Bell(log.path, topic.name, group)
+        self._bell = bell.Bell(log.path, topic.name, group)
         self._looked = self._counted = -_OTHERS_SECONDS
         self._room = 0
         self._begin()
@@ -133,7 +133,7 @@ class Queue:
         until = began + (duration(wait, what="wait") / MICROS if wait is not None else 0)
         tasks = self._taken(n)
         while not tasks and (now := clock.monotonic()) < until:
-            self._bell.wait(until - now, clock)
+            bell.wait([self._bell], until - now, clock)
             tasks = self._taken(n)
         return tasks
 
