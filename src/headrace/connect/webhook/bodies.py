@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from headrace.connect.json_spans import elements
 from headrace.connect.messages import Message
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ ID_HEADERS = ("Idempotency-Key", "webhook-id", "X-GitHub-Delivery", "headrace-id
 """The headers that say which request it is, the same when it is sent again; the first one that is there counts."""
 _BATCHES = ("application/cloudevents-batch+json",)
 _LINES = ("application/x-ndjson", "application/jsonl", "application/json-lines")
-_SPACE = " \t\r\n"
 
 
 class BadBody(Exception):
@@ -54,31 +54,9 @@ def messages_of(body: bytes, headers: Mapping[str, str], about: Mapping[str, obj
 def _elements(body: bytes) -> list[bytes]:
     """Return the elements of a JSON array, each as it is written."""
     try:
-        text = body.decode()
-        decoder, parts, at = json.JSONDecoder(), list[bytes](), _after_space(text, 0)
-        if text[at] != "[":
-            raise BadBody("the batch is no JSON array")
-        at = _after_space(text, at + 1)
-        while text[at] != "]" or parts:
-            _, end = decoder.raw_decode(text, at)
-            parts.append(text[at:end].encode())
-            at = _after_space(text, end)
-            if text[at] == "]":
-                break
-            if text[at] != ",":
-                raise BadBody(f"the batch is no JSON array: a comma is missing at character {at}")
-            at = _after_space(text, at + 1)
-        if _after_space(text, at + 1) != len(text):
-            raise BadBody("something follows the batch")
-    except (ValueError, IndexError, RecursionError) as error:
+        return [each.encode() for each in elements(body.decode())]
+    except (ValueError, RecursionError) as error:
         raise BadBody(f"the batch is no JSON array: {error}") from None
-    return parts
-
-
-def _after_space(text: str, at: int) -> int:
-    while at < len(text) and text[at] in _SPACE:
-        at += 1
-    return at
 
 
 def _of_event(event: bytes) -> str | None:
