@@ -338,12 +338,13 @@ class BrokerCases:
 class Gate:
     """A port of this machine that leads to another one, until it is shut: then connections end and none is taken.
 
-    `tls`: the files of a certificate and its key; who comes in then speaks TLS, and what is behind does not.
+    `tls`: the files of a certificate and its key; who comes in then speaks TLS, and what is behind does not. `at`: its
+    port, any free one by default.
     """
 
-    def __init__(self, port: int, *, tls: tuple[Path, Path] | None = None) -> None:
+    def __init__(self, port: int, *, tls: tuple[Path, Path] | None = None, at: int = 0) -> None:
         self.target = port
-        self.port = 0
+        self.port = at
         self._tls = None if tls is None else ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         if self._tls is not None:
             self._tls.load_cert_chain(*tls)

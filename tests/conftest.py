@@ -19,6 +19,7 @@ import nats_servers
 import opensearch_servers
 import postgres_servers
 import pubsub_servers
+import pulsar_servers
 import rabbitmq_servers
 import redis_servers
 import s3_servers
@@ -51,6 +52,7 @@ from postgres_servers import (  # noqa: F401 - fixtures
     postgres_of_the_run,
 )
 from pubsub_servers import pubsub_of_the_run  # noqa: F401 - a fixture
+from pulsar_servers import pulsar_of_the_run  # noqa: F401 - a fixture
 from rabbitmq_servers import rabbit, rabbitmq_of_the_run  # noqa: F401 - fixtures
 from redis_servers import redis_of_the_run  # noqa: F401 - a fixture
 from s3_servers import s3_of_the_run  # noqa: F401 - a fixture
@@ -73,6 +75,7 @@ SERVERS = {
     "servicebus": {"servicebus_of_the_run"},
     "nats": nats_servers.SERVERS,
     "pubsub": pubsub_servers.SERVERS,
+    "pulsar": pulsar_servers.SERVERS,
     "kinesis": kinesis_servers.SERVERS,
     "s3": s3_servers.SERVERS,
     "mqtt": mqtt_servers.SERVERS,

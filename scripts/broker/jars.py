@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MOST_SECONDS = 900
+ALONE = "@jar"
 CONNECT_SECONDS = 15
 _UNTRUSTED = "PKIX"
 """What Java says of a certificate whose authority it does not know."""
@@ -65,17 +66,14 @@ def java(oldest: int = 17) -> Path:
 def fetched(*coordinates: str) -> Path:
     """Return a folder with the jars of some `group:name:version` and of all that these need when they run.
 
+    Of `group:name:version@jar` the jar alone: for what Maven packs in another way and Ivy does not find by itself.
     The first call takes a minute or two: some fifty megabytes; later ones, of other processes too, return at once.
 
     Raises:
         Unavailable: there is no Java, or the jars cannot be fetched.
 
     """
-    needs = [
-        '<dependency org="{}" name="{}" rev="{}" conf="default->master,runtime"/>'.format(*each.split(":"))
-        for each in sorted(coordinates)
-    ]
-    return _kept("".join(needs), lambda made: made / "jars")
+    return _kept("".join(map(_need, sorted(coordinates))), lambda made: made / "jars")
 
 
 @cache
@@ -99,6 +97,14 @@ def unpacked(coordinates: str, classifier: str) -> Path:
         return made / "unpacked"
 
     return _kept(needs, unpack)
+
+
+def _need(coordinates: str) -> str:
+    group, name, version = coordinates.removesuffix(ALONE).split(":")
+    dependency = f'<dependency org="{group}" name="{name}" rev="{version}" conf="default->master'
+    if not coordinates.endswith(ALONE):
+        return f'{dependency},runtime"/>'
+    return f'{dependency}" transitive="false"><artifact name="{name}" type="jar" ext="jar"/></dependency>'
 
 
 def _kept(needs: str, made_of: Callable[[Path], Path]) -> Path:

@@ -18,6 +18,7 @@ CONNECTORS = {
     "rabbitmq": ("pika", "queue"),
     "stomp": ("stomp", "queue"),
     "amqp": ("proton", "queue"),
+    "pulsar": ("pulsar", "reader"),
     "delta": ("deltalake", "table"),
     "s3": ("botocore", "objects"),
 }

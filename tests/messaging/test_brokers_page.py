@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 from contextlib import closing
 from datetime import UTC, datetime
@@ -86,3 +87,22 @@ def test_the_program_with_amqp_runs(artemis, tmp_path, monkeypatch):
     writer.close()
     with app.start(carrier="in-process"), Filled(tmp_path / "log").by(amqp.queue(url, "page.alerts.Kiel")) as run:
         run.has([2, 3])
+
+
+def test_the_program_with_pulsar_runs(pulsar_of_the_run, tmp_path, monkeypatch):
+    client = pytest.importorskip("pulsar")
+    monkeypatch.setenv("PULSAR_TOKEN", "unused")
+    own = "persistent://public/once/page"
+    replaced = {":env:PULSAR_TOKEN@localhost:6650": f"127.0.0.1:{pulsar_of_the_run.port}"}
+    replaced |= {'BROKER, "orders"': f'BROKER, "{own}"', '"alerts-': f'"{own}-'}
+    app = program("Apache Pulsar", tmp_path, **replaced)
+    session = client.Client(pulsar_of_the_run.url(), logger=client.FileLogger(client.LoggerLevel.Error, os.devnull))
+    with closing(session):
+        producer = session.create_producer(own)
+        for i in range(4):
+            order = {"id": i, "city": "Kiel", "price": 60 * i, "at": "2026-01-31 10:00:00"}
+            producer.send(json.dumps(order).encode())
+        reader = session.create_reader(f"{own}-Kiel", client.MessageId.earliest)
+        with app.start(carrier="in-process"):
+            found = [json.loads(reader.read_next(60_000).data()) for _ in range(2)]
+    assert [each["price"] for each in found] == [120, 180]
