@@ -28,9 +28,8 @@ def texts(data: npt.NDArray[np.uint8], starts: Longs, sizes: Longs) -> pa.Array:
     content = np.empty(int(offsets[-1]), np.uint8)
     gather(data, np.ascontiguousarray(starts), offsets, content)
     valid = pa.array(sizes >= 0).buffers()[1]
-    buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(content)]
-    long = pa.Array.from_buffers(pa.large_string(), len(starts), buffers)
-    return long.cast(pa.string()) if offsets[-1] < 2**31 else long
+    kind, ends = (pa.string(), offsets.astype(np.int32)) if offsets[-1] < 2**31 else (pa.large_string(), offsets)
+    return pa.Array.from_buffers(kind, len(starts), [valid, pa.py_buffer(ends), pa.py_buffer(content)])
 
 
 @compiled
@@ -59,6 +58,7 @@ def moved(
 def gather(data: Bytes, starts: Longs, offsets: Longs, out: Bytes) -> None:
     """Copy the cells of a column behind each other; `offsets` says where each begins."""
     for row in range(len(starts)):
-        start, target = starts[row], offsets[row]
-        for place in range(offsets[row + 1] - target):
+        # a signed place might be counted from the end: the compiler could not copy many bytes at once
+        start, target = np.uint64(starts[row]), np.uint64(offsets[row])
+        for place in range(np.uint64(offsets[row + 1]) - target):
             out[target + place] = data[start + place]

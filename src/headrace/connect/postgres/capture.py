@@ -40,6 +40,8 @@ MOST_BYTES = 32 << 20
 LONGEST_GATHER_SECONDS = 0.05
 """Transactions are gathered for as long as it took to land the last ones, and for no longer than this."""
 CHUNK_ROWS = 100_000
+_CHUNK_SECONDS = 0.2
+"""For so long they are gathered while a chunk is read: what ends it comes, and landing less would take its time."""
 STORE_SECONDS = 10.0
 """An idle database's position is stored, and then confirmed, so often."""
 ASK_SECONDS = 1.0
@@ -64,7 +66,7 @@ class Capture:
     _measured: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
-        self._snapshots = Snapshots(tables=self.tables, chunk_rows=self.chunk_rows)
+        self._snapshots = Snapshots(address=self.address, tables=self.tables, chunk_rows=self.chunk_rows)
         self._before = {topic: table.columns_sent for topic, table in self.tables.items()}
 
     def run(self, landing: SharedLanding, stop: threading.Event) -> None:
@@ -86,6 +88,7 @@ class Capture:
                 self._follow(sql, stream, landing, position, stop)
             finally:
                 stream.close()
+                self._snapshots.stop()
 
     def _prepared(self, sql: psycopg.Connection, landing: SharedLanding) -> Position:
         """Check everything, create what is missing, and return the position, which is stored.
@@ -132,17 +135,15 @@ class Capture:
         stop: threading.Event,
     ) -> None:
         decoder, stored, landing_seconds = Decoder(), CLOCK.monotonic(), 0.0
-        self._snapshots.restart()
         while not stop.is_set():
             if not landing.has_room():
                 stream.keep_alive()
                 stop.wait(LOOK_SECONDS)
                 continue
             after = self._snapshots.begin(landing, position)
-            self._snapshots.open(sql, landing, after)
-            received = stream.read(
-                LOOK_SECONDS, most_bytes=MOST_BYTES, gather=min(landing_seconds, LONGEST_GATHER_SECONDS)
-            )
+            self._snapshots.open(landing, after)
+            gather = _CHUNK_SECONDS if self._snapshots.are_read else min(landing_seconds, LONGEST_GATHER_SECONDS)
+            received = stream.read(LOOK_SECONDS, most_bytes=MOST_BYTES, gather=gather)
             began = CLOCK.monotonic()
             decoded = decoder.decode(received.messages)
             self._snapshots.remember(decoded)
@@ -180,7 +181,7 @@ class Capture:
                 topic = by_oid[oid]
                 numbers = [changes.message for each, changes in mine if each == topic]
                 rows[topic] = self._truncated(landing, topic, rows.get(topic, []), numbers, number)
-                self._snapshots.drop(topic)  # a chunk that was read before has rows that are gone
+                self._snapshots.drop()  # a chunk that was read before has rows that are gone
         position = self._snapshots.close(decoded, rows, position)
         return {topic: pa.concat_tables(parts) for topic, parts in rows.items()}, position
 
@@ -199,12 +200,12 @@ class Capture:
         more = evolved(landing.schema(topic), self._before[topic], table.arrow)
         if more is not None:
             landing.evolve(topic, more)
-            self._snapshots.drop(topic)
+            self._snapshots.drop()
 
     def _from_start(self, topic: str, position: Position) -> Position:
         """Let the snapshot of a table begin again."""
         table = self.tables[topic]
-        self._snapshots.drop(topic)
+        self._snapshots.drop()
         return position.with_table(table.full_name, position.progress(table).from_start())
 
     def _truncated(

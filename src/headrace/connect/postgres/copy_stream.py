@@ -38,58 +38,69 @@ def taken(pg: PGconn) -> tuple[Bytes, int] | None:
 
     """
     with closing(socket.socket(fileno=os.dup(pg.socket))) as wire:
-        first = _peeked(wire, bytearray(_FRAME))
+        buffer = bytearray(_AT_ONCE)
+        first = _peeked(wire, buffer, _FRAME)
         if len(first) < _FRAME or first[0] != _HEAD:
             return None
-        _received(wire, 1 + _length(first))
-        parts: list[Bytes] = []
-        messages = 0
-        buffer = bytearray(_AT_ONCE)
+        _received(wire, bytearray(1 + _length(first)))
+        rows = _Rows()
         while True:
-            seen = np.frombuffer(_peeked(wire, buffer), np.uint8)
-            content = np.empty(len(seen), np.uint8)
-            used, filled, count = _contents(seen, content)
-            messages += count
-            parts.append(content[:filled])
+            seen = _peeked(wire, buffer, _AT_ONCE)
+            used = rows.add(seen)
             if used:
-                _received(wire, used)
+                _received(wire, memoryview(buffer)[:used])
             elif len(seen) and seen[0] == _ROW:  # it is not all there
-                parts.append(_long_row(wire))
-                messages += 1
+                frame = _received(wire, bytearray(_FRAME))
+                rows.add(bytes(frame) + _received(wire, bytearray(_length(frame) - 4)))
             else:
                 if len(seen) and seen[0] == _END:
-                    _received(wire, _FRAME)
-                return np.concatenate(parts), messages
+                    _received(wire, bytearray(_FRAME))
+                return rows.content[: rows.filled], rows.count
 
 
-def _long_row(wire: socket.socket) -> Bytes:
-    return np.frombuffer(_received(wire, _length(_received(wire, _FRAME)) - 4), np.uint8)
+class _Rows:
+    """The contents of messages, one behind the other."""
+
+    def __init__(self) -> None:
+        self.content: Bytes = np.empty(_AT_ONCE, np.uint8)
+        self.filled = self.count = 0
+
+    def add(self, seen: bytes | bytearray | memoryview) -> int:
+        """Take what is whole; return how many bytes that was."""
+        if self.filled + len(seen) > len(self.content):
+            larger = np.empty(2 * len(self.content) + len(seen), np.uint8)
+            larger[: self.filled] = self.content[: self.filled]
+            self.content = larger
+        used, filled, count = _contents(np.frombuffer(seen, np.uint8), self.content[self.filled :])
+        self.filled += filled
+        self.count += count
+        return int(used)
 
 
 def _length(frame: bytes | bytearray | memoryview) -> int:
     return int.from_bytes(frame[1:_FRAME], "big")
 
 
-def _peeked(wire: socket.socket, buffer: bytearray) -> memoryview:
+def _peeked(wire: socket.socket, buffer: bytearray, most: int) -> memoryview:
     """Return what has arrived, at least a byte, and leave it there; nothing if the connection has ended."""
     while True:
         select.select([wire], [], [])
         with suppress(BlockingIOError):
-            return memoryview(buffer)[: wire.recv_into(buffer, flags=socket.MSG_PEEK)]
+            return memoryview(buffer)[: wire.recv_into(buffer, most, socket.MSG_PEEK)]
 
 
-def _received(wire: socket.socket, count: int) -> bytearray:
-    """Return so many bytes, less if the connection has ended."""
-    found = bytearray(count)
+def _received(wire: socket.socket, found: bytearray | memoryview) -> bytearray | memoryview:
+    """Fill it; return less if the connection has ended."""
     filled = 0
-    while filled < count:
-        select.select([wire], [], [])
+    while filled < len(found):
         with suppress(BlockingIOError):
             got = wire.recv_into(memoryview(found)[filled:])
             if not got:
                 break
             filled += got
-    return found[:filled]
+            continue
+        select.select([wire], [], [])
+    return found[:filled] if filled < len(found) else found
 
 
 @compiled
@@ -103,9 +114,10 @@ def _contents(seen: Bytes, content: Bytes) -> tuple[int, int, int]:
         end = at + 1 + size
         if end > len(seen):
             break
-        for place in range(at + _FRAME, end):
-            content[filled] = seen[place]
-            filled += 1
+        start, target = np.uint64(at + _FRAME), np.uint64(filled)
+        for place in range(np.uint64(size - 4)):
+            content[target + place] = seen[start + place]
+        filled += size - 4
         count += 1
         at = end
     return at, filled, count

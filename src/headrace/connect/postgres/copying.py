@@ -86,7 +86,7 @@ def chunk(
     content, starts, sizes = _cells(received, messages, len(columns))
     rows = {}
     for place, name in enumerate(columns):
-        cells = np.ascontiguousarray(starts[:, place]), np.ascontiguousarray(sizes[:, place])
+        cells = starts[place], sizes[place]
         if name not in raw:
             rows[name] = texts(content, *cells)
             continue
@@ -263,12 +263,12 @@ def _declared(table: CapturedTable, name: str) -> str:
 
 def _rows(data: bytes, most: int, columns: Sequence[str]) -> pa.Table:
     raw, starts, sizes = _cells(np.frombuffer(data, np.uint8), most, len(columns))
-    return pa.table({name: texts(raw, starts[:, place], sizes[:, place]) for place, name in enumerate(columns)})
+    return pa.table({name: texts(raw, starts[place], sizes[place]) for place, name in enumerate(columns)})
 
 
 def _cells(raw: npt.NDArray[np.uint8], most: int, columns: int) -> tuple[npt.NDArray[np.uint8], Longs, Longs]:
-    starts, sizes = np.empty((most, columns), np.int64), np.empty((most, columns), np.int64)
+    starts, sizes = np.empty((columns, most), np.int64), np.empty((columns, most), np.int64)
     count = kernels.copied_cells(raw, _COPY_HEADER, starts, sizes)
     if count < 0:
         raise InternalError("a binary COPY was cut off")
-    return raw, starts[:count], sizes[:count]
+    return raw, starts[:, :count], sizes[:, :count]

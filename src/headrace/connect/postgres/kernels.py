@@ -129,21 +129,24 @@ def cells(data: Bytes, tuples: Longs, starts: Longs, sizes: Longs) -> int:
 
 @compiled
 def copied_cells(data: Bytes, at: int, starts: Longs, sizes: Longs) -> int:
-    """Fill a row for each row of a binary COPY from a place on; return how many there were, BROKEN if cut off."""
-    columns, row, end = starts.shape[1], 0, len(data)
+    """Fill a column for each row of a binary COPY from a place on; return how many there were, BROKEN if cut off.
+
+    `starts`, `sizes`: a row for each column of the table.
+    """
+    columns, row, end = len(starts), 0, len(data)
     while at + 2 <= end:
         fields = _big(data, at, 2)
         at += 2
         if fields == -1:
             return row
-        if fields != columns or row >= len(starts):
+        if fields != columns or row >= starts.shape[1]:
             return BROKEN
         for column in range(columns):
             if at + 4 > end:
                 return BROKEN
             size = _big(data, at, 4)
             at += 4
-            starts[row, column], sizes[row, column] = at, size
+            starts[column, row], sizes[column, row] = at, size
             at += max(size, 0)
         row += 1
     return BROKEN
@@ -155,7 +158,11 @@ def numbers(data: Bytes, starts: Longs, sizes: Longs) -> Longs:
     result = np.zeros(len(starts), np.int64)
     for row in range(len(starts)):
         if sizes[row] > 0:
-            result[row] = _big(data, starts[row], sizes[row])
+            value, start, size = np.int64(0), np.uint64(starts[row]), np.uint64(sizes[row])
+            for place in range(size):
+                value = (value << 8) | np.int64(data[start + place])
+            spare = 64 - 8 * sizes[row]
+            result[row] = (value << spare) >> spare
     return result
 
 
