@@ -29,6 +29,8 @@ SETTINGS: dict[str, Any] = {
 }
 
 ROWS_PER_BATCH = 1 << 17
+IN_MEMORY = ":memory:"
+"""The path of a database that is attached to its host and has no file."""
 _numbers = count()
 """For the names of attached files: shards that run side by side attach theirs to one database."""
 _defining = Lock()
@@ -53,6 +55,7 @@ class Duck:
         self.epoch_time: int | None = None
         if host is not None and host.epoch_time is not None:
             self.set_epoch_time(host.epoch_time)
+        self._keeps_stamps = path is not None and str(path) != IN_MEMORY
         if path is not None:
             self.run(f"ATTACH {literal(str(path))} AS {self._file}; USE {self._file}")
         self._names = 0
@@ -63,7 +66,7 @@ class Duck:
         self._sources: list[object] = []
         self._stamped: dict[str, str] = {}
         self._stamping: dict[str, str] = {}
-        if self._file:
+        if self._keeps_stamps:
             self.run("CREATE TABLE IF NOT EXISTS _heads (step VARCHAR, file VARCHAR)")
             self._stamped = dict(self.rows("SELECT step, file FROM _heads"))
 
@@ -161,7 +164,7 @@ class Duck:
     def set_stamp(self, step: str, file: str) -> None:
         """Set which state file the tables of a step are at; takes effect with `commit`."""
         self._stamping[step] = file
-        if self._file:
+        if self._keeps_stamps:
             self.run(f"DELETE FROM _heads WHERE step = {literal(step)}")
             self.run(f"INSERT INTO _heads VALUES ({literal(step)}, {literal(file)})")
 

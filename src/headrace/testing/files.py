@@ -10,6 +10,7 @@ import errno
 import io
 import os
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -67,7 +68,7 @@ class Files:
 
     def watches(self, path: Path) -> bool:
         """Whether a path is in the folder."""
-        return path == self.folder or self.folder in path.parents
+        return path == self.folder or str(path).startswith(f"{self.folder}{os.sep}")
 
     def reach(self, what: str, path: Path, write: Callable[[float], None] | None = None) -> bool:
         """Reach a call that changes something; return whether it is to have an effect.
@@ -121,9 +122,15 @@ def _path(path: Any, folder: int | None = None) -> Path | None:
             return Path(os.readlink(f"/proc/self/fd/{path}"))  # noqa: PTH115 -- the text may say (deleted)
         except OSError:
             return None
-    inside = Path(os.readlink(f"/proc/self/fd/{folder}")) if folder is not None else Path.cwd()  # noqa: PTH115
-    whole = inside / os.fsdecode(path)
-    return whole.parent.resolve() / whole.name
+    whole = Path(os.fsdecode(path))
+    if folder is not None:
+        whole = Path(os.readlink(f"/proc/self/fd/{folder}")) / whole  # noqa: PTH115
+    return _resolved(whole.parent if whole.is_absolute() else Path.cwd() / whole.parent) / whole.name
+
+
+@lru_cache(4096)
+def _resolved(folder: Path) -> Path:
+    return folder.resolve()
 
 
 _KINDS = {"fsync": "sync", "fdatasync": "sync", "ftruncate": "truncate"}

@@ -83,10 +83,14 @@ class Case:
 
     def handles(self) -> tuple[hr.App, dict[str, Handle]]:
         """Build the app; return it and its steps by name."""
-        app = hr.App("simulated", shards=self.shards)
-        names: dict[str, Any] = {"hr": hr, "app": app}
+        names = self.names()
+        return names["app"], {step.name: names[step.name] for step in self.steps}
+
+    def names(self) -> dict[str, Any]:
+        """Build the app; return the names of its program."""
+        names: dict[str, Any] = {"hr": hr, "app": hr.App("simulated", shards=self.shards)}
         exec(self.program(), names)  # noqa: S102 -- our own text: what is printed is what runs
-        return app, {step.name: names[step.name] for step in self.steps}
+        return names
 
     def program(self) -> str:
         """Return the program as Python."""

@@ -20,7 +20,7 @@ from headrace.engine.level_zero import run_ranges
 from headrace.engine.levels import run_levels
 from headrace.engine.pace import SMALL_ROWS
 from headrace.engine.recovery.opening import open_engine
-from headrace.kernels.duck import Duck
+from headrace.kernels.duck import IN_MEMORY, Duck
 from headrace.kernels.level import LevelRun
 from headrace.plan.plan import make_plan
 from headrace.testing.faults import Crash, Faults
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 ALL = 1 << 62
 MOST_EPOCHS = 1000
-IN_MEMORY = Path(":memory:")
 
 
 @cache
@@ -50,7 +49,7 @@ def _host() -> Duck:
 
 def open_duck() -> Duck:
     """Open a cache of its own in the database of this process: a database for each cache takes longer than an epoch."""
-    return Duck(IN_MEMORY, host=_host())
+    return Duck(Path(IN_MEMORY), host=_host())
 
 
 class Machine:

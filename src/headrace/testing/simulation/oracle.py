@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-import duckdb
 import pyarrow as pa
 
+from headrace.kernels.duck import Duck
 from headrace.testing.simulation.case import COLUMNS
 
 if TYPE_CHECKING:
@@ -80,12 +80,12 @@ class DuckOracle:
 
     def answer(self, tables: Mapping[str, pa.Table], queries: Sequence[str]) -> list[pa.Table]:
         """Return the result of each query."""
-        if not hasattr(self._of_thread, "db"):
-            self._of_thread.db = duckdb.connect(config={"threads": 1})
-        db = self._of_thread.db
+        if not hasattr(self._of_thread, "duck"):
+            self._of_thread.duck = Duck()
+        duck = self._of_thread.duck
         for name, table in tables.items():
-            db.register(name, table)
-        return [db.sql(query).to_arrow_table() for query in queries]
+            duck.connection.register(name, table)
+        return [duck.arrow(query) for query in queries]
 
 
 def queries(case: Case, columns: Mapping[str, Sequence[str]], outputs: Iterable[Output]) -> list[str]:
