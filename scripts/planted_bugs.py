@@ -30,7 +30,7 @@ from headrace.kernels.state import scanned
 from headrace.log.appending import writer
 from headrace.log.segments import frame, payload
 from headrace.testing.simulation import check, draw
-from headrace.testing.simulation.vocabulary import DELAY, SECOND
+from headrace.testing.simulation.shapes import DELAY, SECOND
 from headrace.views import sqlite, table
 
 if TYPE_CHECKING:

@@ -16,6 +16,8 @@ COLUMNS = ("id", "k", "g", "v", "ts")
 SCHEMA = "id int, k string, g int, v bigint, ts timestamp"
 FIRST = 1_767_225_600_000
 """The instant that events count from, in milliseconds; a whole day, so that windows begin there."""
+BOUNDED = "b"
+"""The source whose rows are in the program."""
 EVER = "9 days"
 """A delay or grace that no event reaches, so that nothing is late."""
 

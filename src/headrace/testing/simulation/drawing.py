@@ -10,8 +10,9 @@ from headrace.base.errors import HeadraceError
 from headrace.testing.faults import POINTS
 from headrace.testing.files import FAULTS
 from headrace.testing.simulation.accidents import drawn
-from headrace.testing.simulation.case import EVER, FIRST, Action, Case, Output, Step
-from headrace.testing.simulation.vocabulary import DELAY, WORDS, Shape, late_rows
+from headrace.testing.simulation.case import BOUNDED, COLUMNS, EVER, FIRST, Action, Case, Output, Step
+from headrace.testing.simulation.shapes import DELAY, Shape
+from headrace.testing.simulation.vocabulary import WORDS
 
 MOST_TRIES = 60
 SOURCES = {
@@ -64,7 +65,11 @@ def needed(case: Case) -> Case:
 def _program(dice: Random, size: Size) -> tuple[list[Step], dict[str, Shape]]:
     partitions = dice.choice((1, 2))
     steps, shapes = [], {}
-    for name in dice.sample(list(SOURCES), dice.randint(*size.sources)):
+    for name in dice.sample([*SOURCES, BOUNDED], dice.randint(*size.sources)):
+        if name == BOUNDED:
+            given, shapes[name] = _bounded(dice)
+            steps.append(given)
+            continue
         kind, code = SOURCES[name]
         steps.append(Step(name, (), code.replace("{n}", str(partitions)), f"SELECT * FROM {name}_current"))
         shapes[name] = Shape(
@@ -84,6 +89,40 @@ def _program(dice: Random, size: Size) -> tuple[list[Step], dict[str, Shape]]:
         steps.append(step)
         shapes[step.name] = replace(shape, key=built[step.name].node.key)
     return steps, shapes
+
+
+def _bounded(dice: Random) -> tuple[Step, Shape]:
+    """Return a table whose rows are in the program. They were there before any record: their place is -1."""
+    drawn_rows = [row for row in _rows(dice, Clock(), "s") if row[4] is not None] or [(1, "a", 1, 1, FIRST)]
+    rows = [(number, *row[1:]) for number, row in enumerate(drawn_rows, start=1)]
+    timed = dice.random() < 0.5
+    values = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+    kinds = ("INT", "STRING", "INT", "BIGINT", "BIGINT")
+    shown = ", ".join(
+        "("
+        + ", ".join(f"CAST({_literal(value)} AS {kind})" for value, kind in zip(_micros(row), kinds, strict=True))
+        + ")"
+        for row in rows
+    )
+    text = f"SELECT {', '.join(COLUMNS)}, CAST(-1 AS BIGINT) AS _seq, CAST(NULL AS BIGINT) AS _w "
+    event_time = ', event_time="ts"' if timed else ""
+    step = Step(
+        BOUNDED,
+        (),
+        f'app.table("{BOUNDED}", SCHEMA, key="id"{event_time}, values={values!r})'.replace("{", "{{").replace(
+            "}", "}}"
+        ),
+        text + f"FROM (VALUES {shown}) AS given({', '.join(COLUMNS)})",
+    )
+    return step, Shape(table=True, source=True, timed=timed, records=True, key=("id",))
+
+
+def _micros(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (*row[:4], row[4] * 1000)
+
+
+def _literal(value: Any) -> str:
+    return "NULL" if value is None else repr(value)
 
 
 def _step(dice: Random, name: str, shapes: dict[str, Shape]) -> tuple[Step | None, Shape | None]:
@@ -107,11 +146,10 @@ def _outputs(dice: Random, steps: list[Step], shapes: dict[str, Shape]) -> list[
         if leaf or dice.random() < 0.3:
             outputs.append(Output(f"v_{step.name}", step.name, "view", shape.waits))
         may_be_a_topic = not shape.table or bool(shape.key)
-        if may_be_a_topic and step.name not in SOURCES and dice.random() < 0.4:
+        if may_be_a_topic and step.inputs and dice.random() < 0.4:
             outputs.append(Output(f"o_{step.name}", step.name, "topic", shape.waits))
-        rows_late = late_rows(step.query()) if shape.extra else None
-        if rows_late is not None and shapes[step.inputs[0]].late:
-            outputs.append(Output(f"late_{step.name}", step.name, "late", sql=rows_late))
+        if shape.late_rows is not None:
+            outputs.append(Output(f"late_{step.name}", step.name, "late", sql=shape.late_rows.format(*step.inputs)))
     return outputs
 
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from headrace.kernels.duck import Duck
-from headrace.testing.simulation.case import COLUMNS
+from headrace.testing.simulation.case import BOUNDED, COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from headrace.testing.simulation.case import Case, Output
+    from headrace.testing.simulation.case import Case, Output, Step
 
 RECORD = pa.schema(
     [("id", pa.int32()), ("k", pa.string()), ("g", pa.int32()), ("v", pa.int64()), ("ts", pa.int64()),
@@ -101,16 +101,21 @@ def queries(case: Case, columns: Mapping[str, Sequence[str]], outputs: Iterable[
     texts = []
     for output in outputs:
         used = above(output.step, {})
-        sources = [name for name in used if not by_name[name].inputs]
-        parts = [part for name in sources for part in _source(name)]
-        parts += [f"{name} AS ({by_name[name].query()})" for name in used]
+        parts = [part for name in used for part in _source(by_name[name])]
+        parts += [f"{name} AS ({by_name[name].query()})" for name in used if name != BOUNDED]
         wanted = ", ".join(columns[output.name])
         rows = f"({output.sql})" if output.sql else output.step
         texts.append(f"WITH {', '.join(parts)} SELECT {wanted} FROM {rows}")
     return texts
 
 
-def _source(name: str) -> list[str]:
+def _source(step: Step) -> list[str]:
+    if step.inputs:
+        return []
+    name = step.name
+    if name == BOUNDED:
+        log = f"SELECT *, CAST(NULL AS BIGINT) AS _until, false AS _deleted FROM {name}"
+        return [f"{name} AS ({step.query()})", f"{name}_log AS ({log})"]
     last = "lead(_seq) OVER (PARTITION BY id ORDER BY _seq)" if name in "tu" else "CAST(NULL AS BIGINT)"
     return [
         f"{name}_log AS (SELECT *, {last} AS _until FROM {name}_records)",

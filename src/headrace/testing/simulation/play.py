@@ -17,7 +17,7 @@ from headrace.testing.simulation import accidents, programs
 from headrace.testing.simulation.case import COLUMNS, Case, Output
 from headrace.testing.simulation.machine import Machine
 from headrace.testing.simulation.oracle import DuckOracle, Oracle, Rows, Sent, as_rows, queries
-from headrace.testing.simulation.vocabulary import DELAY, SECOND
+from headrace.testing.simulation.shapes import DELAY, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

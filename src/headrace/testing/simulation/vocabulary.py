@@ -7,82 +7,30 @@ watermark of its source when it was read. Both are null where they mean nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.testing.simulation.case import EVER
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
-
-SECOND = 1_000_000
-DELAY, GRACE = 5, 5
-"""Seconds: what a source with late rows is out of order, and what its windows are corrected."""
-
-NONE = "CAST(NULL AS BIGINT) AS _seq, CAST(NULL AS BIGINT) AS _w"
-CONDITIONS = ("v > 0", "g IS NULL OR g <> 1", "k <> 'b'", "v IS NOT NULL", "v % 2 = 0 OR k = 'a'", "id > 2")
-VALUES = ("v + 1", "coalesce(v, 0)", "v * 2 - g", "CASE WHEN g = 1 THEN NULL ELSE v END")
-SUMMARIES = (
-    "sum(v)",
-    "max(v)",
-    "min(v)",
-    "count(distinct v)",
-    "sum(v) - count(*)",
-    "count(*) FILTER (WHERE v > 1)",
-    "sum(distinct v)",
-    "max_by(v, v)",
+from headrace.testing.simulation.growing import NEWER, aligned
+from headrace.testing.simulation.shapes import (
+    GRACE,
+    NONE,
+    SECOND,
+    SUMMARIES,
+    Shape,
+    Word,
+    plain,
+    same,
+    stream,
+    tables,
+    timed,
 )
 
+if TYPE_CHECKING:
+    from random import Random
 
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """What a step's rows are, as far as it decides what may follow.
-
-    `source`: all steps from this source on are without state, so `_seq` and `_w` are known. `timed`: `ts` is the event
-    time. `records`: a table as its topic has it, whose records are known. `late`: its source has late rows. `waits`:
-    not complete before the end of the input. `extra`: columns besides those of all steps, so that only a projection may
-    follow. `key`: the table's, as the app says it.
-    """
-
-    table: bool
-    source: bool = False
-    records: bool = False
-    key: tuple[str, ...] | None = None
-    timed: bool = False
-    late: bool = False
-    waits: bool = False
-    extra: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Word:
-    """A verb: `takes` says which inputs it may have, `draw` gives code, query and shape."""
-
-    name: str
-    takes: Callable[[tuple[Shape, ...]], bool]
-    draw: Callable[[Random, tuple[Shape, ...]], tuple[str, str, Shape]]
-    inputs: int = 1
-
-
-def _plain(shapes: tuple[Shape, ...]) -> bool:
-    return not any(shape.extra for shape in shapes)
-
-
-def _stream(shapes: tuple[Shape, ...]) -> bool:
-    return _plain(shapes) and not any(shape.table for shape in shapes)
-
-
-def _timed(shapes: tuple[Shape, ...]) -> bool:
-    return _stream(shapes) and all(shape.timed and not shape.late for shape in shapes)
-
-
-def _tables(shapes: tuple[Shape, ...]) -> bool:
-    return _plain(shapes) and all(shape.table for shape in shapes)
-
-
-def _same(shapes: tuple[Shape, ...]) -> Shape:
-    return replace(shapes[0], records=False)
+CONDITIONS = ("v > 0", "g IS NULL OR g <> 1", "k <> 'b'", "v IS NOT NULL", "v % 2 = 0 OR k = 'a'", "id > 2")
+VALUES = ("v + 1", "coalesce(v, 0)", "v * 2 - g", "CASE WHEN g = 1 THEN NULL ELSE v END")
 
 
 def _where_of(condition: str) -> tuple[str, str]:
@@ -97,11 +45,11 @@ def _values_of(value: str) -> tuple[str, str]:
 
 
 def _where(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
-    return *_where_of(dice.choice(CONDITIONS)), _same(shapes)
+    return *_where_of(dice.choice(CONDITIONS)), same(shapes)
 
 
 def _values(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
-    return *_values_of(dice.choice(VALUES)), _same(shapes)
+    return *_values_of(dice.choice(VALUES)), same(shapes)
 
 
 def other_step(dice: Random, code: str) -> tuple[str, str] | None:
@@ -121,7 +69,7 @@ def _branch(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
     return (
         f'{{0}}.branch(one="{first}", two="{second}")[{which!r}]',
         f"SELECT * FROM {{0}} WHERE {test[which] if which else rest}",
-        _same(shapes),
+        same(shapes),
     )
 
 
@@ -243,8 +191,20 @@ def _table_join(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shap
 
 
 def _stream_join(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
-    how = dice.choice(("inner", "left", "right", "full"))
+    how = dice.choice(("inner", "left", "right", "full", "semi", "anti"))
     first, last = dice.choice(((-10, 10), (0, 20), (-3, 0)))
+    if how in ("semi", "anti"):
+        return (
+            (
+                f'{{0}}.join({{1}}, on="k", within=("{first} seconds", "{last} seconds"), how="{how}", grace="{EVER}")'
+                '.named("{me}")'
+            ),
+            (
+                f"SELECT id, k, g, v, ts, {NONE} FROM {{0}} l WHERE {'NOT ' if how == 'anti' else ''}EXISTS "
+                f"(SELECT 1 FROM {{1}} r WHERE l.k = r.k AND r.ts - l.ts BETWEEN {first * SECOND} AND {last * SECOND})"
+            ),
+            Shape(table=False, waits=how == "anti" or any(each.waits for each in shapes)),
+        )
     later = "CASE WHEN {l} IS NULL OR {r} > {l} THEN {r} ELSE {l} END"
     return (
         f'{{0}}.join({{1}}, on="k", within=("{first} seconds", "{last} seconds"), how="{how}", grace="{EVER}")'
@@ -287,33 +247,6 @@ def _as_of(dice: Random, _shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
     )
 
 
-def _aligned(kind: str, dice: Random) -> tuple[str, str]:
-    """Return a window's arguments and the query of the windows of each row."""
-    size, hop = dice.choice(((10, 5), (30, 10), (12, 4)))
-    n = ", ".join(f"({number})" for number in range(size // hop))
-    rows = "{0}" if kind == "tumbling" else f"{{0}} CROSS JOIN (VALUES {n}) AS hops(n)"
-    s, h = size * SECOND, hop * SECOND
-    if kind == "tumbling":
-        return (
-            f'"{size} seconds"',
-            f"SELECT *, ts - ts % {s} AS window_start, ts - ts % {s} + {s} AS window_end FROM {rows}",
-        )
-    if kind == "hopping":
-        start = f"ts - ts % {h} - n * {h}"
-        return (
-            f'"{size} seconds", "{hop} seconds"',
-            f"SELECT *, {start} AS window_start, {start} + {s} AS window_end FROM {rows} WHERE ts < {start} + {s}",
-        )
-    start = f"ts - ts % {s}"
-    return (
-        f'"{size} seconds", "{hop} seconds"',
-        (
-            f"SELECT *, {start} AS window_start, {start} + (n + 1) * {h} AS window_end FROM {rows} "
-            f"WHERE ts < {start} + (n + 1) * {h}"
-        ),
-    )
-
-
 def _sliding() -> tuple[str, str]:
     s = 6 * SECOND
     same = "a.k IS NOT DISTINCT FROM b.k"
@@ -337,29 +270,41 @@ def _session() -> tuple[str, str]:
     return '"4 seconds"', f"SELECT *, {bounds} + {s} AS window_end FROM ({numbered})"
 
 
+EMITS = (("", False),) * 4 + ((', emit="final"', True), (', emit="every 8 seconds"', True))
+"""When results come out, and whether they are complete only once the input has ended."""
+
+
 def _window(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
     late = shapes[0].late
     kinds = (
         ("tumbling", "hopping", "cumulating") if late else ("tumbling", "hopping", "cumulating", "sliding", "session")
     )
     kind = dice.choice(kinds)
-    bounds, rows = _sliding() if kind == "sliding" else _session() if kind == "session" else _aligned(kind, dice)
-    final = dice.random() < 0.25
+    bounds, rows = _sliding() if kind == "sliding" else _session() if kind == "session" else aligned(kind, dice)
+    emit, waits = dice.choice(EMITS)
     grace = f"{GRACE} seconds" if late else EVER
     value = dice.choice(SUMMARIES)
     kept = f" WHERE _w IS NULL OR window_end + {GRACE * SECOND} > _w" if late else ""
-    emit = ', emit="final"' if final else ""
+    query = (
+        "SELECT k, window_start, window_end, min(id) AS id, CAST(count(*) AS INT) AS g, "
+        f"CAST({value} AS BIGINT) AS v "
+        f"FROM (SELECT * FROM ({rows}){kept}) GROUP BY k, window_start, window_end"
+    )
     return (
         (
             f'{{0}}.group_by("k").window(hr.{kind}({bounds}, grace="{grace}"){emit})'
             f'.agg(id="min(id)", g="CAST(count(*) AS int)", v="CAST({value} AS bigint)").named("{{me}}")'
         ),
-        (
-            "SELECT k, window_start, window_end, min(id) AS id, CAST(count(*) AS INT) AS g, "
-            f"CAST({value} AS BIGINT) AS v "
-            f"FROM (SELECT * FROM ({rows}){kept}) GROUP BY k, window_start, window_end"
+        query,
+        replace(
+            same(shapes),
+            table=True,
+            source=False,
+            waits=waits or shapes[0].waits,
+            extra=("window_start", "window_end"),
+            final="final" in emit,
+            late_rows=late_rows(query) if late and "every" not in emit else None,
         ),
-        replace(_same(shapes), table=True, waits=final or shapes[0].waits, extra=("window_start", "window_end")),
     )
 
 
@@ -377,22 +322,30 @@ def late_rows(window_query: str) -> str | None:
 
 
 WORDS = (
-    Word("where", _plain, _where),
-    Word("values", _plain, _values),
-    Word("branch", _stream, _branch),
-    Word("agg", lambda s: _plain(s) and not s[0].late, _agg),
-    Word("agg", _tables, _agg),
-    Word("distinct", lambda s: _plain(s) and not s[0].late, _distinct),
-    Word("dedupe", lambda s: _stream(s) and not s[0].late, _dedupe),
-    Word("top", lambda s: _plain(s) and not s[0].late, _top),
-    Word("latest", lambda s: _timed(s) and s[0].source, _latest),
-    Word("window", lambda s: _plain(s) and s[0].timed, _window),
-    Word("window", lambda s: _stream(s) and s[0].timed, _window),
-    Word("project", lambda s: bool(s[0].extra), _project),
-    Word("union", lambda s: (_stream(s) or _tables(s)) and not any(x.late for x in s), _union, 2),
-    Word("table join", _tables, _table_join, 2),
-    Word("table join", _tables, _table_join, 2),
-    Word("stream join", _timed, _stream_join, 2),
-    Word("as of", lambda s: _plain(s) and _timed(s[:1]) and s[0].source and s[1].records, _as_of, 2),
-    Word("lookup", lambda s: _plain(s) and _timed(s[:1]) and s[0].source and s[1].records, _lookup, 2),
+    Word("where", plain, _where),
+    Word("values", plain, _values),
+    Word("branch", stream, _branch),
+    Word("agg", lambda s: plain(s) and not s[0].late, _agg),
+    Word("agg", tables, _agg),
+    Word("distinct", lambda s: plain(s) and not s[0].late, _distinct),
+    Word("dedupe", lambda s: stream(s) and not s[0].late, _dedupe),
+    Word("top", lambda s: plain(s) and not s[0].late, _top),
+    Word("latest", lambda s: timed(s) and s[0].source, _latest),
+    Word("window", lambda s: plain(s) and s[0].timed, _window),
+    Word("window", lambda s: stream(s) and s[0].timed, _window),
+    Word("project", lambda s: "window_start" in s[0].extra, _project),
+    Word("project", lambda s: "window_start" in s[0].extra, _project),
+    Word("union", lambda s: (stream(s) or tables(s)) and not any(x.late for x in s), _union, 2),
+    Word("table join", tables, _table_join, 2),
+    Word("table join", tables, _table_join, 2),
+    Word("stream join", timed, _stream_join, 2),
+    Word("stream join", timed, _stream_join, 2),
+    Word("stream join", timed, _stream_join, 2),
+    Word("as of", lambda s: plain(s) and timed(s[:1]) and s[0].source and s[1].records and s[1].timed, _as_of, 2),
+    Word("as of", lambda s: plain(s) and timed(s[:1]) and s[0].source and s[1].records and s[1].timed, _as_of, 2),
+    Word("as of", lambda s: plain(s) and timed(s[:1]) and s[0].source and s[1].records and s[1].timed, _as_of, 2),
+    Word("lookup", lambda s: plain(s) and timed(s[:1]) and s[0].source and s[1].records, _lookup, 2),
+    Word("lookup", lambda s: plain(s) and timed(s[:1]) and s[0].source and s[1].records, _lookup, 2),
+    Word("lookup", lambda s: plain(s) and timed(s[:1]) and s[0].source and s[1].records, _lookup, 2),
+    *NEWER,
 )
