@@ -6,14 +6,16 @@ A seed gives an app of random steps, its input, and what happens to it (`headrac
 be what the batch query over the same input gives. DuckDB answers it; with `--spark-oracle` batch Spark SQL does, from
 the same text. `--spark` runs the app on Spark, all cases in one session. With `--accidents` older copies are put back,
 commits are lost, bits are flipped, steps are reset and programs change; how that ended is counted. Ends with 1 if a
-case failed. `--minutes` ends the run early.
+case failed. `--minutes` and SIGTERM end the run early, after the case that runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import gc
 import logging
+import signal
 import sys
 import time
 from collections import Counter
@@ -70,8 +72,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.spark:
         options["most_plays"] = 30
     began, played, failed = time.monotonic(), 0, Counter[str]()
+    stopped: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
+    gc.freeze()  # what was imported stays
     for seed in chosen:
-        if time.monotonic() - began > asked.minutes * 60:
+        if stopped or time.monotonic() - began > asked.minutes * 60:
             break
         finding = simulate(seed, **options)
         played += 1
