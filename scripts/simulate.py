@@ -12,8 +12,8 @@ case failed. `--minutes` and SIGTERM end the run early, after the case that runs
 from __future__ import annotations
 
 import argparse
-import json
 import gc
+import json
 import logging
 import signal
 import sys
