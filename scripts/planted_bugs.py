@@ -24,8 +24,9 @@ import numpy as np
 from headrace.base import checked
 from headrace.engine import engine, publish, storage
 from headrace.engine.recovery import opening
-from headrace.kernels import exchange, files, staging
+from headrace.kernels import exchange, files, keep, over_run, ranking, staging, suppress
 from headrace.kernels.groups import partial
+from headrace.kernels.joins import stream_join
 from headrace.kernels.state import scanned
 from headrace.log.appending import writer
 from headrace.log.segments import frame, payload
@@ -265,6 +266,13 @@ BUGS = (
         aim=(r"epochs/\d+\.json", r'(?<="offsets": {)[^}]+'), seed=19),
     Bug("checksum of records not checked", no_checksums(frame, payload), ("flip",), accidents=True, seed=111),
     Bug("changed program passed", replaced(engine, "changes", passed_changes), ("program",), accidents=True, seed=42),
+    Bug("rows that leave stay", replaced(keep.Keep, "_first", ignored(None)), code=".as_table(keep="),
+    Bug("changes that wait never come out", replaced(suppress.Suppress, "_period_ended", ignored(answer=False)),
+        code='emit="every'),
+    Bug("equal rows share no position", replaced(ranking.Ranking, "shares", lambda _: property(lambda _: False)),
+        code="ties="),
+    Bug("rows before a row forgotten", replaced(over_run.Run, "close", ignored(None)), code=".over("),
+    Bug("match of a row forgotten", replaced(stream_join.StreamJoinRun, "_remember", ignored(None)), code="within=("),
     Bug("lost epochs not noticed", replaced(engine, "recovered", forgotten_journal), ("lose", "restore"),
         accidents=True),
 )  # fmt: skip

@@ -16,6 +16,8 @@ from headrace.testing.simulation.play import Play
 ACCIDENTS = 5
 SEEDS, FAST_SEEDS = 25, 7
 """How many seeds a case of the test has; `FAST_SEEDS` of the first case are played in each run of the tests."""
+WORDS = (".as_table(", ".as_table(keep=", ".over(", "ties=", ".suppress(", 'emit="every', ".latest()", "values=[")
+WORDS += (".explode(", 'how="semi", grace', 'how="anti", grace', "ROLLUP", "EXCEPT ALL", "NOT IN", ".late.to_view(")
 SOURCE = Step(
     "s", (), 'app.stream("s", SCHEMA, key="id", event_time="ts", out_of_order="9 days")', "SELECT * FROM s_current"
 )
@@ -50,6 +52,17 @@ def test_an_error_of_the_app_is_a_failure():
     failure = check(failing)
     assert failure is not None
     assert "no crash point" in failure.detail
+
+
+@pytest.mark.parametrize("text", WORDS)
+def test_programs_use_the_whole_vocabulary(programs, text):
+    """A word that no seed draws is tested by nothing."""
+    assert any(text in program for program in programs)
+
+
+@pytest.fixture(scope="module")
+def programs():
+    return [draw(seed).program() for seed in range(300)]
 
 
 def test_equal_seeds_draw_equal_cases():

@@ -14,7 +14,8 @@ from headrace.testing.simulation.case import BOUNDED, COLUMNS, EVER, FIRST, Acti
 from headrace.testing.simulation.shapes import DELAY, Shape
 from headrace.testing.simulation.vocabulary import WORDS
 
-MOST_TRIES = 60
+MOST_TRIES, MOST_INPUTS = 60, 6
+"""Of steps of a program, and of inputs of a step: a word that few inputs fit is to be drawn as well."""
 SOURCES = {
     "s": ("stream", f'app.stream("s", SCHEMA, key="id", event_time="ts", out_of_order="{EVER}", partitions={{n}})'),
     "l": (
@@ -129,12 +130,13 @@ def _step(dice: Random, name: str, shapes: dict[str, Shape]) -> tuple[Step | Non
     word = dice.choice(WORDS)
     # what was made last is used rather than the sources again and again
     ordered = list(shapes)
-    inputs = tuple(ordered[-1 - int(len(ordered) * dice.random() ** 1.6)] for _ in range(word.inputs))
-    given = tuple(shapes[each] for each in inputs)
-    if not word.takes(given):
-        return None, None
-    code, sql, shape = word.draw(dice, given)
-    return Step(name, inputs, code, sql), shape
+    for _ in range(MOST_INPUTS):
+        inputs = tuple(ordered[-1 - int(len(ordered) * dice.random() ** 1.6)] for _ in range(word.inputs))
+        given = tuple(shapes[each] for each in inputs)
+        if word.takes(given):
+            code, sql, shape = word.draw(dice, given)
+            return Step(name, inputs, code, sql), shape
+    return None, None
 
 
 def _outputs(dice: Random, steps: list[Step], shapes: dict[str, Shape]) -> list[Output]:

@@ -96,7 +96,7 @@ def _counted(_: Random, shapes: tuple[Shape, ...]) -> Drawn:
     return (
         '{0}.select("id", "k", "g", v="coalesce(v, 0) + coalesce(n, 0)", ts="ts")',
         f"SELECT id, k, g, coalesce(v, 0) + coalesce(n, 0) AS v, ts, {NONE} FROM {{0}}",
-        replace(same(shapes), extra=()),
+        replace(same(shapes), extra=(), late=False),
     )
 
 
@@ -279,6 +279,10 @@ NEWER = (
     Word("ties", lambda s: plain(s) and not s[0].late, _ties),
     Word("top of windows", lambda s: stream(s) and s[0].timed, _top_of_windows),
     Word("suppress", lambda s: s[0].table and s[0].key is not None and not s[0].late, _suppress),
+    Word("latest window", lambda s: s[0].final, _last_window),
+    Word("latest window", lambda s: s[0].final, _last_window),
+    Word("latest window", lambda s: s[0].final, _last_window),
+    Word("latest window", lambda s: s[0].final, _last_window),
     Word("latest window", lambda s: s[0].final, _last_window),
     Word("latest window", lambda s: s[0].final, _last_window),
     Word("explode", lambda s: plain(s) and not s[0].late, _explode),

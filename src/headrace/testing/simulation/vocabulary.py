@@ -77,7 +77,7 @@ def _project(_: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
     return (
         '{0}.select("id", "k", "g", "v", ts="window_start")',
         f"SELECT id, k, g, v, window_start AS ts, {NONE} FROM {{0}}",
-        replace(shapes[0], extra=(), source=False, timed=False, late=False),
+        replace(same(shapes), extra=(), source=False, timed=False, late=False),
     )
 
 
@@ -270,7 +270,7 @@ def _session() -> tuple[str, str]:
     return '"4 seconds"', f"SELECT *, {bounds} + {s} AS window_end FROM ({numbered})"
 
 
-EMITS = (("", False),) * 4 + ((', emit="final"', True), (', emit="every 8 seconds"', True))
+EMITS = (("", False),) * 3 + ((', emit="final"', True), (', emit="final"', True), (', emit="every 8 seconds"', True))
 """When results come out, and whether they are complete only once the input has ended."""
 
 
