@@ -37,7 +37,8 @@ class InBucket:
         self.keys = count()
 
     def feed(self, **options):
-        return s3.objects(self.url, "*.jsonl", endpoint=f"http://127.0.0.1:{self.gate.port}", **options)
+        options = {"every": "100 ms", "endpoint": f"http://127.0.0.1:{self.gate.port}", **options}
+        return s3.objects(self.url, "*.jsonl", **options)
 
     def sink(self, **options):
         return s3.rolling(self.url, endpoint=f"http://127.0.0.1:{self.gate.port}", **options)

@@ -9,6 +9,7 @@ import pytest
 
 from broker_cases import WRITER, BrokerCases, Filled, Gate, batch, bodies, for_rows, until
 from broker_proof import kills_and_restarts
+from headrace.base.broker_errors import QueueMissing
 from headrace.base.errors import InvalidPlan, InvalidTime
 from headrace.base.outside import Unavailable
 from headrace.base.time import ManualClock, SystemClock, as_datetime
@@ -226,6 +227,17 @@ def test_addresses_and_options_that_are_none_are_refused_where_they_are_said():
         web.poll("http://h/", every="often")
     with pytest.raises(InvalidPlan, match="retries= is not known"):
         web.events("http://h/", retries=3)
+
+
+def test_a_check_asks_once_and_lands_nothing(server):
+    for make, path in ((web.poll, "/list"), (web.events, "/events"), (web.socket, "/socket")):
+        scheme = "ws" if make is web.socket else "http"
+        make(server.url(path, scheme)).check()
+        with pytest.raises(QueueMissing):
+            make(server.url("/nothing", scheme)).check()
+        with pytest.raises(Unavailable):
+            make(f"{scheme}://127.0.0.1:1/").check()
+    assert len(server.asked) == 3
 
 
 def test_parts_of_json_are_as_they_are_written():

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.base.arguments import a_path, a_text
 from headrace.connect.feed import Feed
 from headrace.connect.files.places import FolderPlace, for_readers
-from headrace.connect.files.reading_lines import CHUNK_BYTES, HEAD_BYTES, begins_as, decoded, head_of, land_while
+from headrace.connect.files.reading_lines import (
+    CHUNK_BYTES,
+    HEAD_BYTES,
+    LOOK_SECONDS,
+    begins_as,
+    decoded,
+    head_of,
+    land_while,
+)
 from headrace.connect.formats import format_named
 
 if TYPE_CHECKING:
@@ -60,13 +68,17 @@ def folder(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesFeed(Feed):
-    """The lines of the files of a place. `ordered`: a file whose name sorts before one that was read is never read."""
+    """The lines of the files of a place. `ordered`: a file whose name sorts before one that was read is never read.
+
+    `every`: how many seconds after nothing new was found it is looked again.
+    """
 
     place: Place
     format: str
     header: bool = False
     follow: bool = True
     ordered: bool = False
+    every: float = LOOK_SECONDS
 
     @property
     def identity(self) -> str:
@@ -80,7 +92,7 @@ class FilesFeed(Feed):
     def run(self, landing: Landing, stop: threading.Event) -> None:
         """Land lines until `stop` is set; without `follow` until all files are read."""
         reading = PlaceReading(self, self.place.open(), landing, stop)
-        land_while(lambda _: reading.land(), landing, stop, follow=self.follow)
+        land_while(lambda _: reading.land(), landing, stop, follow=self.follow, every=self.every)
 
 
 class _Read(NamedTuple):

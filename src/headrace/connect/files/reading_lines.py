@@ -22,14 +22,21 @@ HEAD_BYTES = 1_024
 """By so many first bytes a file is told from one that got its inode later."""
 
 
-def land_while(land: Callable[[Landing], bool], landing: Landing, stop: threading.Event, *, follow: bool) -> None:
-    """Call `land` while it finds something; without `follow` until it finds nothing, else until `stop` is set."""
+def land_while(
+    land: Callable[[Landing], bool],
+    landing: Landing,
+    stop: threading.Event,
+    *,
+    follow: bool,
+    every: float = LOOK_SECONDS,
+) -> None:
+    """Call `land` while it finds something, then every few seconds until `stop` is set; without `follow` return."""
     while not stop.is_set():
         if landing.has_room() and land(landing):
             continue
         if not follow and landing.has_room():
             return
-        stop.wait(LOOK_SECONDS)
+        stop.wait(every if landing.has_room() else LOOK_SECONDS)
 
 
 def decoded(chunk: bytes, schema: pa.Schema, form: str) -> tuple[pa.RecordBatch, list[DeadRecord]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict, Unpack
 from urllib.parse import urlsplit
 
-from headrace.base.arguments import a_text
+from headrace.base.arguments import a_text, a_whole_number
 from headrace.base.errors import InvalidPlan
+from headrace.base.time import MICROS, duration
 from headrace.connect.files.incoming import FilesFeed
 from headrace.connect.files.rolled import MAX_AGE, MAX_BYTES, RollingFiles, rolling_to
 from headrace.connect.formats import format_named
@@ -35,6 +36,7 @@ def objects(
     format: str = "json",  # noqa: A002 -- as in App.stream
     header: bool = False,
     ordered: bool = False,
+    every: str | timedelta = "5 seconds",
     follow: bool = True,
     **service: Unpack[Service],
 ) -> FilesFeed:
@@ -54,16 +56,19 @@ def objects(
         header: whether the first line of each object is left out.
         ordered: keys only grow, such as those with a date, so the last one is position enough. An object that appears
             later and whose key sorts before one that was read is never landed.
+        every: how often new objects are looked for; each time is a request for every 1,000 keys, which costs money.
         follow: False: land what is there, then end.
         service: region, endpoint and profile.
 
     Raises:
         InvalidPlan: the URL names no bucket, or the format is not known.
+        InvalidTime: `every` is no duration.
 
     """
+    look = a_whole_number(duration(every, what="every"), "every", least=1) / MICROS
     format_named(format)
     place = bucket_of(url, pattern=a_text(pattern, "pattern"), service=service)
-    return FilesFeed(place=place, format=format, header=header, follow=follow, ordered=ordered)
+    return FilesFeed(place=place, format=format, header=header, follow=follow, ordered=ordered, every=look)
 
 
 def rolling(

@@ -135,6 +135,21 @@ class Client:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise Unavailable(f"{self._site.place} does not answer: {_said(error)}") from error
 
+    def check(self, url: str) -> None:
+        """Ask once, without the body of the answer.
+
+        Raises:
+            Unavailable: the server does not answer, or not now.
+            HeadraceError: it refuses.
+
+        """
+        self.until(self._check(url))
+
+    async def _check(self, url: str) -> None:
+        async with self.session.get(url, allow_redirects=not self._site.headers) as response:
+            if (refused := self._site.refused(response.status, response.reason)) is not None:
+                raise refused
+
     async def _until(
         self, work: Coroutine[Any, Any, Result], stop: threading.Event | None, look: float
     ) -> Result | None:

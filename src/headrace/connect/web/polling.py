@@ -123,6 +123,11 @@ class Poll(Feed):
         """The URL without secrets and options."""
         return f"poll:{self.site.place}"
 
+    def check(self) -> None:
+        """Ask once; raises as `run` does."""
+        with Client(self.site) as client:
+            client.check(self.site.url.replace(CURSOR, quote(self.start, safe="")))
+
     def run(self, landing: Landing, stop: threading.Event) -> None:
         """Land answers until `stop` is set.
 

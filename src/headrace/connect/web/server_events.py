@@ -71,6 +71,11 @@ class ServerEvents(Feed):
         """The URL without secrets and options."""
         return f"events:{self.site.place}"
 
+    def check(self) -> None:
+        """Ask once; raises as `run` does."""
+        with Client(self.site) as client:
+            client.check(self.site.url)
+
     def run(self, landing: Landing, stop: threading.Event) -> None:
         """Land events until `stop` is set, or the server says that there will be none.
 

@@ -79,6 +79,13 @@ class WebSocketFeed(Feed):
         """The URL without secrets and options."""
         return f"websocket:{self.site.place}"
 
+    def check(self) -> None:
+        """Connect once; raises as `run` does."""
+        with Client(self.site) as client:
+            connection = client.until(connected(client, self.site))
+            if connection is not None:
+                client.until(connection.close())
+
     def run(self, landing: Landing, stop: threading.Event) -> None:
         """Land messages until `stop` is set.
 
