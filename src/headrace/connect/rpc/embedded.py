@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.errors import MemberFenced, TopicExists
 from headrace.base.time import MICROS
 from headrace.connect.rpc.exchange import ID, Exchange, Members, Received, Tail
+from headrace.log import bell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from headrace.log import Log, Topic
     from headrace.log.groups.consumer import Consumer
 
-_FIRST_LOOK, _LATER_LOOK, _EAGER_SECONDS = 0.0005, 0.002, 0.1
 MOST = 100
 
 
@@ -71,6 +71,7 @@ class LogTail(Tail):
 
     def __init__(self, topic: Topic, starts: Mapping[int, int], clock: Clock) -> None:
         self._topic, self._next, self._clock = topic, dict(starts), clock
+        self._bells: list[bell.Bell] = []  # from the first wait on
 
     def poll(self, seconds: float) -> list[Received]:
         """Return new records."""
@@ -85,11 +86,15 @@ class LogTail(Tail):
             waited = self._clock.monotonic() - began
             if found or waited >= seconds:
                 return found
-            look = _FIRST_LOOK if waited < _EAGER_SECONDS else _LATER_LOOK
-            self._clock.sleep(min(look, seconds - waited))
+            if self._bells:
+                bell.wait(self._bells, seconds - waited, self._clock)
+            else:  # and look once more: a reply may have come before
+                self._bells = [bell.Bell(self._topic.opened.log.path, self._topic.name, "tail", own=True)]
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Be woken no more."""
+        for each in self._bells:
+            each.close()
 
 
 class LogMembers(Members):
