@@ -1,5 +1,6 @@
 """Workers that wait are woken by what happens; reading starts fast."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -86,6 +87,29 @@ with Log(sys.argv[1]) as log, log.consumer("g", "jobs") as consumer, log.queue("
         assert sorted(path.name.split("+")[0] for path in folder.iterdir()) == ["g", "q"]
         jobs.append([{"id": 1}])
         assert [path.name for path in folder.iterdir()] == ["q"]
+
+
+def test_a_bell_is_there_as_long_as_somebody_has_it(tmp_path):
+    """A log that nobody uses can be copied by anything: many programs copy no pipes."""
+    with Log(tmp_path / "log") as log, ThreadPoolExecutor(8) as pool:
+        jobs = log.create_topic("jobs", "id bigint")
+        folder = bell.bells_folder(log.path, "jobs")
+
+        def work(number):
+            for _ in range(20):
+                with log.queue("g", "jobs") as queue:
+                    jobs.append([{"id": number}])
+                    queue.ack(queue.take(wait="10 seconds"))
+                    assert (folder / "g").is_fifo()
+
+        for each in [pool.submit(work, number) for number in range(4)]:
+            each.result()
+        with log.consumer("c", "jobs") as consumer:
+            consumer.poll()
+            consumer.poll(wait="1 millisecond")
+            assert [path.is_fifo() for path in folder.iterdir()] == [True]
+        assert list(folder.iterdir()) == []
+    shutil.copytree(tmp_path / "log", tmp_path / "copy")
 
 
 def test_where_no_pipe_can_be_a_worker_that_waits_looks_by_itself(tmp_path):

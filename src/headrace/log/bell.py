@@ -8,6 +8,7 @@ version may append, a process may die between hearing and looking, and some file
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import select
 import stat
@@ -44,15 +45,12 @@ class Bell:
     def __init__(self, log: Path, topic: str, name: str, *, own: bool = False) -> None:
         folder = bells_folder(log, topic)
         self._fd, self._path = -1, folder / (f"{name}{_OWN}{uuid.uuid4().hex}" if own else name)
-        self._own = own
         with suppress(OSError):  # then it is never heard
             folder.mkdir(parents=True, exist_ok=True)
-            path = folder / f"{_DRAFT}{self._path.name}" if own else self._path
-            with suppress(FileExistsError):
-                os.mkfifo(path, 0o660)
-            if stat.S_ISFIFO(path.stat().st_mode):
-                self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)  # to write, too: it never hangs up
-            path.rename(self._path)  # one's own is seen when it is open, so what is seen and not open is left over
+            draft = folder / f"{_DRAFT}{self._path.name}"
+            self._fd = _opened(draft if own else self._path)
+            if own:
+                draft.rename(self._path)  # it is seen when it is open, so what is seen and not open is left over
 
     def ring(self) -> None:
         """Let one of those who share it look."""
@@ -72,12 +70,32 @@ class Bell:
         return self._fd
 
     def close(self) -> None:
-        """Stop hearing it; closing again does nothing."""
+        """Stop hearing it, and remove it if nobody else has it open; closing again does nothing."""
         if self._fd >= 0:
-            if self._own:
+            with suppress(OSError):
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._path.unlink(missing_ok=True)
             os.close(self._fd)
             self._fd = -1
+
+
+def _opened(path: Path) -> int:
+    """Open a pipe, which is created; a lock says that it is open. Return -1 where something else is in its place."""
+    while True:
+        with suppress(FileExistsError):
+            os.mkfifo(path, 0o660)
+        try:
+            if not stat.S_ISFIFO(path.stat().st_mode):
+                return -1
+            fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)  # to write, too: it never hangs up
+        except FileNotFoundError:
+            continue
+        with suppress(OSError):  # a system that locks no pipes: then nobody removes it
+            fcntl.flock(fd, fcntl.LOCK_SH)
+        with suppress(FileNotFoundError):
+            if os.fstat(fd).st_ino == path.stat().st_ino:
+                return fd
+        os.close(fd)  # whoever had it open last has just removed it
 
 
 def wait(bells: Sequence[Bell], seconds: float, clock: Clock) -> None:
