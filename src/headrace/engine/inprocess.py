@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import uuid
+from threading import Lock
 from typing import TYPE_CHECKING
 
+from headrace.base.memory import cores
 from headrace.engine.epoch import task
 from headrace.engine.inputs import Inputs
 from headrace.engine.level_zero import run_ranges
 from headrace.engine.levels import run_levels
 from headrace.engine.outside import no_spark
 from headrace.engine.program.fill import filled
-from headrace.kernels.duck import Duck
+from headrace.kernels.duck import IN_MEMORY, Duck
 from headrace.kernels.level import LevelRun
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ class InProcess:
     Args:
         engine: whose epochs to run.
         map_shards: `map`, or one that runs the shards of a level in parallel and keeps their order.
-        open_duck: opens a cache; by default a database of its own.
+        open_duck: opens a cache; by default all are in one database, since one takes longer to open than an epoch.
 
     """
 
@@ -42,13 +44,15 @@ class InProcess:
         engine: Engine,
         *,
         map_shards: Callable[..., Iterable[Outcome]] = map,
-        open_duck: Callable[[], Duck] = Duck,
+        open_duck: Callable[[], Duck] | None = None,
     ) -> None:
         self.engine = engine
         self.map_shards = map_shards
-        self.open_duck = open_duck
+        self.open_duck = open_duck or self._beside
         self.attempt = uuid.uuid4().hex[:8]
         self.ducks: dict[tuple[int, int], Duck] = {}
+        self._host: Duck | None = None
+        self._opening = Lock()
         no_spark(engine.outside.inputs)
         self.inputs = Inputs(engine.outside.inputs, clock=engine.settings.clock)  # status asks the engine's meanwhile
 
@@ -86,6 +90,9 @@ class InProcess:
         for duck in self.ducks.values():
             duck.close()
         self.ducks.clear()
+        if self._host is not None:
+            self._host.close()
+            self._host = None
 
     def _levels(self, planned: PlannedEpoch, program: Program) -> list[Report]:
         def run(level: Level, shard: int, inputs: Received) -> Outcome:
@@ -104,3 +111,9 @@ class InProcess:
         if (level, shard) not in self.ducks:
             self.ducks[level, shard] = self.open_duck()
         return self.ducks[level, shard]
+
+    def _beside(self) -> Duck:
+        with self._opening:
+            if self._host is None:
+                self._host = Duck(tasks=cores())
+            return Duck(IN_MEMORY, host=self._host)

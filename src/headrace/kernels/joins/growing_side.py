@@ -1,4 +1,8 @@
-"""A side of a join of tables to which rows are only added: each is a version by itself, and nothing is looked up."""
+"""A side of a join of tables to which an epoch only adds rows: each is a version by itself, and none is replaced.
+
+Of a growing side that is always so. Of any other it is so where no row is withdrawn, and the hashes say that each row
+is another one, which is not kept yet; then nothing is netted, and no kept row is joined.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.kernels.joins.sides import SideRun
+from headrace.kernels.state.runs import probe_hashes
 from headrace.kernels.state.tables import COUNT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.kernels.duck import Duck
     from headrace.kernels.joins.sides import TableSide
     from headrace.kernels.state.keyed import KeyedState
@@ -18,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class GrowingSideRun(SideRun):
-    """One epoch of a growing side in one shard."""
+    """One epoch in one shard that only adds rows to a side."""
 
     _rows: list[pa.Table] = field(default_factory=list)
 
@@ -44,6 +52,19 @@ class GrowingSideRun(SideRun):
         self.state.append(self.side.name, rows.append_column(COUNT, pa.repeat(1, rows.num_rows)))
 
 
-def run_of(duck: Duck, side: TableSide, state: KeyedState) -> SideRun:
-    """Return one epoch of a side."""
-    return (GrowingSideRun if side.growing else SideRun)(duck, side, state)
+def run_of(duck: Duck, side: TableSide, state: KeyedState, arrived: Sequence[pa.Table]) -> SideRun:
+    """Return one epoch of a side, for the rows that arrived."""
+    grows = side.growing or (bool(arrived) and _only_adds(side, state, arrived))
+    return (GrowingSideRun if grows else SideRun)(duck, side, state)
+
+
+def _only_adds(side: TableSide, state: KeyedState, arrived: Sequence[pa.Table]) -> bool:
+    """Return whether rows are inserts of different rows of which none is kept, as far as hashes say it."""
+    if side.counts_matches or not side.keeps_rows:
+        return False
+    rows = pa.concat_tables([part.select([*side.identity_columns, "_weight"]) for part in arrived])
+    least = pc.min_max(rows.column("_weight"))
+    if least["min"].as_py() != 1 or least["max"].as_py() != 1:
+        return False
+    hashes = probe_hashes([rows.column(name) for name in side.identity_columns], rows.num_rows)
+    return len(hashes) == rows.num_rows and state.lacks(side.name, side.identity_columns, hashes)

@@ -20,12 +20,11 @@ MATCH_CHANGED = "(p_old = 0) <> (p_new = 0)"
 
 
 def update_value_counts(duck: Duck, side: TableSide, state: State, changes: list[str], probes: list[str]) -> str:
-    """Bring the counts of a side's values up to date; return the temporary table of those that the epoch looks at.
+    """Bring the counts of a side's values up to date; return the name of those that the epoch looks at.
 
     `changes` is SQL for the columns `on`, `n` (how many more) and `_when`; `probes` for further values to look up. The
     table has `on`, the counts `p_old` and `p_new`, and `_when` they changed. Null has no rows and is left out.
     """
-    name = f"join_{side.letter}_value_counts"
     on, kinds = list(side.on), dict(side.columns)
     not_null = " AND ".join(f"{column} IS NOT NULL" for column in on)
     rows = " UNION ALL ".join(
@@ -39,8 +38,7 @@ def update_value_counts(duck: Duck, side: TableSide, state: State, changes: list
     before = f"coalesce(s.{COUNT}, 0)"
     counts = f"{before} AS p_old, greatest({before} + d.n, 0)::BIGINT AS p_new"
     when = "CASE WHEN d.n <> 0 THEN d._when END AS _when"
-    duck.run(
-        f"CREATE OR REPLACE TEMP TABLE {name} AS "
+    name = duck.register_large(
         f"SELECT {', '.join(f'd.{column}' for column in on)}, {counts}, {when}, s.rowid AS o_row "
         f"FROM ({sums}) d LEFT JOIN {kept} s ON {alike('d', 's', on, nulls=())}"
     )

@@ -7,7 +7,7 @@ are counted. A *version* is a row with its count before the epoch (`n_old`) and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.kernels.sql import by_position, with_nulls
@@ -61,16 +61,6 @@ class TableSide:
         """The table with the number of rows of each value of `on`."""
         return f"{self.name}_keys"
 
-    @property
-    def unchanged(self) -> str:
-        """The temporary table of the rows that do not change, but may match a change of the other side."""
-        return f"join_{self.letter}_unchanged"
-
-    @property
-    def changes(self) -> str:
-        """The temporary table of the identities in the epoch's delta, each with the kept row as `o_…`."""
-        return f"join_{self.letter}_changes"
-
     def nulls(self, columns: Iterable[str], *numbers: str) -> str:
         """Return SQL for columns of the side, and numbers, without a value."""
         kinds = dict(self.columns)
@@ -93,17 +83,19 @@ class TableSide:
 
 @dataclass
 class SideRun:
-    """One epoch of one side in one shard."""
+    """One epoch of one side in one shard; the relations that it names are computed once.
+
+    `changes` are the identities in the epoch's delta, each with the kept row as `o_…`; `unchanged` the rows that do not
+    change, but may match a change of the other side. None: there are none.
+    """
 
     duck: Duck
     side: TableSide
     state: KeyedState
     changed: bool = False
     """Whether there are versions."""
-    has_unchanged: bool = False
-    """Whether there are unchanged rows to look at."""
-    temporary: list[str] = field(default_factory=list)
-    """The temporary tables."""
+    changes: str | None = None
+    unchanged: str | None = None
 
     def find_changes(self, parts: list[pa.Table]) -> None:
         """Find what an epoch's delta changes; nothing is written yet."""
@@ -114,8 +106,7 @@ class SideRun:
         olds = [f"s.{name} AS o_{name}" for name in self._other_columns]
         kept = self.state.lookup(self.side.name, self.side.identity_columns, f"({rows})")
         same = self.state.matching(self.side.name, "d", "s", nulls=with_nulls(parts))
-        self._create(
-            self.side.changes,
+        self.changes = self.duck.register_large(
             f"SELECT row_number() OVER () AS nr, d.*, {', '.join(olds)}, s.rowid AS o_row FROM ({net}) d "
             f"LEFT JOIN {kept} s ON {same}",
         )
@@ -123,23 +114,23 @@ class SideRun:
 
     def find_unchanged(self, probe: str, columns: Sequence[str]) -> None:
         """Find the kept rows that do not change and whose `on` equals `columns` of a row of relation `probe`."""
-        kept = self.state.lookup(self.side.name, self.side.on, probe, named=columns)
+        kept = self.state.may_match(self.side.name, self.side.on, probe, named=columns)
+        if kept is None:
+            return
         equal = " AND ".join(f"s.{own} = v.{other}" for own, other in zip(self.side.on, columns, strict=True))
         values = [*(f"s.{name}" for name in self.side.names), f"s.{COUNT} AS n_old", f"s.{COUNT} AS n_new"]
         values += ["s._time", "NULL::BIGINT AS _when", "s.rowid AS id"]
         values += [f"s.{MATCHES}"] if self.side.counts_matches else []
         replaced = self._replaced
-        self._create(
-            self.side.unchanged,
+        self.unchanged = self.duck.register_large(
             f"SELECT * FROM (SELECT {', '.join(values)} FROM {kept} s SEMI JOIN {probe} v ON {equal}) "
             f"{'' if replaced is None else f'WHERE id NOT IN ({replaced})'}",
         )
-        self.has_unchanged = True
 
     @property
     def _replaced(self) -> str | None:
         """Return SQL for the ids of kept rows that the epoch replaces; None: it replaces none."""
-        return f"SELECT o_row FROM {self.side.changes} WHERE o_row IS NOT NULL" if self.changed else None
+        return f"SELECT o_row FROM {self.changes} WHERE o_row IS NOT NULL" if self.changed else None
 
     def keep(self, matches: str | None) -> None:
         """Write what changed to the state.
@@ -149,7 +140,7 @@ class SideRun:
         """
         if self.changed:
             self._keep_changes(matches)
-        if self.has_unchanged and matches is not None:
+        if self.unchanged is not None and matches is not None:
             self._keep_counts(matches)
 
     def _keep_changes(self, matches: str | None) -> None:
@@ -162,7 +153,7 @@ class SideRun:
             columns.append(f"coalesce(m.now, 0)::BIGINT AS {MATCHES}")
             join = f" LEFT JOIN {matches} m ON m.id = {_new_id('c.nr')}"
         rows = self.duck.arrow(
-            f"SELECT {', '.join(columns)}, c.o_row FROM {self.side.changes} c{join} "
+            f"SELECT {', '.join(columns)}, c.o_row FROM {self.changes} c{join} "
             f"WHERE {self._now('c')} > 0 OR c.o_row IS NOT NULL"
         )
         self.state.replace(self.side.name, rows, at="o_row")
@@ -171,7 +162,7 @@ class SideRun:
         new = {COUNT: "o.n_new::BIGINT", MATCHES: f"(o.{MATCHES} + m.added)::BIGINT"}
         columns = [f"{new.get(name, f'o.{name}')} AS {name}" for name in self.state.tables[self.side.name].columns]
         rows = self.duck.arrow(
-            f"SELECT {', '.join(columns)}, o.id AS o_row FROM {self.side.unchanged} o "
+            f"SELECT {', '.join(columns)}, o.id AS o_row FROM {self.unchanged} o "
             f"JOIN {matches} m ON m.id = o.id WHERE m.added <> 0"
         )
         self.state.replace(self.side.name, rows, at="o_row")
@@ -180,6 +171,14 @@ class SideRun:
     def versions(self) -> str:
         """Return a relation of the versions that the epoch inserts and withdraws."""
         return f"({self._versions_of_rows() if self.side.key is None else self._versions_of_keys()})"
+
+    @property
+    def no_versions(self) -> str:
+        """Return a relation like `versions` that has none."""
+        met = [MATCHES] if self.side.counts_matches else []
+        return (
+            f"(SELECT {self.side.nulls(self.side.names, 'n_old', 'n_new', '_time', '_when', 'id', *met)} WHERE false)"
+        )
 
     # -- what changed, in SQL
 
@@ -216,8 +215,8 @@ class SideRun:
         inserted = [*self.side.names, "0::BIGINT", "1::BIGINT", "_time", "_time", _new_id("nr")]
         inserted += ["0::BIGINT"] if self.side.counts_matches else []
         return (
-            f"SELECT {', '.join(withdrawn)} FROM {self.side.changes} WHERE o_row IS NOT NULL UNION ALL "
-            f"SELECT {', '.join(inserted)} FROM {self.side.changes} WHERE {COUNT} > 0"
+            f"SELECT {', '.join(withdrawn)} FROM {self.changes} WHERE o_row IS NOT NULL UNION ALL "
+            f"SELECT {', '.join(inserted)} FROM {self.changes} WHERE {COUNT} > 0"
         )
 
     def _versions_of_rows(self) -> str:
@@ -225,7 +224,7 @@ class SideRun:
         columns = [*self.side.names, f"coalesce(o_{COUNT}, 0) AS n_old", f"{self._now('c')} AS n_new"]
         columns += [f"{self._time('c')} AS _time", "_time AS _when", f"{_new_id('nr')} AS id"]
         columns += [f"coalesce(o_{MATCHES}, 0) AS {MATCHES}"] if self.side.counts_matches else []
-        return f"SELECT {', '.join(columns)} FROM {self.side.changes} c"
+        return f"SELECT {', '.join(columns)} FROM {self.changes} c"
 
     def _now(self, alias: str) -> str:
         """Return SQL for how often a row is there now."""
@@ -238,10 +237,6 @@ class SideRun:
         if self.side.key is not None:
             return f"{alias}._time"
         return f"CASE WHEN {alias}.{COUNT} > 0 THEN greatest({alias}._time, {alias}.o__time) ELSE {alias}.o__time END"
-
-    def _create(self, name: str, sql: str) -> None:
-        self.duck.run(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
-        self.temporary.append(name)
 
 
 def _new_id(nr: str) -> str:

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from headrace.kernels.op import Context
     from headrace.kernels.state.tables import TableSpec
 
-PAIRS = "join_pairs"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableJoin(StatefulOp):
@@ -112,7 +110,7 @@ class TableJoinRun:
     def delta(self, left: list[pa.Table], right: list[pa.Table]) -> pa.Table:
         """Take in the deltas of both sides and return the delta of the join: withdrawn rows, then inserted ones."""
         parts = (left, right)
-        runs = [run_of(self.duck, side, self.state) for side in self.sides]
+        runs = [run_of(self.duck, side, self.state, arrived) for side, arrived in zip(self.sides, parts, strict=True)]
         for run, arrived in zip(runs, parts, strict=True):
             if arrived and run.side.keeps_rows:
                 run.find_changes(arrived)
@@ -123,14 +121,11 @@ class TableJoinRun:
         delta = self._delta(runs, pairs, values, matches)
         for run, counted in zip(runs, matches, strict=True):
             run.keep(counted)
-        self._forget(runs, [pairs, *values, *matches])
+        looked_at = [*(name for run in runs for name in (run.changes, run.unchanged)), *values, *matches]
+        for name in [*looked_at, pairs if runs[0].side.counts_matches or runs[1].side.counts_matches else None]:
+            if name is not None:  # after a first load that is as much as the state
+                self.duck.release(name)
         return delta
-
-    def _forget(self, runs: list[SideRun], relations: list[str | None]) -> None:
-        """Drop what the epoch looked at: after a first load that is as much as the state."""
-        named = [name for name in relations if name is not None and name.isidentifier()]
-        for name in [*(name for run in runs for name in run.temporary), *named]:
-            self.duck.run(f"DROP TABLE {name}")
 
     # ---- what an epoch looks at ----
 
@@ -171,10 +166,11 @@ class TableJoinRun:
         combined = []
         if left.changed and right.changed:
             combined.append((left.versions, right.versions))
-        if left.changed:
-            combined.append((left.versions, right.side.unchanged))
-        if right.changed:
-            combined.append((left.side.unchanged, right.versions))
+        if left.changed and right.unchanged is not None:
+            combined.append((left.versions, right.unchanged))
+        if left.unchanged is not None and right.changed:
+            combined.append((left.unchanged, right.versions))
+        combined = combined or [(left.no_versions, right.no_versions)]
         columns = [*left.side.names, *right.side.names, "l.n_new * r.n_new - l.n_old * r.n_old AS _w"]
         if left.side.counts_matches or right.side.counts_matches:
             columns += [f"{x}.{name} AS {x}_{name}" for x in "lr" for name in ("id", "n_old", "n_new", "_when")]
@@ -184,20 +180,17 @@ class TableJoinRun:
             for lefts, rights in combined
         )
         if left.side.counts_matches or right.side.counts_matches:
-            self.duck.run(f"CREATE OR REPLACE TEMP TABLE {PAIRS} AS {sql}")
-            return PAIRS
+            return self.duck.register_large(sql)
         return f"({sql})"
 
     def _matches(self, run: SideRun, pairs: str | None) -> str:
         """Return a relation: of each row (`id`) the number of matches `now`, how many more (`added`), and when."""
         ours, theirs = run.side.letter, "r" if run.side.letter == "l" else "l"
-        name = f"join_{ours}_matches"
-        self.duck.run(
-            f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {ours}_id AS id, sum({theirs}_n_new)::BIGINT AS now, "
+        return self.duck.register_large(
+            f"SELECT {ours}_id AS id, sum({theirs}_n_new)::BIGINT AS now, "
             f"sum({theirs}_n_new - {theirs}_n_old)::BIGINT AS added, max({theirs}__when) AS _when "
             f"FROM {pairs} GROUP BY ALL"
         )
-        return name
 
     # ---- the result ----
 
@@ -269,10 +262,10 @@ class TableJoinRun:
         if run.changed:
             counts = "coalesce(t.p_old, 0) AS p_old, coalesce(t.p_new, 0) AS p_new, t._when AS _theirs"
             rows.append(f"SELECT {columns}, {counts} FROM {run.versions} v LEFT JOIN {values} t ON {on}")
-        if run.has_unchanged:
+        if run.unchanged is not None:
             changed = f"SELECT * FROM {values} WHERE {MATCH_CHANGED}"
             counts = "t.p_old, t.p_new, t._when AS _theirs"
-            rows.append(f"SELECT {columns}, {counts} FROM {run.side.unchanged} v JOIN ({changed}) t ON {on}")
+            rows.append(f"SELECT {columns}, {counts} FROM {run.unchanged} v JOIN ({changed}) t ON {on}")
         return rows or [self._none(run)]
 
     def _by_own_count(self, run: SideRun, matches: str | None) -> list[str]:
@@ -281,9 +274,9 @@ class TableJoinRun:
         if run.changed:
             counts = f"v.{MATCHES} AS p_old, coalesce(m.now, 0) AS p_new, m._when AS _theirs"
             rows.append(f"SELECT {columns}, {counts} FROM {run.versions} v LEFT JOIN {matches} m ON m.id = v.id")
-        if run.has_unchanged:
+        if run.unchanged is not None:
             counts = f"v.{MATCHES} AS p_old, v.{MATCHES} + m.added AS p_new, m._when AS _theirs"
-            rows.append(f"SELECT {columns}, {counts} FROM {run.side.unchanged} v JOIN {matches} m ON m.id = v.id")
+            rows.append(f"SELECT {columns}, {counts} FROM {run.unchanged} v JOIN {matches} m ON m.id = v.id")
         return rows or [self._none(run)]
 
     def _none(self, run: SideRun) -> str:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from headrace.base.hashing import Hashes
     from headrace.kernels.duck import Duck
     from headrace.kernels.state.runs import Positions
     from headrace.kernels.state.tables import Column, TableSpec
@@ -149,11 +150,7 @@ class KeyedState(State):
         All rows that have in columns `by` what a row of relation `probe` has are in it. `by` is one of the sets that
         the table is looked up by; in `probe` these columns are `named` so, or as in the table.
         """
-        if not self._chain.runs.get(table):
-            return self._relation(self.tables[table].kinds, [])
-        columns = self.duck.arrow(f"SELECT {', '.join(named or by) or '1'} FROM {probe}")
-        found = self.find(table, by, columns.columns[: len(by)], columns.num_rows)
-        return self._relation(self.tables[table].kinds, found)
+        return self.may_match(table, by, probe, named=named) or self._relation(self.tables[table].kinds, [])
 
     def find(self, table: str, by: Sequence[str], probe: Sequence[pa.ChunkedArray], count: int) -> list[pa.Table]:
         """Return the rows of `lookup` as tables; `probe` are `count` values of the columns `by`."""
@@ -162,6 +159,19 @@ class KeyedState(State):
             return [run.all() for run in runs]
         number, hashes = self.tables[table].by.index(tuple(by)), probe_hashes(probe, count)
         return [run.find(number, hashes) for run in runs]
+
+    def may_match(self, table: str, by: Sequence[str], probe: str, *, named: Sequence[str] | None = None) -> str | None:
+        """Return what `lookup` does, or None where no row matches for sure."""
+        if not self._chain.runs.get(table):
+            return None
+        columns = self.duck.arrow(f"SELECT {', '.join(named or by) or '1'} FROM {probe}")
+        found = self.find(table, by, columns.columns[: len(by)], columns.num_rows)
+        return self._relation(self.tables[table].kinds, found) if any(part.num_rows for part in found) else None
+
+    def lacks(self, table: str, by: Sequence[str], hashes: Hashes) -> bool:
+        """Return whether no row has in columns `by` values of these hashes, which are in order, each once."""
+        number = self.tables[table].by.index(tuple(by))
+        return not any(run.has(number, hashes) for run in self._chain.runs.get(table, ()))
 
     def name(self, table: str) -> str:
         """Return a relation of all rows of a table, with `rowid`."""

@@ -162,6 +162,10 @@ class Run:
         """Return the rows that may match the hashes, with their ids; `by` is the number of an index."""
         return self._at(self.still_live(self.indexes[by].find(probe)))
 
+    def has(self, by: int, probe: Hashes) -> bool:
+        """Return whether a row may match the hashes."""
+        return bool(len(self.still_live(self.indexes[by].find(probe))))
+
     def narrow(self, columns: Sequence[str]) -> pa.Table:
         """Return some columns of all its rows, removed ones included, with their ids; no copy."""
         return self._with_ids(self.rows.select(list(columns)), np.arange(self.rows.num_rows, dtype=np.int64))

@@ -7,7 +7,6 @@ import shutil
 import uuid
 from contextlib import contextmanager, suppress
 from functools import cache
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,6 +28,7 @@ from headrace.testing.power import PowerCuts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from headrace.dsl.app import App
     from headrace.engine.engine import Engine
@@ -49,7 +49,7 @@ def _host() -> Duck:
 
 def open_duck() -> Duck:
     """Open a cache of its own in the database of this process: a database for each cache takes longer than an epoch."""
-    return Duck(Path(IN_MEMORY), host=_host())
+    return Duck(IN_MEMORY, host=_host())
 
 
 class Machine:
