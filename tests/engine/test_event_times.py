@@ -79,7 +79,7 @@ REFUSED = {
     "an expression of another type": ("ts + 1", "timestamp_seconds"),
     "a function that is not known": ("timestamp_secs(ts)", "there is no function"),
     "a column that is not there": ("timestamp_seconds(tz)", 'has no column "tz"'),
-    "the time of computing": ("current_timestamp()", "depends on when it is computed"),
+    "the time of computing": ("current_timestamp()", "the time of the epoch is not deterministic"),
     "no expression": ("timestamp_seconds(", "cannot read"),
 }
 

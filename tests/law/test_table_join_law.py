@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from table_joins import HOWS, SHAPES, Case, Join, ask_duckdb, ask_spark, wrong
 
 from budget import examples
+from headrace.kernels.joins import growing_side
 
 JOINS = Join.every()
 
@@ -26,3 +27,12 @@ def test_joins_of_every_shape_are_those_of_spark_after_every_epoch(spark):
         some.append(Join(name, HOWS[at % len(HOWS)], None))
         some += [Join(name, HOWS[-1 - at % len(HOWS)], "n > m")] if shape.where and at % 4 == 1 else []
     assert not wrong([Case.of(20240131 + at, join) for at, join in enumerate(some)], ask_spark(spark), shards=1)
+
+
+@settings(max_examples=examples(3), deadline=None)
+@given(seed=st.integers(0, 10**9), join=st.sampled_from(JOINS))
+def test_a_join_is_the_same_where_no_epoch_is_known_to_only_add_rows(seed, join):
+    """`growing_side` takes the rows of such epochs as they are; here they are netted and looked up like all others."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(growing_side, "_only_adds", lambda *_: False)
+        assert not wrong([Case.of(seed, join)], ask_duckdb())
