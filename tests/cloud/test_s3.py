@@ -10,7 +10,7 @@ import pytest
 from broker_cases import WRITER, BrokerCases, Filled, Gate, batch, bodies, until
 from broker_proof import kills_and_restarts
 from headrace.base.broker_errors import LoginRefused
-from headrace.base.errors import InvalidPlan
+from headrace.base.errors import InvalidArgument, InvalidPlan
 from headrace.base.outside import Unavailable
 from headrace.base.time import ManualClock
 from headrace.connect import s3
@@ -235,4 +235,6 @@ def test_what_is_no_bucket_is_refused_where_it_is_named():
             s3.objects(url)
     with pytest.raises(InvalidPlan, match="secret"):
         s3.rolling("s3://bucket", secret=1)
+    with pytest.raises(InvalidArgument, match="max_bytes"):
+        s3.rolling("s3://bucket", max_bytes=6 << 30)
     assert s3.objects("s3://bucket/in").identity == "s3://bucket/in/"

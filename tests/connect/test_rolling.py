@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 import headrace as hr
-from broker_cases import WRITER, Filled
+from broker_cases import WRITER, Filled, batch
 from broker_proof import kills_and_restarts
 from headrace.base.errors import InvalidArgument, InvalidPlan, InvalidTime
+from headrace.base.outside import SinkBehind
+from headrace.base.time import ManualClock
 from headrace.connect import files
 from headrace.connect.files.places import _NO_LINKS, OURS
+from headrace.connect.store import StoreDiffers
 from headrace.testing import Driver
 from headrace.testing.connectors import COLUMNS
-from rolling_cases import RollingCases, left_aside
+from rolling_cases import RollingCases, left_aside, of_rows
 
 TAG = hashlib.sha256(WRITER.encode()).hexdigest()[:12]
 
@@ -129,3 +134,27 @@ def test_what_rolls_out_is_what_a_folder_takes_in(tmp_path):
     with filled.by(files.folder(tmp_path / "between", follow=False)) as run:
         run.has([1, 3, 5])
     assert sorted(filled.ids()) == [1, 3, 5]
+
+
+def test_an_app_whose_hidden_folder_is_gone_refuses_to_go_on(tmp_path):
+    app = hr.App("first", storage=tmp_path / "first")
+    app.stream("orders", "id int").to(files.rolling(tmp_path / "out"))
+    with Driver(app) as driver:
+        driver.send("orders", {"id": 1})
+        driver.run()
+        shutil.rmtree(tmp_path / "out" / OURS)
+        with pytest.raises(SinkBehind):
+            driver.restart()
+
+
+def test_rows_that_somebody_deleted_before_they_were_in_a_file_are_missed(tmp_path):
+    outside = InFolder(tmp_path)
+    writer = of_rows(outside.sink()).open(writer=WRITER, clock=ManualClock())
+    writer.publish(0, iter([batch([0])]))
+    writer.publish(1, iter([batch([1])]))
+    (tmp_path / OURS / TAG / "part-000000000001").unlink()
+    writer.sink = replace(writer.sink, max_bytes=1)
+    with pytest.raises(StoreDiffers, match="lost 1 epochs that were in no file yet, the first is 1"):
+        writer.publish(2, iter([batch([2])]))
+    assert outside.read() == {}
+    writer.close()

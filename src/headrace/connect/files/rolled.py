@@ -25,7 +25,7 @@ from headrace.base.time import MICROS, duration
 from headrace.connect.files.contents import FORMATS, contents_of
 from headrace.connect.files.places import ASIDE, OURS, FolderPlace, Place, Stored
 from headrace.connect.sink import SinkWriter
-from headrace.connect.store import StoreSink
+from headrace.connect.store import StoreDiffers, StoreSink
 
 if TYPE_CHECKING:
     import os
@@ -181,6 +181,7 @@ class RollingWriter(SinkWriter):
         Raises:
             OSError: the place does not take it.
             Unavailable: the same.
+            StoreDiffers: somebody has deleted rows that were in no file yet.
 
         """
         with self._lock:
@@ -220,6 +221,7 @@ class RollingWriter(SinkWriter):
         """Decide that the file has the epochs of all parts, and write it."""
         if not self._parts:
             return
+        self._check_parts()
         epochs = tuple(sorted(self._parts))
         name = f"{self._tag}-{epochs[0]:012d}-{epochs[-1]:012d}{self._contents.suffix}"
         with self._place.new(self._own) as record:
@@ -228,6 +230,22 @@ class RollingWriter(SinkWriter):
             record.create(f"{self._own}{_ENDED}{epochs[0]:012d}")
         self.sink.fault("after_ended")
         self._finish()
+
+    def _check_parts(self) -> None:
+        """Check that nobody has deleted parts: those that are missing later are taken for those of a file.
+
+        Raises:
+            StoreDiffers: somebody has.
+
+        """
+        parts, records, _ = self._listed()
+        ended = self._read(records[max(records)]).epochs[-1] if records else -1
+        if gone := [epoch for epoch in self._parts if epoch > ended and epoch not in parts]:
+            raise StoreDiffers(
+                f"{self.sink.where} has lost {len(gone)} epochs that were in no file yet, the first is {min(gone)}",
+                detail=f"They were in its folder {self._own}",
+                hint="Restore that folder, or fill another one: the app's storage no longer has these rows.",
+            )
 
     def _finish(self) -> None:
         """Read what there is; write the file that has ended last if it is not there, and remove its parts."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from headrace.base.arguments import a_text, a_whole_number
-from headrace.base.errors import InvalidPlan
+from headrace.base.errors import InvalidArgument, InvalidPlan
 from headrace.base.time import MICROS, duration
 from headrace.connect.files.incoming import FilesFeed
 from headrace.connect.files.rolled import MAX_AGE, MAX_BYTES, RollingFiles, rolling_to
@@ -15,6 +15,9 @@ from headrace.connect.s3.bucket import Bucket
 
 if TYPE_CHECKING:
     from datetime import timedelta
+
+
+LARGEST = 5_000_000_000
 
 
 class Service(TypedDict, total=False):
@@ -96,6 +99,8 @@ def rolling(
         InvalidTime: `max_age` is no duration.
 
     """
+    if isinstance(max_bytes, int) and max_bytes > LARGEST:
+        raise InvalidArgument(f"max_bytes={max_bytes} is not possible", hint=f"S3 takes {LARGEST:,} bytes at once.")
     return rolling_to(bucket_of(url, service=service), format=format, max_bytes=max_bytes, max_age=max_age)
 
 
