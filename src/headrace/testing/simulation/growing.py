@@ -224,6 +224,7 @@ OF_ONE = (
     "SELECT count(*) AS id, k, g, max(v) AS v, max(ts) AS ts FROM x GROUP BY GROUPING SETS ((k), (g))",
     "SELECT id, k, g, v, ts FROM (SELECT *, rank() OVER (PARTITION BY k ORDER BY v DESC) AS r FROM x) WHERE r <= 2",
     "SELECT id, k, g, v, ts FROM x WHERE v > (SELECT min(x2.v) FROM x x2)",
+    "SELECT id, k, g, v, ts FROM x WHERE k IN (SELECT w.k FROM (VALUES ('a'), ('b')) AS w(k))",
     "SELECT id, k, g, (SELECT max(x2.v) FROM x x2 WHERE x2.k = x.k) AS v, ts FROM x",
 )
 OF_TWO = (

@@ -293,7 +293,7 @@ class Play:
             return
         running = self.machine.running
         self.incomplete |= programs.incomplete(running.plan, last, running.last)
-        if kind == "condition" and what[0] in self.handles and not self.handles[what[0]].node.is_table:
+        if kind == "condition" and what[0] in self.handles and self.handles[what[0]].node.append_only:
             self.incomplete |= programs.below(self.case, what[0])
 
     def damage(self) -> str:
