@@ -1,19 +1,24 @@
 // Answers as Azure Service Bus does, as far as its SDK for queues needs it, in memory: AMQP 1.0 by rhea.
 //   node service_bus.js PORT KEYNAME KEY
-// It is no Service Bus: messages are lost when it ends; locks do not expire; there are no sessions and no rules. A
-// queue exists when it is first used, unless its name begins with "missing"; one whose name begins with "once" drops
-// a message whose id it has seen.
+// It is no Service Bus: messages are lost when it ends; locks do not expire, sessions have no state, and there are no
+// rules. A queue exists when it is first used, unless its name begins with "missing"; one whose name begins with "once"
+// drops a message whose id it has seen; one whose name begins with "sessions" requires sessions.
 const crypto = require("crypto");
 const rhea = require("rhea");
 const [port, keyName, key] = process.argv.slice(2);
 const container = rhea.create_container({ id: "service-bus" });
 const queues = new Map();
 const BATCH = 0x80013700; // the format of a message whose sections are messages
+const FILTER = "com.microsoft:session-filter";
 let sequence = 0;
 
 function queue(name) {
-  if (!queues.has(name)) queues.set(name, { waiting: [], readers: new Set(), seen: new Set() });
+  if (!queues.has(name)) queues.set(name, { waiting: [], readers: new Set(), seen: new Set(), accepting: new Set() });
   return queues.get(name);
+}
+
+function requires_sessions(name) {
+  return name.startsWith("sessions") && !name.toLowerCase().includes("$deadletterqueue");
 }
 
 function put(name, message) {
@@ -28,18 +33,57 @@ function put(name, message) {
     "x-opt-enqueued-time": rhea.types.wrap_timestamp(Date.now()),
   };
   at.waiting.push(message);
+  grant(at);
   hand_out(at);
 }
 
 function hand_out(at) {
   for (const reader of at.readers) {
     while (at.waiting.length && reader.sendable()) {
-      const message = at.waiting.shift();
+      const next = reader.of === undefined ? 0 : at.waiting.findIndex((each) => each.group_id === reader.of);
+      if (next < 0) break;
+      const [message] = at.waiting.splice(next, 1);
       message.message_annotations["x-opt-locked-until"] = rhea.types.wrap_timestamp(Date.now() + 60000);
       const tag = crypto.randomBytes(16);
       reader.locked.set(tag.toString("hex"), message);
       reader.send(message, tag);
     }
+  }
+}
+
+// A link that asks for a session is answered when there is one that nobody else has, or after the time that it names.
+function accept(sender, at, wanted) {
+  sender.state.local_open = false; // rhea has opened it already, and has not said so yet
+  sender.state.open_requests--;
+  const properties = sender.remote.attach.properties || {};
+  const wait = Number(properties["com.microsoft:timeout"] || 65000);
+  const asking = { sender, wanted };
+  asking.timer = setTimeout(() => {
+    at.accepting.delete(asking);
+    sender.open();
+    sender.close({ condition: "com.microsoft:timeout", description: "no session is there" });
+  }, wait);
+  at.accepting.add(asking);
+  grant(at);
+}
+
+function grant(at) {
+  for (const asking of at.accepting) {
+    const taken = new Set([...at.readers].map((each) => each.of));
+    const ids = asking.wanted === null ? at.waiting.map((each) => each.group_id) : [asking.wanted];
+    const id = ids.find((each) => each !== undefined && each !== null && !taken.has(each));
+    if (id === undefined) continue;
+    clearTimeout(asking.timer);
+    at.accepting.delete(asking);
+    const { sender } = asking;
+    if (sender.is_closed()) continue;
+    sender.of = id;
+    at.readers.add(sender);
+    sender.set_source({ address: sender.source.address, filter: { [FILTER]: id } });
+    sender.set_target({ address: sender.target.address });
+    const ticks = (BigInt(Date.now()) + 62135596800000n + 60000n) * 10000n;
+    sender.local.attach.properties = { "com.microsoft:locked-until-utc": rhea.types.wrap_long(Number(ticks)) };
+    sender.open();
   }
 }
 
@@ -80,14 +124,20 @@ function echo(link) {
 
 container.on("sender_open", ({ sender, connection }) => {
   const name = name_of(sender.source);
+  const filter = (sender.source && sender.source.filter) || {};
   connection.answers = connection.answers || {};
-  echo(sender);
+  if (connection.allowed && FILTER in filter !== requires_sessions(name) && !name.startsWith("$")) {
+    const kind = requires_sessions(name) ? "requires sessions" : "does not require sessions";
+    return sender.close({ condition: "amqp:not-allowed", description: `no sessionful receiver fits: ${name} ${kind}` });
+  }
+  if (!(FILTER in filter)) echo(sender);
   if (name === "$cbs") return void (connection.answers[name] = sender);
   if (name.startsWith("missing")) return sender.close({ condition: "amqp:not-found", description: `no entity ${name}` });
   if (!connection.allowed) return sender.close({ condition: "amqp:unauthorized-access", description: "no token" });
   sender.locked = new Map();
   sender.queue = queue(name);
   sender.entity = name;
+  if (FILTER in filter) return accept(sender, sender.queue, filter[FILTER]);
   sender.queue.readers.add(sender);
 });
 container.on("receiver_open", ({ receiver, connection }) => {
@@ -118,13 +168,14 @@ function settled(sender, delivery, then, state = delivery.remote_state) {
 }
 container.on("accepted", ({ sender, delivery }) => settled(sender, delivery, () => {}));
 container.on("rejected", ({ sender, delivery }) =>
-  settled(
-    sender,
-    delivery,
-    (message) => put(`${sender.entity}/$deadletterqueue`, message),
-    rhea.message.rejected({}),
-  ),
+  settled(sender, delivery, (message) => bury(sender.entity, message, delivery), rhea.message.rejected({})),
 );
+function bury(entity, message, delivery) {
+  const error = delivery.remote_state.error || {};
+  const reasons = error.info || {};
+  message.application_properties = { ...message.application_properties, ...reasons };
+  put(`${entity}/$DeadLetterQueue`, message);
+}
 function again(sender, message) {
   message.delivery_count = (message.delivery_count || 0) + 1;
   sender.queue.waiting.unshift(message);
@@ -138,6 +189,8 @@ function gone(sender) {
   sender.queue.readers.delete(sender);
   for (const message of [...sender.locked.values()].reverse()) again(sender, message);
   sender.locked.clear();
+  grant(sender.queue);
+  hand_out(sender.queue);
 }
 container.on("sender_close", ({ sender }) => gone(sender));
 for (const event of ["connection_close", "disconnected"]) {

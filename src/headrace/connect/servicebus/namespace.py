@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import (
     ServiceBusError,
 )
 
-from headrace.base.broker_errors import LoginRefused, QueueMissing
+from headrace.base.broker_errors import BrokerFailed, LoginRefused, QueueMissing
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import Unavailable
 from headrace.connect.broker_address import FROM_ENVIRONMENT, secret
@@ -77,6 +77,7 @@ def failures(where: str) -> Iterator[None]:
     Raises:
         LoginRefused: the key is wrong, or may not do this.
         QueueMissing: there is no such entity, or it is disabled.
+        BrokerFailed: the entity requires sessions, or has none.
         Unavailable: the service does not answer, or refuses it for a reason that may pass.
 
     """
@@ -96,6 +97,11 @@ def failures(where: str) -> Iterator[None]:
             hint="Create it, or enable it: az servicebus queue create, az servicebus topic subscription create.",
         ) from error
     except (ServiceBusError, OSError) as error:
+        if "sessionful" in str(error):
+            raise BrokerFailed(
+                f"{where} does not fit: {_said(error)}",
+                hint="sessions=True is for an entity that requires sessions, and for no other.",
+            ) from error
         raise Unavailable(f"{where} does not answer: {_said(error)}") from error
 
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
-from azure.servicebus.exceptions import MessageAlreadySettled, MessageLockLostError
+from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusSubQueue
+from azure.servicebus.exceptions import (
+    MessageAlreadySettled,
+    MessageLockLostError,
+    OperationTimeoutError,
+    SessionLockLostError,
+)
 
-from headrace.base.errors import InvalidArgument
+from headrace.base.errors import InvalidArgument, InvalidPlan
+from headrace.base.time import SystemClock
 from headrace.connect.feed import Feed
 from headrace.connect.messages import Message, MessageLanding, Reading, ReadingOptions, reading
 from headrace.connect.outgoing import KEY_HEADER
@@ -30,60 +37,74 @@ _FIELDS: Mapping[str, str] = {
     "content_type": "content_type",
     "reply_to": "reply_to",
     "deliveries": "delivery_count",
+    "dead_letter_reason": "dead_letter_reason",
+    "dead_letter_description": "dead_letter_error_description",
+    "dead_letter_source": "dead_letter_source",
 }
 KNOWN = tuple(_FIELDS)
 """What messages have as metadata."""
 PREFETCH, MOST_PREFETCH = 500, 5_000
 _WAIT_SECONDS = 0.5
+SESSION_WAIT_SECONDS = 5.0
+"""So long the service is asked for a session before it is asked again."""
+SESSION_SECONDS = 10.0
+"""A session that has messages all the time is given back after so long, so that others have their turn."""
+_MACHINE = SystemClock()
 
 
-def queue(
-    connection: str,
-    queue: str,
-    *,
-    prefetch: int = PREFETCH,
-    **options: Unpack[ReadingOptions],
-) -> Entity:
+class EntityOptions(ReadingOptions, total=False):
+    """The options of an entity, and those of all brokers.
+
+    `prefetch`: so many messages are received at once, 500 by default; their locks have to last until they are landed.
+    `sessions`: whether the entity requires sessions: one after the other is received in order, until it is empty or
+    after ten seconds. `dead_letter`: whether its dead-letter queue is read instead.
+    """
+
+    prefetch: int
+    sessions: bool
+    dead_letter: bool
+
+
+def queue(connection: str, queue: str, **options: Unpack[EntityOptions]) -> Entity:
     """Return a feed of a queue of Azure Service Bus, by peek-lock: a message is completed when it is durable here.
 
     Messages with a `message_id` are landed exactly once, if they come again within `remember` messages; others at
-    least once. Queues that require sessions are not read.
+    least once.
 
     Args:
         connection: a connection string, or `env:NAME` for that of the environment variable.
         queue: the queue's name.
-        prefetch: so many messages are received at once; their locks have to last until they are landed.
-        options: how messages are read. `metadata` knows also: "sequence", "time" (when the service got it), "subject",
-            "correlation_id", "session", "content_type", "reply_to", "deliveries".
+        options: `prefetch`, `sessions`, `dead_letter`, and how messages are read. `metadata` knows also: "sequence",
+            "time" (when the service got it), "subject", "correlation_id", "session", "content_type", "reply_to",
+            "deliveries", and of dead letters "dead_letter_reason", "dead_letter_description", "dead_letter_source".
 
     Raises:
-        InvalidPlan: it is no connection string, or an option is not known.
+        InvalidPlan: it is no connection string, an option is not known, or dead letters are to have sessions.
         InvalidArgument: `prefetch` is out of bounds.
 
     """
-    return _entity(connection, (queue, None), prefetch, options)
+    return _entity(connection, (queue, None), options)
 
 
-def subscription(
-    connection: str,
-    topic: str,
-    subscription: str,
-    *,
-    prefetch: int = PREFETCH,
-    **options: Unpack[ReadingOptions],
-) -> Entity:
+def subscription(connection: str, topic: str, subscription: str, **options: Unpack[EntityOptions]) -> Entity:
     """Return a feed of a subscription of a topic; else as `queue`."""
-    return _entity(connection, (topic, subscription), prefetch, options)
+    return _entity(connection, (topic, subscription), options)
 
 
-def _entity(connection: str, path: tuple[str, str | None], prefetch: int, options: ReadingOptions) -> Entity:
+def _entity(connection: str, path: tuple[str, str | None], options: EntityOptions) -> Entity:
+    prefetch, sessions = options.pop("prefetch", PREFETCH), options.pop("sessions", False)
+    dead_letter = options.pop("dead_letter", False)
     if not 1 <= prefetch <= MOST_PREFETCH:
         raise InvalidArgument(f"prefetch= is a number from 1 to {MOST_PREFETCH}, not {prefetch!r}")
+    if sessions and dead_letter:
+        raise InvalidPlan("a dead-letter queue has no sessions", hint="Leave sessions= out.")
     return Entity(
         namespace=Namespace.parse(connection),
         entity=path[0],
         subscription=path[1],
         prefetch=prefetch,
+        sessions=sessions,
+        dead_letter=dead_letter,
         how=reading(KNOWN, options),
     )
 
@@ -96,12 +117,15 @@ class Entity(Feed):
     entity: str
     subscription: str | None
     prefetch: int
+    sessions: bool
+    dead_letter: bool
     how: Reading
 
     @property
     def path(self) -> str:
         """The name of the entity in its namespace."""
-        return self.entity if self.subscription is None else f"{self.entity}/Subscriptions/{self.subscription}"
+        path = self.entity if self.subscription is None else f"{self.entity}/Subscriptions/{self.subscription}"
+        return f"{path}/$DeadLetterQueue" if self.dead_letter else path
 
     @property
     def identity(self) -> str:
@@ -123,20 +147,48 @@ class Entity(Feed):
 
         """
         messages = MessageLanding(landing, self.how)
-        with failures(self.where), self.namespace.client() as client, self._receiver(client) as receiver:
-            while not stop.is_set():
-                if not messages.has_room():
-                    stop.wait(_WAIT_SECONDS)
-                    continue
-                received = receiver.receive_messages(max_message_count=self.prefetch, max_wait_time=_WAIT_SECONDS)
-                if received:
-                    messages.land([self._message(each) for each in received])
-                    _complete(receiver, received)
+        with failures(self.where), self.namespace.client() as client:
+            if self.sessions:
+                while not stop.is_set():
+                    if messages.has_room():
+                        self._land_session(client, messages, stop)
+                    else:
+                        stop.wait(_WAIT_SECONDS)
+            else:
+                with self._receiver(client) as receiver:
+                    while not stop.is_set():
+                        self._land(receiver, messages, stop)
+
+    def _land(self, receiver: ServiceBusReceiver, messages: MessageLanding, stop: threading.Event) -> bool:
+        """Land what has arrived, and complete it; return whether something has."""
+        if not messages.has_room():
+            stop.wait(_WAIT_SECONDS)
+            return False
+        received = receiver.receive_messages(max_message_count=self.prefetch, max_wait_time=_WAIT_SECONDS)
+        if received:
+            messages.land([self._message(each) for each in received])
+            _complete(receiver, received)
+        return bool(received)
+
+    def _land_session(self, client: ServiceBusClient, messages: MessageLanding, stop: threading.Event) -> None:
+        """Take a session, and land its messages until there are none, others have to have their turn, or it is lost."""
+        try:
+            with self._receiver(client) as receiver:
+                until = _MACHINE.monotonic() + SESSION_SECONDS
+                while self._land(receiver, messages, stop) and not stop.is_set() and _MACHINE.monotonic() < until:
+                    pass
+        except OperationTimeoutError:  # nobody has sent anything, or others have all sessions
+            return
+        except SessionLockLostError:  # what was not completed is delivered again, and is known by its id
+            stop.wait(_WAIT_SECONDS)
 
     def _receiver(self, client: ServiceBusClient) -> ServiceBusReceiver:
+        about: dict[str, Any] = {"sub_queue": ServiceBusSubQueue.DEAD_LETTER} if self.dead_letter else {}
+        if self.sessions:
+            about |= {"session_id": NEXT_AVAILABLE_SESSION, "max_wait_time": SESSION_WAIT_SECONDS}
         if self.subscription is None:
-            return client.get_queue_receiver(self.entity)
-        return client.get_subscription_receiver(self.entity, self.subscription)
+            return client.get_queue_receiver(self.entity, **about)
+        return client.get_subscription_receiver(self.entity, self.subscription, **about)
 
     def _message(self, received: ServiceBusReceivedMessage) -> Message:
         headers = {_text(name): value for name, value in (received.application_properties or {}).items()}
