@@ -221,6 +221,8 @@ def test_addresses_and_options_that_are_none_are_refused_where_they_are_said():
         web.poll("http://h/", cursor="next")
     with pytest.raises(InvalidPlan, match="cursor"):
         web.poll("http://h/{cursor}")
+    with pytest.raises(InvalidPlan, match="two logins"):
+        web.events("http://ann:x@h/", token="env:T")  # noqa: S106 -- names a variable
     with pytest.raises(InvalidPlan, match="no path in JSON"):
         web.poll("http://h/", records="a..b")
     with pytest.raises(InvalidTime):

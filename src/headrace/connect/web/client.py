@@ -85,7 +85,7 @@ def site_of(url: str, schemes: Sequence[str], login: WithLogin) -> Site:
     """Return a site.
 
     Raises:
-        InvalidPlan: the URL is none with these schemes.
+        InvalidPlan: the URL is none with these schemes, or there are two logins.
         InvalidArgument: `headers` is no mapping.
 
     """
@@ -96,6 +96,8 @@ def site_of(url: str, schemes: Sequence[str], login: WithLogin) -> Site:
         fits = False
     if not fits:
         raise InvalidPlan("this is no such address", hint=f'For example "{schemes[-1]}://example.org/orders".')
+    if "token" in login and "@" in urlsplit(url).netloc:
+        raise InvalidPlan("a user in the address and token= are two logins", hint="Leave one of them out.")
     return Site(
         url=url, token=login.get("token"), headers=tuple(a_mapping(login.get("headers", {}), "headers").items())
     )
