@@ -12,7 +12,7 @@ import pytest
 import headrace as hr
 from broker_cases import WRITER, Broker, BrokerCases, Filled, Gate, batch, bodies, certificate, for_rows, until
 from broker_proof import kills_and_restarts
-from headrace.base.broker_errors import BrokerFailed, MessageTooLarge, PositionLost
+from headrace.base.broker_errors import BrokerFailed, LoginRefused, MessageTooLarge, PositionLost
 from headrace.base.errors import InvalidArgument, InvalidPlan
 from headrace.base.outside import AccessRefused, Unavailable
 from headrace.base.time import ManualClock
@@ -353,6 +353,9 @@ def test_tls_and_a_password_of_the_environment(pulsar_of_the_run, tmp_path, monk
         until(lambda: run.status()["state"] == "retrying", "it does not trust the server")
         assert "certificate verify failed" in run.status()["error"]
     refused = pulsar.reader(f"{url}&ca={files[0]}", f"{ONCE}/secret", subscription="s")
+    refused.check()
+    with pytest.raises(LoginRefused):
+        pulsar.reader(url.replace("ada:env:PULSAR_PASSWORD", ":x") + f"&ca={files[0]}", topic, subscription="s").check()
     with Filled(tmp_path / "refused").by(refused) as run:
         until(run.failure, "ada may not")
         assert isinstance(run.failure(), AccessRefused)

@@ -21,6 +21,7 @@ from headrace.base.time import SystemClock
 from headrace.connect.feed import Feed
 from headrace.connect.messages import Message, MessageLanding, Reading, ReadingOptions, reading
 from headrace.connect.outgoing import ID_HEADER
+from headrace.connect.pulsar.greeting import greeted
 from headrace.connect.pulsar.session import Session, check_topic, pulsar_address
 
 if TYPE_CHECKING:
@@ -91,6 +92,16 @@ class PulsarTopic(Feed):
     def identity(self) -> str:
         """The topic: brokers of a cluster have different addresses."""
         return f"pulsar:{self.topic}"
+
+    def check(self) -> None:
+        """Log in.
+
+        Raises:
+            Unavailable: the broker does not answer.
+            LoginRefused, AccessRefused: the token, user or password is wrong or has too few rights.
+
+        """
+        greeted(self.address)
 
     def run(self, landing: Landing, stop: threading.Event) -> None:
         """Land messages until `stop` is set.
