@@ -6,12 +6,13 @@ import urllib.request
 from itertools import count
 
 import pytest
+from botocore.exceptions import ClientError
 
 from broker_cases import WRITER, BrokerCases, Filled, Gate, batch, bodies, until
 from broker_proof import kills_and_restarts
-from headrace.base.broker_errors import LoginRefused
+from headrace.base.broker_errors import BrokerFailed, LoginRefused
 from headrace.base.errors import InvalidArgument, InvalidPlan
-from headrace.base.outside import Unavailable
+from headrace.base.outside import AccessRefused, Unavailable
 from headrace.base.time import ManualClock
 from headrace.connect import s3
 from headrace.connect.files.places import OURS
@@ -227,6 +228,23 @@ def test_wrong_credentials_are_named_and_not_shown(make, s3_of_the_run, monkeypa
         check_all(b"inf")
     assert "InvalidAccessKeyId" in str(refused.value)
     assert "s3cret-w0rd" not in str(refused.value) + repr(bucket.feed())
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "error"),
+    [
+        ("ConditionalRequestConflict", 409, Unavailable),
+        ("SlowDown", 503, Unavailable),
+        ("AccessDenied", 403, AccessRefused),
+        ("ExpiredToken", 400, LoginRefused),
+        ("EntityTooLarge", 400, BrokerFailed),
+    ],
+)
+def test_what_amazon_says_is_what_it_means(code, status, error):
+    """Moto never says these."""
+    said = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    with pytest.raises(error), s3.objects("s3://bucket").place.failures():
+        raise ClientError(said, "PutObject")
 
 
 def test_what_is_no_bucket_is_refused_where_it_is_named():

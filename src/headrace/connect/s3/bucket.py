@@ -37,12 +37,22 @@ IN_MEMORY = 8 << 20
 _LOADER = Loader()
 """It reads megabytes of descriptions, once for all clients."""
 _NO_LOGIN = (NoCredentialsError, PartialCredentialsError, NoRegionError, ProfileNotFound)
-_EXISTS = frozenset({"PreconditionFailed", "ConditionalRequestConflict"})
+_EXISTS = "PreconditionFailed"
 _GONE = frozenset({"NoSuchKey", "PreconditionFailed", "InvalidRange", "404"})
 _LOGIN = frozenset(
     {"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch", "TokenRefreshRequired"}
 )
-_LATER = frozenset({"InternalError", "OperationAborted", "RequestTimeout", "SlowDown", "ServiceUnavailable"})
+_LATER = frozenset(
+    {
+        "ConditionalRequestConflict",  # somebody puts or removes the same key at this moment
+        "InternalError",
+        "NoSuchKey",  # the same
+        "OperationAborted",
+        "RequestTimeout",
+        "ServiceUnavailable",
+        "SlowDown",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +216,7 @@ class _NewObject(NewFile):
                     Bucket=self._bucket.bucket, Key=self._bucket.prefix + name, Body=self.file, IfNoneMatch="*"
                 )
             except ClientError as error:
-                if code_of(error) in _EXISTS:
+                if code_of(error) == _EXISTS:
                     return False
                 raise
         return True
