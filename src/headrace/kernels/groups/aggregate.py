@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.base.names import quote
+from headrace.kernels.groups import running_sums
 from headrace.kernels.groups.grouping import GROUPS, tables
 from headrace.kernels.groups.panes import PaneSql
 from headrace.kernels.groups.periods import dated
@@ -314,18 +315,41 @@ class MergeRun:
         closing = f"_pane < {until}" + (f" AND _pane > {after - sql.panes.size}" if after is not None else "")
         if not self.duck.rows(f"SELECT EXISTS (FROM {groups} WHERE {closing})")[0][0]:
             return None
-        self._make_closing(sql, closing, after, until)
         if self.grouping.multisets:
+            self._make_closing(sql, closing, after, until)
             final = self._results("closing")
-        elif sql.panes.pane == sql.panes.size:
-            folded = [f"s.p{i}" for i in range(len(self.grouping.accumulators))]
-            keys = [f"w.k{i}" for i in range(len(self.grouping.keys))]
-            columns = ", ".join([*keys, "w._window", "w._time", f"s.{COUNT}", *folded])
-            final = self._rendered(f"SELECT {columns} FROM closing w JOIN {groups} s ON {self._in_window()}", "")
         else:
-            final = self._rendered(self._framed(sql, closing), "")
+            final = self._rendered(self._of_closing(sql, closing, after, until), "")
         order = ", ".join(["_window", *(quote(name) for name, _, _ in self.grouping.keys)])
         return self.duck.arrow(f"{self._result_rows(f'(SELECT * FROM ({final}) ORDER BY {order})', 1)}")
+
+    def _of_closing(self, sql: PaneSql, where: str, after: int | None, until: int) -> str:
+        """Return SQL for the accumulators of each closing window of each key."""
+        if sql.panes.pane != sql.panes.size:
+            if running_sums.covers(self.grouping) and (slid := self._slid(sql, where, after, until)):
+                return slid
+            self._make_closing(sql, where, after, until)
+            return self._framed(sql, where)
+        keys = [f"k{i}" for i in range(len(self.grouping.keys))]
+        end, _ = sql.outer_ends("_pane", after=None, until=None)
+        accumulators = [f"p{i}" for i in range(len(self.grouping.accumulators))]
+        columns = [*keys, f"{end} AS _window", "0::BIGINT AS _time", COUNT, *accumulators]
+        since = "" if after is None else f" AND _window > {after}"
+        return f"SELECT {', '.join(columns)} FROM {self.state.name(GROUPS)} WHERE {where} AND _window <= {until}{since}"
+
+    def _slid(self, sql: PaneSql, where: str, after: int | None, until: int) -> str | None:
+        """Return SQL for the closing windows' accumulators by running sums, or None where frames are needed."""
+        p, keys = sql.panes, [f"k{i}" for i in range(len(self.grouping.keys))]
+        first, last = sql.outer_ends("_pane", after=after, until=str(until))
+        ends = [f"{first} AS {running_sums.FIRST}", f"{last} AS {running_sums.LAST}"]
+        columns = [*keys, "_pane", *ends, *running_sums.columns(self.grouping)]
+        panes = self.duck.arrow(f"SELECT {', '.join(columns)} FROM {self.state.name(GROUPS)} WHERE {where}")
+        sums = running_sums.window_sums(panes, keys, size=p.size, every=p.every)
+        if sums is None:
+            return None
+        folded = [f"p{i}::{each.type} AS p{i}" for i, each in enumerate(self.grouping.accumulators)]
+        columns = [*keys, "_window", "0::BIGINT AS _time", COUNT, *folded]
+        return f"SELECT {', '.join(columns)} FROM {self.duck.register(sums)}"
 
     def _make_closing(self, sql: PaneSql, where: str, after: int | None, until: int) -> None:
         """Create `closing`: each closing window of each key once, by its last pane."""

@@ -76,12 +76,15 @@ class PaneSql:
 
     def ends(self, pane: str, *, after: int | None = None, until: str | None = None) -> str:
         """Return a list of the ends of the pane's windows, those in (after, until]; `until` is SQL."""
+        first, last = self.outer_ends(pane, after=after, until=until)
+        return f"range({first}, {last} + 1, {self.panes.every})"
+
+    def outer_ends(self, pane: str, *, after: int | None, until: str | None) -> tuple[str, str]:
+        """Return the first and the last of these ends; the first is greater than the last where there are none."""
         first, last, every = self.first_end(pane), self.last_end(pane), self.panes.every
         if after is not None:
             first = f"greatest({first}, {after + every - (after - self.panes.size - self.panes.offset) % every})"
-        if until is not None:
-            last = f"least({last}, {until})"
-        return f"range({first}, {last} + 1, {every})"
+        return first, last if until is None else f"least({last}, {until})"
 
     def _last_start(self, pane: str) -> str:
         """Return the start of the last window that has the pane; `_pane` is known to be a start where all are."""
