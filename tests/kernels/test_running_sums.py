@@ -28,10 +28,10 @@ ROWS = st.lists(
 )
 
 
-def final(window, rows, cuts):
+def final(window, rows, cuts, keys=("k",)):
     app = hr.App("sums", shards=2)
     stream = app.stream("t", "k string, v bigint, at timestamp", event_time="at", out_of_order="20 seconds")
-    grouped = stream.group_by("k").window(window, emit="final")
+    grouped = stream.group_by(*keys).window(window, emit="final")
     grouped.agg(n="count(*)", some="count(v)", mean="avg(v)", total="sum(v % 1000)").to_topic("out")
     with Driver(app) as driver:
         for at, row in enumerate(rows):
@@ -53,6 +53,16 @@ def test_both_ways_give_equal_results(name, rows, cuts):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(running_sums, "covers", lambda _: False)
         assert final(WINDOWS[name], sent, cuts) == slid
+
+
+def test_one_group_without_a_key():
+    rows = [{"k": "a", "v": at, "at": 1000 * (1_700_000_000 + 5 * at)} for at in range(9)]
+    hop = WINDOWS["20 seconds every 5"]
+    slid = final(hop, rows, {3}, keys=())
+    assert len(slid) == 12
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running_sums, "covers", lambda _: False)
+        assert final(hop, rows, {3}, keys=()) == slid
 
 
 def panes(rows):

@@ -67,11 +67,13 @@ def window_sums(panes: pa.Table, keys: list[str], *, size: int, every: int) -> p
     of = np.repeat(np.arange(len(at)), windows)
     ends = first[of] + (np.arange(len(of)) - np.repeat(np.cumsum(windows) - windows, windows)) * every
     begun = np.searchsorted(at, at[of] + (ends - size - starts[order][of]))
-    made = panes.select(keys).take(pa.array(order[of])).append_column("_window", pa.array(ends))
+    found = pa.array(order[of])
+    made: dict[str, Any] = {key: panes[key].take(found) for key in keys} | {"_window": ends}
     for name in summed:
         upto: Numbers = np.concatenate([[0], np.cumsum(panes[name].to_numpy()[order])])
-        made = made.append_column(name, pa.array(upto[of + 1] - upto[begun]))
-    return made.filter(pc.greater(made[COUNT], 0))
+        made[name] = upto[of + 1] - upto[begun]
+    result = pa.table(made)
+    return result.filter(pc.greater(result[COUNT], 0))
 
 
 def _fits(column: pa.ChunkedArray) -> bool:
