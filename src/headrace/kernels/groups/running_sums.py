@@ -68,11 +68,11 @@ def window_sums(panes: pa.Table, keys: list[str], *, size: int, every: int) -> p
     ends = first[of] + (np.arange(len(of)) - np.repeat(np.cumsum(windows) - windows, windows)) * every
     begun = np.searchsorted(at, at[of] + (ends - size - starts[order][of]))
     found = pa.array(order[of])
-    made: dict[str, Any] = {key: panes[key].take(found) for key in keys} | {"_window": ends}
+    columns: dict[str, Any] = {key: panes[key].take(found) for key in keys} | {"_window": ends}
     for name in summed:
         upto: Numbers = np.concatenate([[0], np.cumsum(panes[name].to_numpy()[order])])
-        made[name] = upto[of + 1] - upto[begun]
-    result = pa.table(made)
+        columns[name] = upto[of + 1] - upto[begun]
+    result = pa.table(columns)
     return result.filter(pc.greater(result[COUNT], 0))
 
 
