@@ -88,7 +88,9 @@ def _highest(port: int, count: Callable[[], float]) -> float:
     """
     best, rate = 0.0, float(FIRST)
     for _ in range(STEPS):
-        reached = next((found for _ in range(2) if (found := _lossless(port, count, rate))), 0.0)
+        reached = _lossless(port, count, rate)
+        if reached < rate * SLOW:
+            reached = max(reached, _lossless(port, count, rate))
         best = max(best, reached)
         if reached < rate * SLOW:
             break
