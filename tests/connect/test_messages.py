@@ -71,6 +71,20 @@ def test_ids_are_remembered_for_so_many_messages_and_no_longer(topic):
     assert [row["id"] for row in topic.rows()] == [0, 1, 2, 3, 4, 0, 1]
 
 
+@pytest.mark.parametrize(
+    ("found", "stored"),
+    [
+        ("m1", "7431160d65c1010c5e92d398569d1266"),
+        ("ü", "ccea9926cd506ef041d05adbd5a2dfb7"),
+        ("\udcff", "160416d0d89f5bbc5e2b0acee3dcd3bf"),
+        (7, "9e287f590d2dcbbf387bfb70928e621d"),
+    ],
+)
+def test_what_is_stored_of_an_id_stays_the_same_in_every_release(topic, found, stored):
+    topic.land(Message(b'{"id": 1, "text": ""}', found))
+    assert topic.landings[0].position().hex().endswith(stored)
+
+
 def test_messages_without_ids_and_feeds_that_remember_none_land_everything(topic):
     topic.land(Message(b'{"id": 1}'), Message(b'{"id": 1}'))
     topic.land(message(2), message(2), remember=0)

@@ -16,11 +16,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
-from broker_cases import Filled, until
+from broker_cases import WRITER, Filled, for_rows, until
 from headrace.base.outside import Unavailable
+from headrace.base.time import SystemClock
 from headrace.log import Log
+from headrace.testing.connectors import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,3 +151,22 @@ def test_100_000_messages_of_artemis_survive_kills_of_ours_and_theirs(artemis, t
     found = survives(Server(stomp.queue(artemis.url(), name), send, artemis.restart, lambda: 0), tmp_path)
     assert len(set(found)) == COUNT, "nothing is lost"
     assert sum(each % 2 for each in found) == COUNT // 2, "nothing that has an id of its sender is there twice"
+
+
+def test_100_000_messages_of_artemis_by_amqp_survive_kills_of_ours_and_theirs(artemis, tmp_path):
+    """They are sent by a sink of ours, exactly once, by epochs of 1,000 rows."""
+    pytest.importorskip("proton")
+    from headrace.connect import amqp
+
+    url, name = f"amqp://ada:wonder@127.0.0.1:{artemis.port}", f"kills{uuid.uuid4().hex[:8]}"
+
+    def send(ids):
+        writer = for_rows(amqp.destination(url, name, exactly_once=True)).open(writer=WRITER, clock=SystemClock())
+        with closing(writer):
+            for first in range(ids.start, ids.stop, 1_000):
+                rows = [{"id": i, "text": "x" * 100} for i in range(first, first + 1_000)]
+                writer.publish(first, iter(pa.Table.from_pylist(rows, schema=COLUMNS).to_batches()))
+
+    found = survives(Server(amqp.queue(url, name), send, artemis.restart, lambda: 0), tmp_path)
+    assert len(set(found)) == COUNT, "nothing is lost"
+    assert len(found) == COUNT, "nothing is there twice"

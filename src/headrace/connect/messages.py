@@ -18,7 +18,7 @@ from datetime import datetime
 from hashlib import blake2b
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -223,14 +223,15 @@ class MessageLanding:
         """Return the messages that were not landed before, and their ids."""
         if self._how.id is None or not self._how.remember:
             return list(messages), []
+        known = _known(messages, self._how.id)
+        if None not in known and len(set(known)) == len(known) and self._seen.keys().isdisjoint(known):
+            return list(messages), cast("list[bytes]", known)
         fresh, ids = [], dict[bytes, None]()
-        for message in messages:
-            found = message.value(self._how.id)
+        for message, found in zip(messages, known, strict=True):
             if found is not None:
-                known = blake2b(_text(found).encode(errors="surrogateescape"), digest_size=_ID_BYTES).digest()
-                if known in self._seen or known in ids:
+                if found in self._seen or found in ids:
                     continue
-                ids[known] = None
+                ids[found] = None
             fresh.append(message)
         return fresh, list(ids)
 
@@ -280,6 +281,17 @@ class _MessageRows:
             ]
             records[HEADERS] = pa.array(headers, HEADERS_TYPE)
         return pa.table(records)
+
+
+def _known(messages: Sequence[Message], what: str) -> list[bytes | None]:
+    """Return what each message is recognised by, None where it has nothing."""
+    values = [each.id for each in messages] if what == "id" else [each.value(what) for each in messages]
+    texts = [each.encode() if isinstance(each, str) and each.isascii() else _of_text(each) for each in values]
+    return [None if each is None else blake2b(each, digest_size=_ID_BYTES).digest() for each in texts]
+
+
+def _of_text(value: object) -> bytes | None:
+    return None if value is None else _text(value).encode(errors="surrogateescape")
 
 
 def _column(values: Sequence[object], field: pa.Field) -> tuple[pa.Array, dict[int, str]]:

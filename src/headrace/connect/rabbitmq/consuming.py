@@ -94,6 +94,8 @@ class Consumer:
 
     def _message(self, method: Basic.Deliver, about: BasicProperties, body: bytes) -> Message:
         headers: dict[str, Any] = about.headers or {}
+        if not headers and not self._needs:
+            return Message(body, about.message_id)
         key = headers.get(KEY_HEADER)
         metadata = {name: _metadata(name, method, about) for name in self._needs} if self._needs else NO_METADATA
         return Message(body, about.message_id, key.encode() if isinstance(key, str) else key, headers, metadata)
