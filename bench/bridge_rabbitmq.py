@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -85,25 +85,30 @@ def _send(url: str, count: int) -> None:
 
 
 def _ours(url: str, count: int, folder: Path) -> int:
-    stop = threading.Event()
     with closing(Log(folder)) as log:
         topics = EmbeddedTopics(log, partitions=1, fault=lambda _: None)
         spec = TopicSpec(name="landed", schema=_SCHEMA)
-
         with closing(topics.landing(spec, feed="f", limit=1 << 60, read=lambda: 0)) as landing:
-            feed = rabbitmq.queue(url, rabbit.QUEUE, prefetch=PREFETCH)
-            watching = threading.Thread(target=_watch, args=(log, count, stop))
-            watching.start()
-            feed.run(landing, stop)
-            watching.join()
+            feed, stop = rabbitmq.queue(url, rabbit.QUEUE, prefetch=PREFETCH), threading.Event()
+            feed.run(_Until(landing, count, stop), stop)
         topic = log.topic("landed")
         return sum(pc.sum(batch.column("id")).as_py() for batch in topic.batches(0, 0, count, columns=["id"]))
 
 
-def _watch(log: Log, count: int, stop: threading.Event) -> None:
-    while sum(log.topic("landed").end_offsets().values()) < count:
-        time.sleep(0.01)
-    stop.set()
+class _Until:
+    """A landing that stops its feed with the last row, as the rival stops."""
+
+    def __init__(self, landing: Any, count: int, stop: threading.Event) -> None:
+        self._landing, self._left, self._stop = landing, count, stop
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._landing, name)
+
+    def append(self, rows: pa.Table, **more: Any) -> None:
+        self._landing.append(rows, **more)
+        self._left -= rows.num_rows
+        if not self._left:
+            self._stop.set()
 
 
 def _theirs(url: str, count: int, folder: Path) -> int:

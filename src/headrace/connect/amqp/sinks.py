@@ -12,7 +12,7 @@ from proton import Delivery, symbol
 from headrace.base.broker_errors import BrokerFailed, MessageTooLarge
 from headrace.base.errors import InvalidPlan
 from headrace.connect.amqp.address import Refused, address_of, failures
-from headrace.connect.amqp.connection import Connection
+from headrace.connect.amqp.connection import MOST_BYTES, Connection
 from headrace.connect.amqp.transactions import Transactions, refusal
 from headrace.connect.outgoing import KEY_HEADER, MessageSink, WritingOptions, columns_in, outgoing, writing
 from headrace.connect.sink import SinkWriter
@@ -188,12 +188,16 @@ class _Link:
 
     def send(self, messages: Sequence[Outgoing]) -> None:
         """Send messages, as far as the broker takes them; raises as `publish` does."""
+        size = 0
         for message in messages:
+            if size > MOST_BYTES:
+                self._connection.work(0)
+                size = 0
             if self._sender.credit <= 0:
                 self._connection.until(lambda: self._sender.credit > 0, "what was sent")
                 self._look()
             delivery = self._sender.delivery(self._sender.delivery_tag())
-            self._sender.stream(self._encoded(message))
+            size += self._sender.stream(self._encoded(message))
             if self._transactions is not None:
                 self._transactions.add(delivery)
             self._sender.advance()
