@@ -37,6 +37,7 @@ from headrace.kernels.order import NumberArrivals
 from headrace.kernels.over import Over
 from headrace.kernels.query import Query
 from headrace.kernels.ranking import Ranking
+from headrace.kernels.rename import Rename
 from headrace.kernels.row_functions import Frame, RowFunctions
 from headrace.kernels.snapshot import Snapshot
 from headrace.kernels.suppress import Suppress
@@ -125,6 +126,13 @@ def test_a_query_is_sql_over_all_its_inputs(shard, shared):
     op = Query(step="s", inputs=(0, 1), output=2, before="SELECT x + 1 AS x FROM", after="WHERE x > 1", shared=shared)
     assert shard(op).step(words(("a", 1, 1, 0), ("b", 2, 1, 0)), words(("c", 3, 1, 0))) == [(3,), (4,)]
     assert shard(op).step([], []) == []
+
+
+@shows(Rename)
+def test_renamed_rows_have_the_columns_that_are_named_alone(shard):
+    run = shard(Rename(**HERE, names=(("x", "y"), ("_weight", "_weight"), ("_time", "_time"))))
+    assert run.step(words(("a", 4, -1, 7))) == [(4, -1, 7)]
+    assert run.result.delta[0].column_names == ["y", "_weight", "_time"]
 
 
 @shows(Apply)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.engine.lowering import joins, over, stateful, stateless
+from headrace.engine.lowering.rules import simplified
 from headrace.engine.lowering.walk import Lowering
 
 if TYPE_CHECKING:
@@ -23,4 +24,4 @@ def lower(
     Of the steps named in `snapshots` it reads only the state: their output so far is the input of the steps below.
     Where a step above is not among the plan's, no row comes from it. Those in `begins` have no state yet.
     """
-    return replace(Lowering(plan, shards, snapshots).program(), begins=begins)
+    return simplified(replace(Lowering(plan, shards, snapshots).program(), begins=begins))

@@ -13,6 +13,7 @@ from headrace.kernels.joins.join_spec import JoinSpec
 from headrace.kernels.joins.lookup_join import ARRIVAL, FIRST, LAST
 from headrace.kernels.operations import operator
 from headrace.kernels.query import Query
+from headrace.kernels.rename import Rename
 from headrace.plan.nodes import ARRIVED, Join, LookupJoin
 
 if TYPE_CHECKING:
@@ -55,11 +56,18 @@ def join_spec(node: Join, *, ordered: bool) -> JoinSpec:
 def _side(node: Join, side: int, op: StatefulOp, to: Lowering) -> int:
     """Return the delta of a side at the join's level, its columns under the names inside.
 
-    An exchange keeps the order of rows that one task sends to one shard, and no other.
+    An exchange keeps the order of rows that one task sends to one shard, and no other. Rows that are only renamed go
+    through it under their own names, so that several joins may share it.
     """
     up, by, step, there = node.ups[side], to.plan.moves[id(node)][side], to.plan.name(node), to.level(node)
     inside, here, rows = node.inside_names(side), to.level(up), to.number()
     forms = replaced(node.partition_keys[side], up.schema)
+    sent_as_is = not (forms or isinstance(node, LookupJoin))
+    if here < there and sent_as_is and op.before_exchange(side, 0, output=0, late=None) is None:
+        arrived = to.carried(to.at(up, here), step, here, there, by)
+        names = (*inside.items(), *((name, name) for name in DELTA.split(", ")))
+        to.add(there, Rename(step=step, inputs=(arrived,), output=rows, names=names))
+        return rows
     columns = ", ".join(f"{forms.get(name, quote(name))} AS {short}" for name, short in inside.items())
     before = f"SELECT {columns}, {_delta(node, side, to)} FROM"
     to.add(here, Query(step=step, inputs=(to.at(up, here),), output=rows, before=before, after="", shared=False))
