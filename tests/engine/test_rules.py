@@ -43,10 +43,25 @@ def written_twice():
     return app
 
 
-APPS = {"twice_exchanged": twice_exchanged, "written_twice": written_twice}
+def of_records():
+    """Return an app whose joins are sent records as they were read, times and lists among them."""
+    app = hr.App("rules")
+    clicks = app.stream("clicks", CLICKS, event_time="at")
+    tagged = app.stream("tagged", "user int, tags array<string>, seen timestamp")
+    clicks.as_table().join(tagged.as_table(), on="user").named("tags").to_view("tags")
+    clicks.as_table().join(tagged.as_table(), on={"at": "seen"}, how="left").named("seen").to_view("seen")
+    return app
+
+
+APPS = {"twice_exchanged": twice_exchanged, "written_twice": written_twice, "of_records": of_records}
 INPUT = {
     "clicks": [{"user": n % 3, "url": f"u{n % 2}", "price": 5 * n, "at": f"2026-01-01 00:00:0{n}"} for n in range(6)],
     "names": [{"user": 0, "name": "u0"}, {"user": 1, "name": "bob"}, {"user": 1, "name": "rob"}],
+    "tagged": [
+        {"user": 0, "tags": ["a", None], "seen": "2026-01-01 00:00:03"},
+        {"user": 1, "tags": [], "seen": None},
+        {"user": None, "tags": None, "seen": "2026-01-01 00:00:05"},
+    ],
     "teams": [{"user": 0, "team": "red"}],
 }
 
@@ -66,7 +81,7 @@ def count(program, kind):
 
 def test_rows_that_joins_need_in_the_same_shards_are_sent_once():
     assert count(program(twice_exchanged()), Send) == 6
-    after = program(twice_exchanged(), equal_exchanges)
+    after = program(twice_exchanged(), equal_queries, equal_exchanges)
     assert count(after, Send) == 3
     assert sum(len(level.receives) for level in after.levels) == 3
 
@@ -102,6 +117,12 @@ def test_an_app_computes_the_same_with_and_without_the_rules(name, monkeypatch):
     monkeypatch.setattr(rules, "RULES", ())
     assert outputs(APPS[name]()) == with_rules
     assert any(with_rules)
+
+
+def test_records_reach_a_join_as_they_were_read_and_as_duckdb_would_copy_them(monkeypatch):
+    as_read = outputs(of_records())
+    monkeypatch.setattr(lowering.walk.Lowering, "facts", lambda *_: None)
+    assert outputs(of_records()) == as_read
 
 
 @pytest.mark.parametrize("name", APPS)

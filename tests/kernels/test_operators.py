@@ -37,7 +37,7 @@ from headrace.kernels.order import NumberArrivals
 from headrace.kernels.over import Over
 from headrace.kernels.query import Query
 from headrace.kernels.ranking import Ranking
-from headrace.kernels.rename import Rename
+from headrace.kernels.rename import Facts, Rename
 from headrace.kernels.row_functions import Frame, RowFunctions
 from headrace.kernels.snapshot import Snapshot
 from headrace.kernels.suppress import Suppress
@@ -133,6 +133,22 @@ def test_renamed_rows_have_the_columns_that_are_named_alone(shard):
     run = shard(Rename(**HERE, names=(("x", "y"), ("_weight", "_weight"), ("_time", "_time"))))
     assert run.step(words(("a", 4, -1, 7))) == [(4, -1, 7)]
     assert run.result.delta[0].column_names == ["y", "_weight", "_time"]
+
+
+@shows(Facts)
+def test_facts_are_the_records_as_they_were_read_each_inserted(shard):
+    """Whatever the parts are that they were read in; times lose their zone, which is UTC."""
+    at = pa.timestamp("us", tz="UTC")
+    parts = [pa.table({"t": pa.array([n], at), "l": [[n]], "x": [f"x{n}"], "_time": [n]}) for n in range(3)]
+    run = shard(Facts(**HERE, columns=("x", "t", "l")))
+    rows = pa.concat_tables(parts)
+    run.step(rows)
+    (found,) = run.result.delta
+    assert found.column_names == ["x", "t", "l", "_weight", "_time"]
+    assert found.column("_weight").to_pylist() == [1, 1, 1]
+    assert found.column("x").to_pylist() == ["x0", "x1", "x2"]
+    assert found.schema.field("t").type == pa.timestamp("us")
+    assert found.column("x").num_chunks == 1
 
 
 @shows(Apply)

@@ -64,7 +64,7 @@ def _side(node: Join, side: int, op: StatefulOp, to: Lowering) -> int:
     forms = replaced(node.partition_keys[side], up.schema)
     sent_as_is = not (forms or isinstance(node, LookupJoin))
     if here < there and sent_as_is and op.before_exchange(side, 0, output=0, late=None) is None:
-        arrived = to.carried(to.at(up, here), step, here, there, by)
+        arrived = to.carried(to.facts(up) or to.at(up, here), step, here, there, by)
         names = (*inside.items(), *((name, name) for name in DELTA.split(", ")))
         to.add(there, Rename(step=step, inputs=(arrived,), output=rows, names=names))
         return rows

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 @lowered.register(Source)
 def _source(node: Source, to: Lowering) -> None:
     raw, to.deltas[id(node)] = to.number(), to.number()
+    if not node.upserts and id(node) not in to.plan.arrivals:
+        to.raw[id(node)] = raw
     step = to.plan.name(node)
     to.intakes.append(Intake(source=step, output=raw, schema=node.schema))
     delta = to.delta_of(node) if node.upserts else f"1::INTEGER AS {to.delta_of(node)}"
@@ -84,6 +86,8 @@ def _map_batches(node: MapBatches, to: Lowering) -> None:
 @lowered.register(AsTable)
 def _as_table(node: AsTable, to: Lowering) -> None:
     to.query(node, "SELECT * FROM")
+    if id(node.up) in to.raw:
+        to.raw[id(node)] = to.raw[id(node.up)]
 
 
 @lowered.register(Union)

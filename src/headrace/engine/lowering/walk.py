@@ -20,6 +20,7 @@ from headrace.kernels.exchange import Send
 from headrace.kernels.op import Check, StatefulOp
 from headrace.kernels.program import Intake, Level, Program
 from headrace.kernels.query import Query
+from headrace.kernels.rename import Facts
 from headrace.kernels.snapshot import Snapshot
 from headrace.plan.nodes import ARRIVED, Aggregate, Node, Top
 
@@ -51,6 +52,7 @@ class Lowering:
         self.intakes: list[Intake] = []
         self.deltas: dict[int, int] = {}
         self.lates: dict[int, int] = {}
+        self.raw: dict[int, int] = {}  # of nodes whose rows are records of a stream, these as they were read
         self.uses = uses_of(plan)
         self._dead: dict[int, str | None] = {
             id(source): (source.topic or plan.name(source)) if source.on_error == "dead_letter" else None
@@ -139,6 +141,15 @@ class Lowering:
         if first is None:
             return rows
         self.add(level, first)
+        return output
+
+    def facts(self, node: Node) -> int | None:
+        """Return the delta of a stream's records as they were read, if a node's rows are these; else None."""
+        rows = self.raw.get(id(node))
+        if rows is None:
+            return None
+        output, columns = self.number(), tuple(node.schema.names)
+        self.add(0, Facts(step=self.plan.name(node), inputs=(rows,), output=output, columns=columns))
         return output
 
     def keyed(self, node: Node, rows: int, keys: Iterable[str]) -> int:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.kernels.query import Query
+from headrace.kernels.rename import Facts
 
 if TYPE_CHECKING:
     from headrace.kernels.op import Op
@@ -27,8 +28,8 @@ def _without_repeats(level: Level) -> Level:
     ops: list[Op] = []
     for op in level.ops:
         now = reading(op, same)
-        if isinstance(now, Query):
-            computed = (now.inputs, now.before, now.after, now.checks, now.dead)
+        if isinstance(now, Query | Facts):
+            computed = _computed(now)
             if computed in firsts:
                 same[now.output] = firsts[computed]
                 continue
@@ -41,6 +42,13 @@ def _without_repeats(level: Level) -> Level:
         level,
         ops=tuple(replace(op, shared=True) if isinstance(op, Query) and op.output in shared else op for op in ops),
     )
+
+
+def _computed(op: Query | Facts) -> object:
+    """Return what an operation computes, equal for equal ones."""
+    if isinstance(op, Facts):
+        return op.inputs, op.columns
+    return op.inputs, op.before, op.after, op.checks, op.dead
 
 
 def reading(op: Op, same: dict[int, int]) -> Op:
