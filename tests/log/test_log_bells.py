@@ -118,11 +118,13 @@ def test_where_no_pipe_can_be_a_worker_that_waits_looks_by_itself(tmp_path):
         path = bell.bells_folder(log.path, "jobs") / "g"
         path.parent.mkdir(parents=True)
         path.touch()
+        path.with_name("link").symlink_to(path)
         with log.queue("g", "jobs") as queue, ThreadPoolExecutor() as pool:
             waits = pool.submit(queue.take, wait="50 seconds")
             jobs.append([{"id": 1}])
             assert ids(waits.result()) == [1]
             assert queue.take(wait="10 milliseconds") == []
+        assert path.read_bytes() == b""
 
 
 def test_readers_and_workers_import_no_pandas(tmp_path):

@@ -124,12 +124,13 @@ def ring_all(folder: Path) -> None:
             continue
         path = f"{folder}/{name}"
         try:
-            fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError as error:  # nobody hears it, or it is another user's
             if error.errno == errno.ENXIO and _OWN in name:
                 with suppress(OSError):
                     os.unlink(path)  # noqa: PTH108 - its process has died
             continue
         with suppress(OSError):  # it rings so often that it is full
-            os.write(fd, _RING)
+            if stat.S_ISFIFO(os.fstat(fd).st_mode):  # nothing is written into what somebody has put there
+                os.write(fd, _RING)
         os.close(fd)
