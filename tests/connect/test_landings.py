@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 import pyarrow as pa
 import pytest
 
 from headrace.base.errors import DamagedFile
 from headrace.base.outside import FeedChanged, FeedTopicReplaced
-from headrace.connect.embedded import EmbeddedTopics
+from headrace.connect.embedded import EmbeddedTopics, landing_file
 from headrace.connect.topics import TopicSpec
 from headrace.log import Log
 
@@ -54,10 +56,23 @@ def test_no_bit_and_no_byte_of_a_landing_is_missed(log):
     assert ids(log) == [1]
 
 
-def test_a_landing_of_an_earlier_release_is_read(log):
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_landing_of_an_earlier_release_is_read(log, sealed):
     land(log, {"id": 1, "text": "one"}, position=b"7")
     path = log.path / "landings" / "t"
-    path.write_bytes(path.read_bytes().rpartition(b"HRSUM")[0])
+    about, parts = landing_file.read(path)
+    packed = {}
+    for name, rows in parts.items():
+        with pa.BufferOutputStream() as out:
+            with pa.ipc.new_stream(out, rows.schema) as stream:
+                stream.write_table(rows)
+            packed[name] = pa.array([out.getvalue().to_pybytes()], pa.binary())
+    batch = pa.record_batch(packed)
+    with pa.ipc.new_file(path, batch.schema.with_metadata(about)) as file:
+        file.write_batch(batch)
+    if sealed:
+        raw = path.read_bytes()
+        path.write_bytes(raw + b"HRSUM %08x\n" % crc32(raw))
     assert land(log, {"id": 2, "text": "two"}, position=b"8") == b"7"
     assert land(log) == b"8"
     assert ids(log) == [1, 2]
@@ -121,3 +136,58 @@ def test_an_append_that_failed_is_followed_by_one_that_writes_the_file(log, monk
     assert ids(log) == [1, 3, 4]
     assert land(log) == b"1"
     assert ids(log) == [1, 3, 4]
+
+
+def landed_thrice(log, *texts):
+    """Land three times; return the file, and its content after the second and after the third time."""
+    path, seen = log.path / "landings" / "t", []
+    for number, text in enumerate(texts or ("one", "two", "three")):
+        land(log, {"id": number, "text": text}, position=b"%d" % number)
+        seen.append(path.read_bytes())
+    return path, seen[-2], seen[-1]
+
+
+def test_a_write_that_was_cut_off_anywhere_leaves_the_append_before_it(log):
+    """The places are written in turn: each mixture of the old bytes and the new ones is the old append, or the new."""
+    path, before, after = landed_thrice(log, "one", "two", "three, which is longer than the first one was")
+    changed = [at for at in range(4096, len(after)) if before[at : at + 1] != after[at : at + 1]]
+    for cut in changed[1::5]:
+        path.write_bytes(before[:4096] + after[4096:cut] + before[cut:])
+        assert landing_file.read(path)[0][b"headrace.position"] == b"1"
+        path.write_bytes(before[:4096] + before[4096:cut] + after[cut:])
+        assert landing_file.read(path)[0][b"headrace.position"] == b"1"
+
+
+def test_an_append_whose_place_is_whole_is_the_last_one_though_the_head_does_not_name_it(log):
+    """Its process died before it wrote the head, or the power failed: the next append takes the other place."""
+    path, before, after = landed_thrice(log)
+    path.write_bytes(before[:4096] + after[4096:])
+    assert land(log) == b"2"
+    assert path.read_bytes() == after
+    path.write_bytes(before[:4096] + after[4096:])
+    assert land(log, {"id": 3, "text": "four"}, position=b"3") == b"2"
+    assert land(log) == b"3"
+    assert ids(log) == [0, 1, 2, 3]
+
+
+def test_damage_of_the_last_append_is_not_taken_for_a_write_that_was_cut_off(log):
+    path, before, after = landed_thrice(log)
+    place = [at for at in range(4096, len(before)) if before[at] != after[at]]
+    for at in (*place[::9], *range(0, 4096, 97)):
+        path.write_bytes(after[:at] + bytes([after[at] ^ 4]) + after[at + 1 :])
+        with pytest.raises(DamagedFile):
+            land(log)
+    path.write_bytes(after)
+    assert land(log) == b"2"
+
+
+def test_appends_of_any_size_follow_each_other_and_a_file_that_is_too_large_is_written_anew(log):
+    path, sizes = log.path / "landings" / "t", [1, 30_000, 5, 200_000, 9, 9, 2_000_000, 1, 1]
+    for number, size in enumerate(sizes):
+        text = chr(97 + number) * size
+        assert land(log, {"id": number, "text": text}, position=b"%d" % number) == (
+            b"%d" % (number - 1) if number else None
+        )
+        assert landing_file.read(path)[1]["rows"].column("text").to_pylist() == [text]
+    assert path.stat().st_size < 100_000
+    assert ids(log) == list(range(len(sizes)))

@@ -1,8 +1,8 @@
 """A topic of the embedded log as the landing of a feed: rows and the feed's position are durable together.
 
 An append to several partitions is not atomic, and a restarted feed may batch its records differently. So each append
-is first written to one file that is replaced atomically, `landings/<topic>` in the log's folder: the feed, a sequence
-number, the position, the rows, and a checksum. Then it is appended to the topic under that number. Opening the
+is first written to one file, `landings/<topic>` in the log's folder, whole or not at all (`landing_file`): the feed, a
+sequence number, the position, the rows, and a checksum. Then it is appended to the topic under that number. Opening the
 landing repeats the last append, which changes nothing if it was complete. The position is that of the file; no record
 is lost or duplicated.
 
@@ -132,7 +132,7 @@ class EmbeddedLanding(Landing):
     def _recover(self) -> None:
         """Repeat the last append: a crash may have interrupted it."""
         try:
-            about, rows, letters = _read(self.path)
+            about, rows, letters = _read(self.path, landing_file.settled)
         except FileNotFoundError:  # a new feed, or somebody removed the file to begin again: numbers go on
             self._number = self._last_number()
             return
@@ -201,7 +201,9 @@ def _producer(topic: str) -> str:
     return f"feed/{topic}"
 
 
-def _read(path: Path) -> tuple[dict[bytes, bytes], pa.Table, pa.Table]:
+def _read(
+    path: Path, read: Callable[[Path], tuple[dict[bytes, bytes], dict[str, pa.Table]]] = landing_file.read
+) -> tuple[dict[bytes, bytes], pa.Table, pa.Table]:
     """Return what the file says, the rows, and the dead letters.
 
     Raises:
@@ -209,7 +211,7 @@ def _read(path: Path) -> tuple[dict[bytes, bytes], pa.Table, pa.Table]:
         DamagedFile: it is not as it was written.
 
     """
-    about, parts = landing_file.read(path)
+    about, parts = read(path)
     try:
         about[_FEED].decode(), int(about[_NUMBER])
         return about, parts["rows"], parts["dead"]
