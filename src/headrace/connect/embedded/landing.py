@@ -132,7 +132,7 @@ class EmbeddedLanding(Landing):
     def _recover(self) -> None:
         """Repeat the last append: a crash may have interrupted it."""
         try:
-            about, rows, letters = _read(self.path, landing_file.settled)
+            about, rows, letters = _read(self.path, landing_file.recovered)
         except FileNotFoundError:  # a new feed, or somebody removed the file to begin again: numbers go on
             self._number = self._last_number()
             return

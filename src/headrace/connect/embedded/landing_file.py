@@ -80,7 +80,7 @@ def replace(path: Path, content: Sequence[bytes | memoryview], *, sync: bool) ->
         aside.unlink(missing_ok=True)
 
 
-def settled(path: Path) -> tuple[dict[bytes, bytes], dict[str, pa.Table]]:
+def recovered(path: Path) -> tuple[dict[bytes, bytes], dict[str, pa.Table]]:
     """Do as `read`, before the first `write`, by who has the lock: what a process left that died is the last content.
 
     Raises:

@@ -177,7 +177,7 @@ class EmbeddedSharedLanding(SharedLanding):
     def _recover(self) -> None:
         """Repeat the last append: a crash may have interrupted it."""
         try:
-            about, stored = landing_file.settled(self.path)
+            about, stored = landing_file.recovered(self.path)
         except FileNotFoundError:
             about, stored = {}, {}
         try:
