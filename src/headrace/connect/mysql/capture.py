@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 CLOCK = SystemClock()
 LOOK_SECONDS = 0.5
-MOST_BYTES = 32 << 20
+MOST_BYTES = 8 << 20
 """So many bytes of changes are landed at once, and more where one transaction has more."""
 CHUNK_ROWS = 50_000
 STORE_SECONDS = 10.0
