@@ -24,6 +24,8 @@ from headrace.connect import pulsar  # noqa: E402 - only where there is a client
 from headrace.connect.pulsar.greeting import greeted  # noqa: E402
 from headrace.connect.pulsar.sending import java_hash  # noqa: E402
 
+pytestmark = pytest.mark.prove  # the server alone takes ten seconds to start
+
 ONCE = "persistent://public/once"
 QUIET = client.FileLogger(client.LoggerLevel.Error, "/dev/null")
 

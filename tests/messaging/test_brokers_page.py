@@ -89,6 +89,7 @@ def test_the_program_with_amqp_runs(artemis, tmp_path, monkeypatch):
         run.has([2, 3])
 
 
+@pytest.mark.prove
 def test_the_program_with_pulsar_runs(pulsar_of_the_run, tmp_path, monkeypatch):
     client = pytest.importorskip("pulsar")
     monkeypatch.setenv("PULSAR_TOKEN", "unused")
