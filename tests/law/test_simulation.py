@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import pytest
 from scripts.simulate import SparkOracle
 
 from headrace.testing import simulate
+from headrace.testing.faults import Crash, Faults
 from headrace.testing.simulation import Case, Outcome, Output, Step, check, draw, outcome_of
 from headrace.testing.simulation.oracle import DuckOracle
 from headrace.testing.simulation.play import Play
@@ -63,6 +65,15 @@ def test_programs_use_the_whole_vocabulary(programs, text):
 @pytest.fixture(scope="module")
 def programs():
     return [draw(seed).program() for seed in range(300)]
+
+
+def test_an_armed_point_stays_in_its_process():
+    """A task of Spark that starts while a point is armed would die of its copy, and so would each repetition."""
+    faults = Faults()
+    faults.arm("after_staging")
+    pickle.loads(pickle.dumps(faults))("after_staging")  # noqa: S301 -- our own bytes
+    with pytest.raises(Crash):
+        faults("after_staging")
 
 
 def test_equal_seeds_draw_equal_cases():

@@ -53,10 +53,14 @@ class Crash(BaseException):
 
 
 class Faults:
-    """Dies at the point it is armed for; at no other."""
+    """Dies at the point it is armed for; at no other. A copy that is sent to another process dies at none."""
 
     def __init__(self) -> None:
         self.armed: str | None = None
+
+    def __reduce__(self) -> tuple[type[Faults], tuple[()]]:
+        """Send no armed copy: Spark's task would die of it each time that it is tried."""
+        return Faults, ()
 
     def arm(self, point: str) -> None:
         """Die when this point is reached next."""
