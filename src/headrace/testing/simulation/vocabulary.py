@@ -192,7 +192,7 @@ def _table_join(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shap
 
 def _stream_join(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
     how = dice.choice(("inner", "left", "right", "full", "semi", "anti"))
-    first, last = dice.choice(((-10, 10), (0, 20), (-3, 0)))
+    first, last = dice.choice(((-10, 10), (0, 20), (-3, 0), (1, 20)))
     if how in ("semi", "anti"):
         return (
             (
