@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 from bench import rabbit
 from bench.figure import Figure, Skipped, compare_times, same
 from headrace.connect import rabbitmq
-from headrace.connect.broker_address import BrokerAddress
 from headrace.connect.embedded import EmbeddedTopics
-from headrace.connect.outgoing import Outgoing
+from headrace.connect.messages.address import BrokerAddress
+from headrace.connect.messages.writing import Outgoing
 from headrace.connect.rabbitmq.publishing import Publisher
 from headrace.connect.topics import TopicSpec
 from headrace.log import Log

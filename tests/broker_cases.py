@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from headrace.base.blame import HeadraceError
     from headrace.connect.feed import Feed
-    from headrace.connect.outgoing import MessageSink
+    from headrace.connect.messages.writing import MessageSink
 
 SECONDS = 60.0
 REFUSED = (LoginRefused, AccessRefused)

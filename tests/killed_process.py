@@ -13,7 +13,7 @@ from pathlib import Path
 from broker_cases import WRITER, batch
 from headrace.base.time import ManualClock
 from headrace.connect.embedded import EmbeddedTopics
-from headrace.connect.outgoing import MessageSink
+from headrace.connect.messages.writing import MessageSink
 from headrace.connect.topics import TopicSpec
 from headrace.log import Log
 from headrace.testing.connectors import COLUMNS

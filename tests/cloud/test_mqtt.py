@@ -202,7 +202,7 @@ class _Quiet:
     """A session of a feed whose process is this test."""
 
     def __init__(self, feed, connection, landing):
-        from headrace.connect.messages import MessageLanding
+        from headrace.connect.messages.reading import MessageLanding
         from headrace.connect.mqtt.incoming import _Session
 
         self.take = _Session(feed, connection, MessageLanding(landing, feed.how)).take

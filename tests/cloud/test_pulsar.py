@@ -16,7 +16,7 @@ from headrace.base.broker_errors import BrokerFailed, LoginRefused, MessageTooLa
 from headrace.base.errors import InvalidArgument, InvalidPlan
 from headrace.base.outside import AccessRefused, Unavailable
 from headrace.base.time import ManualClock
-from headrace.connect.broker_address import BrokerAddress
+from headrace.connect.messages.address import BrokerAddress
 from headrace.testing import check_sink
 
 client = pytest.importorskip("pulsar")

@@ -16,8 +16,9 @@ from broker_cases import WRITER, Filled, batch, for_rows, ids_of, until
 from headrace.base.broker_errors import MessageTooLarge
 from headrace.base.errors import InvalidArgument, InvalidPlan, UnknownColumn
 from headrace.base.time import ManualClock
-from headrace.connect import datagrams, statsd, syslog, udp
-from headrace.connect.datagrams import Datagrams, receiving_socket, udp_address
+from headrace.connect import statsd, syslog, udp
+from headrace.connect.messages import datagrams
+from headrace.connect.messages.datagrams import Datagrams, receiving_socket, udp_address
 from headrace.connect.udp import Gaps
 from headrace.testing.connectors import COLUMNS
 

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.base.errors import InvalidArgument, InvalidPlan
 from headrace.connect.embedded import EmbeddedTopics
-from headrace.connect.messages import Message, MessageLanding, reading
+from headrace.connect.messages.reading import Message, MessageLanding, reading
 from headrace.connect.topics import TopicSpec
 from headrace.log import Log
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.base.errors import InvalidPlan, UnknownColumn
-from headrace.connect.broker_address import BrokerAddress
-from headrace.connect.outgoing import MessageSink, outgoing, writing
+from headrace.connect.messages.address import BrokerAddress
+from headrace.connect.messages.writing import MessageSink, outgoing, writing
 
 SCHEMA = pa.schema([("id", pa.int32()), ("city", pa.string()), ("price", pa.int64())])
 

@@ -17,7 +17,7 @@ from headrace.base.errors import InvalidArgument, InvalidPlan
 from headrace.base.outside import AccessRefused
 from headrace.base.schema import as_schema
 from headrace.base.time import ManualClock
-from headrace.connect.broker_address import BrokerAddress
+from headrace.connect.messages.address import BrokerAddress
 
 proton = pytest.importorskip("proton")
 from headrace.connect import amqp  # noqa: E402 - only where there is a client

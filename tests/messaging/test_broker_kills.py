@@ -91,8 +91,8 @@ def test_100_000_messages_of_rabbitmq_survive_kills_of_ours_and_theirs(rabbit, t
     from pika.exceptions import AMQPError
 
     from headrace.connect import rabbitmq
-    from headrace.connect.broker_address import BrokerAddress
-    from headrace.connect.outgoing import Outgoing
+    from headrace.connect.messages.address import BrokerAddress
+    from headrace.connect.messages.writing import Outgoing
     from headrace.connect.rabbitmq.publishing import MOST_UNDER_WAY, Publisher
 
     address = BrokerAddress(rabbit.url)
@@ -131,7 +131,7 @@ def test_100_000_messages_of_rabbitmq_survive_kills_of_ours_and_theirs(rabbit, t
 def test_100_000_messages_of_artemis_survive_kills_of_ours_and_theirs(artemis, tmp_path):
     pytest.importorskip("stomp")
     from headrace.connect import stomp
-    from headrace.connect.broker_address import BrokerAddress
+    from headrace.connect.messages.address import BrokerAddress
     from headrace.connect.stomp.connection import Connection
 
     name = f"kills{uuid.uuid4().hex[:8]}"

@@ -53,7 +53,7 @@ def test_the_program_with_rabbitmq_runs(rabbit, tmp_path, monkeypatch):
 
 def test_the_program_with_stomp_runs(artemis, tmp_path, monkeypatch):
     pytest.importorskip("stomp")
-    from headrace.connect.broker_address import BrokerAddress
+    from headrace.connect.messages.address import BrokerAddress
     from headrace.connect.stomp.connection import Connection
 
     monkeypatch.setenv("STOMP_PASSWORD", "wonder")

@@ -190,7 +190,7 @@ class Outside:
 
     def reminders(self):
         """Take the messages of ActiveMQ: by id the order."""
-        from headrace.connect.broker_address import BrokerAddress
+        from headrace.connect.messages.address import BrokerAddress
         from headrace.connect.stomp.connection import Connection
 
         found, quiet = [], 0

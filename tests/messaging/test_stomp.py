@@ -15,7 +15,7 @@ from headrace.base.errors import InvalidArgument, InvalidPlan
 from headrace.base.outside import AccessRefused
 from headrace.base.schema import as_schema
 from headrace.base.time import ManualClock
-from headrace.connect.broker_address import BrokerAddress
+from headrace.connect.messages.address import BrokerAddress
 
 pytest.importorskip("stomp")
 from headrace.connect import stomp

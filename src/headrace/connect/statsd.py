@@ -17,11 +17,11 @@ from headrace.base.arguments import one_of
 from headrace.base.errors import InvalidPlan, UnknownColumn
 from headrace.base.schema import as_schema
 from headrace.base.time import SystemClock
-from headrace.connect.datagrams import Datagrams, lost, receiving_socket, sending_socket, udp_address
-from headrace.connect.direct import FullOptions, near_in_time, run_direct, when_full
 from headrace.connect.feed import DeadRecord, Declared, Feed
 from headrace.connect.formats.json_text import text_of
-from headrace.connect.outgoing import addresses, columns_in
+from headrace.connect.messages.datagrams import Datagrams, lost, receiving_socket, sending_socket, udp_address
+from headrace.connect.messages.direct import FullOptions, near_in_time, run_direct, when_full
+from headrace.connect.messages.writing import addresses, columns_in
 from headrace.connect.sink import Form, Sink, SinkWriter
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from headrace.base.buffer import SharedBuffer
     from headrace.base.time import Clock
-    from headrace.connect.datagrams import UdpAddress
-    from headrace.connect.direct import WhenFull
     from headrace.connect.feed import Landing
+    from headrace.connect.messages.datagrams import UdpAddress
+    from headrace.connect.messages.direct import WhenFull
 
 METRICS: pa.Schema = as_schema(
     "name string not null, type string not null, value double, member string, change boolean not null, "

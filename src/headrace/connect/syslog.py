@@ -20,16 +20,16 @@ import pyarrow.compute as pc
 from headrace.base.errors import InvalidPlan, InvalidTime, UnknownColumn
 from headrace.base.schema import as_schema
 from headrace.base.time import SystemClock, as_datetime, instant
-from headrace.connect.datagrams import Datagrams, UdpAddress, lost, receiving_socket
-from headrace.connect.direct import LOOK_SECONDS, FullOptions, near_in_time, run_direct, when_full
 from headrace.connect.feed import DeadRecord, Declared, Feed
+from headrace.connect.messages.datagrams import Datagrams, UdpAddress, lost, receiving_socket
+from headrace.connect.messages.direct import LOOK_SECONDS, FullOptions, near_in_time, run_direct, when_full
 
 if TYPE_CHECKING:
     import threading
 
     from headrace.base.buffer import SharedBuffer
-    from headrace.connect.direct import WhenFull
     from headrace.connect.feed import Landing
+    from headrace.connect.messages.direct import WhenFull
 
 LINES: pa.Schema = as_schema(
     "at timestamp not null, received timestamp not null, facility int not null, severity int not null, host string, "

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 from headrace.base.broker_errors import MessageTooLarge
 from headrace.base.errors import InvalidPlan
 from headrace.base.time import SystemClock, as_datetime
-from headrace.connect.datagrams import Datagrams, lost, receiving_socket, sending_socket, udp_address
-from headrace.connect.direct import FullOptions, run_direct, when_full, without_full
 from headrace.connect.feed import Feed
-from headrace.connect.messages import Message, MessageLanding, ReadingOptions, reading
-from headrace.connect.outgoing import MessageSink, WritingOptions, outgoing, writing
+from headrace.connect.messages.datagrams import Datagrams, lost, receiving_socket, sending_socket, udp_address
+from headrace.connect.messages.direct import FullOptions, run_direct, when_full, without_full
+from headrace.connect.messages.reading import Message, MessageLanding, ReadingOptions, reading
+from headrace.connect.messages.writing import MessageSink, WritingOptions, outgoing, writing
 from headrace.connect.sink import SinkWriter
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
     from headrace.base.buffer import SharedBuffer
     from headrace.base.time import Clock
-    from headrace.connect.datagrams import UdpAddress
-    from headrace.connect.direct import WhenFull
     from headrace.connect.feed import Landing
-    from headrace.connect.messages import Reading
+    from headrace.connect.messages.datagrams import UdpAddress
+    from headrace.connect.messages.direct import WhenFull
+    from headrace.connect.messages.reading import Reading
 
 KNOWN = ("remote", "received", "sequence")
 """What `metadata=` may name."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from headrace.base.broker_errors import BrokerFailed, LoginRefused, QueueMissing
 from headrace.base.outside import AccessRefused, Unavailable
-from headrace.connect.broker_address import BrokerAddress
-from headrace.connect.broker_tls import check_options
+from headrace.connect.messages.address import BrokerAddress
+from headrace.connect.messages.tls import check_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,14 +17,14 @@ from proton import Collector, Endpoint, Event, Transport, TransportException
 
 from headrace.base.time import SystemClock
 from headrace.connect.amqp.address import PORTS, TLS, UNAUTHORIZED, Refused
-from headrace.connect.broker_tls import tls_context
+from headrace.connect.messages.tls import tls_context
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from proton import Condition, Link, Session
 
-    from headrace.connect.broker_address import BrokerAddress
+    from headrace.connect.messages.address import BrokerAddress
 
 SECONDS = 15.0
 SILENT_SECONDS = 60.0

@@ -16,8 +16,8 @@ from headrace.base.errors import InvalidArgument
 from headrace.connect.amqp.address import address_of, failures
 from headrace.connect.amqp.connection import MOST_BYTES, Connection
 from headrace.connect.feed import Feed
-from headrace.connect.messages import Message, MessageLanding, Reading, ReadingOptions, reading
-from headrace.connect.outgoing import ID_HEADER, KEY_HEADER
+from headrace.connect.messages.reading import Message, MessageLanding, Reading, ReadingOptions, reading
+from headrace.connect.messages.writing import ID_HEADER, KEY_HEADER
 
 if TYPE_CHECKING:
     import threading
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from proton import Receiver
 
-    from headrace.connect.broker_address import BrokerAddress
     from headrace.connect.feed import Landing
+    from headrace.connect.messages.address import BrokerAddress
 
 _FIELDS = {
     "address": "address",

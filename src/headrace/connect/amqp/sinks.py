@@ -14,7 +14,7 @@ from headrace.base.errors import InvalidPlan
 from headrace.connect.amqp.address import Refused, address_of, failures
 from headrace.connect.amqp.connection import MOST_BYTES, Connection
 from headrace.connect.amqp.transactions import Transactions, refusal
-from headrace.connect.outgoing import KEY_HEADER, MessageSink, WritingOptions, columns_in, outgoing, writing
+from headrace.connect.messages.writing import KEY_HEADER, MessageSink, WritingOptions, columns_in, outgoing, writing
 from headrace.connect.sink import SinkWriter
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from proton import Sender
 
     from headrace.base.time import Clock
-    from headrace.connect.broker_address import BrokerAddress
-    from headrace.connect.outgoing import Outgoing
+    from headrace.connect.messages.address import BrokerAddress
+    from headrace.connect.messages.writing import Outgoing
     from headrace.connect.sink import Guarantee
 
 Kind = Literal["queue", "topic"]

@@ -21,7 +21,7 @@ from headrace.base.time import SystemClock
 from headrace.connect.feed import Feed
 from headrace.connect.kinesis.aggregated import unpacked
 from headrace.connect.kinesis.service import THROTTLED, KinesisService
-from headrace.connect.messages import Message, MessageLanding, Reading, ReadingOptions, reading
+from headrace.connect.messages.reading import Message, MessageLanding, Reading, ReadingOptions, reading
 
 if TYPE_CHECKING:
     import threading

@@ -9,7 +9,7 @@ from headrace.base.broker_errors import BrokerFailed, MessageTooLarge
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import Unavailable
 from headrace.connect.kinesis.service import KinesisService
-from headrace.connect.outgoing import MessageSink, Outgoing, WritingOptions, outgoing, writing
+from headrace.connect.messages.writing import MessageSink, Outgoing, WritingOptions, outgoing, writing
 from headrace.connect.sink import SinkWriter
 
 if TYPE_CHECKING:

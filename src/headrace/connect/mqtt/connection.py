@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from headrace.base.broker_errors import BrokerFailed, LoginRefused
 from headrace.base.outside import AccessRefused, Unavailable
 from headrace.base.time import SystemClock
-from headrace.connect.broker_address import BrokerAddress
-from headrace.connect.broker_tls import check_options, tls_context
+from headrace.connect.messages.address import BrokerAddress
+from headrace.connect.messages.tls import check_options, tls_context
 from headrace.connect.mqtt import packets
 from headrace.connect.mqtt.packets import Kind, Packet, Property
 

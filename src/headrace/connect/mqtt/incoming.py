@@ -15,19 +15,19 @@ from headrace.base.broker_errors import QueueMissing
 from headrace.base.errors import InvalidArgument
 from headrace.base.time import duration
 from headrace.connect.feed import Feed
-from headrace.connect.messages import Message, MessageLanding, Reading, ReadingOptions, reading
+from headrace.connect.messages.reading import Message, MessageLanding, Reading, ReadingOptions, reading
+from headrace.connect.messages.writing import ID_HEADER, KEY_HEADER
 from headrace.connect.mqtt import packets
 from headrace.connect.mqtt.connection import Connection, mqtt_address
 from headrace.connect.mqtt.packets import Kind, Property
-from headrace.connect.outgoing import ID_HEADER, KEY_HEADER
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Sequence
     from datetime import timedelta
 
-    from headrace.connect.broker_address import BrokerAddress
     from headrace.connect.feed import Landing
+    from headrace.connect.messages.address import BrokerAddress
     from headrace.connect.mqtt.packets import Packet, Published
 
 KNOWN = ("topic", "qos", "retained", "repeated", "content_type")

@@ -10,10 +10,10 @@ from uuid import uuid4
 from headrace.base.broker_errors import BrokerFailed, MessageTooLarge
 from headrace.base.errors import InvalidArgument
 from headrace.base.outside import Unavailable
+from headrace.connect.messages.writing import ID_HEADER, KEY_HEADER, MessageSink, WritingOptions, outgoing, writing
 from headrace.connect.mqtt import packets
 from headrace.connect.mqtt.connection import ANSWER_SECONDS, Connection, mqtt_address
 from headrace.connect.mqtt.packets import Kind, Property
-from headrace.connect.outgoing import ID_HEADER, KEY_HEADER, MessageSink, WritingOptions, outgoing, writing
 from headrace.connect.sink import SinkWriter
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.base.time import Clock
-    from headrace.connect.broker_address import BrokerAddress
-    from headrace.connect.outgoing import Outgoing
+    from headrace.connect.messages.address import BrokerAddress
+    from headrace.connect.messages.writing import Outgoing
 
 UNACKNOWLEDGED = 1_000
 

@@ -21,9 +21,9 @@ from headrace.base.broker_errors import PositionLost
 from headrace.base.errors import InvalidArgument
 from headrace.base.outside import Unavailable
 from headrace.connect.feed import Feed
-from headrace.connect.messages import Message, MessageLanding, Reading, ReadingOptions, reading
+from headrace.connect.messages.reading import Message, MessageLanding, Reading, ReadingOptions, reading
+from headrace.connect.messages.writing import KEY_HEADER
 from headrace.connect.nats.session import Session, nats_address
-from headrace.connect.outgoing import KEY_HEADER
 
 if TYPE_CHECKING:
     import threading
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.js.api import StreamInfo
 
-    from headrace.connect.broker_address import BrokerAddress
     from headrace.connect.feed import Landing
+    from headrace.connect.messages.address import BrokerAddress
 
 KNOWN = ("subject", "stream", "sequence", "time")
 TOGETHER = 1_000

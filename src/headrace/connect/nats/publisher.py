@@ -9,8 +9,8 @@ import nats
 
 from headrace.base.broker_errors import MessageTooLarge
 from headrace.base.errors import InvalidArgument
+from headrace.connect.messages.writing import KEY_HEADER, MessageSink, WritingOptions, outgoing, writing
 from headrace.connect.nats.session import Session, nats_address
-from headrace.connect.outgoing import KEY_HEADER, MessageSink, WritingOptions, outgoing, writing
 from headrace.connect.sink import SinkWriter
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.base.time import Clock
-    from headrace.connect.broker_address import BrokerAddress
-    from headrace.connect.outgoing import Outgoing
+    from headrace.connect.messages.address import BrokerAddress
+    from headrace.connect.messages.writing import Outgoing
 
 _ID = "Nats-Msg-Id"
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pynng
 
 from headrace.base.outside import Unavailable
-from headrace.connect.direct import LOOK_SECONDS
-from headrace.connect.socket_feed import Received, SocketFeed, SocketOptions
+from headrace.connect.messages.direct import LOOK_SECONDS
+from headrace.connect.messages.socket_feed import Received, SocketFeed, SocketOptions
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from headrace.connect.messages import ReadingOptions
-    from headrace.connect.socket_feed import Receiving
+    from headrace.connect.messages.reading import ReadingOptions
+    from headrace.connect.messages.socket_feed import Receiving
 
 _KINDS: dict[str, Any] = {"pull": pynng.Pull0, "sub": pynng.Sub0, "rep": pynng.Rep0}
 

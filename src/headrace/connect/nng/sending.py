@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pynng
 
 from headrace.base.outside import Unavailable
-from headrace.connect.outgoing import WritingOptions, writing
-from headrace.connect.socket_feed import checked_url
-from headrace.connect.socket_sink import SocketSink, SocketWriter
+from headrace.connect.messages.socket_feed import checked_url
+from headrace.connect.messages.socket_sink import SocketSink, SocketWriter
+from headrace.connect.messages.writing import WritingOptions, writing
 
 if TYPE_CHECKING:
     from headrace.base.time import Clock

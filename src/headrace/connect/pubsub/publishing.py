@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from google.pubsub_v1.types import PubsubMessage
 
 from headrace.base.broker_errors import MessageTooLarge
-from headrace.connect.outgoing import ID_HEADER, MessageSink, WritingOptions, outgoing, writing
+from headrace.connect.messages.writing import ID_HEADER, MessageSink, WritingOptions, outgoing, writing
 from headrace.connect.pubsub.service import SECONDS, PubSubService
 from headrace.connect.sink import SinkWriter
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.base.time import Clock
-    from headrace.connect.outgoing import Outgoing
+    from headrace.connect.messages.writing import Outgoing
 
 MOST_BYTES, MOST_KEY = 9_000_000, 1_024
 MOST_MESSAGE = 10_000_000

@@ -13,7 +13,7 @@ from google.pubsub_v1.types import StreamingPullRequest
 from headrace.base.errors import InvalidArgument
 from headrace.base.time import SystemClock, duration
 from headrace.connect.feed import Feed
-from headrace.connect.messages import Message, MessageLanding, Reading, ReadingOptions, reading
+from headrace.connect.messages.reading import Message, MessageLanding, Reading, ReadingOptions, reading
 from headrace.connect.pubsub.service import SECONDS, PubSubService
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from headrace.base.broker_errors import BrokerFailed, LoginRefused
 from headrace.base.outside import AccessRefused, Unavailable
-from headrace.connect.broker_tls import tls_context
+from headrace.connect.messages.tls import tls_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from headrace.connect.broker_address import BrokerAddress
+    from headrace.connect.messages.address import BrokerAddress
 
 PORT, TLS_PORT = 6650, 6651
 SECONDS = 10.0

@@ -19,8 +19,8 @@ from headrace.base.errors import InvalidArgument
 from headrace.base.outside import Unavailable
 from headrace.base.time import SystemClock
 from headrace.connect.feed import Feed
-from headrace.connect.messages import Message, MessageLanding, Reading, ReadingOptions, reading
-from headrace.connect.outgoing import ID_HEADER
+from headrace.connect.messages.reading import Message, MessageLanding, Reading, ReadingOptions, reading
+from headrace.connect.messages.writing import ID_HEADER
 from headrace.connect.pulsar.greeting import greeted
 from headrace.connect.pulsar.session import Session, check_topic, pulsar_address
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Mapping, Sequence
 
-    from headrace.connect.broker_address import BrokerAddress
     from headrace.connect.feed import Landing
+    from headrace.connect.messages.address import BrokerAddress
 
 KNOWN = ("topic", "message", "time", "event_time", "producer")
 TOGETHER, TOGETHER_BYTES = 1_000, 16 << 20

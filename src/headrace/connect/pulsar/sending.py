@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pulsar
 
 from headrace.base.broker_errors import BrokerFailed, MessageTooLarge
-from headrace.connect.outgoing import ID_HEADER, MessageSink, WritingOptions, outgoing, writing
+from headrace.connect.messages.writing import ID_HEADER, MessageSink, WritingOptions, outgoing, writing
 from headrace.connect.pulsar.session import Session, check_topic, pulsar_address
 from headrace.connect.sink import SinkWriter
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.base.time import Clock
-    from headrace.connect.broker_address import BrokerAddress
-    from headrace.connect.outgoing import Outgoing
+    from headrace.connect.messages.address import BrokerAddress
+    from headrace.connect.messages.writing import Outgoing
     from headrace.connect.sink import Guarantee
 
 ROWS_BITS = 32

@@ -12,8 +12,8 @@ import pulsar
 from headrace.base.broker_errors import BrokerFailed, LoginRefused, QueueMissing
 from headrace.base.errors import InvalidArgument
 from headrace.base.outside import AccessRefused, Unavailable
-from headrace.connect.broker_address import BrokerAddress
-from headrace.connect.broker_tls import check_options
+from headrace.connect.messages.address import BrokerAddress
+from headrace.connect.messages.tls import check_options
 from headrace.connect.pulsar.greeting import PORT, TLS_PORT, authentication, greeted
 
 if TYPE_CHECKING:

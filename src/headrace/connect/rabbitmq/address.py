@@ -17,8 +17,8 @@ from pika.exceptions import (
 
 from headrace.base.broker_errors import BrokerFailed, LoginRefused, QueueMissing
 from headrace.base.outside import AccessRefused, Unavailable
-from headrace.connect.broker_address import BrokerAddress
-from headrace.connect.broker_tls import check_options, tls_context
+from headrace.connect.messages.address import BrokerAddress
+from headrace.connect.messages.tls import check_options, tls_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

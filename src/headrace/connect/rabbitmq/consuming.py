@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.outside import Unavailable
-from headrace.connect.messages import NO_METADATA, Message
-from headrace.connect.outgoing import KEY_HEADER
+from headrace.connect.messages.reading import NO_METADATA, Message
+from headrace.connect.messages.writing import KEY_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from headrace.base.broker_errors import MessageTooLarge, QueueMissing
-from headrace.connect.outgoing import MessageSink, WritingOptions, outgoing, writing
+from headrace.connect.messages.writing import MessageSink, WritingOptions, outgoing, writing
 from headrace.connect.rabbitmq.address import address_of, connected, ours
 from headrace.connect.rabbitmq.publishing import Publisher
 from headrace.connect.sink import SinkWriter
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from headrace.base.blame import HeadraceError
     from headrace.base.time import Clock
-    from headrace.connect.broker_address import BrokerAddress
+    from headrace.connect.messages.address import BrokerAddress
 
 _CONTENT_TYPES = {"json": "application/json", "text": "text/plain", "csv": "text/csv"}
 _TOO_LARGE = re.compile(r"larger than (?:configured )?max size (\d+)")

@@ -9,7 +9,7 @@ import pika
 from pika.exceptions import AMQPError
 
 from headrace.base.outside import Unavailable
-from headrace.connect.outgoing import KEY_HEADER
+from headrace.connect.messages.writing import KEY_HEADER
 from headrace.connect.rabbitmq.address import parameters
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pika.frame import Method
     from pika.spec import Basic
 
-    from headrace.connect.broker_address import BrokerAddress
-    from headrace.connect.outgoing import Outgoing
+    from headrace.connect.messages.address import BrokerAddress
+    from headrace.connect.messages.writing import Outgoing
 
 MOST_UNDER_WAY = 2_000
 SILENT_SECONDS = 60.0

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Unpack
 
 from headrace.base.errors import InvalidArgument
 from headrace.connect.feed import Feed
-from headrace.connect.messages import MessageLanding, Reading, ReadingOptions, reading
+from headrace.connect.messages.reading import MessageLanding, Reading, ReadingOptions, reading
 from headrace.connect.rabbitmq.address import address_of, connected
 from headrace.connect.rabbitmq.consuming import KNOWN, WAIT_SECONDS, Consumer
 
 if TYPE_CHECKING:
     import threading
 
-    from headrace.connect.broker_address import BrokerAddress
     from headrace.connect.feed import Landing
+    from headrace.connect.messages.address import BrokerAddress
 
 PREFETCH = 5_000
 MOST_PREFETCH = 65_535

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from headrace.base.errors import InvalidArgument
 from headrace.connect.feed import Feed
-from headrace.connect.messages import MessageLanding, Reading, ReadingOptions, reading
+from headrace.connect.messages.reading import MessageLanding, Reading, ReadingOptions, reading
 from headrace.connect.rabbitmq.address import address_of, connected
 from headrace.connect.rabbitmq.consuming import KNOWN, OFFSET, WAIT_SECONDS, Consumer
 from headrace.connect.rabbitmq.queues import MOST_PREFETCH, PREFETCH
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from pika import BlockingConnection
 
-    from headrace.connect.broker_address import BrokerAddress
     from headrace.connect.feed import Landing
-    from headrace.connect.messages import Message
+    from headrace.connect.messages.address import BrokerAddress
+    from headrace.connect.messages.reading import Message
 
 logger = logging.getLogger("headrace.rabbitmq")
 Start = Literal["first", "last", "next"] | int | datetime

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import redis
 
 from headrace.base.errors import InvalidArgument
-from headrace.connect.outgoing import ID_HEADER, KEY_HEADER, MessageSink, WritingOptions, outgoing, writing
+from headrace.connect.messages.writing import ID_HEADER, KEY_HEADER, MessageSink, WritingOptions, outgoing, writing
 from headrace.connect.redis.address import RedisAddress, failures
 from headrace.connect.redis.marks import MarkedWriter
 from headrace.connect.store import StoreRefused
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.base.time import Clock
-    from headrace.connect.outgoing import Outgoing
+    from headrace.connect.messages.writing import Outgoing
     from headrace.connect.sink import Guarantee, SinkWriter
 
 _ADD = """

@@ -12,8 +12,8 @@ import redis
 from headrace.base.broker_errors import BrokerFailed, PositionLost
 from headrace.base.errors import InvalidArgument
 from headrace.connect.feed import Feed
-from headrace.connect.messages import Message, MessageLanding, Reading, ReadingOptions, reading
-from headrace.connect.outgoing import ID_HEADER, KEY_HEADER
+from headrace.connect.messages.reading import Message, MessageLanding, Reading, ReadingOptions, reading
+from headrace.connect.messages.writing import ID_HEADER, KEY_HEADER
 from headrace.connect.redis.address import RedisAddress, failures
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from azure.servicebus.exceptions import (
 from headrace.base.broker_errors import BrokerFailed, LoginRefused, QueueMissing
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import Unavailable
-from headrace.connect.broker_address import FROM_ENVIRONMENT, secret
+from headrace.connect.messages.address import FROM_ENVIRONMENT, secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,8 +16,8 @@ from azure.servicebus.exceptions import (
 from headrace.base.errors import InvalidArgument, InvalidPlan
 from headrace.base.time import SystemClock
 from headrace.connect.feed import Feed
-from headrace.connect.messages import Message, MessageLanding, Reading, ReadingOptions, reading
-from headrace.connect.outgoing import KEY_HEADER
+from headrace.connect.messages.reading import Message, MessageLanding, Reading, ReadingOptions, reading
+from headrace.connect.messages.writing import KEY_HEADER
 from headrace.connect.servicebus.namespace import Namespace, failures
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
 from headrace.base.broker_errors import MessageTooLarge
-from headrace.connect.outgoing import KEY_HEADER, MessageSink, WritingOptions, outgoing, writing
+from headrace.connect.messages.writing import KEY_HEADER, MessageSink, WritingOptions, outgoing, writing
 from headrace.connect.servicebus.namespace import Namespace, failures
 from headrace.connect.sink import SinkWriter
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusClient, ServiceBusSender
 
     from headrace.base.time import Clock
-    from headrace.connect.outgoing import Outgoing
+    from headrace.connect.messages.writing import Outgoing
 
 
 def sender(connection: str, entity: str, *, sessions: bool = False, **options: Unpack[WritingOptions]) -> Sender:

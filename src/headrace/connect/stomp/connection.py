@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from stomp.utils import Frame, convert_frame, parse_frame
 
 from headrace.base.time import SystemClock
-from headrace.connect.broker_tls import tls_context
+from headrace.connect.messages.tls import tls_context
 from headrace.connect.stomp.address import PORT, TLS, TLS_PORT, BrokerSaid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.connect.broker_address import BrokerAddress
+    from headrace.connect.messages.address import BrokerAddress
 
 SECONDS = 15.0
 ANSWER_SECONDS = 120.0

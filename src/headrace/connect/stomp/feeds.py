@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Unpack
 
 from headrace.base.errors import InvalidArgument
 from headrace.connect.feed import Feed
-from headrace.connect.messages import Message, MessageLanding, Reading, ReadingOptions, reading
-from headrace.connect.outgoing import ID_HEADER, KEY_HEADER
+from headrace.connect.messages.reading import Message, MessageLanding, Reading, ReadingOptions, reading
+from headrace.connect.messages.writing import ID_HEADER, KEY_HEADER
 from headrace.connect.stomp.address import BrokerSaid, address_of, failures
 from headrace.connect.stomp.connection import Connection
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from stomp.utils import Frame
 
-    from headrace.connect.broker_address import BrokerAddress
     from headrace.connect.feed import Landing
+    from headrace.connect.messages.address import BrokerAddress
 
 _HEADERS = {
     "destination": "destination",

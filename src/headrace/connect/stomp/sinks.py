@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from headrace.base.errors import InvalidPlan
-from headrace.connect.outgoing import ID_HEADER, KEY_HEADER, MessageSink, WritingOptions, outgoing, writing
+from headrace.connect.messages.writing import ID_HEADER, KEY_HEADER, MessageSink, WritingOptions, outgoing, writing
 from headrace.connect.sink import SinkWriter
 from headrace.connect.stomp.address import address_of, failures
 from headrace.connect.stomp.connection import Connection
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.base.time import Clock
-    from headrace.connect.broker_address import BrokerAddress
-    from headrace.connect.outgoing import Outgoing
+    from headrace.connect.messages.address import BrokerAddress
+    from headrace.connect.messages.writing import Outgoing
 
 Kind = Literal["queue", "topic"]
 IDLE_SECONDS = 5.0

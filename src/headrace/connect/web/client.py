@@ -14,7 +14,7 @@ from headrace.base.arguments import a_mapping
 from headrace.base.broker_errors import BrokerFailed, LoginRefused, QueueMissing
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import AccessRefused, Unavailable
-from headrace.connect.broker_address import secret
+from headrace.connect.messages.address import secret
 
 if TYPE_CHECKING:
     import threading

@@ -18,7 +18,7 @@ from headrace.base.outside import Unavailable
 from headrace.base.time import MICROS, SystemClock, as_datetime, duration
 from headrace.connect.feed import Feed
 from headrace.connect.json_spans import Path, as_text, elements, path_of, value_at
-from headrace.connect.messages import Message, MessageLanding, Reading, ReadingOptions, reading
+from headrace.connect.messages.reading import Message, MessageLanding, Reading, ReadingOptions, reading
 from headrace.connect.web.client import Client, Site, WithLogin, site_of, without_login
 
 if TYPE_CHECKING:

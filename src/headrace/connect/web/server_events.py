@@ -11,7 +11,7 @@ from headrace.base.arguments import a_whole_number
 from headrace.base.broker_errors import BrokerFailed
 from headrace.base.time import MICROS, SystemClock, as_datetime, duration
 from headrace.connect.feed import Feed
-from headrace.connect.messages import Message, MessageLanding, Reading, reading
+from headrace.connect.messages.reading import Message, MessageLanding, Reading, reading
 from headrace.connect.web.client import CONNECT_SECONDS, Client, Site, site_of, without_login
 from headrace.connect.web.event_stream import EventStream
 

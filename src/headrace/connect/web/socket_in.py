@@ -10,10 +10,10 @@ import aiohttp
 from headrace.base.arguments import name_list
 from headrace.base.outside import Unavailable
 from headrace.base.time import SystemClock, as_datetime
-from headrace.connect.broker_address import secret
-from headrace.connect.direct import FullOptions, run_direct, when_full, without_full
 from headrace.connect.feed import Feed
-from headrace.connect.messages import Message, MessageLanding, Reading, reading
+from headrace.connect.messages.address import secret
+from headrace.connect.messages.direct import FullOptions, run_direct, when_full, without_full
+from headrace.connect.messages.reading import Message, MessageLanding, Reading, reading
 from headrace.connect.web.client import Client, Site, site_of, without_login
 from headrace.connect.web.polling import PollOptions
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.base.buffer import SharedBuffer
-    from headrace.connect.direct import WhenFull
     from headrace.connect.feed import Landing
+    from headrace.connect.messages.direct import WhenFull
 
 KNOWN = ("received",)
 MAX_BYTES = 64 << 20

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from headrace.base.arguments import name_list
 from headrace.base.outside import Unavailable
-from headrace.connect.broker_address import secret
-from headrace.connect.outgoing import MessageSink, WritingOptions, outgoing, writing
+from headrace.connect.messages.address import secret
+from headrace.connect.messages.writing import MessageSink, WritingOptions, outgoing, writing
 from headrace.connect.sink import SinkWriter
 from headrace.connect.web.client import Client, Site, WithLogin, site_of, without_login
 from headrace.connect.web.socket_in import DATA, connected, ended
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from headrace.base.time import Clock
-    from headrace.connect.outgoing import Outgoing
+    from headrace.connect.messages.writing import Outgoing
 
 PONG_SECONDS = 30
 

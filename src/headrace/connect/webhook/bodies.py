@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from headrace.connect.json_spans import elements
-from headrace.connect.messages import Message
+from headrace.connect.messages.reading import Message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

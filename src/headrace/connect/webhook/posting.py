@@ -16,8 +16,8 @@ from headrace.base.blame import OutsideError
 from headrace.base.dead_letters import DEAD
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import Unavailable
-from headrace.connect.broker_address import secret as read_secret
-from headrace.connect.outgoing import ID_HEADER, KEY_HEADER, MessageSink, outgoing, writing
+from headrace.connect.messages.address import secret as read_secret
+from headrace.connect.messages.writing import ID_HEADER, KEY_HEADER, MessageSink, outgoing, writing
 from headrace.connect.sink import SinkWriter
 from headrace.connect.webhook.signatures import SCHEMES, signed
 from headrace.log import Log
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.base.time import Clock
-    from headrace.connect.outgoing import Outgoing, WritingOptions
+    from headrace.connect.messages.writing import Outgoing, WritingOptions
     from headrace.connect.webhook.signatures import Scheme
 
 SECONDS = 30

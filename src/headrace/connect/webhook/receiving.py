@@ -13,9 +13,9 @@ from headrace.base.arguments import a_whole_number, one_of
 from headrace.base.buffer import SharedBuffer
 from headrace.base.errors import InvalidPlan
 from headrace.base.time import SystemClock, as_datetime
-from headrace.connect.broker_address import secret as read_secret
 from headrace.connect.feed import Feed
-from headrace.connect.messages import MessageLanding, reading
+from headrace.connect.messages.address import secret as read_secret
+from headrace.connect.messages.reading import MessageLanding, reading
 from headrace.connect.webhook.bodies import BadBody, messages_of
 from headrace.connect.webhook.server import address_of, serving
 from headrace.connect.webhook.signatures import SCHEMES, refusal
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from headrace.connect.feed import Landing
-    from headrace.connect.messages import Message, Reading, ReadingOptions
+    from headrace.connect.messages.reading import Message, Reading, ReadingOptions
     from headrace.connect.webhook.server import Address, HttpServer
     from headrace.connect.webhook.signatures import Scheme
 

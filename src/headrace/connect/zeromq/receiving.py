@@ -7,14 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Unpack
 
 from headrace.base.outside import Unavailable
-from headrace.connect.direct import LOOK_SECONDS
-from headrace.connect.socket_feed import Received, SocketFeed, SocketOptions
+from headrace.connect.messages.direct import LOOK_SECONDS
+from headrace.connect.messages.socket_feed import Received, SocketFeed, SocketOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.connect.messages import ReadingOptions
-    from headrace.connect.socket_feed import Receiving
+    from headrace.connect.messages.reading import ReadingOptions
+    from headrace.connect.messages.socket_feed import Receiving
 
 zmq: Any = import_module("zmq")  # its stubs do not name what it re-exports
 _KINDS = {"pull": zmq.PULL, "sub": zmq.SUB, "rep": zmq.REP}

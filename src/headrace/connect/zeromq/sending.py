@@ -7,9 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Unpack
 
 from headrace.base.outside import Unavailable
-from headrace.connect.outgoing import WritingOptions, writing
-from headrace.connect.socket_feed import checked_url
-from headrace.connect.socket_sink import SocketSink, SocketWriter
+from headrace.connect.messages.socket_feed import checked_url
+from headrace.connect.messages.socket_sink import SocketSink, SocketWriter
+from headrace.connect.messages.writing import WritingOptions, writing
 
 if TYPE_CHECKING:
     from headrace.base.time import Clock

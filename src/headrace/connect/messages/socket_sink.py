@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.connect.outgoing import MessageSink, outgoing
+from headrace.connect.messages.writing import MessageSink, outgoing
 from headrace.connect.sink import SinkWriter
 
 if TYPE_CHECKING:

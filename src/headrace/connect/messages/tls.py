@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.base.errors import InvalidPlan
 
 if TYPE_CHECKING:
-    from headrace.connect.broker_address import BrokerAddress
+    from headrace.connect.messages.address import BrokerAddress
 
 OPTIONS = frozenset({"ca", "certificate", "key"})
 """`ca`: the authorities to trust, the system's by default. `certificate` and `key`: with what this client shows who

@@ -12,18 +12,18 @@ from urllib.parse import urlsplit
 
 from headrace.base.errors import InvalidPlan
 from headrace.base.time import SystemClock, as_datetime
-from headrace.connect.direct import FullOptions, run_direct, when_full
 from headrace.connect.feed import Feed
-from headrace.connect.messages import Message, MessageLanding, ReadingOptions, reading
+from headrace.connect.messages.direct import FullOptions, run_direct, when_full
+from headrace.connect.messages.reading import Message, MessageLanding, ReadingOptions, reading
 
 if TYPE_CHECKING:
     import threading
     from contextlib import AbstractContextManager
 
     from headrace.base.buffer import SharedBuffer
-    from headrace.connect.direct import WhenFull
     from headrace.connect.feed import Landing
-    from headrace.connect.messages import Reading
+    from headrace.connect.messages.direct import WhenFull
+    from headrace.connect.messages.reading import Reading
 
 KNOWN = ("topic", "received")
 """What `metadata=` may name."""

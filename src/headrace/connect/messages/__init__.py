@@ -1,0 +1,1 @@
+"""What the connectors of single messages share: decoding and acknowledging, rendering, addresses, full buffers."""
