@@ -133,6 +133,7 @@ ALLOWED = {
     ("cli/programs.py", "exec"),  # `headrace run FILE` runs FILE: that is what it is for
     ("cli/programs.py", "compile"),
     ("testing/simulation/case.py", "exec"),  # a program that the simulation has just written itself
+    ("testing/simulation/drawing.py", "exec"),  # a line of such a program
     ("base/buffer.py", "pickle.loads"),  # a file without a name, which this process alone has open
     ("testing/connectors.py", "pickle.loads"),  # what the check has just pickled itself
 }
