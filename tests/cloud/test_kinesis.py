@@ -299,6 +299,13 @@ def test_a_record_that_is_too_large_is_named(broker):
     writer.close()
 
 
+def test_a_profile_that_is_not_there_is_named(tmp_path):
+    with Filled(tmp_path).by(kinesis.stream("s", region="eu-west-1", profile="nosuch")) as run:
+        until(run.failure, "it fails")
+    assert isinstance(run.failure(), LoginRefused), run.failure()
+    assert "nosuch" in str(run.failure())
+
+
 def test_credentials_that_are_missing_are_named(broker, monkeypatch, tmp_path):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)

@@ -14,23 +14,26 @@ from headrace.base.errors import InvalidPlan
 from headrace.connect.amqp.address import Refused, address_of, failures
 from headrace.connect.amqp.connection import MOST_BYTES, Connection
 from headrace.connect.amqp.transactions import Transactions, refusal
-from headrace.connect.messages.writing import KEY_HEADER, MessageSink, WritingOptions, columns_in, outgoing, writing
-from headrace.connect.sink import SinkWriter
+from headrace.connect.messages.writing import (
+    KEY_HEADER,
+    MessageSink,
+    RestingWriter,
+    WritingOptions,
+    columns_in,
+    writing,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import pyarrow as pa
     from proton import Sender
 
     from headrace.base.time import Clock
     from headrace.connect.messages.address import BrokerAddress
     from headrace.connect.messages.writing import Outgoing
-    from headrace.connect.sink import Guarantee
+    from headrace.connect.sink import Guarantee, SinkWriter
 
 Kind = Literal["queue", "topic"]
-IDLE_SECONDS = 5.0
-"""A connection that was not used for so long is opened anew: nobody says that it is there between epochs."""
 _CONTENT_TYPES = {"json": "application/json", "text": "text/plain", "csv": "text/csv"}
 _DUPLICATE_ID = "_AMQ_DUPL_ID"
 """The property by which Artemis recognises a message that it has."""
@@ -109,50 +112,25 @@ class Destination(MessageSink):
         return DestinationWriter(self, writer, clock)
 
 
-class DestinationWriter(SinkWriter):
+class DestinationWriter(RestingWriter[Destination]):
     """Sends epochs to a broker."""
 
-    def __init__(self, sink: Destination, writer: str, clock: Clock) -> None:
-        self.sink, self.writer, self.clock = sink, writer, clock
-        self._link: _Link | None = None
-        self._used = 0.0
+    _link: _Link | None = None
 
-    def last_epoch(self) -> int | None:
-        """Return nothing: a broker cannot tell."""
-        return None
-
-    def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
-        """Send an epoch's rows, and wait until the broker has all of them.
-
-        Raises:
-            Unavailable: the broker does not answer, or refuses the transaction.
-            LoginRefused, AccessRefused: user, password or rights are wrong.
-            QueueMissing: the broker has no such address, and makes none.
-            MessageTooLarge: a message is larger than the broker takes.
-            BrokerFailed: the broker has no transactions, does not detect duplicates, or wants a link for each address.
-
-        """
-        if self.clock.monotonic() - self._used > IDLE_SECONDS:
-            self.close()
-        try:
-            with failures(self.sink.where, self.sink.address, create="Create it in the broker."):
-                self._send(epoch, rows)
-        except BaseException:
-            self.close()
-            raise
-        self._used = self.clock.monotonic()
-
-    def _send(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
+    def send(self, epoch: int, messages: Iterator[Sequence[Outgoing]]) -> None:
+        """Send an epoch's messages, in a transaction where the sink has them."""
+        del epoch
         link = None
-        for messages in outgoing(self.sink, self.writer, epoch, rows):
-            if link is None:
-                link = self._link = self._link or _Link(self.sink)
-                link.begin()
-            link.send(messages)
-        if link is not None:
-            link.flush()
-            self.sink.fault("before_commit")
-            link.commit()
+        with failures(self.sink.where, self.sink.address, create="Create it in the broker."):
+            for some in messages:
+                if link is None:
+                    link = self._link = self._link or _Link(self.sink)
+                    link.begin()
+                link.send(some)
+            if link is not None:
+                link.flush()
+                self.sink.fault("before_commit")
+                link.commit()
 
     def close(self) -> None:
         """Close the connection; a transaction that is not committed is undone by the broker."""

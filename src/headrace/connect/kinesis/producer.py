@@ -9,15 +9,13 @@ from headrace.base.broker_errors import BrokerFailed, MessageTooLarge
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import Unavailable
 from headrace.connect.kinesis.service import KinesisService
-from headrace.connect.messages.writing import MessageSink, Outgoing, WritingOptions, outgoing, writing
-from headrace.connect.sink import SinkWriter
+from headrace.connect.messages.writing import MessageSink, MessageWriter, Outgoing, WritingOptions, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import pyarrow as pa
-
     from headrace.base.time import Clock
+    from headrace.connect.sink import SinkWriter
 
 MOST_RECORDS, MOST_BYTES = 500, 4_500_000
 """What one request may have."""
@@ -78,30 +76,24 @@ class KinesisRecords(MessageSink):
         return _Writer(self, writer, clock)
 
 
-class _Writer(SinkWriter):
+class _Writer(MessageWriter[KinesisRecords]):
     """Sends epochs."""
 
     def __init__(self, sink: KinesisRecords, writer: str, clock: Clock) -> None:
-        self.sink, self.writer, self.clock = sink, writer, clock
+        super().__init__(sink, writer)
+        self.clock = clock
         self.client: Any = None
 
-    def last_epoch(self) -> int | None:
-        """Return None: a stream does not know of epochs."""
-        return None
-
-    def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
-        """Send an epoch's records; they are stored when it returns.
-
-        Raises:
-            Unavailable: Kinesis does not answer, or refuses records for longer than it is tried again.
-            QueueMissing: there is no such stream.
-            MessageTooLarge: it does not take a record of this size.
-
-        """
+    def send(self, epoch: int, messages: Iterator[Sequence[Outgoing]]) -> None:
+        """Send an epoch's records; they are stored when it returns."""
+        del epoch
         self.client = self.client or self.sink.service.client()
-        for some in outgoing(self.sink, self.writer, epoch, rows):
+        for some in messages:
             for request in _requests(some):
                 self._send(request)
+
+    def drop(self) -> None:
+        """Keep the client: each request stands for itself."""
 
     def close(self) -> None:
         """Close connections."""

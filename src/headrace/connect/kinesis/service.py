@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError, PartialCredentialsError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from headrace.base.broker_errors import BrokerFailed, LoginRefused, QueueMissing
 from headrace.base.errors import InvalidArgument
 from headrace.base.outside import AccessRefused, Unavailable
+from headrace.connect import aws
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,22 +97,11 @@ class KinesisService:
             BrokerFailed: it refuses the request.
 
         """
-        try:
+        with aws.failures(self.place, self._refused, lost=(BotoCoreError, OSError)):
             yield
-        except ClientError as error:
-            raise self._refused(error) from error
-        except (NoCredentialsError, PartialCredentialsError, NoRegionError) as error:
-            raise LoginRefused(
-                f"{self.place} cannot be asked: {error}",
-                hint="Give region=, and credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role.",
-            ) from error
-        except (BotoCoreError, OSError) as error:
-            raise Unavailable(f"{self.place} does not answer: {type(error).__name__}: {error}") from error
 
     def _refused(self, error: ClientError) -> Exception:
-        code = error.response.get("Error", {}).get("Code", "")
-        said = f"{code}: {error.response.get('Error', {}).get('Message', '')}"
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        code, said = aws.code_of(error), aws.said_by(error)
         if code == "ResourceNotFoundException":
             return QueueMissing(
                 f"there is no such thing: {self.place}: {said}", hint="Create it: aws kinesis create-stream."
@@ -126,6 +116,6 @@ class KinesisService:
                 hint="They need kinesis:ListShards, GetShardIterator, GetRecords and DescribeStreamSummary to read, "
                 "PutRecords to write.",
             )
-        if code in _LATER or status >= 500:  # noqa: PLR2004 -- failures of the server
+        if code in _LATER or aws.server_failed(error):
             return Unavailable(f"{self.place}: {said}")
         return BrokerFailed(f"{self.place} refuses a request: {said}")

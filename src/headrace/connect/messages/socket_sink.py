@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.connect.messages.writing import MessageSink, outgoing
-from headrace.connect.sink import SinkWriter
+from headrace.connect.messages.writing import MessageSink, MessageWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    import pyarrow as pa
+    from headrace.connect.messages.writing import Outgoing
 
 
 class Sending(Protocol):
@@ -45,26 +44,22 @@ class SocketSink(MessageSink):
         return self.url
 
 
-class SocketWriter(SinkWriter):
+class SocketWriter(MessageWriter[SocketSink]):
     """Sends epochs."""
 
     def __init__(self, sink: SocketSink, writer: str, socket: Sending) -> None:
-        self.sink, self.writer, self.socket = sink, writer, socket
+        super().__init__(sink, writer)
+        self.socket = socket
 
-    def last_epoch(self) -> int | None:
-        """Return None: nobody can tell."""
-        return None
-
-    def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
-        """Send an epoch's rows.
-
-        Raises:
-            Unavailable: nobody takes them.
-
-        """
-        for messages in outgoing(self.sink, self.writer, epoch, rows):
-            for message in messages:
+    def send(self, epoch: int, messages: Iterator[Sequence[Outgoing]]) -> None:
+        """Send an epoch's messages."""
+        del epoch
+        for some in messages:
+            for message in some:
                 self.socket.send(message.address.encode() if self.sink.publishes else None, message.body)
+
+    def drop(self) -> None:
+        """Keep the socket: its library connects again."""
 
     def close(self) -> None:
         """Close the socket."""

@@ -6,9 +6,10 @@ import ssl
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import InvalidPlan
+from headrace.connect.messages.address import BrokerAddress
 
 if TYPE_CHECKING:
-    from headrace.connect.messages.address import BrokerAddress
+    from collections.abc import Sequence
 
 OPTIONS = frozenset({"ca", "certificate", "key"})
 """`ca`: the authorities to trust, the system's by default. `certificate` and `key`: with what this client shows who
@@ -32,16 +33,20 @@ def tls_context(address: BrokerAddress) -> ssl.SSLContext:
     return context
 
 
-def check_options(address: BrokerAddress, *, more: frozenset[str] = frozenset()) -> None:
-    """Check that an address has no options but those of TLS and `more`.
+def secured_address(
+    url: str, *, schemes: Sequence[str], example: str, more: frozenset[str] = frozenset()
+) -> BrokerAddress:
+    """Return the address that a text names; its options are those of TLS and `more`.
 
     Raises:
-        InvalidPlan: it has others.
+        InvalidPlan: it is none, or has other options.
 
     """
+    address = BrokerAddress.parse(url, schemes=schemes, example=example)
     known = OPTIONS | more
     if unknown := sorted(set(address.options) - known):
         raise InvalidPlan(
             f"the address of {address.place} has options that are not known: {', '.join(unknown)}",
             detail=f"Known are: {', '.join(sorted(known))}.",
         )
+    return address

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple, Self, TypedDict
+from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypedDict, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,11 +20,12 @@ from headrace.connect.encoding import present_alone
 from headrace.connect.format import HEADERS, VALUE
 from headrace.connect.formats import format_named, format_of
 from headrace.connect.formats.json_text import text_of
-from headrace.connect.sink import Form, Sink
+from headrace.connect.sink import Form, Sink, SinkWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from headrace.base.time import Clock
     from headrace.connect.format import Format
 
 ID_HEADER, KEY_HEADER = "headrace-id", "headrace-key"
@@ -156,6 +157,67 @@ class MessageSink(Sink):
                     hint=f"Use columns of the key: {', '.join(key or ())}.",
                 )
         return replace(self, columns=schema, key=(key or ()) if is_table else self.how.key, is_table=is_table)
+
+
+_Sink = TypeVar("_Sink", bound=MessageSink)
+
+
+class MessageWriter(SinkWriter, Generic[_Sink]):
+    """Sends epochs to a broker that knows nothing of them, and begins anew after a failure.
+
+    A subclass connects when it has something to send, and implements `send` and `close`; and `drop`, where a connection
+    that failed is treated in another way.
+    """
+
+    def __init__(self, sink: _Sink, writer: str) -> None:
+        self.sink, self.writer = sink, writer
+
+    def last_epoch(self) -> int | None:
+        """Return None: the broker cannot tell."""
+        return None
+
+    def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
+        """Send an epoch's rows; the broker has them when it returns.
+
+        Raises:
+            Unavailable: it does not answer, or does not take them now.
+            LoginRefused, AccessRefused: user, password or rights are wrong.
+            QueueMissing: what is sent to is not there.
+            MessageTooLarge: it does not take a message of this size.
+            BrokerFailed: it refuses for another reason, which does not pass by itself.
+
+        """
+        try:
+            self.send(epoch, outgoing(self.sink, self.writer, epoch, rows))
+        except BaseException:
+            self.drop()
+            raise
+
+    def send(self, epoch: int, messages: Iterator[Sequence[Outgoing]]) -> None:
+        """Send an epoch's messages; raises as `publish` does."""
+        raise NotImplementedError
+
+    def drop(self) -> None:
+        """Close a connection that failed."""
+        self.close()
+
+
+class RestingWriter(MessageWriter[_Sink]):
+    """One whose connection nobody keeps alive between epochs: it is opened anew after `IDLE_SECONDS` without any."""
+
+    IDLE_SECONDS = 5.0
+
+    def __init__(self, sink: _Sink, writer: str, clock: Clock) -> None:
+        super().__init__(sink, writer)
+        self.clock = clock
+        self._used = 0.0
+
+    def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
+        """Send an epoch's rows, as `MessageWriter` does."""
+        if self.clock.monotonic() - self._used > self.IDLE_SECONDS:
+            self.close()
+        super().publish(epoch, rows)
+        self._used = self.clock.monotonic()
 
 
 def outgoing(

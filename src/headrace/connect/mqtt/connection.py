@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.base.broker_errors import BrokerFailed, LoginRefused
 from headrace.base.outside import AccessRefused, Unavailable
 from headrace.base.time import SystemClock
-from headrace.connect.messages.address import BrokerAddress
-from headrace.connect.messages.tls import check_options, tls_context
+from headrace.connect.messages.tls import secured_address, tls_context
 from headrace.connect.mqtt import packets
 from headrace.connect.mqtt.packets import Kind, Packet, Property
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.base.blame import OutsideError
+    from headrace.connect.messages.address import BrokerAddress
     from headrace.connect.mqtt.packets import Accepted
 
 EXAMPLE = "mqtt://ada:env:MQTT_PASSWORD@localhost:1883"
@@ -38,12 +38,10 @@ def mqtt_address(url: str) -> BrokerAddress:
     """Return the address of a broker.
 
     Raises:
-        InvalidPlan: it is none.
+        InvalidPlan: it is none, or has an option that is not known.
 
     """
-    address = BrokerAddress.parse(url, schemes=("mqtt", "mqtts"), example=EXAMPLE)
-    check_options(address)
-    return address
+    return secured_address(url, schemes=("mqtt", "mqtts"), example=EXAMPLE)
 
 
 class Connection:

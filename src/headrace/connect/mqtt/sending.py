@@ -10,20 +10,18 @@ from uuid import uuid4
 from headrace.base.broker_errors import BrokerFailed, MessageTooLarge
 from headrace.base.errors import InvalidArgument
 from headrace.base.outside import Unavailable
-from headrace.connect.messages.writing import ID_HEADER, KEY_HEADER, MessageSink, WritingOptions, outgoing, writing
+from headrace.connect.messages.writing import ID_HEADER, KEY_HEADER, MessageSink, MessageWriter, WritingOptions, writing
 from headrace.connect.mqtt import packets
 from headrace.connect.mqtt.connection import ANSWER_SECONDS, Connection, mqtt_address
 from headrace.connect.mqtt.packets import Kind, Property
-from headrace.connect.sink import SinkWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import pyarrow as pa
-
     from headrace.base.time import Clock
     from headrace.connect.messages.address import BrokerAddress
     from headrace.connect.messages.writing import Outgoing
+    from headrace.connect.sink import SinkWriter
 
 UNACKNOWLEDGED = 1_000
 
@@ -80,39 +78,30 @@ class MqttTopic(MessageSink):
         return _Writer(self, writer)
 
 
-class _Writer(SinkWriter):
+class _Writer(MessageWriter[MqttTopic]):
     """Sends epochs."""
 
-    def __init__(self, sink: MqttTopic, writer: str) -> None:
-        self.sink, self.writer = sink, writer
-        self._connection: Connection | None = None
+    _connection: Connection | None = None
 
-    def last_epoch(self) -> int | None:
-        """Return None: a broker does not know of epochs."""
-        return None
+    def send(self, epoch: int, messages: Iterator[Sequence[Outgoing]]) -> None:
+        """Send an epoch's messages; the broker has acknowledged them when it returns."""
+        del epoch
+        for some in messages:
+            connection = self._connected()
+            window = min(UNACKNOWLEDGED, connection.limit(Property.RECEIVE_MAXIMUM, 65_535))
+            waiting = iter(some)
+            while part := list(islice(waiting, window)):
+                self._sent(connection, part)
 
-    def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
-        """Send an epoch's messages; the broker has acknowledged them when it returns.
-
-        Raises:
-            Unavailable: the broker does not answer.
-            MessageTooLarge: it does not take a message of this size.
-            OutsideError: it refuses a message for another reason.
-
-        """
-        try:
-            for some in outgoing(self.sink, self.writer, epoch, rows):
-                connection = self._connected()
-                window = min(UNACKNOWLEDGED, connection.limit(Property.RECEIVE_MAXIMUM, 65_535))
-                waiting = iter(some)
-                while part := list(islice(waiting, window)):
-                    self._sent(connection, part)
-        except BaseException:
-            self.close(orderly=False)
-            raise
-
-    def close(self, *, orderly: bool = True) -> None:
+    def close(self) -> None:
         """Close the connection."""
+        self._closed(orderly=True)
+
+    def drop(self) -> None:
+        """Close a connection that failed, without a word to the broker."""
+        self._closed(orderly=False)
+
+    def _closed(self, *, orderly: bool) -> None:
         if self._connection is not None:
             self._connection.close(orderly=orderly)
             self._connection = None

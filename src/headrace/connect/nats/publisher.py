@@ -9,18 +9,16 @@ import nats
 
 from headrace.base.broker_errors import MessageTooLarge
 from headrace.base.errors import InvalidArgument
-from headrace.connect.messages.writing import KEY_HEADER, MessageSink, WritingOptions, outgoing, writing
+from headrace.connect.messages.writing import KEY_HEADER, MessageSink, MessageWriter, WritingOptions, writing
 from headrace.connect.nats.session import Session, nats_address
-from headrace.connect.sink import SinkWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import pyarrow as pa
-
     from headrace.base.time import Clock
     from headrace.connect.messages.address import BrokerAddress
     from headrace.connect.messages.writing import Outgoing
+    from headrace.connect.sink import SinkWriter
 
 _ID = "Nats-Msg-Id"
 
@@ -68,33 +66,17 @@ class NatsSubject(MessageSink):
         return _Writer(self, writer)
 
 
-class _Writer(SinkWriter):
+class _Writer(MessageWriter[NatsSubject]):
     """Sends epochs, and waits for the stream's answer to each message."""
 
-    def __init__(self, sink: NatsSubject, writer: str) -> None:
-        self.sink, self.writer = sink, writer
-        self._session: Session | None = None
+    _session: Session | None = None
 
-    def last_epoch(self) -> int | None:
-        """Return None: a stream does not know of epochs."""
-        return None
-
-    def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
-        """Send an epoch's messages; they are stored when it returns.
-
-        Raises:
-            Unavailable: the server does not answer.
-            QueueMissing: no stream stores the subject.
-            MessageTooLarge: the server does not take a message of this size.
-
-        """
-        self._session = self._session or Session(self.sink.address)
-        try:
-            for some in outgoing(self.sink, self.writer, epoch, rows):
-                self._session.wait(self._sent(self._session, some))
-        except BaseException:
-            self.close()
-            raise
+    def send(self, epoch: int, messages: Iterator[Sequence[Outgoing]]) -> None:
+        """Send an epoch's messages; they are stored when it returns."""
+        del epoch
+        session = self._session = self._session or Session(self.sink.address)
+        for some in messages:
+            session.wait(self._sent(session, some))
 
     def close(self) -> None:
         """Close the connection."""

@@ -11,13 +11,14 @@ from nats.js.errors import APIError, NoStreamResponseError, NotFoundError, Servi
 
 from headrace.base.broker_errors import BrokerFailed, LoginRefused, QueueMissing
 from headrace.base.outside import AccessRefused, Unavailable
-from headrace.connect.messages.address import BrokerAddress
-from headrace.connect.messages.tls import check_options, tls_context
+from headrace.connect.messages.tls import secured_address, tls_context
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
 
     from nats.js import JetStreamContext
+
+    from headrace.connect.messages.address import BrokerAddress
 
 ANSWER_SECONDS = 30.0
 CONNECT_SECONDS = 10
@@ -32,12 +33,10 @@ def nats_address(url: str) -> BrokerAddress:
     """Return the address of a server.
 
     Raises:
-        InvalidPlan: it is none.
+        InvalidPlan: it is none, or has an option that is not known.
 
     """
-    address = BrokerAddress.parse(url, schemes=("nats", "tls"), example=EXAMPLE)
-    check_options(address, more=frozenset({"credentials"}))
-    return address
+    return secured_address(url, schemes=("nats", "tls"), example=EXAMPLE, more=frozenset({"credentials"}))
 
 
 class Session:

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any, Unpack
 from google.pubsub_v1.types import PubsubMessage
 
 from headrace.base.broker_errors import MessageTooLarge
-from headrace.connect.messages.writing import ID_HEADER, MessageSink, WritingOptions, outgoing, writing
+from headrace.connect.messages.writing import ID_HEADER, MessageSink, MessageWriter, WritingOptions, writing
 from headrace.connect.pubsub.service import SECONDS, PubSubService
-from headrace.connect.sink import SinkWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import pyarrow as pa
-
     from headrace.base.time import Clock
     from headrace.connect.messages.writing import Outgoing
+    from headrace.connect.sink import SinkWriter
 
 MOST_BYTES, MOST_KEY = 9_000_000, 1_024
 MOST_MESSAGE = 10_000_000
@@ -70,36 +68,23 @@ class PubSubTopic(MessageSink):
         return _Writer(self, writer)
 
 
-class _Writer(SinkWriter):
-    """Sends epochs: one request after the other, so that keys keep their order."""
+class _Writer(MessageWriter[PubSubTopic]):
+    """Sends epochs: one request after the other, so that keys keep their order.
 
-    def __init__(self, sink: PubSubTopic, writer: str) -> None:
-        self.sink, self.writer = sink, writer
-        self.client: Any = None
+    A channel that failed waits before it connects again, so it is not used again.
+    """
 
-    def last_epoch(self) -> int | None:
-        """Return None: a topic does not know of epochs."""
-        return None
+    client: Any = None
 
-    def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
-        """Send an epoch's messages; Pub/Sub has stored them when it returns.
-
-        Raises:
-            Unavailable: Pub/Sub does not answer.
-            QueueMissing: there is no such topic.
-            MessageTooLarge: a message has more than 10 MB.
-
-        """
+    def send(self, epoch: int, messages: Iterator[Sequence[Outgoing]]) -> None:
+        """Send an epoch's messages; Pub/Sub has stored them when it returns."""
+        del epoch
         service = self.sink.service
         self.client = self.client or service.publisher()
-        try:
-            for some in outgoing(self.sink, self.writer, epoch, rows):
-                for request in self._requests(some):
-                    with service.failures():
-                        self.client.publish(topic=service.path, messages=request, retry=None, timeout=SECONDS)
-        except BaseException:
-            self.close()  # a channel that failed waits before it connects again
-            raise
+        for some in messages:
+            for request in self._requests(some):
+                with service.failures():
+                    self.client.publish(topic=service.path, messages=request, retry=None, timeout=SECONDS)
 
     def close(self) -> None:
         """Close the connection."""

@@ -14,19 +14,16 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pulsar
 
 from headrace.base.broker_errors import BrokerFailed, MessageTooLarge
-from headrace.connect.messages.writing import ID_HEADER, MessageSink, WritingOptions, outgoing, writing
+from headrace.connect.messages.writing import ID_HEADER, MessageSink, MessageWriter, WritingOptions, writing
 from headrace.connect.pulsar.session import Session, check_topic, pulsar_address
-from headrace.connect.sink import SinkWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    import pyarrow as pa
-
     from headrace.base.time import Clock
     from headrace.connect.messages.address import BrokerAddress
     from headrace.connect.messages.writing import Outgoing
-    from headrace.connect.sink import Guarantee
+    from headrace.connect.sink import Guarantee, SinkWriter
 
 ROWS_BITS = 32
 """A sequence id has 63 bits: the epoch, and the number of the row in it."""
@@ -90,44 +87,27 @@ class PulsarProducer(MessageSink):
         return _Writer(self, writer)
 
 
-class _Writer(SinkWriter):
+class _Writer(MessageWriter[PulsarProducer]):
     """Sends epochs, and waits until everything is stored."""
 
     def __init__(self, sink: PulsarProducer, writer: str) -> None:
-        self.sink, self.writer = sink, writer
+        super().__init__(sink, writer)
         self._session: Session | None = None
         self._topics: dict[str, _Topic] = {}
         self._checked: set[str] = set()
 
-    def last_epoch(self) -> int | None:
-        """Return None: a repetition is dropped message by message."""
-        return None
-
-    def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
-        """Send an epoch's messages; they are stored when it returns.
-
-        Raises:
-            Unavailable: the broker does not answer.
-            QueueMissing: there is no such topic.
-            MessageTooLarge: the broker does not take a message of this size.
-            BrokerFailed: it refuses, or does not drop duplicates although it should.
-            LoginRefused, AccessRefused: the token, user or password is wrong or has too few rights.
-
-        """
+    def send(self, epoch: int, messages: Iterator[Sequence[Outgoing]]) -> None:
+        """Send an epoch's messages; they are stored when it returns."""
         session = self._session = self._session or Session(self.sink.address)
         number = (epoch + 1) << ROWS_BITS  # the client takes 0 for none
-        try:
-            for some in outgoing(self.sink, self.writer, epoch, rows):
-                for each in some:
-                    self._topic(session, each.address).send(each, number)
-                    number += 1
-                for topic in self._topics.values():
-                    topic.flush()
-            if self.sink.exactly_once:
-                self._check(session)
-        except BaseException:
-            self.close()
-            raise
+        for some in messages:
+            for each in some:
+                self._topic(session, each.address).send(each, number)
+                number += 1
+            for topic in self._topics.values():
+                topic.flush()
+        if self.sink.exactly_once:
+            self._check(session)
 
     def close(self) -> None:
         """Close the connection."""

@@ -12,12 +12,13 @@ import pulsar
 from headrace.base.broker_errors import BrokerFailed, LoginRefused, QueueMissing
 from headrace.base.errors import InvalidArgument
 from headrace.base.outside import AccessRefused, Unavailable
-from headrace.connect.messages.address import BrokerAddress
-from headrace.connect.messages.tls import check_options
+from headrace.connect.messages.tls import secured_address
 from headrace.connect.pulsar.greeting import PORT, TLS_PORT, authentication, greeted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from headrace.connect.messages.address import BrokerAddress
 
 ANSWER_SECONDS = 10
 EXAMPLE = "pulsar://:env:PULSAR_TOKEN@localhost:6650"
@@ -35,12 +36,10 @@ def pulsar_address(url: str) -> BrokerAddress:
     """Return the address of a broker or proxy.
 
     Raises:
-        InvalidPlan: it is none.
+        InvalidPlan: it is none, or has an option that is not known.
 
     """
-    address = BrokerAddress.parse(url, schemes=("pulsar", "pulsar+ssl"), example=EXAMPLE)
-    check_options(address, more=frozenset({LISTENER}))
-    return address
+    return secured_address(url, schemes=("pulsar", "pulsar+ssl"), example=EXAMPLE, more=frozenset({LISTENER}))
 
 
 def check_topic(topic: str) -> str:

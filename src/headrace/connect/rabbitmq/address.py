@@ -17,13 +17,13 @@ from pika.exceptions import (
 
 from headrace.base.broker_errors import BrokerFailed, LoginRefused, QueueMissing
 from headrace.base.outside import AccessRefused, Unavailable
-from headrace.connect.messages.address import BrokerAddress
-from headrace.connect.messages.tls import check_options, tls_context
+from headrace.connect.messages.tls import secured_address, tls_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headrace.base.blame import HeadraceError
+    from headrace.connect.messages.address import BrokerAddress
 
 SCHEMES = ("amqp", "amqps")
 SECONDS = 15
@@ -38,9 +38,7 @@ def address_of(url: str) -> BrokerAddress:
         InvalidPlan: it is none, or has an option that is not known.
 
     """
-    address = BrokerAddress.parse(url, schemes=SCHEMES, example="amqp://guest:guest@localhost/")
-    check_options(address)
-    return address
+    return secured_address(url, schemes=SCHEMES, example="amqp://guest:guest@localhost/")
 
 
 def parameters(address: BrokerAddress, *, heartbeat: int) -> pika.ConnectionParameters:

@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Unpack
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from headrace.base.broker_errors import MessageTooLarge, QueueMissing
-from headrace.connect.messages.writing import MessageSink, WritingOptions, outgoing, writing
+from headrace.connect.messages.writing import MessageSink, MessageWriter, WritingOptions, writing
 from headrace.connect.rabbitmq.address import address_of, connected, ours
 from headrace.connect.rabbitmq.publishing import Publisher
-from headrace.connect.sink import SinkWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
+    from collections.abc import Iterator, Sequence
 
     from headrace.base.blame import HeadraceError
     from headrace.base.time import Clock
     from headrace.connect.messages.address import BrokerAddress
+    from headrace.connect.messages.writing import Outgoing
+    from headrace.connect.sink import SinkWriter
 
 _CONTENT_TYPES = {"json": "application/json", "text": "text/plain", "csv": "text/csv"}
 _TOO_LARGE = re.compile(r"larger than (?:configured )?max size (\d+)")
@@ -93,41 +92,22 @@ class Exchange(MessageSink):
         return ExchangeWriter(self, writer)
 
 
-class ExchangeWriter(SinkWriter):
+class ExchangeWriter(MessageWriter[Exchange]):
     """Sends epochs to an exchange."""
 
-    def __init__(self, sink: Exchange, writer: str) -> None:
-        self.sink, self.writer = sink, writer
-        self._publisher: Publisher | None = None
+    _publisher: Publisher | None = None
 
-    def last_epoch(self) -> int | None:
-        """Return nothing: a broker cannot tell."""
-        return None
-
-    def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
-        """Send an epoch's rows, and wait until all of them are confirmed.
-
-        Raises:
-            Unavailable: the broker does not answer, or does not take messages now.
-            QueueMissing: there is no such exchange, or no queue is bound to it for a message.
-            MessageTooLarge: the broker refuses the size of a message.
-            LoginRefused, AccessRefused: user, password, virtual host or rights are wrong.
-
-        """
+    def send(self, epoch: int, messages: Iterator[Sequence[Outgoing]]) -> None:
+        """Send an epoch's messages, and wait until all of them are confirmed."""
+        del epoch
         try:
-            if self._publisher is None:
-                self._publisher = self._opened()
-            for messages in outgoing(self.sink, self.writer, epoch, rows):
-                self._publisher.send(messages)
-            self._publisher.flush()
-            self._check_returned(self._publisher)
-        except BaseException as error:
-            failed, self._publisher = self._publisher, None
-            if failed is not None:
-                failed.close()
-            if isinstance(error, AMQPError | OSError):
-                raise self._ours(error, failed) from error
-            raise
+            publisher = self._publisher = self._publisher or self._opened()
+            for some in messages:
+                publisher.send(some)
+            publisher.flush()
+            self._check_returned(publisher)
+        except (AMQPError, OSError) as error:
+            raise self._ours(error, self._publisher) from error
 
     def _opened(self) -> Publisher:
         sink = self.sink

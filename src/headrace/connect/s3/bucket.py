@@ -13,20 +13,14 @@ from hashlib import blake2b
 from typing import IO, TYPE_CHECKING, Any
 
 from botocore.config import Config
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    NoCredentialsError,
-    NoRegionError,
-    PartialCredentialsError,
-    ProfileNotFound,
-)
+from botocore.exceptions import ClientError
 from botocore.loaders import Loader
 from botocore.session import Session
 
 from headrace.base.broker_errors import BrokerFailed, LoginRefused, QueueMissing
 from headrace.base.outside import AccessRefused, Unavailable
 from headrace.base.time import MICROS
+from headrace.connect import aws
 from headrace.connect.files.places import NewFile, OpenPlace, Stored
 
 if TYPE_CHECKING:
@@ -36,7 +30,6 @@ SECONDS = 30
 IN_MEMORY = 8 << 20
 _LOADER = Loader()
 """It reads megabytes of descriptions, once for all clients."""
-_NO_LOGIN = (NoCredentialsError, PartialCredentialsError, NoRegionError, ProfileNotFound)
 _EXISTS = "PreconditionFailed"
 _GONE = frozenset({"NoSuchKey", "PreconditionFailed", "InvalidRange", "404"})
 _LOGIN = frozenset(
@@ -110,21 +103,11 @@ class Bucket:
             BrokerFailed: it refuses the request.
 
         """
-        try:
+        with aws.failures(self.where, self._refused):
             yield
-        except ClientError as error:
-            raise self._refused(error) from error
-        except _NO_LOGIN as error:
-            raise LoginRefused(
-                f"{self.where} cannot be asked: {error}",
-                hint="Give region=, and credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role.",
-            ) from error
-        except BotoCoreError as error:
-            raise Unavailable(f"{self.where} does not answer: {type(error).__name__}: {error}") from error
 
     def _refused(self, error: ClientError) -> Exception:
-        code = code_of(error)
-        said = f"{code}: {error.response.get('Error', {}).get('Message', '')}"
+        code, said = aws.code_of(error), aws.said_by(error)
         if code == "NoSuchBucket":
             return QueueMissing(f"there is no bucket {self.bucket}: {said}", hint="Create it: aws s3 mb.")
         if code in _LOGIN:
@@ -134,14 +117,9 @@ class Bucket:
                 f"{self.where} does not let these credentials do this: {said}",
                 hint="They need s3:ListBucket and s3:GetObject to read, s3:PutObject and s3:DeleteObject to write.",
             )
-        if code in _LATER or error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:  # noqa: PLR2004 -- HTTP's own numbers
+        if code in _LATER or aws.server_failed(error):
             return Unavailable(f"{self.where}: {said}")
         return BrokerFailed(f"{self.where} refuses a request: {said}")
-
-
-def code_of(error: ClientError) -> str:
-    """Return the code of an error."""
-    return str(error.response.get("Error", {}).get("Code", ""))
 
 
 class _OpenBucket(OpenPlace):
@@ -179,7 +157,7 @@ class _OpenBucket(OpenPlace):
                 )
                 body: bytes = self._checked(file, answer).read()
             except ClientError as error:
-                if code_of(error) in _GONE:
+                if aws.code_of(error) in _GONE:
                     raise FileNotFoundError(file.name) from error
                 raise
         return body
@@ -216,7 +194,7 @@ class _NewObject(NewFile):
                     Bucket=self._bucket.bucket, Key=self._bucket.prefix + name, Body=self.file, IfNoneMatch="*"
                 )
             except ClientError as error:
-                if code_of(error) == _EXISTS:
+                if aws.code_of(error) == _EXISTS:
                     return False
                 raise
         return True

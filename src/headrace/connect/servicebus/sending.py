@@ -10,18 +10,17 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
 from headrace.base.broker_errors import MessageTooLarge
-from headrace.connect.messages.writing import KEY_HEADER, MessageSink, WritingOptions, outgoing, writing
+from headrace.connect.messages.writing import KEY_HEADER, MessageSink, MessageWriter, WritingOptions, writing
 from headrace.connect.servicebus.namespace import Namespace, failures
-from headrace.connect.sink import SinkWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import pyarrow as pa
     from azure.servicebus import ServiceBusClient, ServiceBusSender
 
     from headrace.base.time import Clock
     from headrace.connect.messages.writing import Outgoing
+    from headrace.connect.sink import SinkWriter
 
 
 def sender(connection: str, entity: str, *, sessions: bool = False, **options: Unpack[WritingOptions]) -> Sender:
@@ -67,35 +66,18 @@ class Sender(MessageSink):
         return SendingWriter(self, writer)
 
 
-class SendingWriter(SinkWriter):
+class SendingWriter(MessageWriter[Sender]):
     """Sends epochs to an entity."""
 
-    def __init__(self, sink: Sender, writer: str) -> None:
-        self.sink, self.writer = sink, writer
-        self._client: ServiceBusClient | None = None
-        self._sender: ServiceBusSender | None = None
+    _client: ServiceBusClient | None = None
+    _sender: ServiceBusSender | None = None
 
-    def last_epoch(self) -> int | None:
-        """Return nothing: a queue cannot tell."""
-        return None
-
-    def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
-        """Send an epoch's rows, and wait until the service has all of them.
-
-        Raises:
-            Unavailable: the service does not answer, or takes nothing now.
-            LoginRefused: the key is wrong, or may not send.
-            QueueMissing: there is no such entity.
-            MessageTooLarge: a message is larger than the entity takes.
-
-        """
-        try:
-            with failures(self.sink.where):
-                for messages in outgoing(self.sink, self.writer, epoch, rows):
-                    self._send(messages)
-        except BaseException:
-            self.close()
-            raise
+    def send(self, epoch: int, messages: Iterator[Sequence[Outgoing]]) -> None:
+        """Send an epoch's messages, and wait until the service has all of them."""
+        del epoch
+        with failures(self.sink.where):
+            for some in messages:
+                self._send(some)
 
     def _send(self, messages: Sequence[Outgoing]) -> None:
         """Send messages in as few batches as their sizes allow."""

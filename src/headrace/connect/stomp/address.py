@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from headrace.base.broker_errors import LoginRefused, QueueMissing
 from headrace.base.outside import AccessRefused, Unavailable
-from headrace.connect.messages.address import BrokerAddress
-from headrace.connect.messages.tls import check_options
+from headrace.connect.messages.tls import secured_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from headrace.connect.messages.address import BrokerAddress
 
 TLS = "stomp+ssl"
 SCHEMES = ("stomp", TLS)
@@ -34,12 +35,10 @@ def address_of(url: str) -> BrokerAddress:
     """Return the address that a text names.
 
     Raises:
-        InvalidPlan: it is none.
+        InvalidPlan: it is none, or has an option that is not known.
 
     """
-    address = BrokerAddress.parse(url, schemes=SCHEMES, example="stomp://ada:env:STOMP_PASSWORD@localhost:61613")
-    check_options(address)
-    return address
+    return secured_address(url, schemes=SCHEMES, example="stomp://ada:env:STOMP_PASSWORD@localhost:61613")
 
 
 @contextmanager

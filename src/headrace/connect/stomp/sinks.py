@@ -6,23 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from headrace.base.errors import InvalidPlan
-from headrace.connect.messages.writing import ID_HEADER, KEY_HEADER, MessageSink, WritingOptions, outgoing, writing
-from headrace.connect.sink import SinkWriter
+from headrace.connect.messages.writing import ID_HEADER, KEY_HEADER, MessageSink, RestingWriter, WritingOptions, writing
 from headrace.connect.stomp.address import address_of, failures
 from headrace.connect.stomp.connection import Connection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
+    from collections.abc import Iterator, Sequence
 
     from headrace.base.time import Clock
     from headrace.connect.messages.address import BrokerAddress
     from headrace.connect.messages.writing import Outgoing
+    from headrace.connect.sink import SinkWriter
 
 Kind = Literal["queue", "topic"]
-IDLE_SECONDS = 5.0
-"""A connection that was not used for so long is opened anew: nobody sends heart-beats between epochs."""
 
 
 def destination(url: str, name: str, *, kind: Kind = "queue", **options: Unpack[WritingOptions]) -> Destination:
@@ -69,49 +65,25 @@ class Destination(MessageSink):
         return DestinationWriter(self, writer, clock)
 
 
-class DestinationWriter(SinkWriter):
+class DestinationWriter(RestingWriter[Destination]):
     """Sends epochs to a broker."""
 
-    def __init__(self, sink: Destination, writer: str, clock: Clock) -> None:
-        self.sink, self.writer, self.clock = sink, writer, clock
-        self._connection: Connection | None = None
-        self._used = 0.0
+    _connection: Connection | None = None
 
-    def last_epoch(self) -> int | None:
-        """Return nothing: a broker cannot tell."""
-        return None
-
-    def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
-        """Send an epoch's rows in a transaction, and wait until it is committed.
-
-        Raises:
-            Unavailable: the broker does not answer, or refuses the transaction.
-            LoginRefused, AccessRefused: user, password or rights are wrong.
-            QueueMissing: the broker has no such destination, and makes none.
-
-        """
-        if self.clock.monotonic() - self._used > IDLE_SECONDS:
-            self.close()
-        try:
-            with failures(self.sink.where, self.sink.address, create="Create it in the broker."):
-                self._transact(epoch, rows)
-        except BaseException:
-            self.close()
-            raise
-        self._used = self.clock.monotonic()
-
-    def _transact(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
+    def send(self, epoch: int, messages: Iterator[Sequence[Outgoing]]) -> None:
+        """Send an epoch's messages in a transaction, and wait until it is committed."""
         name, connection = f"e{epoch}", None
-        for messages in outgoing(self.sink, self.writer, epoch, rows):
-            if connection is None:
-                connection = self._connected()
-                connection.send("BEGIN", {"transaction": name})
-            for message in messages:
-                connection.send("SEND", self._headers(message, name), message.body)
-            connection.check()
-        if connection is not None:
-            self.sink.fault("before_commit")
-            connection.ask("COMMIT", {"transaction": name})
+        with failures(self.sink.where, self.sink.address, create="Create it in the broker."):
+            for some in messages:
+                if connection is None:
+                    connection = self._connected()
+                    connection.send("BEGIN", {"transaction": name})
+                for message in some:
+                    connection.send("SEND", self._headers(message, name), message.body)
+                connection.check()
+            if connection is not None:
+                self.sink.fault("before_commit")
+                connection.ask("COMMIT", {"transaction": name})
 
     def _headers(self, message: Outgoing, transaction: str) -> dict[str, str]:
         headers = {

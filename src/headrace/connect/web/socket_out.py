@@ -14,8 +14,7 @@ import pyarrow as pa
 from headrace.base.arguments import name_list
 from headrace.base.outside import Unavailable
 from headrace.connect.messages.address import secret
-from headrace.connect.messages.writing import MessageSink, WritingOptions, outgoing, writing
-from headrace.connect.sink import SinkWriter
+from headrace.connect.messages.writing import MessageSink, MessageWriter, WritingOptions, writing
 from headrace.connect.web.client import Client, Site, WithLogin, site_of, without_login
 from headrace.connect.web.socket_in import DATA, connected, ended
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from headrace.base.time import Clock
     from headrace.connect.messages.writing import Outgoing
+    from headrace.connect.sink import SinkWriter
 
 PONG_SECONDS = 30
 
@@ -76,38 +76,25 @@ class WebSocketSink(MessageSink):
         return WebSocketWriter(self, writer)
 
 
-class WebSocketWriter(SinkWriter):
+class WebSocketWriter(MessageWriter[WebSocketSink]):
     """Sends epochs."""
 
     def __init__(self, sink: WebSocketSink, writer: str) -> None:
-        self.sink, self.writer = sink, writer
+        super().__init__(sink, writer)
         self._client = Client(sink.site)
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._text = pa.types.is_string(sink.how.format.stored_type(sink.columns))
 
-    def last_epoch(self) -> int | None:
-        """Return None: nobody can tell."""
-        return None
-
-    def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
-        """Send an epoch's rows; returns when the other side has received them.
-
-        Raises:
-            Unavailable: the server does not answer, or the connection has ended.
-            HeadraceError: it refuses.
-
-        """
+    def send(self, epoch: int, messages: Iterator[Sequence[Outgoing]]) -> None:
+        """Send an epoch's messages; returns when the other side has received them."""
+        del epoch
         try:
             if self._socket is not None:
                 self._client.until(self._received(self._socket))  # it may have ended since the last epoch
         except Unavailable:
-            self._drop()
-        try:
-            for messages in outgoing(self.sink, self.writer, epoch, rows):
-                self._client.until(self._send(messages))
-        except BaseException:
-            self._drop()
-            raise
+            self.drop()
+        for some in messages:
+            self._client.until(self._send(some))
 
     async def _send(self, messages: Sequence[Outgoing]) -> None:
         socket = await self._connected()
@@ -145,7 +132,8 @@ class WebSocketWriter(SinkWriter):
                 elif message.type not in (*DATA, aiohttp.WSMsgType.PONG):
                     raise ended(self.sink.site, message)
 
-    def _drop(self) -> None:
+    def drop(self) -> None:
+        """Close a connection that failed; the next one is of the same client."""
         socket, self._socket = self._socket, None
         if socket is not None:
             with suppress(Unavailable):
@@ -153,5 +141,5 @@ class WebSocketWriter(SinkWriter):
 
     def close(self) -> None:
         """Close the connection."""
-        self._drop()
+        self.drop()
         self._client.close()
