@@ -281,11 +281,8 @@ class Engine:
         heads = heads_after(planned.before.heads, reports)
         outputs, watermarks = advance(self.plan, source_watermarks, used, least_waiting_times(heads))
         keeps = steps_with_rows(heads)
-        counts = counts_of(reports, heads)
-        for offsets in planned.ranges:
-            counts[offsets.source]["rows_out"] = counts.setdefault(offsets.source, {}).get("rows_out", 0) + offsets.rows
-        for name, lost in self.inputs.lost(planned.before, planned.ranges).items():
-            counts[name]["lost"] = counts[name].get("lost", 0) + lost
+        lost = self.inputs.lost(planned.before, planned.ranges)
+        counts = counts_of(reports, heads, read=planned.ranges, lost=lost)
         seconds = self.settings.clock.monotonic() - planned.began
         self.profile.ran(planned.rows, seconds, reports)
         commit = Commit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from headrace.base.dead_letters import CAUSES
@@ -10,10 +11,12 @@ from headrace.base.errors import InternalError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from headrace.connect.source import OffsetRange
     from headrace.kernels.state.state import StateHead
     from headrace.kernels.task import Report
 
     Heads = Mapping[str, Mapping[str, StateHead]]
+    Counted = Mapping[str, int]
 
 
 def least_waiting_times(heads: Heads) -> dict[str, int]:
@@ -24,8 +27,18 @@ def least_waiting_times(heads: Heads) -> dict[str, int]:
     return {step: min(oldest) for step, oldest in times.items() if oldest}
 
 
-def counts_of(reports: Sequence[Report], heads: Heads) -> dict[str, dict[str, int]]:
-    """Return the counts of all tasks by step, with the number of rows that each step keeps."""
+def counts_of(
+    reports: Sequence[Report], heads: Heads, *, read: Sequence[OffsetRange] = (), lost: Counted = MappingProxyType({})
+) -> dict[str, dict[str, int]]:
+    """Return the counts of all tasks by step, with how many rows each step keeps.
+
+    Args:
+        reports: of the tasks.
+        heads: of the state.
+        read: what the sources gave.
+        lost: how many records each source had lost before.
+
+    """
     totals: dict[str, dict[str, int]] = {}
     for report in reports:
         for step, counts in report.counts.items():
@@ -38,6 +51,10 @@ def counts_of(reports: Sequence[Report], heads: Heads) -> dict[str, dict[str, in
                 total[cause] = total.get(cause, 0) + value
     for step, by_shard in heads.items():
         totals.setdefault(step, {})["state_rows"] = sum(head.rows for head in by_shard.values())
+    found_rows = [(each.source, "rows_out", each.rows) for each in read]
+    for source, name, rows in [*found_rows, *((source, "lost", rows) for source, rows in lost.items())]:
+        total = totals.setdefault(source, {})
+        total[name] = total.get(name, 0) + rows
     return totals
 
 

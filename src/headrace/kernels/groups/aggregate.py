@@ -331,9 +331,8 @@ class MergeRun:
             self._make_closing(sql, where, after, until)
             return self._framed(sql, where)
         keys = [f"k{i}" for i in range(len(self.grouping.keys))]
-        end, _ = sql.outer_ends("_pane", after=None, until=None)
         accumulators = [f"p{i}" for i in range(len(self.grouping.accumulators))]
-        columns = [*keys, f"{end} AS _window", "0::BIGINT AS _time", COUNT, *accumulators]
+        columns = [*keys, f"{sql.first_end('_pane')} AS _window", "0::BIGINT AS _time", COUNT, *accumulators]
         since = "" if after is None else f" AND _window > {after}"
         return f"SELECT {', '.join(columns)} FROM {self.state.name(GROUPS)} WHERE {where} AND _window <= {until}{since}"
 

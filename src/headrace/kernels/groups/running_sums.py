@@ -54,19 +54,20 @@ def window_sums(panes: pa.Table, keys: list[str], *, size: int, every: int) -> p
     """
     summed = [name for name in panes.column_names if name not in (*keys, "_pane", FIRST, LAST)]
     starts = panes["_pane"].to_numpy()
-    width = int(starts.max() - starts.min()) + size + 1
+    least = starts.min()
+    width = int(starts.max() - least) + size + 1
     codes = coded([panes[key] for key in keys], len(starts), most=MOST // width)
     if codes is None or not all(_fits(panes[name]) for name in summed):
         return None
-    at = codes * width + (starts - starts.min())  # where a pane is among the panes of all keys
+    at = codes * width + (starts - least)  # where a pane is among the panes of all keys
     order = np.argsort(at, kind="stable")
-    at = at[order]
-    nexts = np.where(np.diff(codes[order], append=-1) == 0, np.roll(starts[order], -1), MOST)
+    at, codes, starts = at[order], codes[order], starts[order]
+    nexts = np.where(np.diff(codes, append=-1) == 0, np.roll(starts, -1), MOST)
     first, last = panes[FIRST].to_numpy()[order], np.minimum(panes[LAST].to_numpy()[order], nexts)
     windows = np.maximum((last - first) // every + 1, 0)  # those of which it is the last pane
     of = np.repeat(np.arange(len(at)), windows)
     ends = first[of] + (np.arange(len(of)) - np.repeat(np.cumsum(windows) - windows, windows)) * every
-    begun = np.searchsorted(at, at[of] + (ends - size - starts[order][of]))
+    begun = np.searchsorted(at, (at - starts)[of] + ends - size)
     found = pa.array(order[of])
     columns: dict[str, Any] = {key: panes[key].take(found) for key in keys} | {"_window": ends}
     for name in summed:
