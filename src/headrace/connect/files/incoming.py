@@ -112,6 +112,7 @@ class PlaceReading:
         self._after: str = stored.get("after", "")
         self._read = {version: _Read(*each) for version, each in stored.get("read", {}).items()}
         self._chunk: list[bytes] = []
+        self._bytes = 0
         self._moved = False
 
     def land(self) -> bool:
@@ -123,7 +124,8 @@ class PlaceReading:
             present.add(file.version)
             for lines in self._unread(file):
                 self._chunk.append(lines)
-                if sum(map(len, self._chunk)) >= CHUNK_BYTES:
+                self._bytes += len(lines)
+                if self._bytes >= CHUNK_BYTES:
                     found = self._append()
                     if self._stop.is_set() or not self._landing.has_room():
                         return True
@@ -136,7 +138,7 @@ class PlaceReading:
         rows, dead = decoded(b"".join(self._chunk), self._landing.schema, self._feed.format)
         position = json.dumps({"after": self._after, "read": self._read}).encode()
         self._landing.append(rows, position=position, dead=dead)
-        self._chunk, self._moved = [], False
+        self._chunk, self._bytes, self._moved = [], 0, False
         return True
 
     def _unread(self, file: Stored) -> Iterator[bytes]:
