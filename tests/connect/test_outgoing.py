@@ -117,7 +117,7 @@ def test_an_address_shows_no_password(monkeypatch):
         named.login()
 
 
-@pytest.mark.parametrize("text", ["amqp://", "http://host", "amqp://host:port", 7, "amqp://u:s3cret@:1"])
+@pytest.mark.parametrize("text", ["amqp://", "http://host", "amqp://host:port", "amqp://[::1", 7, "amqp://u:s3cret@:1"])
 def test_no_address_is_refused_and_not_shown(text):
     with pytest.raises(InvalidPlan) as raised:
         BrokerAddress.parse(text, schemes=["amqp"], example="amqp://host")

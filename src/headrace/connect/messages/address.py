@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 from headrace.base.errors import InvalidPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 FROM_ENVIRONMENT = "env:"
 
@@ -36,12 +36,7 @@ class BrokerAddress:
             InvalidPlan: it is none.
 
         """
-        parts = urlsplit(text) if isinstance(text, str) else None
-        try:
-            fits = parts is not None and parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # the port is no number
-            fits = False
-        if not fits:
+        if not names_host(text, schemes):
             raise InvalidPlan(f"this is no address with {' or '.join(schemes)}", hint=f'For example "{example}".')
         return BrokerAddress(text)
 
@@ -73,8 +68,7 @@ class BrokerAddress:
     @property
     def place(self) -> str:
         """The address without user, password and options, for people and for identities."""
-        parts = urlsplit(self.url)
-        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+        return place_of(self.url)
 
     def login(self, *, user: str = "", password: str = "") -> Login:
         """Return who logs in, as given here where the address says nothing.
@@ -96,6 +90,23 @@ class BrokerAddress:
         except InvalidPlan:
             return text
         return text.replace(password, "***") if password else text
+
+
+def names_host(text: object, schemes: Collection[str]) -> bool:
+    """Return whether a text is a URL with one of these schemes and a host."""
+    if not isinstance(text, str):
+        return False
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is no number, or a bracket is open
+        return False
+
+
+def place_of(url: str) -> str:
+    """Return a URL without user, password and options."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def secret(given: str, *, of: str) -> str:

@@ -12,6 +12,7 @@ import redis
 
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import AccessRefused, Unavailable
+from headrace.connect.messages.address import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,8 +45,7 @@ class RedisAddress:
     @property
     def place(self) -> str:
         """Return the address without user and password."""
-        parts = urlsplit(self.url)
-        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+        return place_of(self.url)
 
     def client(self) -> redis.Redis:
         """Return a client that does not retry: whoever calls does.

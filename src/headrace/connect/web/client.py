@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -14,7 +14,7 @@ from headrace.base.arguments import a_mapping
 from headrace.base.broker_errors import BrokerFailed, LoginRefused, QueueMissing
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import AccessRefused, Unavailable
-from headrace.connect.messages.address import secret
+from headrace.connect.messages.address import names_host, place_of, secret
 
 if TYPE_CHECKING:
     import threading
@@ -50,8 +50,7 @@ class Site:
     @property
     def place(self) -> str:
         """The URL without user, password and query."""
-        parts = urlsplit(self.url)
-        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+        return place_of(self.url)
 
     def request_headers(self) -> dict[str, str]:
         """Return the headers with their secrets.
@@ -89,12 +88,7 @@ def site_of(url: str, schemes: Sequence[str], login: WithLogin) -> Site:
         InvalidArgument: `headers` is no mapping.
 
     """
-    try:
-        parts = urlsplit(url) if isinstance(url, str) else None
-        fits = parts is not None and parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # the port is no number
-        fits = False
-    if not fits:
+    if not names_host(url, schemes):
         raise InvalidPlan("this is no such address", hint=f'For example "{schemes[-1]}://example.org/orders".')
     if "token" in login and "@" in urlsplit(url).netloc:
         raise InvalidPlan("a user in the address and token= are two logins", hint="Leave one of them out.")

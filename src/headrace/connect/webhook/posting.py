@@ -7,7 +7,7 @@ import hashlib
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Unpack
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -16,9 +16,9 @@ from headrace.base.blame import OutsideError
 from headrace.base.dead_letters import DEAD
 from headrace.base.errors import InvalidPlan
 from headrace.base.outside import Unavailable
+from headrace.connect.messages.address import place_of
 from headrace.connect.messages.address import secret as read_secret
-from headrace.connect.messages.writing import ID_HEADER, KEY_HEADER, MessageSink, outgoing, writing
-from headrace.connect.sink import SinkWriter
+from headrace.connect.messages.writing import ID_HEADER, KEY_HEADER, MessageSink, MessageWriter, writing
 from headrace.connect.webhook.signatures import SCHEMES, signed
 from headrace.log import Log
 
@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Sequence
 
-    import pyarrow as pa
-
     from headrace.base.time import Clock
     from headrace.connect.messages.writing import Outgoing, WritingOptions
+    from headrace.connect.sink import SinkWriter
     from headrace.connect.webhook.signatures import Scheme
 
 SECONDS = 30
@@ -114,8 +113,7 @@ class Post(MessageSink):
     @property
     def where(self) -> str:
         """The URL without user, password and query."""
-        parts = urlsplit(self.url)
-        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+        return place_of(self.url)
 
     def open(self, *, writer: str, clock: Clock) -> SinkWriter:
         """Return a writer.
@@ -127,11 +125,12 @@ class Post(MessageSink):
         return PostWriter(self, writer, clock)
 
 
-class PostWriter(SinkWriter):
+class PostWriter(MessageWriter[Post]):
     """Posts epochs."""
 
     def __init__(self, sink: Post, writer: str, clock: Clock) -> None:
-        self.sink, self.writer, self.clock = sink, writer, clock
+        super().__init__(sink, writer)
+        self.clock = clock
         self._secret = None if sink.secret is None else read_secret(sink.secret, of=f"the secret of {sink.where}")
         self._headers = {"Content-Type": "application/json" if sink.how.format.name == "json" else "text/plain"}
         if sink.token is not None:
@@ -139,12 +138,8 @@ class PostWriter(SinkWriter):
         self._epoch, self._done = -1, set[str]()
         self._refused: dict[str, tuple[Outgoing, str]] = {}
 
-    def last_epoch(self) -> int | None:
-        """Return None: the receiver cannot tell."""
-        return None
-
-    def publish(self, epoch: int, rows: Iterator[pa.RecordBatch]) -> None:
-        """Post an epoch's rows; what was posted before a failure is not posted again by this writer.
+    def send(self, epoch: int, messages: Iterator[Sequence[Outgoing]]) -> None:
+        """Post an epoch's messages; what was posted before a failure is not posted again by this writer.
 
         Raises:
             Unavailable: the receiver does not answer, or not now.
@@ -153,7 +148,7 @@ class PostWriter(SinkWriter):
         """
         if epoch != self._epoch:
             self._epoch, self._done, self._refused = epoch, set(), {}
-        asyncio.run(self._post_all(outgoing(self.sink, self.writer, epoch, rows)))
+        asyncio.run(self._post_all(messages))
         if self._refused:
             self._bury()
 
