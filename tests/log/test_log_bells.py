@@ -77,7 +77,7 @@ def test_what_a_killed_member_leaves_is_removed_at_an_append(tmp_path):
 import os, sys
 from headrace.log import Log
 with Log(sys.argv[1]) as log, log.consumer("g", "jobs") as consumer, log.queue("q", "jobs") as queue:
-    consumer.poll(wait="10 milliseconds")
+    consumer.poll(wait="500 milliseconds")
     os._exit(0)
 """
     with Log(tmp_path / "log") as log:
@@ -105,8 +105,8 @@ def test_a_bell_is_there_as_long_as_somebody_has_it(tmp_path):
         for each in [pool.submit(work, number) for number in range(4)]:
             each.result()
         with log.consumer("c", "jobs") as consumer:
-            consumer.poll()
-            consumer.poll(wait="1 millisecond")
+            while consumer.poll(wait="200 milliseconds"):
+                pass  # the last one has waited
             assert [path.is_fifo() for path in folder.iterdir()] == [True]
         assert list(folder.iterdir()) == []
     shutil.copytree(tmp_path / "log", tmp_path / "copy")

@@ -202,7 +202,7 @@ def _producer(topic: str) -> str:
 
 
 def _read(
-    path: Path, read: Callable[[Path], tuple[dict[bytes, bytes], dict[str, pa.Table]]] = landing_file.read
+    path: Path, read: Callable[[Path], landing_file.Contents] = landing_file.read
 ) -> tuple[dict[bytes, bytes], pa.Table, pa.Table]:
     """Return what the file says, the rows, and the dead letters.
 

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    Contents = tuple[dict[bytes, bytes], dict[str, pa.Table]]
+    """What a file says, and rows by name."""
+
 FOLDER = "landings"
 _HEAD = struct.Struct("<8sQQI")  # what it is, the room of a place, the number of the last content, CRC-32
 _PLACE = struct.Struct("<QQII")  # the number of the content, its length and its CRC-32, CRC-32 of these
@@ -80,7 +83,7 @@ def replace(path: Path, content: Sequence[bytes | memoryview], *, sync: bool) ->
         aside.unlink(missing_ok=True)
 
 
-def recovered(path: Path) -> tuple[dict[bytes, bytes], dict[str, pa.Table]]:
+def recovered(path: Path) -> Contents:
     """Do as `read`, before the first `write`, by who has the lock: what a process left that died is the last content.
 
     Raises:
@@ -88,8 +91,7 @@ def recovered(path: Path) -> tuple[dict[bytes, bytes], dict[str, pa.Table]]:
         DamagedFile: it is not as it was written.
 
     """
-    about, parts = read(path)
-    raw = path.read_bytes()
+    raw, found = _read(path)
     if raw.startswith(_MAGIC):
         stored = _stored(raw)
         if stored.room > _WASTED * max(len(stored.content), _PAGE):
@@ -97,10 +99,10 @@ def recovered(path: Path) -> tuple[dict[bytes, bytes], dict[str, pa.Table]]:
         elif stored.number != stored.head:
             with path.open("r+b", buffering=0) as file:
                 os.pwrite(file.fileno(), _packed_head(stored.room, stored.number), 0)
-    return about, parts
+    return found
 
 
-def read(path: Path) -> tuple[dict[bytes, bytes], dict[str, pa.Table]]:
+def read(path: Path) -> Contents:
     """Return what the file says, and the rows by name.
 
     Raises:
@@ -108,6 +110,11 @@ def read(path: Path) -> tuple[dict[bytes, bytes], dict[str, pa.Table]]:
         DamagedFile: it is not as it was written.
 
     """
+    return _read(path)[1]
+
+
+def _read(path: Path) -> tuple[bytes, Contents]:
+    """Return the bytes of a file, and what they say; raises as `read` does."""
     try:
         return _parsed(path)
     except FileNotFoundError:
@@ -213,12 +220,12 @@ def _whole(raw: bytes, at: int) -> tuple[int, memoryview] | None:
     return (number, content) if whole else None
 
 
-def _parsed(path: Path) -> tuple[dict[bytes, bytes], dict[str, pa.Table]]:
+def _parsed(path: Path) -> tuple[bytes, Contents]:
     """Return what `write` wrote; what is written meanwhile is read again."""
     raw = path.read_bytes()
     while True:
         try:
-            return _contents(raw)
+            return raw, _contents(raw)
         except ValueError:
             again = path.read_bytes()
             if again == raw:
@@ -226,7 +233,7 @@ def _parsed(path: Path) -> tuple[dict[bytes, bytes], dict[str, pa.Table]]:
             raw = again
 
 
-def _contents(raw: bytes) -> tuple[dict[bytes, bytes], dict[str, pa.Table]]:
+def _contents(raw: bytes) -> Contents:
     """Return what a file contains. Files of earlier releases are Arrow files, the oldest without a checksum."""
     if raw.startswith(_MAGIC[:-2]):
         return _unpacked(_stored(raw).content)
@@ -270,7 +277,7 @@ def _packed(about: Mapping[bytes, bytes], parts: Mapping[str, pa.Table]) -> list
     return [memoryview(json.dumps({"about": said, "sizes": sizes}).encode() + b"\n"), *pieces]
 
 
-def _unpacked(content: memoryview) -> tuple[dict[bytes, bytes], dict[str, pa.Table]]:
+def _unpacked(content: memoryview) -> Contents:
     line, _, _ = bytes(content).partition(b"\n")
     said, at, parts = json.loads(line), len(line) + 1, {}
     for name, size in said["sizes"].items():
