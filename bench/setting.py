@@ -21,6 +21,7 @@ class Setting:
     scale: float
     folder: Path
     spark_allowed: bool = True
+    cores: int = CORES
     _spark: Any = None
     _folders: int = 0
     _began: float = field(default_factory=time.perf_counter)
@@ -48,9 +49,9 @@ class Setting:
         if self._spark is None:
             from headrace.engine.spark.session import session
 
-            self.say(f"starting Spark on {CORES} cores")
+            self.say(f"starting Spark on {self.cores} cores")
             self._spark = session(
-                master=f"local[{CORES}]",
+                master=f"local[{self.cores}]",
                 memory="4g",
                 settings={"spark.sql.streaming.numRecentProgressUpdates": "10000"},
             )

@@ -17,6 +17,7 @@ from bench.nexmark import racing
 from bench.nexmark.answers import Kept, Weights
 from bench.nexmark.generator import Generator
 from bench.nexmark.line import Line
+from bench.nexmark.numbers import number
 from bench.nexmark.picture import picture
 from bench.nexmark.queries import NAMES, QUERIES
 from bench.setting import Setting
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     setting = Setting(scale=1.0, folder=Path(tempfile.mkdtemp(prefix="headrace-nexmark-")))
     lines: list[Line] = []
     try:
-        data = racing.write(setting, Generator(seed=options.seed), _number(options.events))
+        data = racing.write(setting, Generator(seed=options.seed), number(options.events))
         for name in names:
             lines.append(_measure(setting, QUERIES[name], data, rivals, options.runs))
             print(json.dumps(asdict(lines[-1])) if options.json else _text(lines[-1]), flush=True)
@@ -75,7 +76,7 @@ def _measure(setting: Setting, query: Query, data: Data, rivals: Sequence[str], 
     """Compare the answers once, which warms both sides up, then time them in turn."""
     setting.say(f"{query.name}: {query.about}")
     kept = Kept()
-    racing.ours_in_process(setting, query, data, kept)
+    racing.ours_in_process(setting, query, data.log, kept)
     truth = racing.duckdb_answer(query, data)
     same(f"{query.name}: ours in process against DuckDB's", kept.answer(), truth)
     line = Line(query.name, query.about, sum(data.rows[name] for name in query.reads), 0, 0)
@@ -84,7 +85,7 @@ def _measure(setting: Setting, query: Query, data: Data, rivals: Sequence[str], 
         _time_on_spark(setting, query, data, line, way=way, runs=runs)
     mine, theirs = [], []
     for _ in range(runs):
-        mine.append(racing.ours_in_process(setting, query, data, Weights()))
+        mine.append(racing.ours_in_process(setting, query, data.log, Weights()))
         if "duckdb" in rivals:
             theirs.append(racing.duckdb_batch(query, data)[1])
     line.in_process = statistics.median(seconds for seconds, _ in mine)
@@ -98,7 +99,7 @@ def _measure(setting: Setting, query: Query, data: Data, rivals: Sequence[str], 
 def _agree_on_spark(setting: Setting, query: Query, data: Data, truth: tuple[int, int]) -> Way | None:
     """Compare the answers, and return the rival's fastest way; None if it cannot express the query."""
     kept = Kept()
-    racing.ours_on_spark(setting, query, data, kept)
+    racing.ours_on_spark(setting, query, data.log, kept)
     same(f"{query.name}: ours on Spark against DuckDB's", kept.answer(), truth)
     if query.streaming is None:
         return None
@@ -111,7 +112,7 @@ def _agree_on_spark(setting: Setting, query: Query, data: Data, truth: tuple[int
 def _time_on_spark(setting: Setting, query: Query, data: Data, line: Line, *, way: Way | None, runs: int) -> None:
     mine, theirs = [], []
     for _ in range(runs):
-        mine.append(racing.ours_on_spark(setting, query, data, Weights()).processing)
+        mine.append(racing.ours_on_spark(setting, query, data.log, Weights()).processing)
         if way is not None:
             theirs.append(racing.spark_streaming(setting, query, data, way).processing)
     line.on_spark = statistics.median(mine)
@@ -119,11 +120,6 @@ def _time_on_spark(setting: Setting, query: Query, data: Data, line: Line, *, wa
     if theirs:
         line.spark = statistics.median(theirs)
         line.spark_ratio = statistics.median(other / ours for ours, other in zip(mine, theirs, strict=True))
-
-
-def _number(text: str) -> int:
-    scale = {"k": 1_000, "M": 1_000_000}.get(text[-1:], 1)
-    return round(float(text.rstrip("kM")) * scale)
 
 
 def _text(line: Line) -> str:

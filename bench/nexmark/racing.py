@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from bench.nexmark.generator import Generator
+    from bench.nexmark.generator import Events, Generator
     from bench.nexmark.queries import Query
     from bench.progress import Timing
     from bench.setting import Setting
@@ -46,20 +46,9 @@ def write(setting: Setting, generator: Generator, events: int) -> Data:
     setting.say(f"writing {events:,} events to topics and to Parquet")
     data = Data(setting.fresh("log"), setting.fresh("parquet"), dict.fromkeys(SCHEMAS, 0))
     kept: dict[str, list[pa.Table]] = {name: [] for name in SCHEMAS}
-    took = 0.0
-    with hr.Log(data.log) as log:
-        topics = {
-            name: log.create_topic(name, schema, partitions=PARTITIONS, event_time="dateTime")
-            for name, schema in SCHEMAS.items()
-        }
-        for number, chunk in enumerate(generator.chunks(events)):
-            began = time.process_time()
-            for name, topic in topics.items():
-                topic.append(getattr(chunk, name), partition=number % PARTITIONS)
-            took += time.process_time() - began
-            for name in SCHEMAS:
-                kept[name].append(getattr(chunk, name))
-    setting.say(f"appended {events / took:,.0f} events per processor second")
+    for chunk in appended(setting, data.log, generator, events):
+        for name in SCHEMAS:
+            kept[name].append(getattr(chunk, name))
     for name, tables in kept.items():
         whole = pa.concat_tables(tables)
         data.rows[name] = whole.num_rows
@@ -72,20 +61,39 @@ def write(setting: Setting, generator: Generator, events: int) -> Data:
     return data
 
 
+def appended(setting: Setting, folder: Path, generator: Generator, events: int) -> Iterator[Events]:
+    """Append events to the topics of a new log, and yield each chunk when it is there."""
+    took = 0.0
+    with hr.Log(folder) as log:
+        topics = {
+            name: log.create_topic(name, schema, partitions=PARTITIONS, event_time="dateTime")
+            for name, schema in SCHEMAS.items()
+        }
+        for number, chunk in enumerate(generator.chunks(events)):
+            began = time.process_time()
+            for name, topic in topics.items():
+                topic.append(getattr(chunk, name), partition=number % PARTITIONS)
+            took += time.process_time() - began
+            yield chunk
+    setting.say(f"appended {events / took:,.0f} events per processor second")
+
+
 # ---- ours ----
 
 
-def ours_on_spark(setting: Setting, query: Query, data: Data, sink: Weights) -> Timing:
+def ours_on_spark(setting: Setting, query: Query, log: Path, sink: Weights, *, shards: int = PARTITIONS) -> Timing:
     """Run the query on Spark, on a new storage, until it has caught up."""
     storage = setting.fresh("ours")
-    app, result = query.app(storage=storage, topics=f"log:{data.log}", shards=PARTITIONS)
+    app, result = query.app(storage=storage, topics=f"log:{log}", shards=shards)
     result.to(sink)
     return caught_up(setting, app, storage)
 
 
-def ours_in_process(setting: Setting, query: Query, data: Data, sink: Weights) -> tuple[float, float]:
+def ours_in_process(
+    setting: Setting, query: Query, log: Path, sink: Weights, *, shards: int = PARTITIONS
+) -> tuple[float, float]:
     """Run the query in this process; return its seconds, and the processor's."""
-    app, result = query.app(storage=setting.fresh("ours"), topics=f"log:{data.log}", shards=PARTITIONS)
+    app, result = query.app(storage=setting.fresh("ours"), topics=f"log:{log}", shards=shards)
     result.to(sink)
     began, began_processor = time.perf_counter(), time.process_time()
     running = app.start(carrier="in-process")

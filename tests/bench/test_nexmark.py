@@ -6,6 +6,7 @@ from itertools import pairwise
 import duckdb
 import pyarrow as pa
 import pytest
+from bench.nexmark import scale_picture, scaling
 from bench.nexmark.__main__ import main
 from bench.nexmark.answers import Kept, checksum
 from bench.nexmark.checking import answer, by_duckdb, by_spark
@@ -13,6 +14,7 @@ from bench.nexmark.generator import RATE, Generator
 from bench.nexmark.line import Line
 from bench.nexmark.picture import picture
 from bench.nexmark.queries import NAMES, QUERIES
+from bench.nexmark.scaling import Scaled
 
 CUTS = {7: (0, 600, 1_500, 1_550, 2_000), 8: (0, 50, 100, 1_500), 9: (0, 2_000)}
 """By seed, where epochs end: numbers of events."""
@@ -87,8 +89,21 @@ def test_the_runner_prints_a_figure_a_query_and_draws_them(tmp_path, capsys):
     assert "q17" in drawn.read_text()
 
 
-def test_a_query_that_does_not_exist_is_misuse(capsys):
+def test_queries_are_measured_with_more_cores_events_and_shards(tmp_path, capsys):
+    drawn = tmp_path / "scale.svg"
+    asked = ["--queries", "q1", "--carriers", "in process", "--events", "5k,10k", "--cores", "1,2", "--shards", "1,3"]
+    assert scaling.main([*asked, "--json", "--picture", str(drawn)]) == 0
+    points = [Scaled(**json.loads(line)) for line in capsys.readouterr().out.splitlines()]
+    changed = [(1, 5_000, 1), (2, 5_000, 1), (2, 10_000, 1), (2, 5_000, 3)]
+    assert [(point.cores, point.events, point.shards) for point in points] == changed
+    assert all(point.rate > 0 and point.memory > 0.01 for point in points)
+    assert drawn.read_text() == scale_picture.picture(points)
+    assert drawn.read_text().count("<circle") == 6
+
+
+@pytest.mark.parametrize("runner", [main, scaling.main])
+def test_a_query_that_does_not_exist_is_misuse(runner, capsys):
     with pytest.raises(SystemExit) as ended:
-        main(["--queries", "q99"])
+        runner(["--queries", "q99"])
     assert ended.value.code == 2
     assert "q99" in capsys.readouterr().err
