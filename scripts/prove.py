@@ -25,6 +25,7 @@ SCRIPTS: dict[str, list[str]] = {
     "flat_state": ["--hours", "6", "--plot", "/dev/null"],
     "fuzz_texts": ["--count", "15000"],
     "kafka_fire": ["--local"],
+    "landing_power": ["--cuts", "600"],
     "log_flips": ["--flips", "3000"],
     "log_kills": ["--kills", "200"],
     "log_power": ["--cuts", "600"],

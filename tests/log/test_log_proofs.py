@@ -1,7 +1,7 @@
 """Fast selections of the scripts that prove the promises of the log; in full: `python scripts/log_….py`."""
 
 import pytest
-from scripts import log_flips, log_kills, log_power, log_readers
+from scripts import landing_power, log_flips, log_kills, log_power, log_readers
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -17,12 +17,27 @@ def test_a_power_loss_at_any_sync_loses_nothing_acknowledged(tmp_path, seed, pri
     assert life.last_append > 5
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_power_loss_at_any_sync_of_a_landing_file_keeps_the_last_one(tmp_path, seed):
+    life = landing_power.Life(tmp_path, seed, cuts=40)
+    life.live()
+    assert life.cuts_made == 40
+    assert life.in_place > 10
+
+
 def test_a_disk_that_lies_about_syncs_is_found_out(tmp_path, monkeypatch):
     """The simulation can fail: without syncs acknowledged records are lost."""
     learn = log_power.Disk.learn
     monkeypatch.setattr(log_power.Disk, "learn", lambda disk, path: path.suffix == ".segment" or learn(disk, path))
     with pytest.raises(AssertionError, match="seed 3, cut"):
         log_power.Life(tmp_path, 3, cuts=40).live()
+
+
+def test_a_disk_that_lies_about_landing_files_is_found_out(tmp_path, monkeypatch):
+    learn = log_power.Disk.learn
+    monkeypatch.setattr(log_power.Disk, "learn", lambda disk, path: path.is_file() or learn(disk, path))
+    with pytest.raises(AssertionError, match="seed 3, cut"):
+        landing_power.Life(tmp_path, 3, cuts=40).live()
 
 
 def test_a_flipped_bit_anywhere_is_never_served(tmp_path):
