@@ -31,7 +31,7 @@ from headrace.kernels.joins.stream_join import StreamJoin
 from headrace.kernels.joins.table_join import TableJoin
 from headrace.kernels.keep import Keep
 from headrace.kernels.late import SplitLate
-from headrace.kernels.latest import Arrival, TableColumns, Upsert
+from headrace.kernels.latest import Arrival, Upsert
 from headrace.kernels.op import Operator, StatefulOp
 from headrace.kernels.order import NumberArrivals
 from headrace.kernels.over import Over
@@ -41,6 +41,7 @@ from headrace.kernels.rename import Facts, Rename
 from headrace.kernels.row_functions import Frame, RowFunctions
 from headrace.kernels.snapshot import Snapshot
 from headrace.kernels.suppress import Suppress
+from headrace.kernels.table_columns import TableColumns
 from headrace.kernels.top import PartialTop, Top
 
 TEXT, NUMBER = pa.string(), pa.int64()

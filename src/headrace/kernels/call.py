@@ -16,6 +16,7 @@ from headrace.base.errors import FunctionError
 from headrace.base.names import quote
 from headrace.base.schema import type_name
 from headrace.kernels import blame
+from headrace.kernels.arrays import one_array
 from headrace.kernels.duck import typed, without_zones
 from headrace.kernels.failing_sql import failing_sql
 from headrace.kernels.op import Operator, StepResult
@@ -127,11 +128,6 @@ def _arguments(duck: Duck, call: FunctionCall, rows: pa.Table) -> list[pa.Array]
     schema = pa.schema([(f"_{i}", kind) for i, (_, kind) in enumerate(call.arguments)])
     arguments = pa.table([source.column(name) for name in names], names=schema.names)
     return [one_array(column) for column in typed(arguments, schema).columns]
-
-
-def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array if it fits, else (text of 2 GB) as it is."""
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 class _CallRun:

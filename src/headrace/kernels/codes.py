@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.kernels.call import one_array
+from headrace.kernels.arrays import one_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

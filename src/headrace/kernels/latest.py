@@ -13,12 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.names import quote
+from headrace.kernels import upserts
 from headrace.kernels.counts import Counts
 from headrace.kernels.op import Operator, StatefulOp, StepResult
 from headrace.kernels.order import ORDER, numbered
 from headrace.kernels.sql import with_nulls
 from headrace.kernels.state.runs import probe_hashes
 from headrace.kernels.state.tables import COUNT, TableSpec
+from headrace.kernels.table_columns import TableColumns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,27 +30,6 @@ if TYPE_CHECKING:
     from headrace.kernels.state.tables import Column
 
 ROWS = "rows"
-
-
-@dataclass(frozen=True, slots=True)
-class TableColumns:
-    """A table's key and its other columns; inside, keys are `k0…` and values `v0…`.
-
-    Each is its name inside, its own name, and its type.
-    """
-
-    keys: tuple[tuple[str, str, str], ...]
-    values: tuple[tuple[str, str, str], ...]
-
-    @staticmethod
-    def of(columns: Sequence[Column], keys: Sequence[str]) -> TableColumns:
-        """Return the columns of a table by its key."""
-        kinds = dict(columns)
-        others = [name for name, _ in columns if name not in keys]
-        return TableColumns(
-            keys=tuple((f"k{i}", name, kinds[name]) for i, name in enumerate(keys)),
-            values=tuple((f"v{i}", name, kinds[name]) for i, name in enumerate(others)),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +89,13 @@ class Upsert(StatefulOp):
 
     def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
         """Put changes by key into the state and return the table's delta."""
-        parts = inputs[0].tables
-        return StepResult([UpsertRun(self, context).delta(parts)]) if parts else StepResult()
+        parts, state = inputs[0].tables, context.keyed
+        if not parts:
+            return StepResult()
+        records = upserts.records(state, ROWS, self.named, parts, self.arrived)
+        if records is None:
+            return StepResult([UpsertRun(self, context).delta(parts)])
+        return StepResult([records.delta(by_time=self.by_time)])
 
     def snapshot(self, context: Context) -> str:
         """Return the current rows, each with its event time; they arrived before all others."""

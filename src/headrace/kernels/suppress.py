@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from headrace.base.names import quote
 from headrace.base.time import END_OF_TIME
 from headrace.kernels.counts import Counts
-from headrace.kernels.latest import TableColumns
 from headrace.kernels.op import StatefulOp, StepResult
 from headrace.kernels.sql import by_position, with_nulls
 from headrace.kernels.state.tables import COUNT, TableSpec
+from headrace.kernels.table_columns import TableColumns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,7 +20,8 @@ from headrace.base.names import quote
 from headrace.base.schema import duckdb_type, to_ddl, type_name
 from headrace.kernels import blame
 from headrace.kernels.aggregates.aggregate_spec import Accumulator
-from headrace.kernels.call import CallError, fitted, one_array
+from headrace.kernels.arrays import one_array
+from headrace.kernels.call import CallError, fitted
 from headrace.kernels.duck import typed, without_zones
 
 if TYPE_CHECKING:

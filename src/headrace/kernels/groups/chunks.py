@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.base.names import quote
-from headrace.kernels.call import one_array
+from headrace.kernels.arrays import one_array
 from headrace.kernels.codes import MOST, coded
 from headrace.kernels.groups.gaps import CHUNK, FIRST, SessionSql
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from headrace.base.names import quote
 from headrace.kernels.counts import Counts
+from headrace.kernels.joins import pairs_by_columns
 from headrace.kernels.joins.growing_side import run_of
 from headrace.kernels.joins.match_counts import MATCH_CHANGED, update_value_counts
 from headrace.kernels.joins.sides import MATCHES, TableSide
@@ -78,7 +79,7 @@ class TableJoin(StatefulOp):
         if not left and not right:
             return StepResult()
         counts = Counts(rows_in=sum(part.num_rows for part in (*left, *right)))
-        return StepResult([TableJoinRun(self, context).delta(left, right)], counts=counts)
+        return StepResult([self._delta(left, right, context)], counts=counts)
 
     def snapshot(self, context: Context) -> Rows:
         """Return all rows: what a join that begins makes of the rows that both sides have."""
@@ -86,7 +87,11 @@ class TableJoin(StatefulOp):
         if not left and not right:
             return ()
         begins = KeyedState(context.duck, self.tables(), None, Path())
-        return [TableJoinRun(self, replace(context, opened=begins)).delta(left, right)]
+        return [self._delta(left, right, replace(context, opened=begins))]
+
+    def _delta(self, left: list[pa.Table], right: list[pa.Table], context: Context) -> pa.Table:
+        found = pairs_by_columns.delta(self.join, self.sides, context.keyed, (left, right))
+        return TableJoinRun(self, context).delta(left, right) if found is None else found
 
     def _kept(self, context: Context) -> Iterator[pa.Table]:
         """Yield the rows that are kept of both sides, as inserts; of a side without rows, the values that they had."""

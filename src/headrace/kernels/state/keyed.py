@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.kernels.files import read_metadata, read_tables, write_tables
-from headrace.kernels.state.runs import BITS, ROW, Index, Run, above, divided, probe_hashes
+from headrace.kernels.state.matches import together
+from headrace.kernels.state.runs import BITS, ROW, UNBOUNDED, Index, Run, above, divided, probe_hashes
 from headrace.kernels.state.state import DELTA, State, StateHead
 from headrace.kernels.state.tables import COUNT
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from headrace.base.hashing import Hashes
     from headrace.kernels.duck import Duck
+    from headrace.kernels.state.matches import Matches, Probe
     from headrace.kernels.state.runs import Positions
     from headrace.kernels.state.tables import Column, TableSpec
 
@@ -168,6 +170,22 @@ class KeyedState(State):
         found = self.find(table, by, columns.columns[: len(by)], columns.num_rows)
         return self._relation(self.tables[table].kinds, found) if any(part.num_rows for part in found) else None
 
+    def matches(self, table: str, by: Sequence[str], probe: Probe, *, most: int = UNBOUNDED) -> Matches:
+        """Return the rows that have in columns `by` what a row of the probe has: exactly these.
+
+        `by` is one of the sets that the table is looked up by.
+
+        Raises:
+            TooMany: there are more than `most` bytes of them.
+
+        """
+        runs, number = self._chain.runs.get(table, ()), self.tables[table].by.index(tuple(by))
+        return together(probe.among(runs, number, by, most=most), self.schema(table))
+
+    def schema(self, table: str) -> pa.Schema:
+        """Return the columns of a table as Arrow has them."""
+        return _schema(self.duck, self.tables[table])
+
     def lacks(self, table: str, by: Sequence[str], hashes: Hashes) -> bool:
         """Return whether no row has in columns `by` values of these hashes, which are in order, each once."""
         number = self.tables[table].by.index(tuple(by))
@@ -195,6 +213,13 @@ class KeyedState(State):
         self._remove(table, rows.column(at).drop_null().to_numpy())
         self._add(table, rows.filter(pc.not_equal(rows.column(COUNT), 0)))
         self._touched = True
+
+    def put(self, table: str, rows: pa.Table, gone: Positions) -> None:
+        """Add rows (all columns of the table, none with a count of 0) and remove those with these ids."""
+        if len(gone):
+            self._remove(table, gone)
+        self._add(table, rows)
+        self._touched = self._touched or bool(rows.num_rows or len(gone))
 
     def _add(self, table: str, rows: pa.Table) -> None:
         if rows.num_rows:
@@ -411,12 +436,16 @@ def _widen(duck: Duck, chain: Chain, tables: Sequence[TableSpec]) -> None:
 
 def _typed(duck: Duck, rows: pa.Table, spec: TableSpec) -> pa.Table:
     """Return rows in the types of their table, whatever type they were computed in."""
+    if rows.schema.equals(_schema(duck, spec)):
+        return rows
+    cast = ", ".join(f"{name}::{kind} AS {name}" for name, kind in spec.kinds)
+    return duck.arrow(f"SELECT {cast} FROM {duck.register(rows)}")
+
+
+def _schema(duck: Duck, spec: TableSpec) -> pa.Schema:
     kinds = spec.kinds
     schema = _SCHEMAS.get(kinds)
     if schema is None:
         schema = duck.arrow(f"SELECT {', '.join(f'NULL::{kind} AS {name}' for name, kind in kinds)} LIMIT 0").schema
         _SCHEMAS[kinds] = schema
-    if rows.schema.equals(schema):
-        return rows
-    cast = ", ".join(f"{name}::{kind} AS {name}" for name, kind in kinds)
-    return duck.arrow(f"SELECT {cast} FROM {duck.register(rows)}")
+    return schema

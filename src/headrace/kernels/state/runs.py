@@ -29,8 +29,13 @@ _Number = TypeVar("_Number", np.int64, np.uint64)
 ROW = "rowid"
 BITS = 40
 """A run has fewer rows than this, and a chain fewer runs than the rest."""
+UNBOUNDED = 1 << 62
 _PLACE = (1 << BITS) - 1
 _LARGE = 1 << 14
+
+
+class TooMany(Exception):
+    """There are more matches than there is room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +60,34 @@ class Index:
 
     def find(self, probe: Hashes) -> Positions:
         """Return the positions of the rows with any of these hashes; `probe` is in order, each once."""
-        if len(self.hashes) < len(probe):
-            at = np.minimum(np.searchsorted(probe, self.hashes), len(probe) - 1)
-            return self._of(np.flatnonzero(probe[at] == self.hashes))
-        first = np.searchsorted(self.hashes, probe)
-        last = len(self.hashes) - 1
-        found = self.hashes[np.minimum(first, last)] == probe
-        first, probe = first[found], probe[found]
-        if (self.hashes[np.minimum(first + 1, last)] != probe).all():  # no two rows of one hash
-            return self._of(first)
-        counts = np.searchsorted(self.hashes, probe, side="right") - first
-        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        return self._of(np.repeat(first, counts) + within)
+        return self.pairs(probe)[1]
 
-    def _of(self, at: Positions) -> Positions:
-        positions: Positions = self.positions[at]
-        return positions
+    def pairs(self, probe: Hashes, most: int = UNBOUNDED) -> tuple[Positions, Positions]:
+        """Return which hashes of `probe`, which are in order, have which rows: numbers and positions of rows.
+
+        Raises:
+            TooMany: there are more than `most` such pairs.
+
+        """
+        if len(self.hashes) < len(probe):
+            at, which = _equal(probe, self.hashes, most)
+        else:
+            which, at = _equal(self.hashes, probe, most)
+        return which, self.positions[at]
+
+
+def _equal(among: Hashes, hashes: Hashes, most: int) -> tuple[Positions, Positions]:
+    """Return which of the `hashes` are where `among` others; both are in order."""
+    first, last = np.searchsorted(among, hashes), len(among) - 1
+    which = np.flatnonzero(among[np.minimum(first, last)] == hashes)
+    first, hashes = first[which], hashes[which]
+    if (among[np.minimum(first + 1, last)] != hashes).all():  # no two are alike
+        return which, first
+    counts = np.searchsorted(among, hashes, side="right") - first
+    if counts.sum() > most:
+        raise TooMany
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.repeat(which, counts), np.repeat(first, counts) + within
 
 
 class Run:
@@ -162,6 +179,29 @@ class Run:
         """Return the rows that may match the hashes, with their ids; `by` is the number of an index."""
         return self._at(self.still_live(self.indexes[by].find(probe)))
 
+    def pairs(self, by: int, probe: Hashes, most: int = UNBOUNDED) -> tuple[Positions, Positions]:
+        """Return which hashes, which are in order, may match which rows: their numbers, and positions.
+
+        Raises:
+            TooMany: there are more than `most` such pairs, removed rows included.
+
+        """
+        which, positions = self.indexes[by].pairs(probe, most)
+        if self._gone is None:
+            return which, positions
+        live = ~self._gone[positions]
+        return which[live], positions[live]
+
+    def ids(self, positions: Positions) -> Positions:
+        """Return the ids of rows."""
+        return positions + (self.number << BITS)
+
+    @property
+    def row_bytes(self) -> int:
+        """How large its rows are on average."""
+        size: int = self.rows.nbytes // max(1, self.rows.num_rows)
+        return size + 1
+
     def has(self, by: int, probe: Hashes) -> bool:
         """Return whether a row may match the hashes."""
         return bool(len(self.still_live(self.indexes[by].find(probe))))
@@ -180,7 +220,7 @@ class Run:
         return self._with_ids(self.rows.take(pa.array(positions)), positions)
 
     def _with_ids(self, rows: pa.Table, positions: Positions) -> pa.Table:
-        return rows.append_column(ROW, pa.array(positions + (self.number << BITS)))
+        return rows.append_column(ROW, pa.array(self.ids(positions)))
 
 
 def _in_few(rows: pa.Table) -> pa.Table:

@@ -1,0 +1,32 @@
+"""Columns and tables as single arrays, which numpy reads without a copy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.base.memory import task_memory
+from headrace.kernels.duck import without_zones
+from headrace.kernels.spool import MEMORY_SHARE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array if it fits, else (text of 2 GB) as it is; no copy where it is one already."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def room() -> int:
+    """Return how many bytes of rows a task computes in memory; what is more is left to DuckDB, which spills."""
+    return task_memory() // MEMORY_SHARE
+
+
+def as_one(parts: Sequence[pa.Table], schema: pa.Schema) -> pa.Table | None:
+    """Return the columns of a schema of several tables as one; None where types differ, or there is no room."""
+    tables = [without_zones(part.select(schema.names)) for part in parts]
+    if sum(part.nbytes for part in tables) > room() or not all(part.schema.equals(schema) for part in tables):
+        return None
+    return pa.concat_tables(tables).combine_chunks() if tables else schema.empty_table()
