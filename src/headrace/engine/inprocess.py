@@ -13,7 +13,7 @@ from headrace.engine.level_zero import run_ranges
 from headrace.engine.levels import run_levels
 from headrace.engine.outside import no_spark
 from headrace.engine.program.fill import filled
-from headrace.kernels.duck import IN_MEMORY, Duck
+from headrace.kernels.duck import IN_MEMORY, Duck, give_back, open_host
 from headrace.kernels.level import LevelRun
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class InProcess:
             duck.close()
         self.ducks.clear()
         if self._host is not None:
-            self._host.close()
+            give_back(self._host, cores())
             self._host = None
 
     def _levels(self, planned: PlannedEpoch, program: Program) -> list[Report]:
@@ -115,5 +115,5 @@ class InProcess:
     def _beside(self) -> Duck:
         with self._opening:
             if self._host is None:
-                self._host = Duck(tasks=cores())
+                self._host = open_host(cores())
             return Duck(IN_MEMORY, host=self._host)
