@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 class Delta:
     """A step's rows in an epoch; SQL becomes tables, or tables a relation, when an operation needs it, once."""
 
-    def __init__(self, duck: Duck, rows: Rows = ()) -> None:
+    def __init__(self, duck: Duck, rows: Rows = (), *, about: int = 0) -> None:
         self._duck = duck
+        self._about = about
         self._tables: list[pa.Table] | None = None
         self._relation: str | None = None
         if isinstance(rows, str):
@@ -29,6 +30,11 @@ class Delta:
         else:
             tables: Sequence[pa.Table] = rows
             self._tables = [part for part in tables if part.num_rows]
+
+    @property
+    def about(self) -> int:
+        """About how many rows there are; of SQL, how many it reads."""
+        return self._about if self._tables is None else sum(part.num_rows for part in self._tables)
 
     @property
     def tables(self) -> list[pa.Table]:

@@ -132,7 +132,7 @@ class LevelRun:
         if isinstance(op, Operator):
             with self._spent(of_step(op.step)):
                 op.define(self.duck)
-                self._take(op, op.run(inputs, self._context(op)))
+                self._take(op, op.run(inputs, self._context(op)), about=sum(delta.about for delta in inputs))
         elif isinstance(op, Send):
             with self._spent(EXCHANGE):
                 self._send(op, inputs[0])
@@ -155,9 +155,9 @@ class LevelRun:
             opened=self.states.get(op.step),
         )
 
-    def _take(self, op: Operator, result: StepResult) -> None:
+    def _take(self, op: Operator, result: StepResult, *, about: int) -> None:
         """Put an operator's rows where the next ones find them, and its counts into the report."""
-        self._put(op.output, result.delta)
+        self._put(op.output, result.delta, about=about)
         for number, rows in zip(op.more, result.more, strict=bool(result.more)):
             self._put(number, rows)
         if op.late is not None:
@@ -188,9 +188,9 @@ class LevelRun:
     def _delta(self, number: int) -> Delta:
         return self.deltas.get(number) or Delta(self.duck)
 
-    def _put(self, number: int, rows: Rows) -> None:
+    def _put(self, number: int, rows: Rows, *, about: int = 0) -> None:
         if rows:
-            self.deltas[number] = Delta(self.duck, rows)
+            self.deltas[number] = Delta(self.duck, rows, about=about)
 
     def _count(self, step: str, counts: Counts) -> None:
         """Add counts to those of a step in the report, if there is anything to add."""

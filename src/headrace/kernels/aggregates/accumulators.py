@@ -128,12 +128,13 @@ def _count(to: Accumulators, call: AggregateSpec) -> str:
     count = f"count({call.arguments[0]})" if len(call.arguments) == 1 else f"count(*) FILTER (WHERE {every})"
     if not to.insert_only:
         count = f"coalesce(sum(_weight) FILTER (WHERE {every}), 0)"
-    return to.accumulator(_added("BIGINT", f"({count})::BIGINT"))
+    whole = ("count", call.arguments[0]) if to.insert_only and len(call.arguments) == 1 else None
+    return to.accumulator(_added("BIGINT", f"({count})::BIGINT", whole))
 
 
-def _added(kind: str, partial: str) -> Accumulator:
+def _added(kind: str, partial: str, whole: tuple[str, str] | None) -> Accumulator:
     merge = f"(coalesce({{o}}, 0) + {{d}})::{kind}"
-    return Accumulator(type=kind, partial=partial, fold="sum", finish=f"({{f}})::{kind}", merge=merge)
+    return Accumulator(type=kind, partial=partial, fold="sum", finish=f"({{f}})::{kind}", merge=merge, whole=whole)
 
 
 def _sum(to: Accumulators, call: AggregateSpec) -> str:
@@ -148,7 +149,8 @@ def _total(to: Accumulators, call: AggregateSpec) -> str:
         return exact.total(to.sum(to.double(argument))) if to.exact_sums else _double_total(to, argument)
     wide = "HUGEINT" if kind in _INTEGERS else f"DECIMAL(38,{scale(kind)})"
     value = to.weighted(argument if to.insert_only else f"({argument})::{wide}")
-    return to.accumulator(_added(wide, f"coalesce(sum({value}), 0)::{wide}"))
+    whole = ("sum", argument) if to.insert_only and kind in _INTEGERS else None
+    return to.accumulator(_added(wide, f"coalesce(sum({value}), 0)::{wide}", whole))
 
 
 def _double_total(to: Accumulators, argument: str) -> str:
@@ -186,15 +188,16 @@ def _avg(to: Accumulators, call: AggregateSpec) -> str:
 
 def _extreme(function: str, sign: str) -> Callable[[Accumulators, AggregateSpec], str]:
     def make(to: Accumulators, call: AggregateSpec) -> str:
-        return to.accumulator(_chosen(call.type, f"{function}({call.arguments[0]})", function, sign))
+        whole = (function, call.arguments[0]) if call.type in (*_INTEGERS, "TIMESTAMP") else None
+        return to.accumulator(_chosen(call.type, f"{function}({call.arguments[0]})", function, sign, whole))
 
     return make
 
 
-def _chosen(kind: str, partial: str, function: str, sign: str) -> Accumulator:
+def _chosen(kind: str, partial: str, function: str, sign: str, whole: tuple[str, str] | None = None) -> Accumulator:
     """The least or the greatest; a null on either side loses."""
     merge = f"CASE WHEN {{o}} IS NULL OR {{d}} {sign} {{o}} THEN {{d}} ELSE {{o}} END"
-    return Accumulator(type=kind, partial=partial, fold=function, finish="{f}", merge=merge)
+    return Accumulator(type=kind, partial=partial, fold=function, finish="{f}", merge=merge, whole=whole)
 
 
 def _extreme_by(function: str, sign: str) -> Callable[[Accumulators, AggregateSpec], str]:

@@ -31,7 +31,8 @@ class Accumulator:
 
     `partial` computes it from rows (columns by their names); several partial values are put together by the aggregate
     function `fold` and then `finish` (`{f}` is the result of that function); `merge` adds a partial value to a kept one
-    (`{o}` kept, may be null; `{d}` partial).
+    (`{o}` kept, may be null; `{d}` partial). `whole`: the same as `partial` where it is a count, sum, min or max of one
+    argument of whole numbers: its function, and its argument as SQL.
     """
 
     type: str
@@ -39,6 +40,7 @@ class Accumulator:
     fold: str
     finish: str
     merge: str
+    whole: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.base.names import quote
-from headrace.kernels.groups import running_sums
+from headrace.kernels.groups import cells, running_sums
 from headrace.kernels.groups.grouping import GROUPS, tables
 from headrace.kernels.groups.panes import PaneSql
 from headrace.kernels.groups.periods import dated
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 RESULT = "_result"
 """What results are called inside, with a number, next to keys under their own names: `plan/check` refuses such keys."""
 _OLD = (f"s.{COUNT} AS o_n", "s.rowid AS o_row")
+_NONE = ("NULL::BIGINT AS o_n", "NULL::BIGINT AS o_row")
 
 
 @dataclass
@@ -99,6 +100,8 @@ class MergeRun:
     def _folded(self, number: int, parts: list[pa.Table]) -> str:
         """Return a relation of one row a key, from the tables of several tasks."""
         table = tables(self.grouping)[number]
+        if number == 0 and cells.covers_fold(self.grouping) and (folded := cells.folded(self.grouping, parts)):
+            parts = [folded]
         arrived = self._arrived[number] = self._relation(number, parts)
         keys = [name for name, _ in table.keys]
         if sum(part.num_rows > 0 for part in parts) <= 1:
@@ -133,11 +136,16 @@ class MergeRun:
 
     def _joined(self, folded: str) -> str:
         """Return SQL for the changed groups: keys, `_time`, their new accumulators `p0…` and old ones `o0…`."""
-        keys = [name for name, _ in self.state.tables[GROUPS].keys]
-        columns = [f"d.{key}" for key in keys]
+        columns = [f"d.{name}" for name, _ in self.state.tables[GROUPS].keys]
+        if not self.state.rows:
+            columns += [f"d.{COUNT}", "d._time", *_NONE]
+            for i, each in enumerate(self.grouping.accumulators):
+                none = f"NULL::{each.type}"
+                columns += [f"{each.merge.format(o=none, d=f'd.p{i}')} AS p{i}", f"{none} AS o{i}"]
+            return f"SELECT {', '.join(columns)} FROM {folded} d"
         columns += [f"coalesce(s.{COUNT}, 0) + d.{COUNT} AS {COUNT}", "d._time", *_OLD]
-        for i, accumulator in enumerate(self.grouping.accumulators):
-            columns += [f"{accumulator.merge.format(o=f's.p{i}', d=f'd.p{i}')} AS p{i}", f"s.p{i} AS o{i}"]
+        for i, each in enumerate(self.grouping.accumulators):
+            columns += [f"{each.merge.format(o=f's.p{i}', d=f'd.p{i}')} AS p{i}", f"s.p{i} AS o{i}"]
         return (
             f"SELECT {', '.join(columns)} FROM {folded} d "
             f"LEFT JOIN {self._kept_rows(0, self._arrived[0], by_value=True)} s "

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from headrace.kernels.aggregates.exact import layered
 from headrace.kernels.counts import Counts
+from headrace.kernels.groups import cells
 from headrace.kernels.groups.chunks import chunked
 from headrace.kernels.groups.gaps import CHUNK, SessionSql
 from headrace.kernels.groups.grouping import CallsAggregates
@@ -46,11 +47,11 @@ class Partial(CallsAggregates, Operator):
         rows = inputs[0].relation
         if rows is None:
             return StepResult()
-        tables, result = self.grouped(context.duck, rows, context.watermark)
+        tables, result = self.grouped(context.duck, rows, context.watermark, many=inputs[0].about >= cells.FEW)
         result.delta, result.more = [tables[0]], [[table] for table in tables[1:]]
         return result
 
-    def grouped(self, duck: Duck, rows: str, watermark: int | None) -> tuple[list[pa.Table], StepResult]:
+    def grouped(self, duck: Duck, rows: str, watermark: int | None, *, many: bool) -> tuple[list[pa.Table], StepResult]:
         """Return the groups of relation `rows`, a table for each multiset, and what was late or counted."""
         grouping = self.grouping
         if grouping.session is not None:
@@ -58,7 +59,8 @@ class Partial(CallsAggregates, Operator):
         source = rows
         if grouping.panes is not None and grouping.panes.calendar is not None:
             source = numbered(duck, grouping.panes.calendar, rows)
-        tables = [duck.arrow(partial_groups(grouping, source))]
+        groups = cells.partial_groups(duck, grouping, source) if many and cells.covers(grouping) else None
+        tables = [duck.arrow(partial_groups(grouping, source)) if groups is None else groups]
         tables += [duck.arrow(partial_values(grouping, number, source)) for number in range(len(grouping.multisets))]
         if not grouping.windowed or watermark is None:
             more = [pa.table({})] if grouping.held else []
@@ -125,7 +127,12 @@ def partial_groups(grouping: Grouping, rows: str) -> str:
     groups = _group_columns(grouping)
     count = "count(*)" if grouping.insert_only else "sum(_weight)::BIGINT"
     partials = [f"{accumulator.partial} AS p{i}" for i, accumulator in enumerate(grouping.accumulators)]
-    columns = [*groups, f"{count} AS {COUNT}", *partials, "max(_time) AS _time"]
+    columns = [
+        *groups,
+        f"{count} AS {COUNT}",
+        *partials,
+        f"{groups[-1].removesuffix(' AS _pane')} AS _time" if grouping.panes else "max(_time) AS _time",
+    ]
     source = f"{layered(rows, grouping.layers)} WHERE {_only_inside(grouping)}"
     return f"SELECT {', '.join(columns)} FROM {source} {by_position(groups)} HAVING count(*) > 0"
 

@@ -146,6 +146,11 @@ class KeyedState(State):
         self._gone: dict[str, list[Positions]] = {}
         self._touched = False
 
+    @property
+    def rows(self) -> int:
+        """How many rows its tables have."""
+        return self._chain.rows
+
     def lookup(self, table: str, by: Sequence[str], probe: str, *, named: Sequence[str] | None = None) -> str:
         """Return a relation of rows that may match the probe, with `rowid`: a superset (hashes collide).
 

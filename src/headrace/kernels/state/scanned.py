@@ -47,6 +47,11 @@ class ScannedState(State):
         self.oldest: int | None = None
         """The least event time of the rows that wait in it, where some do; set by the step, before `save`."""
 
+    @property
+    def rows(self) -> int:
+        """How many rows its tables have."""
+        return self._count
+
     def name(self, table: str) -> str:
         """Return a table's name in SQL."""
         return quote(f"{self.step}.{table}")

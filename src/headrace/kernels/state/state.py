@@ -54,6 +54,11 @@ class State(Protocol):
     oldest: int | None
     """The least event time of the rows that wait in it, where some do; set by the step, before `save`."""
 
+    @property
+    def rows(self) -> int:
+        """How many rows its tables have."""
+        ...
+
     def name(self, table: str) -> str:
         """Return a relation of all rows of a table, with `rowid`."""
         ...

@@ -1,0 +1,223 @@
+"""Groups as cells of arrays are those of SQL; what has no cells is left to it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headrace as hr
+from budget import examples
+from headrace.kernels.duck import Duck
+from headrace.kernels.groups import cells
+from headrace.kernels.groups.partial import Partial, partial_groups
+from headrace.testing import Driver, simulate
+
+SCHEMA = "k string, i int, x double, v bigint, s string, at timestamp"
+AGGREGATES = {
+    "n": "count(*)",
+    "some": "count(v)",
+    "texts": "count(s)",
+    "mean": "avg(v)",
+    "total": "sum(v % 1000)",
+    "twice": "sum(2 * i)",
+    "lo": "min(v)",
+    "hi": "max(i)",
+    "first": "min(at)",
+    "odd": "count_if(i % 2 = 1)",
+}
+WINDOWS = {
+    "none": None,
+    "tumbling": hr.tumbling("1 minute", grace="20 seconds", offset="7 seconds"),
+    "hopping": hr.hopping("1 minute", "20 seconds", grace="0 seconds"),
+    "cumulating": hr.cumulating("1 minute", "20 seconds", grace="0 seconds"),
+    "months": hr.tumbling("1 month", grace="0 seconds"),
+    "session": hr.session("30 seconds", grace="0 seconds"),
+    "sliding": hr.sliding("30 seconds", grace="0 seconds"),
+}
+EXTREME = [2**63 - 1, -(2**63), 2**62]
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "k": st.sampled_from(["a", "b", "", "é😀", None]),
+            "i": st.one_of(st.none(), st.integers(-3, 3)),
+            "x": st.sampled_from([0.0, -0.0, float("nan"), 1.5, None]),
+            "v": st.one_of(st.none(), st.integers(-5, 5), st.sampled_from(EXTREME)),
+            "s": st.sampled_from(["x", None]),
+            "at": st.integers(-90, 300).map(lambda second: 1000 * second),
+        }
+    ),
+    max_size=40,
+)
+
+
+def played(rows, cuts, keys, window, emit):
+    app = hr.App("cells", shards=2)
+    grouped = app.stream("t", SCHEMA, event_time="at", out_of_order="20 seconds").group_by(*keys)
+    if window is not None:
+        grouped = grouped.window(window, emit=emit)
+    made = grouped.agg(**AGGREGATES).named("made")
+    made.to_view("out")
+    with Driver(app) as driver:
+        for at, row in enumerate(rows):
+            driver.send("t", row)
+            if at in cuts:
+                driver.step()
+        driver.finish()
+        return sorted(map(repr, driver.view("out"))), driver.counts("made")["late"]
+
+
+@pytest.mark.parametrize("emit", ["changes", "final"])
+@pytest.mark.parametrize("name", WINDOWS)
+@settings(max_examples=examples(2), deadline=None)
+@given(
+    rows=ROWS,
+    cuts=st.sets(st.integers(0, 39), max_size=3),
+    keys=st.sampled_from([("k",), ("i",), ("k", "i"), ("x", "i"), ()]),
+)
+def test_both_ways_give_equal_results(name, emit, rows, cuts, keys):
+    if name == "none" and emit == "final":
+        return
+    by_sql = played(rows, cuts, keys, WINDOWS[name], emit)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cells, "FEW", 1)
+        patch.setattr(cells, "CELLS_A_ROW", 1 << 20)
+        patch.setattr(cells, "_repeats", lambda _: True)
+        assert played(rows, cuts, keys, WINDOWS[name], emit) == by_sql
+
+
+def grouping_of(window=None, keys=("k",), schema="k bigint, v bigint, at timestamp", **aggregates):
+    app = hr.App("cells", shards=2)
+    grouped = app.stream("t", schema, event_time="at").group_by(*keys)
+    grouped = grouped if window is None else grouped.window(window)
+    grouped.agg(**(aggregates or {"n": "count(*)", "total": "sum(v)", "lo": "min(v)", "hi": "max(v)"})).to_view("out")
+    with Driver(app) as driver:
+        ops = driver._engine.program.levels[0].ops
+    return next(op.grouping for op in ops if isinstance(op, Partial))
+
+
+def both_ways(grouping, rows):
+    """Return the partial groups by cells and by SQL, in order."""
+    with closing(Duck()) as duck:
+        name = duck.register(rows)
+        by_cells, by_sql = cells.partial_groups(duck, grouping, name), duck.arrow(partial_groups(grouping, name))
+    return [
+        None if each is None else sorted(map(repr, each.cast(by_sql.schema).to_pylist())) for each in (by_cells, by_sql)
+    ]
+
+
+def table(keys, values, times):
+    return pa.table({"k": keys, "v": pa.array(values, pa.int64()), "_time": pa.array(times, pa.int64())})
+
+
+def many(count=10_000, kinds=20, least=0):
+    return table([least + at % kinds for at in range(count)], [at % 7 - 3 for at in range(count)], range(count))
+
+
+@pytest.mark.parametrize("window", [None, hr.tumbling("1 millisecond", offset="300 microseconds", grace="0 seconds")])
+def test_partial_groups_are_those_of_sql(window):
+    grouping = grouping_of(window)
+    for rows in (many(), many(least=-(2**63)), many(least=2**63 - 20)):
+        by_cells, by_sql = both_ways(grouping, rows)
+        assert by_cells == by_sql
+
+
+def test_times_before_1970_are_in_the_panes_of_sql():
+    grouping = grouping_of(hr.tumbling("1 millisecond", grace="0 seconds"))
+    rows = many()
+    rows = rows.set_column(2, "_time", pa.array(range(-5_000, 5_000), pa.int64()))
+    by_cells, by_sql = both_ways(grouping, rows)
+    assert by_cells == by_sql
+
+
+def test_sums_that_might_overflow_are_left_to_sql():
+    grouping = grouping_of()
+    rows = many()
+    values = [2**63 - 1, *rows["v"].to_pylist()[1:]]
+    assert both_ways(grouping, rows.set_column(1, "v", pa.array(values)))[0] is None
+    small = [2**49, *rows["v"].to_pylist()[1:]]
+    by_cells, by_sql = both_ways(grouping, rows.set_column(1, "v", pa.array(small)))
+    assert by_cells == by_sql
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pa.array([at * 10**6 for at in range(10_000)]),
+        pa.array([f"key {at}" for at in range(10_000)]),
+        pa.array([-0.0, 0.0] * 5_000),
+        pa.array([[at % 2] for at in range(10_000)]),
+    ],
+    ids=["far apart", "each once", "doubles", "lists"],
+)
+def test_keys_that_have_no_cells_are_left_to_sql(keys):
+    rows = many().set_column(0, "k", keys)
+    assert both_ways(grouping_of(), rows)[0] is None
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pa.array(["a", None, "é😀", ""] * 2_500),
+        pa.array([1, None, 3, -4] * 2_500, pa.int8()),
+        pa.array([True, None, False, True] * 2_500),
+        pa.array([1, 2, None, 3] * 2_500, pa.timestamp("us")),
+        pa.array([Decimal("1.10"), None, Decimal("2.00"), Decimal("-1.00")] * 2_500),
+    ],
+    ids=["texts", "small numbers", "booleans", "times", "decimals"],
+)
+def test_keys_of_each_kind_with_nulls(keys):
+    by_cells, by_sql = both_ways(grouping_of(), many().set_column(0, "k", keys))
+    assert by_cells == by_sql
+    assert by_cells is not None
+
+
+def test_few_rows_are_left_to_sql():
+    assert both_ways(grouping_of(), many(count=cells.FEW - 1))[0] is None
+
+
+def test_rows_of_a_table_are_not_covered():
+    app = hr.App("cells", shards=2)
+    app.table("t", "id int, k bigint, v bigint", key="id").group_by("k").agg(n="sum(v)").to_view("out")
+    with Driver(app) as driver:
+        ops = [op for level in driver._engine.program.levels for op in level.ops]
+    assert not cells.covers(next(op.grouping for op in ops if isinstance(op, Partial)))
+    assert not cells.covers(grouping_of(schema="k bigint, v double, at timestamp"))
+
+
+def parts_of(grouping, *tables):
+    with closing(Duck()) as duck:
+        return [duck.arrow(partial_groups(grouping, duck.register(rows))) for rows in tables]
+
+
+def test_partial_groups_of_several_tasks_become_one_a_key():
+    grouping = grouping_of(hr.tumbling("1 millisecond", grace="0 seconds"))
+    parts = parts_of(grouping, many(kinds=500), many(kinds=700))
+    folded = cells.folded(grouping, parts)
+    (whole,) = parts_of(grouping, pa.concat_tables([many(kinds=500), many(kinds=700)]))
+    assert folded is not None
+    assert sorted(map(repr, folded.cast(whole.schema).to_pylist())) == sorted(map(repr, whole.to_pylist()))
+
+
+def test_sums_of_more_than_64_bits_are_folded_by_sql():
+    grouping = grouping_of()
+    (part,) = parts_of(grouping, many(kinds=5_000))
+    wide = pa.array([Decimal(2**63)] * len(part), part.schema.field("p0").type)
+    assert cells.folded(grouping, [part.set_column(part.schema.get_field_index("p0"), "p0", wide), part]) is None
+    near = pa.array([Decimal(2**62)] * len(part), part.schema.field("p0").type)
+    assert cells.folded(grouping, [part.set_column(part.schema.get_field_index("p0"), "p0", near), part]) is None
+
+
+@pytest.mark.prove
+def test_simulated_apps_are_right_where_groups_are_cells(monkeypatch):
+    """The law of simulated cases, with the switch forced: all that cells cover is grouped by them."""
+    monkeypatch.setattr(cells, "FEW", 1)
+    monkeypatch.setattr(cells, "CELLS_A_ROW", 1 << 20)
+    monkeypatch.setattr(cells, "_repeats", lambda _: True)
+    for seed in range(70_000, 70_060):
+        finding = simulate(seed)
+        assert finding is None, finding.text()
