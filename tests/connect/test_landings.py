@@ -78,6 +78,23 @@ def test_a_landing_of_an_earlier_release_is_read(log, sealed):
     assert ids(log) == [1, 2]
 
 
+@pytest.mark.parametrize("release", ["this", "earlier"])
+def test_a_long_position_is_kept_byte_by_byte_and_one_that_is_a_text_is_read(log, monkeypatch, release):
+    """The ids of 10,000 messages are 160 kB: they are stored as they are. Earlier releases stored them as JSON."""
+    position = bytes(range(256)) * 625
+    if release == "earlier":
+        monkeypatch.setattr(landing_file, "_SHORT", 1 << 40)
+    land(log, {"id": 1, "text": "one"}, position=position)
+    assert land(log, {"id": 2, "text": "two"}, position=position[::-1]) == position
+    monkeypatch.undo()
+    path = log.path / "landings" / "t"
+    assert (path.stat().st_size < 5 * len(position)) == (release == "this")
+    assert land(log) == position[::-1]
+    assert land(log, {"id": 3, "text": "three"}, position=b"short") == position[::-1]
+    assert land(log) == b"short"
+    assert ids(log) == [1, 2, 3]
+
+
 def test_a_feed_whose_position_was_removed_begins_again_and_nothing_of_it_is_dropped(log):
     for number in range(3):
         land(log, {"id": number, "text": ""}, position=b"%d" % number)

@@ -20,6 +20,8 @@ from headrace.testing import Driver
 
 pika = pytest.importorskip("pika")
 from headrace.connect import rabbitmq  # noqa: E402 - only where there is a client
+from headrace.connect.rabbitmq import link  # noqa: E402
+from headrace.connect.rabbitmq.consuming import Consumer  # noqa: E402
 
 
 class Rabbit(Broker):
@@ -186,6 +188,27 @@ def test_a_queue_that_is_full_gets_the_epoch_when_it_has_room(broker):
     writer.publish(1, iter([batch([2])]))
     assert [json.loads(body)["id"] for _, body in broker.rabbit.taken(name)] == [2]
     writer.close()
+
+
+@pytest.mark.parametrize("reads", ["ours", "pikas"])
+def test_deliveries_are_read_by_our_code_and_by_pika_where_that_is_not_called(broker, tmp_path, monkeypatch, reads):
+    """And what arrives counts as a sign of life: a broker that delivers sends no heartbeat."""
+    made = []
+
+    class Seen(link.Connection):
+        def __init__(self, *args, **more):
+            super().__init__(*args, **more)
+            made.append(self)
+
+    if reads == "ours":
+        monkeypatch.setattr(Consumer, "_on_message", lambda *_: pytest.fail("pika has read it"))
+    else:
+        monkeypatch.delattr(link.Connection, "_on_data_available")
+    monkeypatch.setattr(link, "Connection", Seen)
+    broker.add([*bodies([1]), b'{"id": 2, "text": "' + b"x" * 300_000 + b'"}'], ["m1", "m2"])
+    with Filled(tmp_path).by(broker.feed()) as run:
+        run.has([1, 2])
+        assert made[-1].bytes_received > 300_000
 
 
 def test_a_queue_that_is_deleted_meanwhile_is_named(broker, tmp_path):

@@ -42,6 +42,9 @@ _PAGE = 4096
 _ROOM = 4  # pages
 _WASTED = 16
 """A file whose places have so many times the room that is needed is written anew when its landing is opened."""
+_SHORT = 1_000
+"""Longer values of what the file says are not in its line of JSON, where a byte takes up to six: a position with the
+ids of messages has 160 kB."""
 _VECTORS = 512  # buffers of one system call
 _SEAL = b"HRSUM %08x\n"  # the end of a file of earlier releases: the CRC-32 of all before it
 _SEAL_BYTES = len(_SEAL % 0)
@@ -264,7 +267,7 @@ class _Pieces(io.RawIOBase):
 
 
 def _packed(about: Mapping[bytes, bytes], parts: Mapping[str, pa.Table]) -> list[memoryview]:
-    """Return a line of JSON, then the rows as Arrow streams of the sizes that it names."""
+    """Return a line of JSON, long values of `about` as they are, then the rows as Arrow streams; it has their sizes."""
     sizes: dict[str, int] = {}
     pieces: list[memoryview] = []
     for name, rows in parts.items():
@@ -273,17 +276,25 @@ def _packed(about: Mapping[bytes, bytes], parts: Mapping[str, pa.Table]) -> list
             stream.write_table(rows)
         sizes[name] = sum(len(each) for each in out.pieces)
         pieces += out.pieces
-    said = {key.decode("latin-1"): value.decode("latin-1") for key, value in about.items()}
-    return [memoryview(json.dumps({"about": said, "sizes": sizes}).encode() + b"\n"), *pieces]
+    long = {key: value for key, value in about.items() if len(value) > _SHORT}
+    said = {key.decode("latin-1"): value.decode("latin-1") for key, value in about.items() if key not in long}
+    line = {"about": said, "sizes": sizes}
+    if long:
+        line["long"] = {key.decode("latin-1"): len(value) for key, value in long.items()}
+    return [memoryview(json.dumps(line).encode() + b"\n"), *(memoryview(each) for each in long.values()), *pieces]
 
 
 def _unpacked(content: memoryview) -> Contents:
     line, _, _ = bytes(content).partition(b"\n")
     said, at, parts = json.loads(line), len(line) + 1, {}
+    about = {key.encode("latin-1"): value.encode("latin-1") for key, value in said["about"].items()}
+    for key, size in said.get("long", {}).items():  # earlier releases have all values in the line
+        about[key.encode("latin-1")] = bytes(content[at : at + size])
+        at += size
     for name, size in said["sizes"].items():
         parts[name] = pa.ipc.open_stream(pa.py_buffer(content[at : at + size])).read_all()
         at += size
-    return {key.encode("latin-1"): value.encode("latin-1") for key, value in said["about"].items()}, parts
+    return about, parts
 
 
 def _write(fd: int, pieces: Sequence[bytes | memoryview], position: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pika
@@ -66,18 +66,6 @@ def parameters(address: BrokerAddress, *, heartbeat: int) -> pika.ConnectionPara
         blocked_connection_timeout=4 * SECONDS,
         client_properties={"connection_name": "headrace"},
     )
-
-
-@contextmanager
-def connected(address: BrokerAddress, where: str, *, create: str) -> Iterator[pika.BlockingConnection]:
-    """Give a connection, with its failures as ours; `where` and `create` are what they say."""
-    with failures(where, address, create=create):
-        connection = pika.BlockingConnection(parameters(address, heartbeat=60))
-        try:
-            yield connection
-        finally:
-            with suppress(AMQPError, OSError):
-                connection.close()
 
 
 @contextmanager

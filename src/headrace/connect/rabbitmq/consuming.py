@@ -5,15 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from pika.spec import Basic, BasicProperties
+
 from headrace.base.outside import Unavailable
 from headrace.connect.messages.reading import NO_METADATA, Message
 from headrace.connect.messages.writing import KEY_HEADER
+from headrace.connect.rabbitmq.deliveries import id_of, is_plain, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from pika import BlockingConnection
-    from pika.spec import Basic, BasicProperties
+    from headrace.connect.rabbitmq.link import Link
 
 KNOWN = (
     *("routing_key", "exchange", "redelivered", "time", "type", "correlation_id", "reply_to", "content_type"),
@@ -27,10 +29,10 @@ WAIT_SECONDS = 0.2
 
 
 class Consumer:
-    """Receives from one queue, on a channel of its own.
+    """Receives from one queue, on a channel of its own. A link has one consumer at a time.
 
     Args:
-        connection: to the broker.
+        link: to the broker.
         queue: the queue's name.
         prefetch: so many messages are received before they are acknowledged.
         needs: the metadata that messages are to have.
@@ -40,21 +42,23 @@ class Consumer:
 
     def __init__(
         self,
-        connection: BlockingConnection,
+        link: Link,
         queue: str,
         *,
         prefetch: int,
         needs: Collection[str],
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
-        self._connection = connection
+        self._link = link
         self._needs = [name for name in needs if name in (*KNOWN, "offset")]
         self._most = max(1, prefetch // 2)  # the broker sends the other half meanwhile
         self._received: list[Message] = []
         self._bytes = self._last = 0
-        self._channel = connection.channel()
+        self._channel = link.channel()
+        self._channel.add_on_cancel_callback(lambda _: link.fail(Unavailable("the broker has ended the delivery")))
         self._channel.basic_qos(prefetch_count=prefetch)
-        self._channel.basic_consume(queue, self._on_message, arguments=dict(arguments or {}))
+        link.deliveries.take_those_of(self._channel.channel_number, self._take)
+        link.ask(self._channel.basic_consume, queue, self._on_message, arguments=dict(arguments or {}))
 
     @property
     def is_full(self) -> bool:
@@ -65,16 +69,14 @@ class Consumer:
         """Return what has arrived, within some seconds; it stays received until it is acknowledged.
 
         Raises:
-            Unavailable: the broker has closed the channel, or has deleted the queue.
+            Unavailable: the broker has closed the channel, or has deleted the queue; trying again says why.
 
         """
-        self._connection.process_data_events(time_limit=seconds)
-        known = 0
+        known = len(self._received)
+        self._link.until(lambda: len(self._received) > known, seconds=seconds)
         while known < len(self._received) < self._most and not self.is_full:
             known = len(self._received)
-            self._connection.process_data_events(time_limit=0)
-        if not self._channel.is_open or not self._channel.consumer_tags:
-            raise Unavailable("the broker has ended the delivery")  # trying again says why
+            self._link.until(self._is_enough, seconds=0)
         return self._received
 
     def acknowledge(self) -> None:
@@ -86,19 +88,35 @@ class Consumer:
     def close(self) -> None:
         """Receive nothing more; what was received and not acknowledged is delivered again."""
         self._channel.close()
+        self._link.wait(lambda: self._channel.is_closed)
+
+    def _is_enough(self) -> bool:
+        return len(self._received) >= self._most or self.is_full
+
+    def _take(self, method: bytes, properties: bytes, body: bytes) -> None:
+        """Read a message; one with headers, or of which more is needed, as pika does."""
+        if self._needs or not is_plain(properties):
+            about = BasicProperties().decode(properties)
+            self._add(Basic.Deliver().decode(method), about, body)
+        else:
+            self._last = number_of(method)
+            self._received.append(Message(body, id_of(properties)))
+            self._bytes += len(body)
+        self._link.look()
 
     def _on_message(self, _: object, method: Basic.Deliver, about: BasicProperties, body: bytes) -> None:
-        self._last = method.delivery_tag
-        self._received.append(self._message(method, about, body))
-        self._bytes += len(body)
+        """Take a message that pika has read."""
+        self._add(method, about, body)
+        self._link.look()
 
-    def _message(self, method: Basic.Deliver, about: BasicProperties, body: bytes) -> Message:
+    def _add(self, method: Basic.Deliver, about: BasicProperties, body: bytes) -> None:
         headers: dict[str, Any] = about.headers or {}
-        if not headers and not self._needs:
-            return Message(body, about.message_id)
         key = headers.get(KEY_HEADER)
         metadata = {name: _metadata(name, method, about) for name in self._needs} if self._needs else NO_METADATA
-        return Message(body, about.message_id, key.encode() if isinstance(key, str) else key, headers, metadata)
+        key = key.encode() if isinstance(key, str) else key
+        self._last = method.delivery_tag
+        self._received.append(Message(body, about.message_id, key, headers, metadata))
+        self._bytes += len(body)
 
 
 def _metadata(name: str, method: Basic.Deliver, about: BasicProperties) -> object:

@@ -10,7 +10,8 @@ from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from headrace.base.broker_errors import MessageTooLarge, QueueMissing
 from headrace.connect.messages.writing import MessageSink, MessageWriter, WritingOptions, writing
-from headrace.connect.rabbitmq.address import address_of, connected, ours
+from headrace.connect.rabbitmq.address import address_of, ours
+from headrace.connect.rabbitmq.link import connected
 from headrace.connect.rabbitmq.publishing import Publisher
 
 if TYPE_CHECKING:
@@ -82,9 +83,9 @@ class Exchange(MessageSink):
 
         """
         del clock
-        with connected(self.address, self.where, create=self.create) as connection:
+        with connected(self.address, self.where, create=self.create) as link:
             if self.exchange:
-                connection.channel().exchange_declare(self.exchange, passive=True)
+                link.ask(link.channel().exchange_declare, self.exchange, passive=True)
 
     def open(self, *, writer: str, clock: Clock) -> SinkWriter:
         """Return a writer, which connects when it has something to send."""

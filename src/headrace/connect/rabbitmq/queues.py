@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Unpack
 from headrace.base.errors import InvalidArgument
 from headrace.connect.feed import Feed
 from headrace.connect.messages.reading import MessageLanding, Reading, ReadingOptions, reading
-from headrace.connect.rabbitmq.address import address_of, connected
+from headrace.connect.rabbitmq.address import address_of
 from headrace.connect.rabbitmq.consuming import KNOWN, WAIT_SECONDS, Consumer
+from headrace.connect.rabbitmq.link import connected
 
 if TYPE_CHECKING:
     import threading
@@ -76,8 +77,8 @@ class Queue(Feed):
         """
         messages = MessageLanding(landing, self.how)
         create = f"Declare it: rabbitmqadmin declare queue name={self.queue} durable=true; then start again."
-        with connected(self.address, self.where, create=create) as connection:
-            consumer = Consumer(connection, self.queue, prefetch=self.prefetch, needs=self.how.needs)
+        with connected(self.address, self.where, create=create) as link:
+            consumer = Consumer(link, self.queue, prefetch=self.prefetch, needs=self.how.needs)
             while not stop.is_set():
                 if consumer.is_full and not messages.has_room():
                     stop.wait(WAIT_SECONDS)  # memory is bounded; a broker that misses heart-beats delivers again

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from headrace.base.errors import InvalidArgument
 from headrace.connect.feed import Feed
 from headrace.connect.messages.reading import MessageLanding, Reading, ReadingOptions, reading
-from headrace.connect.rabbitmq.address import address_of, connected
+from headrace.connect.rabbitmq.address import address_of
 from headrace.connect.rabbitmq.consuming import KNOWN, OFFSET, WAIT_SECONDS, Consumer
+from headrace.connect.rabbitmq.link import connected
 from headrace.connect.rabbitmq.queues import MOST_PREFETCH, PREFETCH
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Sequence
 
-    from pika import BlockingConnection
-
     from headrace.connect.feed import Landing
     from headrace.connect.messages.address import BrokerAddress
     from headrace.connect.messages.reading import Message
+    from headrace.connect.rabbitmq.link import Link
 
 logger = logging.getLogger("headrace.rabbitmq")
 Start = Literal["first", "last", "next"] | int | datetime
@@ -85,11 +85,11 @@ class Stream(Feed):
             f"Declare it: rabbitmqadmin declare queue name={self.stream} durable=true "
             '\'arguments={"x-queue-type": "stream"}\'; then start again.'
         )
-        with connected(self.address, self.where, create=create) as connection:
+        with connected(self.address, self.where, create=create) as link:
             at = self._start() if messages.position is None else int(messages.position)
             if messages.position is not None:
-                self._check_removed(connection, messages, int(messages.position))
-            consumer = self._consumer(connection, self.prefetch, at)
+                self._check_removed(link, messages, int(messages.position))
+            consumer = self._consumer(link, self.prefetch, at)
             while not stop.is_set():
                 if consumer.is_full and not messages.has_room():
                     stop.wait(WAIT_SECONDS)
@@ -99,8 +99,8 @@ class Stream(Feed):
                     self._land(messages, received)
                     consumer.acknowledge()
 
-    def _consumer(self, connection: BlockingConnection, prefetch: int, start: Any) -> Consumer:
-        return Consumer(connection, self.stream, prefetch=prefetch, needs=self.how.needs, arguments={OFFSET: start})
+    def _consumer(self, link: Link, prefetch: int, start: Any) -> Consumer:
+        return Consumer(link, self.stream, prefetch=prefetch, needs=self.how.needs, arguments={OFFSET: start})
 
     def _land(self, messages: MessageLanding, received: Sequence[Message]) -> None:
         """Land what was not landed yet: a broker may begin before the offset that was asked for."""
@@ -109,9 +109,9 @@ class Stream(Feed):
         new = [each for each in received if _offset(each) >= first]
         messages.land(new, position=str(after).encode())
 
-    def _check_removed(self, connection: BlockingConnection, messages: MessageLanding, expected: int) -> None:
+    def _check_removed(self, link: Link, messages: MessageLanding, expected: int) -> None:
         """Say what retention has removed. Offsets have gaps, so only the first one of the stream tells."""
-        consumer = self._consumer(connection, 1, "first")
+        consumer = self._consumer(link, 1, "first")
         received = consumer.receive()
         consumer.close()
         first = _offset(received[0]) if received else 0
