@@ -22,9 +22,10 @@ from unittest.mock import patch
 import numpy as np
 
 from headrace.base import checked
-from headrace.engine import engine, publish, storage
+from headrace.engine import engine, publish, redo, storage
 from headrace.engine.recovery import opening
 from headrace.kernels import exchange, files, keep, over_run, ranking, staging, suppress
+from headrace.kernels import redo as redo_log
 from headrace.kernels.groups import partial
 from headrace.kernels.joins import stream_join
 from headrace.kernels.state import scanned
@@ -246,7 +247,9 @@ BUGS = (
     Bug("watermark of an older epoch", replaced(engine.Engine, "begin", old_watermarks), code=LATE, seed=17),
     Bug("watermarks not stored", replaced(storage.Commit, "from_json", forgotten_watermarks), ("restart", "crash"),
         code=LATE, seed=331),
-    Bug("fsync of staged rows and state left out", replaced(files, "os", without_syncs), ("power",), seed=165),
+    Bug("fsync of staged rows and state left out", replaced(files, "os", without_syncs), ("power",), seed=191),
+    Bug("redo log not written", replaced(redo_log.RedoLog, "write", ignored(None)), ("power",), seed=165),
+    Bug("redo log not read", replaced(redo, "contents", ignored({})), ("power",), seed=191),
     Bug("fsync of appends left out", replaced(writer, "_sync", ignored(None)), ("power",), seed=116),
     Bug("name of a new folder not synced", replaced(storage, "make_folder",
         lambda real: lambda folder, **_: real(folder, sync=False)), ("power",), seed=116),

@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from headrace.plan.nodes import Node
     from headrace.plan.plan import Plan
 
+LOOK_AT_LOGS = 16
+"""Every so many epochs redo logs are counted."""
+
 
 class Engine:
     """Runs a plan on a storage. A storage has one engine at a time; call `close` when done.
@@ -160,6 +163,8 @@ class Engine:
         """Publish the last commit again, and remove the files of attempts after it."""
         if self.storage.took_over:
             last = self._fence(last)
+        if last is not None:
+            self.storage.settle(last)
         self.storage.forget_uncommitted(None if last is None else last.epoch)
         if last is None:
             self.last = self._blank()
@@ -182,6 +187,10 @@ class Engine:
         """Return the commit before the first: nothing read, no watermark."""
         steps = {self.plan.name(node): None for node in self.plan.stateful()}
         return Commit(epoch=-1, limit=self.most_rows, watermarks=dict(steps), previous=dict(steps))
+
+    def settle(self) -> None:
+        """Leave nothing to redo logs: the files that the last commit needs are on the disk."""
+        self.storage.settle(self.last)
 
     def close(self) -> None:
         """Close sinks, sources and topics, and release the storage."""
@@ -426,6 +435,8 @@ class Engine:
             self.profile.spend("publish", self._published[1])
         self.storage.forget_staged(commit.epoch)
         self._tidy(commit)
+        if commit.epoch % LOOK_AT_LOGS == 0:
+            self.storage.settle(commit, if_due=True)
 
     def _tidy(self, commit: Commit) -> None:
         """Remove the state files that a full file of this epoch replaced."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headrace.base.time import Clock
     from headrace.connect.source import Bounds, OffsetRange
     from headrace.engine.storage import Commit
+    from headrace.kernels.redo import RedoLog
 
 
 def no_fault(point: str) -> None:
@@ -61,8 +62,10 @@ class PlannedEpoch:
         return total_rows(self.ranges)
 
 
-def task(settings: Settings, planned: PlannedEpoch, *, shard: int, shards: int, attempt: str) -> Task:
-    """Return the parameters of one task of an epoch."""
+def task(
+    settings: Settings, planned: PlannedEpoch, *, shard: int, shards: int, attempt: str, redo: RedoLog | None = None
+) -> Task:
+    """Return the parameters of one task of an epoch; `redo` takes its small files."""
     heads = {step: by[str(shard)] for step, by in planned.before.heads.items() if str(shard) in by}
     return Task(
         epoch=planned.epoch,
@@ -70,7 +73,7 @@ def task(settings: Settings, planned: PlannedEpoch, *, shard: int, shards: int, 
         shards=shards,
         attempt=attempt,
         storage=settings.storage,
-        sync=settings.sync,
+        sync=settings.sync if redo is None else redo,
         watermarks=planned.before.watermarks,
         previous=planned.before.previous,
         heads=heads,

@@ -15,6 +15,7 @@ from headrace.engine.outside import no_spark
 from headrace.engine.program.fill import filled
 from headrace.kernels.duck import IN_MEMORY, Duck, give_back, open_host
 from headrace.kernels.level import LevelRun
+from headrace.kernels.redo import RedoLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -95,17 +96,20 @@ class InProcess:
             self._host = None
 
     def _levels(self, planned: PlannedEpoch, program: Program) -> list[Report]:
+        settings, shards = self.engine.settings, self.engine.shards
+        redo = RedoLog(settings.storage, planned.epoch, self.attempt) if settings.sync else None
+
+        def part(shard: int) -> Task:
+            return task(settings, planned, shard=shard, shards=shards, attempt=self.attempt, redo=redo)
+
         def run(level: Level, shard: int, inputs: Received) -> Outcome:
-            return LevelRun(self._duck(level.number, shard), level, self._task(planned, shard)).run(inputs)
+            return LevelRun(self._duck(level.number, shard), level, part(shard)).run(inputs)
 
-        return run_levels(program, self._read(planned, program), run, self.map_shards)
-
-    def _read(self, planned: PlannedEpoch, program: Program) -> Outcome:
-        """Run level 0 on all ranges at once."""
-        return run_ranges(self._duck(0, 0), program, self._task(planned, 0), self.inputs, planned.ranges)
-
-    def _task(self, planned: PlannedEpoch, shard: int) -> Task:
-        return task(self.engine.settings, planned, shard=shard, shards=self.engine.shards, attempt=self.attempt)
+        first = run_ranges(self._duck(0, 0), program, part(0), self.inputs, planned.ranges)
+        reports = run_levels(program, first, run, self.map_shards)
+        if redo is not None:
+            redo.write()
+        return reports
 
     def _duck(self, level: int, shard: int) -> Duck:
         if (level, shard) not in self.ducks:

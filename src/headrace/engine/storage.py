@@ -10,6 +10,7 @@ lease/              who runs the app, where locks cannot be trusted
 run.json            what the process that runs the app says of itself
 log/                the embedded log
 epochs/<n>.json     the commit of epoch n; epochs/<n>/ its staged rows until they are published
+epochs/<n>.*.redo   its small files once more, until they are on the disk themselves
 state/<step>/<shard>/<file>
 views.db            the views, or
 views.json          the database that serves them
@@ -28,8 +29,10 @@ from typing import IO, TYPE_CHECKING, Any
 from headrace.base import checked
 from headrace.base.disk import in_the_way, make_folder, sync_folder
 from headrace.base.errors import DamagedFile, InvalidArgument, StorageBusy, StorageOfAnother
+from headrace.engine import redo
 from headrace.engine.lease import Lease, lock_file
 from headrace.kernels.files import read_metadata
+from headrace.kernels.redo import SUFFIX
 from headrace.kernels.state.state import StateHead
 from headrace.kernels.task import StagedFile
 
@@ -202,6 +205,7 @@ class Storage:
         try:
             self.took_over = self.lease.take(locked=bool(locked))
             self._claim()
+            self._restore()
         except BaseException:
             self.lease.release()
             lock.close()
@@ -372,6 +376,55 @@ class Storage:
         """Return the last committed epoch, None before the first."""
         return max(self.commits(), default=None)
 
+    # ---- power cuts ----
+
+    def _restore(self) -> None:
+        """Write what a power cut has taken of the newest commit again, as far as redo logs have it."""
+        found = redo.logs(self.path)
+        last = self.newest_commit() if found else None
+        if last is not None:
+            staged = self._staged(last) if self.unpublished(last) else []
+            redo.restore(self.path, last.heads, staged, redo.contents(found))
+
+    def mend(self) -> None:
+        """Do what a start does after a power cut, and nothing else; the app does not run."""
+        if redo.logs(self.path):
+            self.acquire()
+            self.release()
+
+    def newest_commit(self) -> Commit | None:
+        """Return the newest commit that can be read."""
+        for epoch in reversed(self.commits()):
+            with suppress(DamagedFile):
+                return self.read_commit(epoch)
+        return None
+
+    def unpublished(self, commit: Commit) -> bool:
+        """Whether staged rows of the last commit are still to be published, also where a power cut has taken them."""
+        staging = self.staging(commit.epoch)
+        if staging.is_dir() or not commit.staged:
+            return staging.is_dir()
+        if any(path.is_dir() for path in staging.parent.glob(f".{staging.name}.*")):  # see forget_staged
+            return False
+        found = redo.logs(self.path)
+        if any(redo.epoch_of(log) > commit.epoch for log in found):  # the next epoch begins when this one is published
+            return False
+        known = redo.contents(log for log in found if redo.epoch_of(log) == commit.epoch)
+        return all(path.relative_to(self.path).as_posix() in known for path in self._staged(commit))
+
+    def _staged(self, commit: Commit) -> list[Path]:
+        return [self.staging(commit.epoch) / each.file for each in commit.staged]
+
+    def settle(self, last: Commit, *, if_due: bool = False) -> None:
+        """Sync the files that the last commit needs, and remove redo logs up to its epoch; `if_due`: if these are many.
+
+        Its staged rows, where they are not published, are synced too.
+        """
+        found = [log for log in redo.logs(self.path) if redo.epoch_of(log) <= last.epoch]
+        if found and not self.lease.lost and (redo.is_due(found) or not if_due):
+            staged = self._staged(last) if self.staging(last.epoch).is_dir() else []
+            redo.settle(self.path, last.heads, staged, found)
+
     # ---- tidying ----
 
     def forget_staged(self, epoch: int) -> None:
@@ -399,7 +452,7 @@ class Storage:
         if self.sync and (self.path / "epochs").is_dir():
             sync_folder(self.path / "epochs")  # see forget_staged
         for entry in self._entries("epochs"):
-            number = entry.name.removesuffix(".json")
+            number = entry.name.partition(".")[0] if entry.suffix == SUFFIX else entry.name.removesuffix(".json")
             if entry.name.startswith(".") or (number.isdigit() and int(number) > (-1 if last is None else last)):
                 files += [entry] if not entry.is_dir() else list(entry.iterdir())
                 folders += [entry] if entry.is_dir() else []

@@ -11,7 +11,7 @@ import json
 import os
 import struct
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from headrace.base.disk import make_folder, sync_folder
 from headrace.base.errors import DamagedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Container, Iterator, Mapping, Sequence
     from pathlib import Path
 
 _TAIL = struct.Struct("<4sIQ")
@@ -28,14 +28,27 @@ COMPRESSED_FROM = 1 << 20
 """Tables of so many bytes travel compressed: counts are mostly zeros, and pipes and exchanges cost by the byte."""
 
 
-def write_tables(
-    path: Path, tables: Mapping[str, pa.Table | pa.RecordBatchReader], metadata: Mapping[str, Any], *, sync: bool
-) -> int:
-    """Write tables and metadata to a new file, synced to the disk, and return its size in bytes.
+class Later(Protocol):
+    """What makes files durable after they are written, and before the commit that names them."""
 
-    A reader instead of a table is written batch by batch.
+    def add(self, path: Path, size: int) -> None:
+        """Take charge of a file that has just been written, and of the names of its folders."""
+        ...
+
+
+def write_tables(
+    path: Path,
+    tables: Mapping[str, pa.Table | pa.RecordBatchReader],
+    metadata: Mapping[str, Any],
+    *,
+    sync: bool | Later,
+) -> int:
+    """Write tables and metadata to a new file, and return its size in bytes.
+
+    A reader instead of a table is written batch by batch. `sync`: the file is on the disk when this returns; or
+    something else takes charge of that; or it need not be.
     """
-    make_folder(path.parent, sync=sync)
+    make_folder(path.parent, sync=sync is True)
     sections = []
     with path.open("wb") as raw:
         for name, table in tables.items():
@@ -44,14 +57,43 @@ def write_tables(
                 for batch in table.to_batches() if isinstance(table, pa.Table) else table:
                     writer.write_batch(batch)
             sections.append([name, file.size, file.checksum])
-        line = json.dumps({"sections": sections, "metadata": dict(metadata)}).encode()
-        raw.write(line)
-        raw.write(_TAIL.pack(_MAGIC, zlib.crc32(line), len(line)))
-        raw.flush()
-        if sync:
+        _end(raw, sections, metadata)
+        if sync is True:
             os.fsync(raw.fileno())
             sync_folder(path.parent)
-        return raw.tell()
+        size = raw.tell()
+    if not isinstance(sync, bool):
+        sync.add(path, size)
+    return size
+
+
+def _end(raw: IO[bytes], sections: Sequence[Any], metadata: Mapping[str, Any]) -> None:
+    line = json.dumps({"sections": sections, "metadata": dict(metadata)}).encode()
+    raw.write(line)
+    raw.write(_TAIL.pack(_MAGIC, zlib.crc32(line), len(line)))
+    raw.flush()
+
+
+def write_bytes(path: Path, contents: Mapping[str, bytes]) -> None:
+    """Write named bytes to a new file, which is on the disk when this returns."""
+    make_folder(path.parent, sync=True)
+    with path.open("wb") as raw:
+        for content in contents.values():
+            raw.write(content)
+        _end(raw, [[name, len(content), zlib.crc32(content)] for name, content in contents.items()], {})
+        os.fsync(raw.fileno())
+    sync_folder(path.parent)
+
+
+def read_bytes(path: Path) -> dict[str, pa.Buffer]:
+    """Return what `write_bytes` wrote.
+
+    Raises:
+        DamagedFile: it is missing, cut short, or does not match its checksums.
+
+    """
+    data = _mapped(path)
+    return dict(_sections(path, data, _about(path, data)))
 
 
 class _Checked:
@@ -91,15 +133,20 @@ def read_tables(path: Path, *, named: Container[str] | None = None) -> tuple[dic
     """
     data = _mapped(path)
     about = _about(path, data)
-    tables, at = {}, 0
+    return {name: decode(part) for name, part in _sections(path, data, about, named)}, about["metadata"]
+
+
+def _sections(
+    path: Path, data: pa.Buffer, about: Mapping[str, Any], named: Container[str] | None = None
+) -> Iterator[tuple[str, pa.Buffer]]:
+    at = 0
     for name, size, checksum in about["sections"]:
         if named is None or name in named:
             section = data.slice(at, size)
             if section.size != size or zlib.crc32(section) != checksum:
                 raise DamagedFile(str(path), f'section "{name}" does not match its checksum')
-            tables[name] = decode(section)
+            yield name, section
         at += size
-    return tables, about["metadata"]
 
 
 def read_metadata(path: Path) -> dict[str, Any]:

@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headrace.kernels.files import Later
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """Which part of which epoch is run: times are microseconds; a missing watermark is None.
 
+    `sync`: whether files are on the disk when they are written, or what takes charge of that before the commit.
     `now` is the time of the epoch: all of its tasks, and all attempts of them, have the same.
     `watermarks` and `previous` are, by step, the watermarks that it works with in this epoch and in the one before.
     """
@@ -34,7 +37,7 @@ class Task:
     shards: int
     attempt: str
     storage: Path
-    sync: bool
+    sync: bool | Later
     watermarks: Mapping[str, int | None]
     previous: Mapping[str, int | None]
     heads: Mapping[str, StateHead]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
@@ -163,6 +164,8 @@ class Running:
                 self._feeds.stop()
                 self._engine.publisher.stopping.set()
                 self._carrier.stop()
+                with suppress(OSError):  # then the next start does it
+                    self._engine.settle()
                 if self.owns_storage and not self._state.failed:
                     self._state.set("stopped")
                 self._final = self.status()

@@ -128,6 +128,7 @@ def _run(second: Engine, what: Replay) -> None:
     try:
         while not second.needs_no_epoch:
             carrier.step()
+        second.settle()  # its files will be in another storage than its redo logs
     finally:
         carrier.close()
     for name, offsets in what.upto.items():

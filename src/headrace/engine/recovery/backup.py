@@ -86,6 +86,8 @@ def backup(
     storage, log_folder = Storage(app.storage, app.name), log_path(app.storage, app.topics)
     if not storage.about():
         raise BackupRefused(f"the app {app.name} has never run in {app.storage}", hint="Run it first.")
+    if not storage.busy():
+        storage.mend()
     files: dict[str, tuple[int, int]] = {}
     progress("storage")
     commit = _copy_storage(storage, target / "storage", files)

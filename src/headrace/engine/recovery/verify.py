@@ -17,11 +17,12 @@ from headrace.connect.embedded.boundaries import TOPIC as BOUNDARIES
 from headrace.connect.embedded.landing import check_landing
 from headrace.connect.embedded.landing_file import FOLDER as LANDINGS
 from headrace.connect.embedded.source import what_differs
+from headrace.engine import redo
 from headrace.engine.publish import with_rows
 from headrace.engine.recovery.journal import Journal
 from headrace.engine.recovery.repair import drop_damaged_views, repair
 from headrace.engine.recovery.same_sources import SOURCES
-from headrace.engine.recovery.view_damage import newest_commit, views_damage
+from headrace.engine.recovery.view_damage import views_damage
 from headrace.engine.served import has_moved, views_at
 from headrace.engine.storage import Storage
 from headrace.kernels.files import read_tables
@@ -38,6 +39,7 @@ _RESTORE = "Restore storage and log from a backup: headrace restore DIR."
 _REPAIR = "Stop the app, then: headrace verify FILE --repair"
 _START = "Start the app"
 _NOTHING = "Nothing"
+_IN_LOG = f"{_START}: a redo log has the file."
 _SAME_PROGRAM = "Restore it from a backup: headrace restore DIR. Or, if the program is the one that ran last, start it \
 without --verify: the file is written again."
 _NEEDED = {
@@ -134,7 +136,7 @@ def _views_to_repair(app: App) -> bool:
     if found:
         raise AppDamaged(str(app.storage), [f"{each.part}: {each.what}" for each in found], mend=found[0].mend)
     storage = Storage(app.storage, app.name)
-    moved = newest_commit(storage) is not None and has_moved(storage, app.views)
+    moved = storage.newest_commit() is not None and has_moved(storage, app.views)
     return moved or any(damage.mend == _REPAIR for damage in every)
 
 
@@ -180,7 +182,7 @@ def _state(storage: Storage) -> Iterator[Damage]:
 
 
 def _state_once(storage: Storage) -> Iterator[Damage]:
-    commit = newest_commit(storage)
+    commit = storage.newest_commit()
     if commit is None:
         return
     for step, by_shard in commit.heads.items():
@@ -192,6 +194,7 @@ def _state_once(storage: Storage) -> Iterator[Damage]:
                     file = read_tables(path)[1]["previous"]
                 except DamagedFile as error:
                     mend = f"{_RESTORE} Or compute the step again: headrace reset FILE --step {step}"
+                    mend = _IN_LOG if _in_log(storage, path) else mend
                     yield Damage(part=f'state of step "{step}"', file=str(path), what=error.what, mend=mend)
                     break
     staging = storage.staging(commit.epoch)
@@ -202,7 +205,12 @@ def _state_once(storage: Storage) -> Iterator[Damage]:
         except DamagedFile as error:
             if staging.is_dir():  # else it was published meanwhile
                 mend = f"{_RESTORE} Or compute everything again: headrace reset FILE --outputs again"
+                mend = _IN_LOG if _in_log(storage, path) else mend
                 yield Damage(part=f"staged rows of {staged.sink}", file=str(path), what=error.what, mend=mend)
+
+
+def _in_log(storage: Storage, path: Path) -> bool:
+    return path.relative_to(storage.path).as_posix() in redo.contents(redo.logs(storage.path))
 
 
 def _views(storage: Storage) -> Iterator[Damage]:
@@ -241,7 +249,7 @@ def _landing(log: Log, name: str) -> Iterator[Damage]:
 
 def _read(storage: Storage, log: Log) -> Iterator[Damage]:
     """Yield the topics that are not those of which the newest commit says how far they were read."""
-    commit, identities = newest_commit(storage), {}
+    commit, identities = storage.newest_commit(), {}
     with suppress(DamagedFile):  # which is a finding
         identities = storage.read_json(SOURCES) or {}
     for step, read in commit.sources.items() if commit is not None else ():
@@ -256,11 +264,10 @@ def _read(storage: Storage, log: Log) -> Iterator[Damage]:
 
 def _published(storage: Storage, log: Log, identity: str) -> Iterator[Damage]:
     """Yield the sinks that have less than was published to them."""
-    commit = newest_commit(storage)
+    commit = storage.newest_commit()
     if commit is None:
         return
-    unfinished = storage.staging(commit.epoch).is_dir()
-    for sink, epoch in (commit.published if unfinished else with_rows(commit)).items():
+    for sink, epoch in (commit.published if storage.unpublished(commit) else with_rows(commit)).items():
         name = sink.removeprefix("topic:")
         if name == sink:
             continue

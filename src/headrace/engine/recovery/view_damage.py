@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.base.errors import DamagedFile, ViewsDamaged, ViewsFailed
+from headrace.base.errors import ViewsDamaged, ViewsFailed
 from headrace.engine.publish import with_rows
 from headrace.engine.served import views_at
 
@@ -17,19 +17,9 @@ if TYPE_CHECKING:
 VIEW_SINK = "view:"
 
 
-def newest_commit(storage: Storage) -> Commit | None:
-    """Return the newest commit that can be read, None if there is none."""
-    for epoch in reversed(storage.commits()):
-        try:
-            return storage.read_commit(epoch)
-        except DamagedFile:
-            continue
-    return None
-
-
 def views_damage(storage: Storage) -> dict[str, str]:
     """Return what is wrong, by view; "" is the whole file. The app may be running."""
-    commit = newest_commit(storage)
+    commit = storage.newest_commit()
     given = -1 if commit is None else epoch_given(storage, commit)  # before the views are read: they only advance
     views = views_at(storage.path)
     found = views.damage()
@@ -46,8 +36,7 @@ def views_damage(storage: Storage) -> dict[str, str]:
 
 def epoch_given(storage: Storage, commit: Commit) -> int:
     """Return the last epoch that was published to the views, -1 for none."""
-    unfinished = storage.staging(commit.epoch).is_dir()
-    given = commit.published if unfinished else with_rows(commit)
+    given = commit.published if storage.unpublished(commit) else with_rows(commit)
     return max((epoch for sink, epoch in given.items() if sink.startswith(VIEW_SINK)), default=-1)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.connect.source import total_rows
@@ -16,6 +17,7 @@ from headrace.engine.level_zero import run_ranges
 from headrace.engine.levels import run_levels
 from headrace.engine.outside import only_replayable
 from headrace.engine.spark import blobs, tasks
+from headrace.kernels.redo import RedoLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from headrace.engine.spark.tasks import Job
     from headrace.engine.storage import Commit
     from headrace.kernels.program import Level
-    from headrace.kernels.task import Outcome
+    from headrace.kernels.task import Outcome, Task
 
 MOST_SHARDS = 16
 """One process runs each level of each shard; with more shards the exchange is cheaper."""
@@ -65,7 +67,11 @@ def _scans_little(job: Job, before: Commit) -> bool:
 
 def read_single_task(job: Job, epoch: int, ranges: Sequence[OffsetRange], *, now: int) -> Iterator[pa.RecordBatch]:
     """Run an epoch: level 0 on ranges of sources, then all other levels; yield its reports."""
-    task_of = job.tasks(epoch, now=now)
+    tasks_of = job.tasks(epoch, now=now)
+    redo = RedoLog(job.storage, epoch, tasks_of(0).attempt) if job.sync else None
+
+    def task_of(shard: int) -> Task:
+        return replace(tasks_of(shard), sync=redo or job.sync)
 
     def run(level: Level, shard: int, inputs: Received) -> Outcome:
         return tasks.run_level(job, level, task_of(shard), inputs)
@@ -73,7 +79,10 @@ def read_single_task(job: Job, epoch: int, ranges: Sequence[OffsetRange], *, now
     here = task_of(0)
     with tasks.cache(job, 0, here) as duck:
         first = run_ranges(duck, job.program, here, tasks.inputs_of(job), ranges)
-    yield blobs.manifest(run_levels(job.program, first, run, _pool().map if job.program.shards > 1 else map))
+    reports = run_levels(job.program, first, run, _pool().map if job.program.shards > 1 else map)
+    if redo is not None:
+        redo.write()
+    yield blobs.manifest(reports)
 
 
 def _pool() -> ThreadPoolExecutor:

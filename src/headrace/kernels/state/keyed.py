@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from headrace.base.hashing import Hashes
     from headrace.kernels.duck import Duck
+    from headrace.kernels.files import Later
     from headrace.kernels.state.matches import Matches, Probe
     from headrace.kernels.state.runs import Positions
     from headrace.kernels.state.tables import Column, TableSpec
@@ -287,7 +288,7 @@ class KeyedState(State):
         """Whether `save` will write the first file of a chain, or one that merges older ones."""
         return self.changed and (self.head is None or self._first_merged() < self._first)
 
-    def save(self, folder: Path, epoch: int, attempt: str, *, sync: bool) -> StateHead | None:
+    def save(self, folder: Path, epoch: int, attempt: str, *, sync: bool | Later) -> StateHead | None:
         """Write what changed in this epoch to a file and return the new head, or the old one if nothing did."""
         if self.changed:
             first = self._first_merged()
@@ -331,7 +332,7 @@ class KeyedState(State):
         gone: int = sum(len(ids) for parts in self._gone.values() for ids in parts)
         return max(here, gone) + sum(run.live for run in runs if run.ages)
 
-    def _write(self, path: Path, first: int, *, sync: bool) -> None:
+    def _write(self, path: Path, first: int, *, sync: bool | Later) -> None:
         """Write the runs from `first` on as one, with the ids of the rows before it that they replace."""
         chain, sections, merged = self._chain, {}, {}
         absorbed = [link for link in chain.links if link.number >= first]

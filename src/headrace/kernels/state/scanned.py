@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.kernels.duck import Duck
+    from headrace.kernels.files import Later
     from headrace.kernels.state.tables import TableSpec
 
 FEW = 30
@@ -129,7 +130,7 @@ class ScannedState(State):
         """Whether `save` will write everything rather than what changed."""
         return self.changed and (self.head is None or self.head.due)
 
-    def save(self, folder: Path, epoch: int, attempt: str, *, sync: bool) -> StateHead | None:
+    def save(self, folder: Path, epoch: int, attempt: str, *, sync: bool | Later) -> StateHead | None:
         """Write what changed in this epoch to a file and return the new head, or the old one if nothing did."""
         if not self.changed:
             return self.head

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headrace.kernels.files import Later
     from headrace.kernels.state.tables import TableSpec
 
 MAX_CHAIN = 200
@@ -91,6 +92,6 @@ class State(Protocol):
         """Whether `save` will write more than what changed."""
         ...
 
-    def save(self, folder: Path, epoch: int, attempt: str, *, sync: bool) -> StateHead | None:
+    def save(self, folder: Path, epoch: int, attempt: str, *, sync: bool | Later) -> StateHead | None:
         """Write what changed in this epoch to a file and return the new head, or the old one if nothing did."""
         ...
