@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.kernels.delta import Delta
-from headrace.kernels.duck import Duck
+from headrace.kernels.duck import IN_MEMORY, Duck
 from headrace.kernels.op import Context, StatefulOp
 from headrace.kernels.state.keyed import KeyedState
 from headrace.kernels.state.scanned import ScannedState
@@ -26,9 +26,9 @@ def delta(*rows, **kinds):
 class OneShard:
     """Plays epochs of one operator; its state is in `folder`, as after a commit of each epoch."""
 
-    def __init__(self, op: Operator, folder):
+    def __init__(self, op: Operator, folder, *, host=None):
         self.op, self.folder = op, folder
-        self.duck = Duck()
+        self.duck = Duck(None if host is None else IN_MEMORY, host=host)
         self.head, self.epoch, self.previous = None, 0, None
         op.define(self.duck)
 

@@ -15,6 +15,7 @@ from test_aggregates import rows as facts
 import headrace as hr
 from budget import examples
 from headrace.kernels import upserts as by_columns
+from headrace.kernels.groups import whole_numbers
 from headrace.testing import Driver
 
 USERS = "id int, city string, n int, tags array<string>, at timestamp"
@@ -76,6 +77,11 @@ def by_city(rows):
     return made
 
 
+def sums_of(rows):
+    known = Counter(row["city"] for row in rows if row["n"] is not None)
+    return [{"city": g["city"], "c": g["c"], "s": g["s"], "k": known[g["city"]]} for g in by_city(rows)]
+
+
 def by_count(groups):
     made = Counter(group["c"] for group in groups)
     return [{"c": count, "cities": cities} for count, cities in made.items()]
@@ -94,6 +100,7 @@ def app_of(schema=USERS):
     table.with_columns(id="id % 2").to_view("changed_key")
     cities = table.group_by("city").agg(c="count(*)", s="sum(n)", lo="min(n)", hi="max(n)", d="count(distinct n)")
     cities.to_view("cities")
+    table.group_by("city").agg(c="count(*)", s="sum(n)", k="count(n)").named("sums").to_view("sums")
     cities.group_by("c").agg(cities="count(*)").named("counts").to_view("counts")
     table.to_topic("copy")
     table.changes().to_topic("changes", key="id")
@@ -103,13 +110,14 @@ def app_of(schema=USERS):
 @settings(max_examples=examples(7), deadline=None)
 @given(sent=changes, sizes=cuts, way=st.sampled_from(("columns", "sql", "nested")))
 def test_each_verb_is_the_batch_after_every_epoch(sent, sizes, way):
-    """Tables without nested columns are kept by columns (`upserts`) where no key has two records, others by SQL."""
+    """Counts, sums, and tables without nested columns are kept by columns, tables where no key has two records."""
     plain = way != "nested"
     app, table = app_of(USERS.replace("array<string>", "string") if plain else USERS)
     sent = [{**row, "tags": str(row["tags"])} if plain and "tags" in row else row for row in sent]
     with pytest.MonkeyPatch.context() as patched:
         if way == "sql":
             patched.setattr(by_columns, "covers", lambda _: False)
+            patched.setattr(whole_numbers, "covers", lambda _: False)
         _check_each_verb(app, table, sent, sizes)
 
 
@@ -131,6 +139,7 @@ def _check_each_verb(app, table, sent, sizes):
             assert unordered(shown(driver.view("changed_key"))) == unordered(odd)
             assert unordered(driver.view("cities")) == unordered(by_city(rows))
             assert unordered(driver.view("counts")) == unordered(by_count(by_city(rows)))
+            assert unordered(driver.view("sums")) == unordered(sums_of(rows))
             assert sum(1 for weight in deltas.sum.values() if weight) == len(rows)
 
 

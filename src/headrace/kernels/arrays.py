@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.base.memory import task_memory
@@ -12,6 +13,12 @@ from headrace.kernels.spool import MEMORY_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from headrace.kernels.state.runs import Positions
+
+
+NEVER = np.iinfo(np.int64).min
+"""The time of what has none; the greatest of several times leaves it out, as SQL does."""
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
@@ -30,3 +37,15 @@ def as_one(parts: Sequence[pa.Table], schema: pa.Schema) -> pa.Table | None:
     if sum(part.nbytes for part in tables) > room() or not all(part.schema.equals(schema) for part in tables):
         return None
     return pa.concat_tables(tables).combine_chunks() if tables else schema.empty_table()
+
+
+def micros(times: pa.ChunkedArray) -> Positions:
+    """Return times as numbers; null is `NEVER`."""
+    numbers: Positions = times.fill_null(int(NEVER)).to_numpy()
+    return numbers
+
+
+def nullable(times: Positions) -> pa.Array:
+    """Return numbers as times."""
+    never = times == NEVER
+    return pa.array(times, pa.int64(), mask=never if never.any() else None)

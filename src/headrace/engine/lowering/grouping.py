@@ -53,6 +53,7 @@ def grouping_of(node: Aggregate) -> Grouping:
         multisets=tuple(state.multisets),
         calls=tuple(state.calls),
         from_multiset=tuple(state.from_multiset),
+        forms=tuple(state.forms),
         results=_results(node),
         users=tuple(state.users),
         layers=state.layers,

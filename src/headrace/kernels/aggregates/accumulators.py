@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.kernels.aggregates import exact, higher_moments, moments, multisets, regression, users
-from headrace.kernels.aggregates.aggregate_spec import Accumulator, Multiset
+from headrace.kernels.aggregates.aggregate_spec import Accumulator, Form, Multiset
 from headrace.kernels.aggregates.exact import Parts
 from headrace.kernels.aggregates.totals import decimal_mean, scale, total_of_type
 
@@ -36,6 +36,8 @@ class Accumulators:
         self.multisets: list[Multiset] = []
         self.calls: list[str] = []
         self.from_multiset: list[int | None] = []
+        self.forms: list[Form | None] = []
+        """What the calls are without SQL, where they are no more than an accumulator."""
         self.users: list[UserAggregate] = []
         self.ranked: set[int] = set()
         """The multisets whose values have ranks."""
@@ -67,6 +69,7 @@ class Accumulators:
         else:
             self.calls.append(ACCUMULATED[call.function](self, call))
             self.from_multiset.append(None)
+        self.forms.append(_form(self, call) if self.from_multiset[-1] is None and call.user is None else None)
 
     def accumulator(self, accumulator: Accumulator) -> str:
         """Return the name of an accumulator; equal ones are kept once."""
@@ -128,13 +131,22 @@ def _count(to: Accumulators, call: AggregateSpec) -> str:
     count = f"count({call.arguments[0]})" if len(call.arguments) == 1 else f"count(*) FILTER (WHERE {every})"
     if not to.insert_only:
         count = f"coalesce(sum(_weight) FILTER (WHERE {every}), 0)"
-    whole = ("count", call.arguments[0]) if to.insert_only and len(call.arguments) == 1 else None
+    whole = ("count", call.arguments[0]) if len(call.arguments) == 1 else None
     return to.accumulator(_added("BIGINT", f"({count})::BIGINT", whole))
 
 
 def _added(kind: str, partial: str, whole: tuple[str, str] | None) -> Accumulator:
     merge = f"(coalesce({{o}}, 0) + {{d}})::{kind}"
     return Accumulator(type=kind, partial=partial, fold="sum", finish=f"({{f}})::{kind}", merge=merge, whole=whole)
+
+
+def _form(to: Accumulators, call: AggregateSpec) -> Form | None:
+    """Return what a call is without SQL; it has its accumulators already."""
+    if call.function == "count":
+        return Form(int(_count(to, call)[1:]) if call.arguments else None)
+    if call.function == "sum" and call.type == "BIGINT" and call.argument_types[0] in _INTEGERS:
+        return Form(int(_total(to, call)[1:]), where=int(_count(to, call)[1:]))
+    return None
 
 
 def _sum(to: Accumulators, call: AggregateSpec) -> str:
@@ -149,7 +161,7 @@ def _total(to: Accumulators, call: AggregateSpec) -> str:
         return exact.total(to.sum(to.double(argument))) if to.exact_sums else _double_total(to, argument)
     wide = "HUGEINT" if kind in _INTEGERS else f"DECIMAL(38,{scale(kind)})"
     value = to.weighted(argument if to.insert_only else f"({argument})::{wide}")
-    whole = ("sum", argument) if to.insert_only and kind in _INTEGERS else None
+    whole = ("sum", argument) if kind in _INTEGERS else None
     return to.accumulator(_added(wide, f"coalesce(sum({value}), 0)::{wide}", whole))
 
 

@@ -32,7 +32,7 @@ class Accumulator:
     `partial` computes it from rows (columns by their names); several partial values are put together by the aggregate
     function `fold` and then `finish` (`{f}` is the result of that function); `merge` adds a partial value to a kept one
     (`{o}` kept, may be null; `{d}` partial). `whole`: the same as `partial` where it is a count, sum, min or max of one
-    argument of whole numbers: its function, and its argument as SQL.
+    argument of whole numbers: its function, and its argument as SQL; counts and sums are by the rows' weights.
     """
 
     type: str
@@ -41,6 +41,17 @@ class Accumulator:
     finish: str
     merge: str
     whole: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The value of a call: accumulator number `of`, or, where it is None, the count of rows.
+
+    `where`: it is null unless the accumulator of this number is above 0.
+    """
+
+    of: int | None
+    where: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.base.names import quote
-from headrace.kernels.groups import cells, running_sums
+from headrace.kernels.groups import cells, running_sums, whole_numbers
 from headrace.kernels.groups.grouping import GROUPS, tables
 from headrace.kernels.groups.panes import PaneSql
 from headrace.kernels.groups.periods import dated
@@ -56,6 +56,9 @@ class MergeRun:
         if self.grouping.windowed and self.watermark is not None and self.watermark != self.previous:
             outputs.append(self._close(self.watermark))
         if sum(table.num_rows for table in partials[0]):
+            changed = whole_numbers.merged(self.grouping, self.state, partials[0])
+            if changed is not None:
+                return StepResult([change_pairs(self.grouping, changed)])
             folded = [self._folded(number, parts) for number, parts in enumerate(partials)]
             self._nulls = [with_nulls(parts) for parts in partials]
             outputs.append(self._merged(folded))

@@ -10,7 +10,7 @@ from headrace.kernels.aggregates.users import define
 from headrace.kernels.state.tables import TableSpec
 
 if TYPE_CHECKING:
-    from headrace.kernels.aggregates.aggregate_spec import Accumulator, Layers, Multiset, UserAggregate
+    from headrace.kernels.aggregates.aggregate_spec import Accumulator, Form, Layers, Multiset, UserAggregate
     from headrace.kernels.duck import Duck
     from headrace.kernels.groups.windows import Panes, Session, Sliding
 
@@ -46,6 +46,8 @@ class Grouping:
     layers: Layers = ()
     exact: bool = False
     ranked: frozenset[int] = frozenset()
+    forms: tuple[Form | None, ...] = ()
+    """What calls are without SQL, where that is known."""
     held: tuple[tuple[str, str], ...] = ()
     """The columns of the input and their types, where rows wait for a window that takes them, else are late."""
 

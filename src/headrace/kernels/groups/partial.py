@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from headrace.kernels.aggregates.exact import layered
 from headrace.kernels.counts import Counts
-from headrace.kernels.groups import cells
+from headrace.kernels.groups import cells, whole_numbers
 from headrace.kernels.groups.chunks import chunked
 from headrace.kernels.groups.gaps import CHUNK, SessionSql
 from headrace.kernels.groups.grouping import CallsAggregates
@@ -44,10 +44,15 @@ class Partial(CallsAggregates, Operator):
 
     def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
         """Group the rows; rows whose windows are all closed at the watermark are late."""
+        many, computed = inputs[0].about >= cells.FEW, inputs[0].computed
+        if computed and not (many and cells.covers(self.grouping)):
+            groups = whole_numbers.partial(self.grouping, computed)
+            if groups is not None:
+                return StepResult([groups], counts=Counts(rows_in=_total(groups)))
         rows = inputs[0].relation
         if rows is None:
             return StepResult()
-        tables, result = self.grouped(context.duck, rows, context.watermark, many=inputs[0].about >= cells.FEW)
+        tables, result = self.grouped(context.duck, rows, context.watermark, many=many)
         result.delta, result.more = [tables[0]], [[table] for table in tables[1:]]
         return result
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from headrace.kernels.groups.grouping import Grouping
 
 INSERTED, WITHDRAWN = "inserted", "withdrawn"
-_BARE = re.compile(r'"_a(\d+)"')
+BARE = re.compile(r'"_a(\d+)"')
+"""A result that is no more than a call."""
 _PIECE = re.compile(r"\b(?:p(\d+)|(_n))\b")
 
 
@@ -42,7 +43,7 @@ class SingleRowSql:
         return f"SELECT *, {inserted}, {withdrawn} FROM ({results})"
 
     def _all_bare(self) -> bool:
-        return all(_BARE.fullmatch(sql) for _, sql, _ in self.grouping.results)
+        return all(BARE.fullmatch(sql) for _, sql, _ in self.grouping.results)
 
     def _inside(self) -> list[str]:
         g = self.grouping
@@ -58,7 +59,7 @@ class SingleRowSql:
 
     def _bare(self, changed: str) -> str:
         """Return the results where each is a bare call."""
-        numbers = [int(_BARE.fullmatch(sql)[1]) for _, sql, _ in self.grouping.results]  # type: ignore[index]
+        numbers = [int(BARE.fullmatch(sql)[1]) for _, sql, _ in self.grouping.results]  # type: ignore[index]
         new = [f"{self._call(n, old=False)} AS r{i}" for i, n in enumerate(numbers)]
         old = [f"{self._call(n, old=True)} AS q{i}" for i, n in enumerate(numbers)]
         return f"SELECT {', '.join([*self._inside(), *new, *old])} FROM ({changed})"

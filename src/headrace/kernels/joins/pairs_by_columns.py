@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.base.hashing import hash_columns
-from headrace.kernels.arrays import as_one, one_array, room
+from headrace.kernels.arrays import as_one, nullable, one_array, room
 from headrace.kernels.duck import ROWS_PER_BATCH
 from headrace.kernels.equal import comparable_with, equal, is_valid
-from headrace.kernels.joins.versions import Undecided, changes, comparable_columns, nullable
+from headrace.kernels.joins.versions import Undecided, changes, comparable_columns
 from headrace.kernels.spool import Spool
 from headrace.kernels.state.matches import Probe
 from headrace.kernels.state.runs import Index, TooMany

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.base.hashing import hash_columns
-from headrace.kernels.arrays import one_array
+from headrace.kernels.arrays import NEVER, micros, nullable, one_array
 from headrace.kernels.equal import comparable, equal
 from headrace.kernels.state.matches import Probe
 from headrace.kernels.state.tables import COUNT
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from headrace.kernels.joins.sides import TableSide
     from headrace.kernels.state.keyed import KeyedState
     from headrace.kernels.state.runs import Positions
-
-NEVER = np.iinfo(np.int64).min
-"""The time of what has none; the greatest of several times leaves it out, as SQL does."""
 
 
 class Undecided(Exception):
@@ -78,18 +75,6 @@ def changes(side: TableSide, state: KeyedState, rows: pa.Table) -> SideChanges:
         return _added(side, state, rows, times)
     rows, weights, times = _net(rows, weights, times)
     return _of_keys(side, state, rows, weights, times) if side.key else _of_rows(side, state, rows, weights, times)
-
-
-def micros(times: pa.ChunkedArray) -> Positions:
-    """Return times as numbers; null is `NEVER`."""
-    numbers: Positions = times.fill_null(int(NEVER)).to_numpy()
-    return numbers
-
-
-def nullable(times: Positions) -> pa.Array:
-    """Return numbers as times."""
-    never = times == NEVER
-    return pa.array(times, pa.int64(), mask=never if never.any() else None)
 
 
 def _added(side: TableSide, state: KeyedState, rows: pa.Table, times: Positions) -> SideChanges:
