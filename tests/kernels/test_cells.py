@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from budget import examples
+from headrace.kernels import files
 from headrace.kernels.duck import Duck
 from headrace.kernels.groups import cells
 from headrace.kernels.groups.partial import Partial, partial_groups
@@ -87,6 +88,7 @@ def test_both_ways_give_equal_results(name, emit, rows, cuts, keys):
         patch.setattr(cells, "FEW", 1)
         patch.setattr(cells, "CELLS_A_ROW", 1 << 20)
         patch.setattr(cells, "_repeats", lambda _: True)
+        patch.setattr(files, "COMPRESSED_FROM", 1)
         assert played(rows, cuts, keys, WINDOWS[name], emit) == by_sql
 
 
@@ -214,10 +216,11 @@ def test_sums_of_more_than_64_bits_are_folded_by_sql():
 
 @pytest.mark.prove
 def test_simulated_apps_are_right_where_groups_are_cells(monkeypatch):
-    """The law of simulated cases, with the switch forced: all that cells cover is grouped by them."""
+    """The law of simulated cases, both switches forced: groups are cells, files narrow, wherever they can be."""
     monkeypatch.setattr(cells, "FEW", 1)
     monkeypatch.setattr(cells, "CELLS_A_ROW", 1 << 20)
     monkeypatch.setattr(cells, "_repeats", lambda _: True)
+    monkeypatch.setattr(files, "COMPRESSED_FROM", 1)
     for seed in range(70_000, 70_060):
         finding = simulate(seed)
         assert finding is None, finding.text()

@@ -17,6 +17,8 @@ import pyarrow as pa
 
 from headrace.base.disk import make_folder, sync_folder
 from headrace.base.errors import DamagedFile
+from headrace.kernels.arrays import room
+from headrace.kernels.narrow import is_narrow, narrowed, widened
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -173,10 +175,17 @@ def _about(path: Path, data: pa.Buffer) -> dict[str, Any]:
     raise DamagedFile(str(path), "its end does not match its checksum")
 
 
+def in_few_bytes(table: pa.Table) -> pa.Table:
+    """Return a table for a file that is read once: narrow if it is large, but not more than fits into the memory."""
+    return narrowed(table) if COMPRESSED_FROM <= table.nbytes <= room() else table
+
+
 def encode(table: pa.Table) -> pa.Buffer:
-    """Return a table as an Arrow IPC stream."""
+    """Return a table as an Arrow IPC stream, of few bytes where it is large."""
     sink = pa.BufferOutputStream()
-    large = table.nbytes >= COMPRESSED_FROM
+    if table.nbytes >= COMPRESSED_FROM:
+        table = narrowed(table)
+    large = any(column.nbytes >= COMPRESSED_FROM and not is_narrow(column.type) for column in table.columns)
     options = pa.ipc.IpcWriteOptions(compression="lz4") if large else None
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
@@ -186,4 +195,4 @@ def encode(table: pa.Table) -> pa.Buffer:
 def decode(data: pa.Buffer) -> pa.Table:
     """Return the table of an Arrow IPC stream; its columns point into `data`."""
     with pa.ipc.open_stream(data) as reader:
-        return reader.read_all()
+        return widened(reader.read_all())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.checked import members
 from headrace.base.dead_letters import causes
 from headrace.kernels.counts import Counts
-from headrace.kernels.files import write_tables
+from headrace.kernels.files import in_few_bytes, write_tables
 from headrace.kernels.state.state import StateHead
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def stage(task: Task, level: int, sink: str, table: pa.Table) -> StagedFile:
     """Write a sink's rows to a file of this attempt's own."""
     name = f"{_file_name(sink)}.{level}.{task.shard:05d}.{task.attempt}.rows"
     folder = task.storage / "epochs" / f"{task.epoch:012d}"
-    write_tables(folder / name, {"rows": table}, {"sink": sink}, sync=task.sync)
+    write_tables(folder / name, {"rows": in_few_bytes(table)}, {"sink": sink}, sync=task.sync)
     return StagedFile(sink=sink, file=name, rows=table.num_rows)
 
 

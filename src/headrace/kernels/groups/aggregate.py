@@ -93,7 +93,8 @@ class MergeRun:
     # -- putting partial groups together
 
     def _relation(self, number: int, parts: list[pa.Table]) -> str:
-        relations = [f"SELECT * FROM {self.duck.register(part)}" for part in parts if part.num_rows]
+        time = ", _pane AS _time" if self.grouping.panes and number == 0 else ""
+        relations = [f"SELECT *{time} FROM {self.duck.register(part)}" for part in parts if part.num_rows]
         if not relations:
             table = tables(self.grouping)[number]
             typed = [f"NULL::{kind} AS {name}" for name, kind in (*table.keys, (COUNT, "BIGINT"))]

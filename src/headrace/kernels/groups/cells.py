@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.kernels.arrays import one_array
+from headrace.kernels.arrays import one_array, room
 from headrace.kernels.groups.panes import PaneSql
 from headrace.kernels.state.tables import COUNT
 
@@ -52,10 +52,7 @@ def covers_fold(grouping: Grouping) -> bool:
 
 
 def partial_groups(duck: Duck, grouping: Grouping, rows: str) -> pa.Table | None:
-    """Return the partial groups of relation `rows`, as the SQL of `partial` does, or None where that has to do it.
-
-    The time of a group in a pane is the start of the pane.
-    """
+    """Return the partial groups of relation `rows`, as the SQL of `partial` does, or None where that has to do it."""
     wanted = [each.whole for each in grouping.accumulators if each.whole is not None]
     arguments = list(dict.fromkeys(sql for _, sql in wanted))
     columns = [f"{sql} AS k{i}" for i, (_, sql, _) in enumerate(grouping.keys)]
@@ -65,7 +62,7 @@ def partial_groups(duck: Duck, grouping: Grouping, rows: str) -> pa.Table | None
         sql = PaneSql(grouping.panes)
         time, inside = sql.time, sql.inside(sql.time)
     read = duck.large(f"SELECT {', '.join([*columns, f'{time} AS _at'])} FROM {rows} WHERE {inside}")
-    if not FEW <= read.num_rows <= MOST:
+    if not FEW <= read.num_rows <= MOST or read.nbytes > room():
         return None
     at = _numbers(read["_at"])
     panes = None if grouping.panes is None else (at - grouping.panes.offset) // grouping.panes.pane
@@ -74,7 +71,7 @@ def partial_groups(duck: Duck, grouping: Grouping, rows: str) -> pa.Table | None
         return None
     values = [_Values.of(read[f"a{i}"]) for i in range(len(arguments))]
     given = [(how, values[arguments.index(sql)]) for how, sql in wanted]
-    return _groups(grouping, cells, None, given, at)
+    return _groups(grouping, cells, None, given, at if grouping.panes is None else None)
 
 
 def folded(grouping: Grouping, parts: Sequence[pa.Table]) -> pa.Table | None:
@@ -87,7 +84,7 @@ def folded(grouping: Grouping, parts: Sequence[pa.Table]) -> pa.Table | None:
         *(["_pane"] if grouping.panes else []),
         COUNT,
         *(f"p{i}" for i in range(len(grouping.accumulators))),
-        "_time",
+        *([] if grouping.panes else ["_time"]),
     ]
     try:
         rows = pa.concat_tables(_narrow(part.select(columns), grouping) for part in parts if part.num_rows)
@@ -95,12 +92,16 @@ def folded(grouping: Grouping, parts: Sequence[pa.Table]) -> pa.Table | None:
         return None
     panes = None
     if grouping.panes is not None:
-        panes = (rows["_pane"].to_numpy() - grouping.panes.offset) // grouping.panes.pane
+        panes = (_numbers(rows["_pane"]) - grouping.panes.offset) // grouping.panes.pane
     cells = Cells.of([rows[f"k{i}"] for i in range(len(grouping.keys))], panes, total)
     if cells is None:
         return None
-    given = [(each.fold, _Values.of(rows[f"p{i}"])) for i, each in enumerate(grouping.accumulators)]
-    return _groups(grouping, cells, _Values.of(rows[COUNT]), given, rows["_time"].to_numpy())
+    counts = _Values.of(rows[COUNT])
+    given = []
+    for i, each in enumerate(grouping.accumulators):
+        values = rows[f"p{i}"]
+        given.append((each.fold, counts if values.equals(rows[COUNT]) else _Values.of(values)))
+    return _groups(grouping, cells, counts, given, None if grouping.panes else _numbers(rows["_time"]))
 
 
 def _narrow(part: pa.Table, grouping: Grouping) -> pa.Table:
@@ -224,9 +225,16 @@ def _numbers(column: pa.ChunkedArray) -> Numbers:
 
 
 def _groups(
-    grouping: Grouping, cells: Cells, counts: _Values | None, given: Sequence[tuple[str, _Values]], times: Numbers
+    grouping: Grouping,
+    cells: Cells,
+    counts: _Values | None,
+    given: Sequence[tuple[str, _Values]],
+    times: Numbers | None,
 ) -> pa.Table | None:
-    """Return the groups: keys, pane, count, accumulators and time; `counts` of rows that stand for several."""
+    """Return the groups: keys, pane, count, accumulators, and the greatest of `times`.
+
+    `counts`: of rows that stand for several.
+    """
     adds = [values for how, values in [("sum", counts), *given] if how == "sum" and values is not None]
     if any(values.most * len(cells.of_rows) >= _OVERFLOW for values in adds):
         return None
@@ -237,8 +245,8 @@ def _groups(
         columns["_pane"] = (panes + cells.first) * grouping.panes.pane + grouping.panes.offset
     columns[COUNT] = arrays.rows if counts is None else arrays.sum(counts)
     columns |= {f"p{i}": arrays.accumulated(how, values) for i, (how, values) in enumerate(given)}
-    time = columns.get("_pane")
-    columns["_time"] = arrays.extreme("max", _Values(None, times, pa.int64(), 0)) if time is None else time
+    if times is not None:
+        columns["_time"] = arrays.extreme("max", _Values(None, times, pa.int64(), 0))
     return pa.table(columns)
 
 
@@ -251,6 +259,7 @@ class _Arrays:
         self.used = np.flatnonzero(present)
         self.rows: Numbers = present[self.used]
         self._counts: dict[int, Numbers] = {}
+        self._sums: dict[int, Numbers] = {}
 
     def accumulated(self, how: str, values: _Values) -> Any:
         """Return a count, sum, min or max of values."""
@@ -272,9 +281,11 @@ class _Arrays:
 
     def sum(self, values: _Values) -> Numbers:
         """Return sums of values; none overflows."""
-        total = np.zeros(self.cells.count, np.int64)
-        np.add.at(total, values.of_valid(self.cells.of_rows), values.numbers)
-        return total[self.used]
+        if id(values) not in self._sums:
+            total = np.zeros(self.cells.count, np.int64)
+            np.add.at(total, values.of_valid(self.cells.of_rows), values.numbers)
+            self._sums[id(values)] = total[self.used]
+        return self._sums[id(values)]
 
     def extreme(self, how: str, values: _Values) -> Numbers:
         """Return the least or the greatest values; where there is none, any number."""

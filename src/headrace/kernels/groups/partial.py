@@ -128,16 +128,14 @@ def _only_inside(grouping: Grouping) -> str:
 
 
 def partial_groups(grouping: Grouping, rows: str) -> str:
-    """Return SQL for the partial groups of rows; those of sessions have their chunks."""
+    """Return SQL for the partial groups of rows; those of sessions have their chunks.
+
+    Groups in panes have no `_time`: what comes of them has the time of its window.
+    """
     groups = _group_columns(grouping)
     count = "count(*)" if grouping.insert_only else "sum(_weight)::BIGINT"
     partials = [f"{accumulator.partial} AS p{i}" for i, accumulator in enumerate(grouping.accumulators)]
-    columns = [
-        *groups,
-        f"{count} AS {COUNT}",
-        *partials,
-        f"{groups[-1].removesuffix(' AS _pane')} AS _time" if grouping.panes else "max(_time) AS _time",
-    ]
+    columns = [*groups, f"{count} AS {COUNT}", *partials, *([] if grouping.panes else ["max(_time) AS _time"])]
     source = f"{layered(rows, grouping.layers)} WHERE {_only_inside(grouping)}"
     return f"SELECT {', '.join(columns)} FROM {source} {by_position(groups)} HAVING count(*) > 0"
 

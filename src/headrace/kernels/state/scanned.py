@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.base.names import quote
-from headrace.kernels.files import read_metadata, read_tables, write_tables
+from headrace.kernels.files import in_few_bytes, read_metadata, read_tables, write_tables
 from headrace.kernels.sql import with_nulls
 from headrace.kernels.state.state import DELTA, State, StateHead
 from headrace.kernels.state.tables import COUNT
@@ -45,6 +46,8 @@ class ScannedState(State):
         self._evicted: dict[str, list[str]] = {}
         self._count = head.rows if head else 0
         self._put_in = False  # whether rows were inserted in this transaction
+        self._only_added = not self._count
+        """Whether what was put in is all that there is."""
         self.oldest: int | None = None
         """The least event time of the rows that wait in it, where some do; set by the step, before `save`."""
 
@@ -86,6 +89,7 @@ class ScannedState(State):
         self._changes.setdefault(table, []).append(rows.select(spec.columns))
         source = self.duck.register(rows)
         if rows.column(at).null_count < rows.num_rows:
+            self._only_added = False
             old = f"SELECT {at} FROM {source} WHERE {at} IS NOT NULL"
             if rows.num_rows <= FEW:
                 old = ", ".join(str(row) for row in rows.column(at).to_pylist() if row is not None)
@@ -95,6 +99,7 @@ class ScannedState(State):
     def evict(self, table: str, where: str) -> None:
         """Drop the rows for which a condition over the table's columns is true."""
         self._evicted.setdefault(table, []).append(where)
+        self._only_added = False
         self._count -= self.duck.change(f"DELETE FROM {self.name(table)} WHERE {where}")
 
     def _changed(self, delete: str) -> int:
@@ -137,7 +142,8 @@ class ScannedState(State):
         full = self.writes_full
         name = f"{epoch:012d}-{attempt}{'.full' if full else DELTA}"
         if full:
-            tables = {table: self._all(table) for table in self.tables}
+            tables = self._added() if self._only_added else {table: self._all(table) for table in self.tables}
+            tables = {table: in_few_bytes(rows) for table, rows in tables.items()}
             size = write_tables(folder / name, tables, {"previous": None, "evicted": {}}, sync=sync)
             self.head = StateHead(
                 file=name, chain=0, chain_bytes=0, full_bytes=size, rows=self._count, oldest=self.oldest
@@ -193,6 +199,11 @@ class ScannedState(State):
         for table, conditions in evicted.items():
             for where in conditions:
                 self.duck.run(f"DELETE FROM {self.name(table)} WHERE {where}")
+
+    def _added(self) -> dict[str, pa.Table]:
+        """Return what was put in, without the rows that only remove others."""
+        added = {table: _concat(parts) for table, parts in self._changes.items()}
+        return {table: rows.filter(pc.not_equal(rows.column(COUNT), 0)) for table, rows in added.items()}
 
     def _all(self, table: str) -> pa.Table:
         return self.duck.arrow(f"SELECT {', '.join(self.tables[table].columns)} FROM {self.name(table)}")
