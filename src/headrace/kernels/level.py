@@ -264,7 +264,8 @@ class LevelRun:
     # ---- state ----
 
     def _open(self) -> None:
-        self.duck.begin()
+        if self._caches:
+            self.duck.begin()
         for op in self.level.stateful:
             tables, head, folder = op.tables(), self.task.heads.get(op.step), self.task.state_folder(op.step)
             if op.looks_up:
@@ -281,8 +282,13 @@ class LevelRun:
             head = state.save(folder, self.task.epoch, self.task.attempt, sync=self.task.sync)
             if head is not None and head != self.task.heads.get(step):
                 self.outcome.report.heads[step] = head
-        if self.states:
+        if self._caches:
             self.duck.commit()
+
+    @property
+    def _caches(self) -> bool:
+        """Whether the level changes tables of DuckDB's, which a failed epoch must leave as they were."""
+        return any(not op.looks_up for op in self.level.stateful)
 
 
 class _Again(Exception):
