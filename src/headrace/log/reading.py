@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
 from headrace.base.arguments import a_whole_number, name_list
 from headrace.log.projection import Projection, result_schema
 from headrace.log.segments import payload as payloads
+from headrace.log.segments.frame import END, PRODUCED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from headrace.log.open_topic import OpenTopic
     from headrace.log.segments.segment import Segment
 
+_PLAIN = END | PRODUCED
 _READ = ("_offset", "_time", "_deleted")
 
 
@@ -45,6 +47,39 @@ def batches(
     schema = topic.schema_of(meta.schema.names if columns is None else name_list(columns, "columns"), meta)
     found = _projected(topic, topic.partition(partition).between(start, end, state), end, schema)
     return found if sealed else topic.privacy.unseal(found, topic.meta(), schema.names)
+
+
+class Stored(NamedTuple):
+    """Records that were appended together, as they are stored: their first offset, their time, and their columns."""
+
+    offset: int
+    time: int
+    batch: pa.RecordBatch
+
+
+def first_stored(topic: OpenTopic, partition: int, start: int, end: int) -> Stored | None:
+    """Return the first records of [start, end), a few times faster than `batches` does where there are few.
+
+    None: they cannot be read as they are stored. They have an older schema, private values, event times or headers of
+    their own, tombstones or gaps among them.
+
+    Raises:
+        OffsetOutOfRange, CorruptBatch: as `batches` raises them.
+
+    """
+    found = topic.partition(partition)
+    state = found.check(start, end)
+    meta = topic.meta()
+    if meta.private or meta.sealed or meta.event_time is not None:
+        return None
+    for segment, number, _ in found.between(start, end, state):
+        frame = segment.frame(number)
+        first, stop = max(start, frame.base), min(end, frame.next)
+        if frame.schema != len(meta.schemas) or frame.flags & ~_PLAIN or frame.rows != frame.next - frame.base:
+            break
+        batch = payloads.decode(segment.payload(number, frame), meta.schema)
+        return Stored(first, frame.append_time, batch.slice(first - frame.base, stop - first))
+    return None
 
 
 def _projected(

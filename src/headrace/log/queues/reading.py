@@ -12,8 +12,10 @@ import pyarrow.compute as pc
 from headrace.base.errors import OffsetOutOfRange
 from headrace.base.hashing import hash_columns
 from headrace.base.schema import TIMESTAMP
+from headrace.log.disk_errors import disk_error
 from headrace.log.queues.leases import Admitted
 from headrace.log.queues.task import Task
+from headrace.log.reading import first_stored
 from headrace.log.segments import shared
 
 if TYPE_CHECKING:
@@ -111,12 +113,24 @@ class Reader:
         """Return records from an offset on: those that were appended together, up to a limit."""
         names = self.topic.schema.names
         try:
+            if (found := first_stored(self.topic.opened, partition, offset, end)) is not None:
+                some = found.batch.slice(0, _fitting(found.batch)).to_pylist()
+                return {at: _Record(value, found.time, deleted=False) for at, value in enumerate(some, found.offset)}
             for batch in self.topic.batches(partition, offset, end, columns=[*names, *_SYSTEM]):
-                fit = _BLOCK_BYTES * batch.num_rows // max(batch.nbytes, 1)
-                return dict(_records(batch.slice(0, max(1, min(fit, _BLOCK))), names))
+                return dict(_records(batch.slice(0, _fitting(batch)), names))
         except OffsetOutOfRange:  # retention was faster
             pass
+        except OSError as error:
+            raise disk_error(self.topic.place, error) from error
         return {}
+
+
+def _fitting(rows: pa.RecordBatch) -> int:
+    """Return how many of some rows are read together."""
+    if rows.num_rows == 1:
+        return 1
+    fit: int = _BLOCK_BYTES * rows.num_rows // max(rows.nbytes, 1)
+    return max(1, min(fit, _BLOCK))
 
 
 def _records(rows: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[int, _Record]]:

@@ -177,11 +177,14 @@ class Segment:
     def _mapped(self, upto: int) -> mmap.mmap:
         """Return a map of at least this many bytes; earlier maps live as long as arrays that use them."""
         if self._data is None or len(self._data) < upto:
-            with self.path.open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                size = os.fstat(fd).st_size
                 if size < upto:
                     lost = framing.unpack(framing.hole(size, upto, base=self.base, following=self.base + 1))
                     raise self.corrupt(lost, f"the file has {size} bytes, {upto} were acknowledged")
-                self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._data = mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
+            finally:
+                os.close(fd)
             self._buffer = pa.py_buffer(self._data)
         return self._data
