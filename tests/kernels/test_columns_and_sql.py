@@ -253,12 +253,16 @@ def test_a_value_that_half_of_the_rows_have_is_left_to_sql(ways, monkeypatch):
 
 
 def grouping(kind, *, insert_only):
-    """Count rows and values, and add these up, by a key of a kind."""
+    """Count rows and values, add these up, and, where rows are only added, find the extremes, by a key of a kind."""
     state = Accumulators(insert_only=insert_only)
-    for function, arguments in (("count", ()), ("count", ('"x"',)), ("sum", ('"x"',)), ("sum", ('"y"',))):
-        kinds = ("BIGINT",) if arguments else ()
-        call = {"function": function, "arguments": arguments, "argument_types": kinds}
-        state.add(AggregateSpec(**call, distinct=False, type="BIGINT"))
+    calls = [("count", "", "BIGINT"), ("count", "x", "BIGINT"), ("sum", "x", "BIGINT"), ("sum", "y", "BIGINT")]
+    calls += [("avg", "x", "DOUBLE"), ("avg", "y", "DOUBLE")]
+    calls += [("min", "x", "INTEGER"), ("max", "y", "BIGINT"), ("max", "t", "TIMESTAMP")] if insert_only else []
+    of = {"x": "INTEGER", "y": "BIGINT", "t": "TIMESTAMP"}
+    for function, argument, result in calls:
+        arguments, types = ((f'"{argument}"',), (of[argument],)) if argument else ((), ())
+        call = {"function": function, "arguments": arguments, "argument_types": types}
+        state.add(AggregateSpec(**call, distinct=False, type=result))
     return Grouping(
         keys=(("k", '"k"', kind), ("j", '"j"', "BIGINT")),
         panes=None,
@@ -269,7 +273,7 @@ def grouping(kind, *, insert_only):
         calls=tuple(state.calls),
         from_multiset=tuple(state.from_multiset),
         forms=tuple(state.forms),
-        results=tuple((f"r{i}", f'"_a{i}"', "BIGINT") for i in range(4)),
+        results=tuple((f"r{i}", f'"_a{i}"', kind) for i, (_, _, kind) in enumerate(calls)),
     )
 
 
@@ -280,13 +284,14 @@ def test_groups_by_columns_are_those_by_sql(ways, kind, insert_only):
     spec = grouping(kind, insert_only=insert_only)
     before = ways(Partial(**HERE, grouping=spec), whole_numbers, "partial")
     after = ways(Merge(**HERE, grouping=spec), whole_numbers, "merged")
-    kinds = {"k": KINDS[kind][0], "j": pa.int64(), "x": pa.int64(), "y": pa.int64()}
+    kinds = {"k": KINDS[kind][0], "j": pa.int64(), "x": pa.int32(), "y": pa.int64(), "t": pa.timestamp("us")}
     there = []
     for epoch in range(examples(6, times=10)):
         parts = []
         for _ in range(2):
             keys = [(draw.choice([*KINDS[kind][1], None]), draw.choice((1, None))) for _ in range(draw.randint(0, 9))]
-            rows = [(*key, draw.choice((1, -5, None)), draw.choice((2**57, -(2**40), 3, None))) for key in keys]
+            values = ((1, -5, None), (2**57, -(2**40), 3, None), (datetime(1, 1, 1), datetime(2026, 1, 1), None))  # noqa: DTZ001 -- readings in UTC
+            rows = [(*key, *map(draw.choice, values)) for key in keys]
             gone = [] if insert_only else [there.pop() for _ in range(draw.randint(0, len(there)))]
             there += rows
             inserted = [(*row, 1, draw.choice((epoch, None))) for row in rows]
@@ -306,11 +311,11 @@ def test_a_sum_that_overflows_is_left_to_sql(tmp_path):
     spec = grouping("BIGINT", insert_only=True)
     run = OneShard(Merge(**HERE, grouping=spec), tmp_path)
     partial = OneShard(Partial(**HERE, grouping=spec), tmp_path)
-    kinds = {"k": pa.int64(), "j": pa.int64(), "x": pa.int64(), "y": pa.int64()}
+    kinds = {"k": pa.int64(), "j": pa.int64(), "x": pa.int32(), "y": pa.int64(), "t": pa.timestamp("us")}
 
     def epoch(*values):
-        partial.step(table(kinds, [(1, 1, 1, value, 1, 0) for value in values]))
-        return [row[-3] for row in run.step(partial.result.delta)]
+        partial.step(table(kinds, [(1, 1, 1, value, None, 1, 0) for value in values]))
+        return [row[5] for row in run.step(partial.result.delta)]
 
     assert epoch(2**62) == [2**62]
     assert epoch(2**62 - 1) == [2**62, 2**63 - 1]

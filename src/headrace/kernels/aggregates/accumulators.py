@@ -144,8 +144,10 @@ def _form(to: Accumulators, call: AggregateSpec) -> Form | None:
     """Return what a call is without SQL; it has its accumulators already."""
     if call.function == "count":
         return Form(int(_count(to, call)[1:]) if call.arguments else None)
-    if call.function == "sum" and call.type == "BIGINT" and call.argument_types[0] in _INTEGERS:
-        return Form(int(_total(to, call)[1:]), where=int(_count(to, call)[1:]))
+    if (call.function, call.type) in (("sum", "BIGINT"), ("avg", "DOUBLE")) and call.argument_types[0] in _INTEGERS:
+        return Form(int(_total(to, call)[1:]), where=int(_count(to, call)[1:]), mean=call.function == "avg")
+    if call.function in ("min", "max"):
+        return Form(int(ACCUMULATED[call.function](to, call)[1:]))
     return None
 
 

@@ -47,11 +47,12 @@ class Accumulator:
 class Form:
     """The value of a call: accumulator number `of`, or, where it is None, the count of rows.
 
-    `where`: it is null unless the accumulator of this number is above 0.
+    `where`: it is null unless the accumulator of this number is above 0. `mean`: it is divided by that one, as doubles.
     """
 
     of: int | None
     where: int | None = None
+    mean: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

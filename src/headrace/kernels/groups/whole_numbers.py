@@ -1,4 +1,4 @@
-"""Groups without windows that keep counts and sums of whole numbers, by columns instead of SQL.
+"""Groups without windows that keep counts, sums, minima and maxima of whole numbers, by columns instead of SQL.
 
 It is what `partial` and `aggregate` compute, group by group. Numbers that might overflow 64 bits are left to SQL.
 """
@@ -41,8 +41,100 @@ class Unknown(Exception):
 
 def covers(grouping: Grouping) -> bool:
     """Return whether a grouping's partial groups, and what it keeps, are computed here."""
-    kept = all(each.whole is not None and each.whole[0] in ("count", "sum") for each in grouping.accumulators)
+    kept = all(each.whole is not None and each.type in _ARROW for each in grouping.accumulators)
     return bool(grouping.keys) and kept and not (grouping.windowed or grouping.multisets or grouping.layers)
+
+
+# ---- numbers ----
+
+_ARROW = {
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INTEGER": pa.int32(),
+    "BIGINT": pa.int64(),
+    "HUGEINT": HUGE,
+    "TIMESTAMP": pa.timestamp("us"),
+    "DOUBLE": pa.float64(),
+}
+_WORDS = np.iinfo(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """How the numbers of a column are put together: by "sum", "min" or "max"; and its type.
+
+    They are numbers of 64 bits. Of extremes, null is the number that loses to all others.
+    """
+
+    how: str
+    kind: str
+
+    @property
+    def null(self) -> int:
+        """The number that changes no other one."""
+        return {"sum": 0, "min": _WORDS.max, "max": _WORDS.min}[self.how]
+
+    def read(self, column: pa.Array) -> Numbers:
+        """Return the numbers of a column."""
+        if pa.types.is_timestamp(column.type):
+            column = column.view(pa.int64())
+        nulls = column.null_count
+        if nulls:
+            column = column.cast(pa.int64()).fill_null(self.null) if column.type != HUGE else column.fill_null(0)
+        numbers = _narrow(column) if column.type == HUGE else column.to_numpy().astype(np.int64, copy=False)
+        if self.how != "sum" and np.count_nonzero(numbers == self.null) != nulls:
+            raise Unknown
+        return numbers
+
+    def array(self, numbers: Any, there: Any = None) -> pa.Array:
+        """Return numbers as a column; null where they are not `there`, or are no extreme."""
+        if self.kind == "HUGEINT":
+            return pa.Array.from_buffers(
+                HUGE, len(numbers), [None, pa.py_buffer(np.column_stack((numbers, numbers >> 63)))]
+            )
+        missing = None if there is None else ~there
+        if self.how != "sum":
+            missing = numbers == self.null
+            numbers = np.where(missing, 0, numbers)
+        return pa.array(numbers, mask=missing).cast(_ARROW[self.kind])
+
+    def among(self, numbers: Numbers, first: Any) -> Numbers:
+        """Return those of each group, put together; groups begin at `first`."""
+        together: Numbers = self._function.reduceat(numbers, first)
+        return together
+
+    def added(self, old: Numbers, more: Numbers) -> Numbers:
+        """Return old numbers with more."""
+        if self.how == "sum" and _greatest(old) + _greatest(more) > _MOST:
+            raise Unknown
+        together: Numbers = self._function(old, more)
+        return together
+
+    @property
+    def _function(self) -> Any:
+        return {"sum": np.add, "min": np.minimum, "max": np.maximum}[self.how]
+
+
+_ROWS = _Column("sum", "BIGINT")
+
+
+def _columns(grouping: Grouping) -> list[_Column]:
+    """Return the count of rows, and the accumulators."""
+    return [_ROWS, *(_Column(each.fold, each.type) for each in grouping.accumulators)]
+
+
+def _narrow(column: pa.Array) -> Numbers:
+    """Return numbers of 128 bits as those of 64."""
+    words = np.frombuffer(column.buffers()[1], np.int64)[2 * column.offset : 2 * (column.offset + len(column))]
+    low, high = words[::2], words[1::2]
+    if (high != low >> 63).any():
+        raise Unknown
+    return low
+
+
+def _greatest(numbers: Numbers) -> float:
+    """Return the greatest absolute value."""
+    return max(float(numbers.max()), -float(numbers.min())) if len(numbers) else 0.0
 
 
 # ---- before the exchange ----
@@ -71,14 +163,16 @@ def _partial(grouping: Grouping, parts: Sequence[pa.Table]) -> pa.Table:
     rows = pa.concat_tables(tables).combine_chunks()
     weights = rows.column("_weight").to_numpy().astype(np.int64)
     numbers = [np.ones(len(weights), np.int64) if grouping.insert_only else weights]
-    for how, sql in wanted:
+    for (how, sql), kept in zip(wanted, _columns(grouping)[1:], strict=True):
         column = one_array(rows.column(names[sql]))
         if how == "count":
             numbers.append(numbers[0] * is_valid(column) if column.null_count else numbers[0])
+        elif how == "sum":
+            numbers.append(_product(numbers[0], kept.read(column)))
         else:
-            numbers.append(_product(numbers[0], _whole(column)))
+            numbers.append(kept.read(column))
     keys = [one_array(rows.column(names[sql])) for _, sql, _ in grouping.keys]
-    return _summed(keys, numbers, micros(rows.column("_time"))).table(grouping)
+    return _together(_columns(grouping), keys, numbers, micros(rows.column("_time"))).table(grouping)
 
 
 def _product(weights: Numbers, values: Numbers) -> Numbers:
@@ -97,16 +191,16 @@ class _Groups:
 
     def table(self, grouping: Grouping) -> pa.Table:
         """Return them as partial groups."""
-        kept = zip(grouping.accumulators, self.numbers[1:], strict=True)
+        kept = zip(_columns(grouping)[1:], self.numbers[1:], strict=True)
         columns = {f"k{i}": key for i, key in enumerate(self.keys)}
         columns |= {COUNT: pa.array(self.numbers[0])}
-        columns |= {f"p{i}": _typed(numbers, each.type) for i, (each, numbers) in enumerate(kept)}
+        columns |= {f"p{i}": column.array(numbers) for i, (column, numbers) in enumerate(kept)}
         columns |= {"_time": nullable(self.time)}
         return pa.table(list(columns.values()), names=list(columns))
 
 
-def _summed(keys: list[pa.Array], numbers: list[Numbers], time: Numbers) -> _Groups:
-    """Return rows of groups put together, with the sums of their numbers and the greatest time."""
+def _together(columns: list[_Column], keys: list[pa.Array], numbers: list[Numbers], time: Numbers) -> _Groups:
+    """Return rows of groups put together, with the sums or extremes of their numbers and the greatest time."""
     if not all(comparable(key.type) and not pa.types.is_floating(key.type) for key in keys):
         raise Unknown
     hashes = hash_columns(keys, len(time))
@@ -118,7 +212,10 @@ def _summed(keys: list[pa.Array], numbers: list[Numbers], time: Numbers) -> _Gro
     one, other = pa.array(order[again - 1]), pa.array(order[again])
     if not all(equal(key.take(one), key.take(other), nulls=True).all() for key in keys):
         raise Unknown
-    if any(_greatest(each) * len(each) > _MOST for each in numbers):
+    if any(
+        column.how == "sum" and _greatest(each) * len(each) > _MOST
+        for column, each in zip(columns, numbers, strict=True)
+    ):
         raise Unknown
     starts = np.ones(len(order), np.bool_)
     starts[again] = False
@@ -126,7 +223,7 @@ def _summed(keys: list[pa.Array], numbers: list[Numbers], time: Numbers) -> _Gro
     chosen = pa.array(order[first])
     return _Groups(
         [key.take(chosen) for key in keys],
-        [np.add.reduceat(each[order], first) for each in numbers],
+        [column.among(each[order], first) for column, each in zip(columns, numbers, strict=True)],
         np.maximum.reduceat(time[order], first),
     )
 
@@ -163,77 +260,53 @@ class _Merge:
     forms: list[Form]
 
     def rows(self, parts: Sequence[pa.Table]) -> pa.Table:
-        schema = self.state.schema(GROUPS)
+        schema, columns = self.state.schema(GROUPS), _columns(self.grouping)
         arrived = as_one(parts, schema.append(pa.field("_time", pa.int64())))
         if arrived is None:
             raise Unknown
-        names = schema.names
         keys = [name for name, _ in self.state.tables[GROUPS].keys]
-        numbers = [_whole(one_array(arrived.column(name))) for name in names[len(keys) :]]
-        groups = _summed([one_array(arrived.column(key)) for key in keys], numbers, micros(arrived.column("_time")))
+        kept = list(zip(columns, schema.names[len(keys) :], strict=True))
+        numbers = [column.read(one_array(arrived.column(name))) for column, name in kept]
+        by = [one_array(arrived.column(key)) for key in keys]
+        groups = _together(columns, by, numbers, micros(arrived.column("_time")))
         found = self.state.matches(GROUPS, keys, Probe(groups.keys, nulls=True))
-        olds = [np.zeros(len(groups.time), np.int64) for _ in numbers]
-        for old, name in zip(olds, names[len(keys) :], strict=True):
-            old[found.probe] = _whole(one_array(found.rows.column(name)))
-        if any(_greatest(old) + _greatest(more) > _MOST for old, more in zip(olds, groups.numbers, strict=True)):
-            raise Unknown
-        news = [old + more for old, more in zip(olds, groups.numbers, strict=True)]
         had = np.zeros(len(groups.time), np.bool_)
         had[found.probe] = True
-        stays = news[0] != 0
-        kept = _Groups(groups.keys, news, groups.time).table(self.grouping)
-        self.state.put(GROUPS, kept.select(names).filter(pa.array(stays)), found.ids)
-        return self._changes(kept, olds, news, had)
+        olds = [np.full(len(had), column.null) for column in columns]
+        for old, (column, name) in zip(olds, kept, strict=True):
+            old[found.probe] = column.read(one_array(found.rows.column(name)))
+        news = [column.added(*both) for column, *both in zip(columns, olds, groups.numbers, strict=True)]
+        changed = _Groups(groups.keys, news, groups.time).table(self.grouping)
+        stays = pa.array(news[0] != 0)
+        self.state.put(GROUPS, changed.select(schema.names).filter(stays), found.ids)
+        return self._with_results(changed, olds, news, had)
 
-    def _changes(self, kept: pa.Table, olds: list[Numbers], news: list[Numbers], had: Any) -> pa.Table:
+    def _with_results(self, changed: pa.Table, olds: list[Numbers], news: list[Numbers], had: Any) -> pa.Table:
         """Return the changed groups with their results of now and of before."""
-        differs, all_ = np.zeros(len(had), np.bool_), np.ones(len(had), np.bool_)
+        differs, every = np.zeros(len(had), np.bool_), np.ones(len(had), np.bool_)
         columns: dict[str, pa.Array] = {}
         for i, form in enumerate(self.forms):
-            new, new_there = _result(form, news, all_)
-            old, old_there = _result(form, olds, had)
+            kind, new, new_there = self._result(form, news, every)
+            kind, old, old_there = self._result(form, olds, had)
             differs |= (new_there != old_there) | (new_there & old_there & (new != old))
-            columns |= {f"r{i}": pa.array(new, mask=~new_there), f"q{i}": pa.array(old, mask=~old_there)}
+            columns |= {f"r{i}": kind.array(new, new_there), f"q{i}": kind.array(old, old_there)}
         columns[INSERTED] = pa.array((news[0] > 0) & (~had | differs))
         columns[WITHDRAWN] = pa.array((olds[0] > 0) & ((news[0] == 0) | differs))
         for name, column in columns.items():
-            kept = kept.append_column(name, column)
-        return kept
+            changed = changed.append_column(name, column)
+        return changed
 
-
-def _result(form: Form, numbers: list[Numbers], there: Any) -> tuple[Numbers, Any]:
-    """Return the values of a call, and where they are not null; `there` are the groups that are."""
-    values = numbers[0] if form.of is None else numbers[1 + form.of]
-    return values, there if form.where is None else there & (numbers[0] > 0) & (numbers[1 + form.where] > 0)
-
-
-# ---- whole numbers ----
-
-
-def _whole(column: pa.Array) -> Numbers:
-    """Return whole numbers of any width as those of 64 bits; null is 0."""
-    if column.null_count:
-        column = column.fill_null(0)
-    if pa.types.is_signed_integer(column.type):
-        numbers: Numbers = column.to_numpy().astype(np.int64, copy=False)
-        return numbers
-    if column.type != HUGE:
-        raise Unknown
-    words = np.frombuffer(column.buffers()[1], np.int64)[2 * column.offset : 2 * (column.offset + len(column))]
-    low, high = words[::2], words[1::2]
-    if (high != low >> 63).any():
-        raise Unknown
-    return low
-
-
-def _typed(numbers: Numbers, kind: str) -> pa.Array:
-    """Return numbers as a column of BIGINT or HUGEINT."""
-    if kind != "HUGEINT":
-        return pa.array(numbers)
-    words = np.column_stack((numbers, numbers >> 63))
-    return pa.Array.from_buffers(HUGE, len(numbers), [None, pa.py_buffer(words)])
-
-
-def _greatest(numbers: Numbers) -> float:
-    """Return the greatest absolute value."""
-    return max(float(numbers.max()), -float(numbers.min())) if len(numbers) else 0.0
+    def _result(self, form: Form, numbers: list[Numbers], there: Any) -> tuple[_Column, Any, Any]:
+        """Return the values of a call and where they are not null; `there` are the groups that are."""
+        if form.of is None:
+            return _ROWS, numbers[0], there
+        column, values = _columns(self.grouping)[1 + form.of], numbers[1 + form.of]
+        if column.how != "sum":
+            return column, values, there & (values != column.null)
+        if form.where is None:
+            return _ROWS, values, there
+        count = numbers[1 + form.where]
+        there = there & (numbers[0] > 0) & (count > 0)
+        if not form.mean:
+            return _ROWS, values, there
+        return _Column("sum", "DOUBLE"), values / np.where(there, count, 1), there

@@ -103,6 +103,8 @@ class Run:
         self._gone: NDArray[np.bool_] | None = None
         self.live: int = rows.num_rows
         self.ages = ages
+        self.row_bytes: int = rows.nbytes // max(1, rows.num_rows) + 1
+        """How large its rows are on average."""
         if ages is not None:
             self._times = _numbers(rows.column(ages))
             self._least, self._greatest = int(self._times.min()), int(self._times.max())
@@ -195,12 +197,6 @@ class Run:
     def ids(self, positions: Positions) -> Positions:
         """Return the ids of rows."""
         return positions + (self.number << BITS)
-
-    @property
-    def row_bytes(self) -> int:
-        """How large its rows are on average."""
-        size: int = self.rows.nbytes // max(1, self.rows.num_rows)
-        return size + 1
 
     def has(self, by: int, probe: Hashes) -> bool:
         """Return whether a row may match the hashes."""
