@@ -1,10 +1,18 @@
 """How an epoch's records are dealt out to the tasks that read them."""
 
+import pickle
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import headrace as hr
+from headrace.base.time import SystemClock
 from headrace.connect.source import OffsetRange
+from headrace.engine.outside import Outside
+from headrace.engine.spark.planning import Planning
 
 source = pytest.importorskip("headrace.engine.spark.source")
 
@@ -17,3 +25,25 @@ def test_tasks_get_all_records_in_order_and_like_numbers_of_them(rows, tasks):
     assert dealt == [(piece.partition, offset) for piece in slices for offset in range(piece.start, piece.end)]
     assert len(made) <= tasks
     assert all(sum(piece.rows for piece in task) <= -(-sum(rows) // tasks) for task in made)
+
+
+PLANNER = """
+import sys, pickle
+import headrace.engine.spark.source
+pickle.loads(bytes.fromhex(sys.argv[1]))
+heavy = {"duckdb", "sqlglot", "pandas", "headrace.plan", "headrace.expressions", "headrace.kernels.duck"}
+print(sorted(heavy & set(sys.modules)))
+"""
+
+
+def test_the_planner_of_epochs_imports_little(tmp_path):
+    """Each start waits for it."""
+    app = hr.App("small", storage=tmp_path)
+    app.stream("a", "id int, at timestamp", key="id", event_time="at", format="json").to_topic("b")
+    inputs = Outside(app.plan(), tmp_path, None, clock=SystemClock()).inputs
+    planned = Planning(
+        app_id="x", app="small", storage=tmp_path, shards=2, inputs=inputs, small=1, scanned=frozenset(), fault=print
+    )
+    given = pickle.dumps(planned).hex()
+    ended = subprocess.run([sys.executable, "-c", PLANNER, given], capture_output=True, text=True, check=True)
+    assert ended.stdout == "[]\n"

@@ -17,20 +17,19 @@ from headrace.base.outside import OffsetsLost
 from headrace.connect.decoding import LAST_TIME, Decoded, decode, empty, letters_of
 from headrace.connect.source import Bounds, OffsetRange
 from headrace.engine.arrival import ArrivalOrder
-from headrace.engine.event_times import EventTimes
 from headrace.engine.pace import share
 from headrace.engine.storage import SourceProgress
 from headrace.engine.watermarks import SourceWatermark, of_source
-from headrace.kernels.duck import Duck
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.base.time import Clock
     from headrace.connect.source import SourceReader
-    from headrace.engine.outside import Input
+    from headrace.engine.input import Input
     from headrace.engine.storage import Commit
     from headrace.expressions import Scalar
+    from headrace.kernels.duck import Duck
 
 NOTHING_READ = SourceProgress()
 
@@ -263,6 +262,9 @@ class Inputs:
 
     def _timed(self, read: ReadRange, timing: Scalar) -> Decoded:
         """Return rows with computed event times; records without one are dead letters, except tombstones."""
+        from headrace.engine.event_times import EventTimes
+        from headrace.kernels.duck import Duck
+
         rows, dead = read.decoded.rows, read.decoded.dead
         if self._duck is None:
             self._duck = Duck()

@@ -5,7 +5,6 @@ The rest of the engine knows inputs (a source and the shape of its records) and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.base.dead_letters import DEAD, DEAD_SINK
@@ -17,6 +16,7 @@ from headrace.connect.objects import ObjectSink
 from headrace.connect.stores import open_topics
 from headrace.connect.topics import TopicSpec
 from headrace.connect.views import ViewSink
+from headrace.engine.input import Input
 from headrace.engine.served import views_at
 from headrace.engine.sink_groups import open_sink_groups
 from headrace.log import Log
@@ -30,34 +30,12 @@ if TYPE_CHECKING:
     from headrace.connect.feed import Feed
     from headrace.connect.open_topic import OpenTopic
     from headrace.connect.sink import Sink
-    from headrace.connect.source import Source
     from headrace.connect.topics import TopicStore
     from headrace.engine.sink_groups import SinkGroup
-    from headrace.expressions import Scalar
     from headrace.log.privacy.subjects import Origin
-    from headrace.plan.arrival import ReadInOrder
     from headrace.plan.nodes import Source as PlanSource
     from headrace.plan.plan import Plan
     from headrace.plan.sinks import Sink as PlanSink
-
-
-@dataclass(frozen=True, kw_only=True)
-class Input:
-    """A source with what its step declares of it.
-
-    `source`: how to read it; None where Spark reads it. `takes_out`: a record on which an expression fails is a dead
-    letter. `out_of_order` and `idle_after` are microseconds. `in_order`: with which others it is read in the order of
-    arrival. `timing` computes the event time of a record.
-    """
-
-    source: Source | None
-    shape: RecordShape
-    on_error: str
-    takes_out: bool
-    out_of_order: int
-    idle_after: int | None
-    in_order: ReadInOrder | None = None
-    timing: Scalar | None = None
 
 
 def bound_inputs(plan: Plan, topics: TopicStore) -> dict[str, Input]:
@@ -108,11 +86,6 @@ def spec_of(node: PlanSource) -> TopicSpec:
         private=node.private,
         follows=node.feed is not None and node.feed.reader_group is not None,
     )
-
-
-def only_replayable(inputs: Mapping[str, Input]) -> bool:
-    """Whether there is no source of Spark's own; of these the rows of an epoch are not known in advance."""
-    return all(bound.source is not None for bound in inputs.values())
 
 
 def spec_of_sink(sink: PlanSink) -> TopicSpec:

@@ -9,17 +9,17 @@ windows).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headrace.base.time import END_OF_TIME, MICROS
-from headrace.plan.nodes import Stateful
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
     from headrace.connect.source import Bounds
-    from headrace.engine.outside import Input
+    from headrace.engine.input import Input
     from headrace.engine.storage import SourceProgress
+    from headrace.plan.nodes import Stateful
     from headrace.plan.plan import Plan
 
 
@@ -101,9 +101,9 @@ def advance(
             outputs[id(node)] = sources[name]
             continue
         incoming = _least([outputs[id(up)] for up in node.watermark_inputs])
-        if isinstance(node, Stateful):
+        if node.stateful:
             watermarks[name] = _later(used.get(name), incoming.before)
-            output = _output_watermark(used.get(name), waiting.get(name), node)
+            output = _output_watermark(used.get(name), waiting.get(name), cast("Stateful", node))
             outputs[id(node)] = SourceWatermark(output, incoming.idle)
         else:
             outputs[id(node)] = incoming

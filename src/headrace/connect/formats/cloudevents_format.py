@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PREFIX = "ce_"
 NEEDED = ("specversion", "id", "source", "type")
 _STRUCTURED, _BATCH = b"application/cloudevents", b"application/cloudevents-batch"
-_DATA, _NOTHING = "data", pa.scalar("")
+_DATA, _NOTHING = "data", ""
 _LARGEST_BATCH = 1 << 18
 """So many bytes of events are in a batch, if one alone is not larger: brokers take a megabyte as they are."""
 

@@ -19,7 +19,7 @@ from headrace.connect.formats.verdicts import Verdicts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_NOTHING = pa.scalar("")
+_NOTHING = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,10 +51,10 @@ _PAYLOAD = b'"payload":'
 _NUMBER = r"^-?[0-9]{1,19}$"
 _BEFORE, _DELETED = "_before", "_deleted"
 _SAID = {
-    "before": pa.scalar('{"before":'),
-    "after": pa.scalar(',"after":'),
-    "op": pa.scalar(',"source":{"connector":"headrace"},"op":"'),
-    "end": pa.scalar('","ts_ms":null}'),
+    "before": '{"before":',
+    "after": ',"after":',
+    "op": ',"source":{"connector":"headrace"},"op":"',
+    "end": '","ts_ms":null}',
 }
 """What stands around the parts of an event that is written."""
 

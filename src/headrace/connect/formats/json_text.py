@@ -17,9 +17,10 @@ from headrace.connect.formats.calendar_text import DAY_MICROS, date_text, days_s
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_NULL = pa.scalar("null")
-_QUOTE = pa.scalar('"')
-_NOTHING = pa.scalar("")
+# plain texts: where pandas is installed, the first `pa.scalar` of a process imports it
+_NULL = "null"
+_QUOTE = '"'
+_NOTHING = ""
 _NEEDS_ESCAPES = r'[\x00-\x1f"\\]'
 _FIRST_DAY, _LAST_DAY = days_since_1970(1, 1, 1), days_since_1970(9999, 12, 31)
 

@@ -9,8 +9,9 @@ from headrace.base.outside import OffsetsBeyondEnd, OutputsNotKept, SourceDiverg
 from headrace.connect.embedded import log_path
 from headrace.connect.embedded.marks import marks_of
 from headrace.connect.stores import open_topics
+from headrace.engine.input import only_replayable
 from headrace.engine.inputs import Inputs
-from headrace.engine.outside import bound_inputs, names_of_topics, only_replayable
+from headrace.engine.outside import bound_inputs, names_of_topics
 from headrace.engine.recovery.journal import Journal
 from headrace.engine.recovery.same_sources import SOURCES, check_instances, check_offsets
 from headrace.log import Log

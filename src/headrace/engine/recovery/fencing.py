@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.base.outside import MayStillRun
-from headrace.engine.outside import only_replayable
+from headrace.engine.input import only_replayable
 from headrace.engine.publish import with_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.engine.outside import Input
+    from headrace.engine.input import Input
     from headrace.engine.storage import Commit, Storage
 
 FENCE = "fence"

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from headrace.connect.source import OffsetRange
+    from headrace.engine.input import Input
     from headrace.engine.inputs import Inputs
-    from headrace.engine.outside import Input
     from headrace.engine.storage import Commit, SourceProgress, Storage
     from headrace.kernels.task import Report
 

@@ -24,7 +24,7 @@ from headrace.base.time import SystemClock
 from headrace.connect.embedded.topics import log_path
 from headrace.connect.source import Bounds, from_json
 from headrace.engine.epoch import PlannedEpoch
-from headrace.engine.outside import only_replayable
+from headrace.engine.input import only_replayable
 from headrace.engine.spark import blobs, tasks
 from headrace.engine.spark.executors import check_executors
 from headrace.engine.spark.failures import SPARK_ERRORS, explained, quiet

@@ -12,10 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.connect.source import total_rows
 from headrace.engine.level_zero import run_ranges
 from headrace.engine.levels import run_levels
-from headrace.engine.outside import only_replayable
 from headrace.engine.spark import blobs, tasks
 from headrace.kernels.redo import RedoLog
 
@@ -27,42 +25,10 @@ if TYPE_CHECKING:
     from headrace.connect.source import OffsetRange
     from headrace.engine.levels import Received
     from headrace.engine.spark.tasks import Job
-    from headrace.engine.storage import Commit
     from headrace.kernels.program import Level
     from headrace.kernels.task import Outcome, Task
 
-MOST_SHARDS = 16
-"""One process runs each level of each shard; with more shards the exchange is cheaper."""
-MOST_SECONDS = 1.0
-"""Few rows may still take long: an epoch is not small if the one before took longer with as few rows."""
-
 _POOL: list[ThreadPoolExecutor] = []
-
-
-def is_small(job: Job, before: Commit, ranges: Sequence[OffsetRange]) -> bool:
-    """Whether one task should run an epoch, by its rows, the state it scans, and the time of the epoch before."""
-    rows = total_rows(ranges)
-    return (
-        rows <= job.small
-        and job.program.shards <= MOST_SHARDS
-        and (before.seconds <= MOST_SECONDS or before.rows > rows)
-        and only_replayable(job.inputs)
-        and _scans_little(job, before)
-    )
-
-
-def _scans_little(job: Job, before: Commit) -> bool:
-    """Whether the tables that each shard scans fit a worker's memory, so that any worker can have all of them.
-
-    Rows that wait for the watermark count too: an epoch without input may emit all of them.
-    """
-    return all(
-        head.full_bytes + head.chain_bytes <= tasks.SMALL_BYTES
-        for level in job.program.levels
-        for op in level.stateful
-        if not op.looks_up or op.emits_on_watermark
-        for head in before.heads.get(op.step, {}).values()
-    )
 
 
 def read_single_task(job: Job, epoch: int, ranges: Sequence[OffsetRange], *, now: int) -> Iterator[pa.RecordBatch]:

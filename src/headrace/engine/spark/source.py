@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from headrace.base.errors import DamagedFile
@@ -20,8 +21,8 @@ from headrace.connect.source import from_json, to_json, total_rows
 from headrace.engine.inputs import Inputs
 from headrace.engine.pace import most_rows
 from headrace.engine.private import Destroyed
-from headrace.engine.spark import blobs, tasks
-from headrace.engine.spark.single_task import is_small, read_single_task
+from headrace.engine.spark import workers
+from headrace.engine.spark.planning import is_small
 from headrace.engine.storage import Commit, Storage, read_json
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.connect.source import Bounds, OffsetRange
+    from headrace.engine.spark.planning import Planning
+    from headrace.engine.spark.tasks import Job
 
 CLOCK = SystemClock()
 FEW_ROWS = 20_000
@@ -79,8 +82,16 @@ class EpochControl:
         storage.write_json("spark/control.json", vars(self) | {})
 
 
-def data_source(job: tasks.Job, name: str) -> type[DataSource]:
-    """Return the data source of an app; its job is pickled with it."""
+def data_source(job: Job, name: str) -> type[DataSource]:
+    """Return the data source of an app.
+
+    Three processes of Spark's have it before a task runs: what the planner needs, and what tasks need, travel as bytes,
+    so that each process imports what it uses, and no more.
+    """
+    from headrace.engine.spark.blobs import DDL
+
+    pickler = CloudPickleSerializer()
+    packed, columns = pickler.dumps((job.planning, pickler.dumps(job))), DDL
 
     class HeadraceEpochs(DataSource):
         @classmethod
@@ -88,27 +99,32 @@ def data_source(job: tasks.Job, name: str) -> type[DataSource]:
             return name
 
         def schema(self) -> str:
-            return blobs.DDL
+            return columns
 
         def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802 -- Spark's names
-            return make_reader(job)
+            from headrace.engine.spark.source import EpochReader, unpacked
+
+            return EpochReader(*unpacked(packed))
 
     return HeadraceEpochs
 
 
-def make_reader(job: tasks.Job) -> DataSourceStreamReader:
-    """Return the reader of an app's topics."""
-    return EpochReader(job)
+def unpacked(packed: bytes) -> Any:
+    """Return what `data_source` packed: Spark brings it from the driver, as it does what it pickles itself."""
+    workers.prepare()
+    return CloudPickleSerializer().loads(packed)
 
 
 class EpochReader(DataSourceStreamReader):
     """Plans epochs in Spark's planner process, and reads them in its tasks."""
 
-    def __init__(self, job: tasks.Job) -> None:
+    def __init__(self, planning: Planning, job: bytes) -> None:
+        self.planning = planning
         self.job = job
-        self.storage = Storage(job.storage, job.program.app)
-        self.destroyed = Destroyed(job.storage)
+        self.storage = Storage(planning.storage, planning.app)
+        self.destroyed = Destroyed(planning.storage)
         self._inputs: Inputs | None = None
+        self._first: int | None = None  # the first epoch that it planned
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without open readers, which are not pickled."""
@@ -125,27 +141,33 @@ class EpochReader(DataSourceStreamReader):
         It follows the last commit: epochs with rows of Spark's own sources alone do not change our offset.
         """
         newest = self.storage.last_epoch()
-        control, epoch = EpochControl.read(self.job.storage), max(int(start["epoch"]), -1 if newest is None else newest)
+        control, epoch = (
+            EpochControl.read(self.planning.storage),
+            max(int(start["epoch"]), -1 if newest is None else newest),
+        )
         if control.until is not None and epoch >= control.until:
             return start
         commit = self._commit(epoch)
         if self._inputs is None:
-            self._inputs = Inputs(self.job.inputs, clock=CLOCK)
-        self.job.fault("before_bounds")
+            self._inputs = Inputs(self.planning.inputs, clock=CLOCK)
+        self.planning.fault("before_bounds")
         bounds = self._inputs.bounds(commit)
-        self.job.fault("after_bounds")
+        self.planning.fault("after_bounds")
         ranges = self._inputs.unread(commit, bounds, control.limit if control.limit is not None else commit.limit)
         due = commit.due or self._inputs.begins(commit, bounds) or self.destroyed.since(commit)
         if not (ranges or control.force or due or self._inputs.clock_epoch_due(commit, bounds, CLOCK.now())):
             return start
-        single_task, now = is_small(self.job, commit, ranges), max(CLOCK.now(), commit.now)
+        if self._first is None:
+            self._first = epoch + 1
+        single_task = is_small(self.planning, commit, ranges, warm=epoch != self._first)
+        now = max(CLOCK.now(), commit.now)
         return self._offset(epoch + 1, ranges, bounds, now=now, single_task=single_task)
 
     def _offset(
         self, epoch: int, ranges: Sequence[OffsetRange], bounds: Mapping[str, Bounds], *, now: int, single_task: bool
     ) -> dict[str, Any]:
         return {
-            "app": self.job.app_id,
+            "app": self.planning.app_id,
             "epoch": epoch,
             "ranges": to_json(ranges),
             "bounds": {step: [dict(each.earliest), dict(each.end)] for step, each in bounds.items()},
@@ -155,9 +177,9 @@ class EpochReader(DataSourceStreamReader):
         }
 
     def _commit(self, epoch: int) -> Commit:
-        commit = self.job.before(epoch + 1, self.job.program.app)
+        commit = self.planning.before(epoch + 1)
         if epoch < 0:
-            return replace(commit, limit=most_rows(each.shape.schema for each in self.job.inputs.values()))
+            return replace(commit, limit=most_rows(each.shape.schema for each in self.planning.inputs.values()))
         return commit
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -167,16 +189,20 @@ class EpochReader(DataSourceStreamReader):
         ranges = from_json(end["ranges"])
         if end["single_task"]:
             return [EpochTask(end, 0, ranges)]
-        parts = packed(ranges, self.job.program.shards) if total_rows(ranges) > FEW_ROWS else [ranges] if ranges else []
+        parts = packed(ranges, self.planning.shards) if total_rows(ranges) > FEW_ROWS else [ranges] if ranges else []
         return [EpochTask(end, number, part) for number, part in enumerate(parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run level 0, or all levels of a small epoch."""
         assert isinstance(partition, EpochTask)  # noqa: S101 -- what `partitions` returned
+        from headrace.engine.spark.single_task import read_single_task
+        from headrace.engine.spark.tasks import read_ranges
+
+        job = unpacked(self.job)
         if partition.single:
-            return read_single_task(self.job, partition.epoch, partition.ranges, now=partition.now)
-        here = self.job.task(partition.epoch, partition.number, now=partition.now)
-        return tasks.read_ranges(self.job, here, partition.ranges)
+            return read_single_task(job, partition.epoch, partition.ranges, now=partition.now)
+        here = job.task(partition.epoch, partition.number, now=partition.now)
+        return read_ranges(job, here, partition.ranges)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the engine commits."""

@@ -22,7 +22,7 @@ from headrace.engine.epoch import PlannedEpoch, Settings, task
 from headrace.engine.inputs import Inputs
 from headrace.engine.level_zero import run_ranges
 from headrace.engine.spark import blobs, workers
-from headrace.engine.storage import Commit, Storage
+from headrace.engine.spark.planning import SMALL_BYTES, Planning, commit_before
 from headrace.kernels.duck import Duck
 from headrace.kernels.level import LevelRun
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.connect.source import OffsetRange
-    from headrace.engine.outside import Input
+    from headrace.engine.input import Input
     from headrace.kernels.program import Level, Program
     from headrace.kernels.task import Outcome, Task
 
@@ -59,11 +59,23 @@ class Job:
     def __reduce__(self) -> tuple[object, ...]:
         return _unpickled, (vars(self),)
 
-    def before(self, epoch: int, app: str) -> Commit:
-        """Return the commit that an epoch builds on."""
-        if epoch == 0:
-            return Commit(epoch=-1)
-        return Storage(self.storage, app).read_commit(epoch - 1)
+    @property
+    def planning(self) -> Planning:
+        """What the planner of epochs knows of it.
+
+        Rows that wait for the watermark are scanned too: an epoch without input may emit all of them.
+        """
+        stateful = [op for level in self.program.levels for op in level.stateful]
+        return Planning(
+            app_id=self.app_id,
+            app=self.program.app,
+            storage=self.storage,
+            shards=self.program.shards,
+            inputs=self.inputs,
+            small=self.small,
+            scanned=frozenset(op.step for op in stateful if not op.looks_up or op.emits_on_watermark),
+            fault=self.fault,
+        )
 
     def now(self) -> int:
         """Return the time for rows of sources without event time, in microseconds."""
@@ -83,9 +95,8 @@ class Job:
             sync=self.sync,
             fault=self.fault,
         )
-        planned = PlannedEpoch(
-            epoch=epoch, ranges=(), bounds={}, before=self.before(epoch, self.program.app), began=0.0, now=now
-        )
+        before = commit_before(self.storage, self.program.app, epoch)
+        planned = PlannedEpoch(epoch=epoch, ranges=(), bounds={}, before=before, began=0.0, now=now)
         attempt = uuid.uuid4().hex[:12]
         return lambda shard: task(settings, planned, shard=shard, shards=self.program.shards, attempt=attempt)
 
@@ -181,8 +192,6 @@ def _context() -> TaskContext:
     return context
 
 
-SMALL_BYTES = 4 * 1024 * 1024
-"""State up to this size stays in each worker's memory: opening and closing a file costs 5 ms an epoch or more."""
 MOST_CACHES = 64
 _CACHES: OrderedDict[tuple[str, int, int], Duck] = OrderedDict()
 """Caches that are in use are not in it: the shards of a small epoch run in parallel."""

@@ -1,0 +1,77 @@
+"""What the planner of epochs knows of a job, in a process of Spark's of its own, and which epochs are small.
+
+The planner imports no kernel, no DuckDB and no compiler of expressions: they would cost each start half a second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.connect.source import total_rows
+from headrace.engine.input import only_replayable
+from headrace.engine.storage import Commit, Storage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from headrace.connect.source import OffsetRange
+    from headrace.engine.input import Input
+
+SMALL_BYTES = 4 * 1024 * 1024
+"""State up to this size stays in each worker's memory: opening and closing a file costs 5 ms an epoch or more."""
+MOST_SHARDS = 16
+"""One process runs each level of each shard; with more shards the exchange is cheaper."""
+MOST_SECONDS = 1.0
+"""Few rows may still take long: an epoch is not small if the one before took longer with as few rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planning:
+    """The parameters of the planner.
+
+    `small`: how many rows a small epoch may have. `scanned`: the steps whose tables an epoch may read as a whole.
+    """
+
+    app_id: str
+    app: str
+    storage: Path
+    shards: int
+    inputs: Mapping[str, Input]
+    small: int
+    scanned: frozenset[str]
+    fault: Callable[[str], None]
+
+    def before(self, epoch: int) -> Commit:
+        """Return the commit that an epoch builds on."""
+        return commit_before(self.storage, self.app, epoch)
+
+
+def commit_before(storage: Path, app: str, epoch: int) -> Commit:
+    """Return the commit that an epoch of an app builds on."""
+    return Commit(epoch=-1) if epoch == 0 else Storage(storage, app).read_commit(epoch - 1)
+
+
+def is_small(planning: Planning, before: Commit, ranges: Sequence[OffsetRange], *, warm: bool = True) -> bool:
+    """Whether one task should run an epoch, by its rows, the state it scans, and the time of the epoch before.
+
+    That time says nothing where the epoch before was the first one of a start (not `warm`): Spark was cold.
+    """
+    rows = total_rows(ranges)
+    return (
+        rows <= planning.small
+        and planning.shards <= MOST_SHARDS
+        and (not warm or before.seconds <= MOST_SECONDS or before.rows > rows)
+        and only_replayable(planning.inputs)
+        and _scans_little(planning, before)
+    )
+
+
+def _scans_little(planning: Planning, before: Commit) -> bool:
+    """Whether the tables that each shard scans fit a worker's memory, so that any worker can have all of them."""
+    return all(
+        head.full_bytes + head.chain_bytes <= SMALL_BYTES
+        for step in planning.scanned
+        for head in before.heads.get(step, {}).values()
+    )
