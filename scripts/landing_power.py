@@ -10,11 +10,8 @@ written, and read.
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
-import tempfile
-import time
 from pathlib import Path
 from random import Random
 
@@ -22,11 +19,10 @@ import pyarrow as pa
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from scripts.log_power import Disk, watched
+from scripts.log_power import Disk, cut_often, watched
 
 from headrace.connect.embedded import landing_file
 
-CUTS_OF_A_RUN = 40
 NAME = "jobs"
 
 
@@ -88,20 +84,15 @@ class Life:
 
 
 def main() -> int:
-    """Make the cuts that the command line asks for."""
-    parser = argparse.ArgumentParser(description="a simulated power loss at every sync of a feed's landing file")
-    parser.add_argument("--cuts", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    began, done = time.monotonic(), 0
-    for at in range(-(-options.cuts // CUTS_OF_A_RUN)):
-        with tempfile.TemporaryDirectory(prefix="headrace-power-") as folder:
-            life = Life(Path(folder), options.seed + at, min(CUTS_OF_A_RUN, options.cuts - done))
-            life.live()
-        done += life.cuts_made
-    print(f"{done} cuts from seed {options.seed} on: the last landing was there, whole; "
-          f"{time.monotonic() - began:.0f} s")  # fmt: skip
-    return 0
+    """Cut the power of landing files."""
+
+    def live(folder: Path, seed: int, cuts: int) -> int:
+        life = Life(folder, seed, cuts)
+        life.live()
+        return life.cuts_made
+
+    promise = "the last landing was there, whole"
+    return cut_often("a simulated power loss at every sync of a feed's landing file", live, promise)
 
 
 if __name__ == "__main__":

@@ -201,22 +201,30 @@ def _rows(n: int) -> list[dict[str, Any]]:
     return [{"n": n, "i": i, "text": "x" * (61 * i % 200)} for i in range(1 + n * 7 % 11)]
 
 
-def main() -> int:
-    """Make the cuts that the command line asks for."""
-    parser = argparse.ArgumentParser(description="a simulated power loss at every sync")
+def cut_often(about: str, live: Callable[[Path, int, int], int], promise: str) -> int:
+    """Make the cuts that are asked for; `live` takes a folder, a seed and cuts, and returns how many it made."""
+    parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--cuts", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     began, done = time.monotonic(), 0
     for at in range(-(-options.cuts // CUTS_OF_A_RUN)):
         with tempfile.TemporaryDirectory(prefix="headrace-power-") as folder:
-            cuts = min(CUTS_OF_A_RUN, options.cuts - done)
-            life = Life(Path(folder), options.seed + at, cuts, private=bool(at % 2))
-            life.live()
-        done += life.cuts_made
-    print(f"{done} cuts from seed {options.seed} on: nothing acknowledged was lost, nothing is there by half or twice; "
-          f"{time.monotonic() - began:.0f} s")  # fmt: skip
+            done += live(Path(folder), options.seed + at, min(CUTS_OF_A_RUN, options.cuts - done))
+    print(f"{done} cuts from seed {options.seed} on: {promise}; {time.monotonic() - began:.0f} s")
     return 0
+
+
+def main() -> int:
+    """Cut the power of logs."""
+
+    def live(folder: Path, seed: int, cuts: int) -> int:
+        life = Life(folder, seed, cuts, private=bool(seed % 2))
+        life.live()
+        return life.cuts_made
+
+    promise = "nothing acknowledged was lost, nothing is there by half or twice"
+    return cut_often("a simulated power loss at every sync", live, promise)
 
 
 if __name__ == "__main__":
