@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from budget import examples
 from headrace.kernels import files
 from headrace.kernels.duck import Duck
 from headrace.kernels.groups import cells
+from headrace.kernels.groups.gaps import SessionSql
 from headrace.kernels.groups.partial import Partial, partial_groups
 from headrace.testing import Driver, simulate
 
@@ -176,6 +178,21 @@ def test_keys_of_each_kind_with_nulls(keys):
     by_cells, by_sql = both_ways(grouping_of(), many().set_column(0, "k", keys))
     assert by_cells == by_sql
     assert by_cells is not None
+
+
+def test_chunks_of_sessions_are_those_of_sql():
+    """A row that is just the gap behind is in the chunk, one that is a microsecond more is not; of each key apart."""
+    grouping = grouping_of(hr.session("10 milliseconds", grace="0 seconds"))
+    times = np.cumsum(np.random.default_rng(7).choice([0, 500, 500, 500, 500, 501], 10_000))
+    rows = many().set_column(2, "_time", pa.array(times[::-1]))
+    with closing(Duck()) as duck:
+        name = duck.register(rows)
+        marked = SessionSql(grouping.session).chunked(name, ["k"])
+        by_sql = duck.arrow(partial_groups(grouping, marked))
+        by_runs = cells.chunk_groups(duck, grouping, name)
+    assert by_runs is not None
+    assert 1_000 < len(by_runs) < 9_000
+    assert sorted(map(repr, by_runs.cast(by_sql.schema).to_pylist())) == sorted(map(repr, by_sql.to_pylist()))
 
 
 def test_few_rows_are_left_to_sql():

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.kernels.arrays import one_array, room
+from headrace.kernels.groups.chunks import runs_of
 from headrace.kernels.groups.panes import PaneSql
 from headrace.kernels.state.tables import COUNT
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from headrace.kernels.duck import Duck
+    from headrace.kernels.groups.chunks import Runs
     from headrace.kernels.groups.grouping import Grouping
 
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
@@ -40,7 +42,7 @@ _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "TIMESTAMP")
 
 def covers(grouping: Grouping) -> bool:
     """Return whether rows can be grouped: rows that are only added, and accumulators of whole numbers."""
-    plain = not (grouping.session or grouping.sliding or grouping.layers or grouping.users)
+    plain = not (grouping.sliding or grouping.layers or grouping.users)
     return plain and grouping.insert_only and all(each.whole is not None for each in grouping.accumulators)
 
 
@@ -53,25 +55,50 @@ def covers_fold(grouping: Grouping) -> bool:
 
 def partial_groups(duck: Duck, grouping: Grouping, rows: str) -> pa.Table | None:
     """Return the partial groups of relation `rows`, as the SQL of `partial` does, or None where that has to do it."""
-    wanted = [each.whole for each in grouping.accumulators if each.whole is not None]
-    arguments = list(dict.fromkeys(sql for _, sql in wanted))
-    columns = [f"{sql} AS k{i}" for i, (_, sql, _) in enumerate(grouping.keys)]
-    columns += [f"{sql} AS a{i}" for i, sql in enumerate(arguments)]
     time, inside = "_time", "true"
     if grouping.panes is not None:
         sql = PaneSql(grouping.panes)
         time, inside = sql.time, sql.inside(sql.time)
-    read = duck.large(f"SELECT {', '.join([*columns, f'{time} AS _at'])} FROM {rows} WHERE {inside}")
-    if not FEW <= read.num_rows <= MOST or read.nbytes > room():
+    read = _read(duck, grouping, f"SELECT *, {time} AS _at FROM {rows} WHERE {inside}")
+    if read is None:
         return None
     at = _numbers(read["_at"])
     panes = None if grouping.panes is None else (at - grouping.panes.offset) // grouping.panes.pane
     cells = Cells.of([read[f"k{i}"] for i in range(len(grouping.keys))], panes, read.num_rows)
     if cells is None:
         return None
-    values = [_Values.of(read[f"a{i}"]) for i in range(len(arguments))]
-    given = [(how, values[arguments.index(sql)]) for how, sql in wanted]
-    return _groups(grouping, cells, None, given, at if grouping.panes is None else None)
+    return _groups(grouping, cells, None, _given(grouping, read), at if panes is None else None)
+
+
+def chunk_groups(duck: Duck, grouping: Grouping, rows: str) -> pa.Table | None:
+    """Return the partial groups of sessions' chunks of relation `rows`, or None where SQL has to find them."""
+    assert grouping.session is not None  # noqa: S101 -- asked before
+    read = _read(duck, grouping, f"SELECT *, _time AS _at FROM {rows}")
+    if read is None:
+        return None
+    keys = [f"k{i}" for i in range(len(grouping.keys))]
+    runs = runs_of(read, keys, first="_at", last="_at", gap=grouping.session.gap)
+    if runs is None:
+        return None
+    return _groups(grouping, RunCells(runs, read.select(keys)), None, _given(grouping, read), _numbers(read["_at"]))
+
+
+def _read(duck: Duck, grouping: Grouping, rows: str) -> pa.Table | None:
+    """Return keys, the arguments of accumulators, and `_at` of rows, or None where these are too few or too many."""
+    columns = [f"{sql} AS k{i}" for i, (_, sql, _) in enumerate(grouping.keys)]
+    columns += [f"{sql} AS a{i}" for i, sql in enumerate(_arguments(grouping))]
+    read = duck.large(f"SELECT {', '.join([*columns, '_at'])} FROM ({rows})")
+    return read if FEW <= read.num_rows <= MOST and read.nbytes <= room() else None
+
+
+def _arguments(grouping: Grouping) -> list[str]:
+    return list(dict.fromkeys(each.whole[1] for each in grouping.accumulators if each.whole is not None))
+
+
+def _given(grouping: Grouping, read: pa.Table) -> list[tuple[str, _Values]]:
+    """Return for each accumulator its function and its values."""
+    values = {sql: _Values.of(read[f"a{i}"]) for i, sql in enumerate(_arguments(grouping))}
+    return [(each.whole[0], values[each.whole[1]]) for each in grouping.accumulators if each.whole is not None]
 
 
 def folded(grouping: Grouping, parts: Sequence[pa.Table]) -> pa.Table | None:
@@ -148,13 +175,34 @@ class Cells:
             named.insert(0, values)
         return Cells(codes, count, tuple(sizes), tuple(named), first) if count <= most else None
 
-    def digits(self, cells: Numbers) -> list[Numbers]:
-        """Return the number of each key, and of the pane, of some cells."""
-        found: list[Numbers] = []
+    def columns(self, used: Numbers, grouping: Grouping) -> dict[str, Any]:
+        """Return the keys of some cells, and the starts of their panes."""
+        digits: list[Numbers] = []
         for size in self.sizes[:0:-1]:
-            cells, digit = np.divmod(cells, size)
-            found.insert(0, digit)
-        return [cells, *found]
+            used, digit = np.divmod(used, size)
+            digits.insert(0, digit)
+        *keys, panes = used, *digits
+        columns: dict[str, Any] = {f"k{i}": named(keys[i]) for i, named in enumerate(self.named)}
+        if grouping.panes is not None:
+            columns["_pane"] = (panes + self.first) * grouping.panes.pane + grouping.panes.offset
+        return columns
+
+
+class RunCells:
+    """A cell for each run of rows of one key, all of them used."""
+
+    def __init__(self, runs: Runs, keys: pa.Table) -> None:
+        self.count = len(runs.begins)
+        self.of_rows = runs.of_rows(np.arange(self.count))
+        self._firsts = runs.firsts
+        self._runs = runs
+        self._keys = keys
+
+    def columns(self, used: Numbers, grouping: Grouping) -> dict[str, Any]:
+        """Return the keys of the runs, and the times at which these begin."""
+        del used, grouping
+        keys = self._keys.take(pa.array(self._firsts))
+        return {**dict(zip(keys.column_names, keys.columns, strict=True)), "_pane": self._runs.starts[self._firsts]}
 
 
 def _numbered(column: pa.ChunkedArray, most: int) -> tuple[Numbers, int, Callable[[Numbers], pa.Array]] | None:
@@ -226,7 +274,7 @@ def _numbers(column: pa.ChunkedArray) -> Numbers:
 
 def _groups(
     grouping: Grouping,
-    cells: Cells,
+    cells: Cells | RunCells,
     counts: _Values | None,
     given: Sequence[tuple[str, _Values]],
     times: Numbers | None,
@@ -239,10 +287,7 @@ def _groups(
     if any(values.most * len(cells.of_rows) >= _OVERFLOW for values in adds):
         return None
     arrays = _Arrays(cells)
-    *keys, panes = cells.digits(arrays.used)
-    columns: dict[str, Any] = {f"k{i}": named(keys[i]) for i, named in enumerate(cells.named)}
-    if grouping.panes is not None:
-        columns["_pane"] = (panes + cells.first) * grouping.panes.pane + grouping.panes.offset
+    columns = cells.columns(arrays.used, grouping)
     columns[COUNT] = arrays.rows if counts is None else arrays.sum(counts)
     columns |= {f"p{i}": arrays.accumulated(how, values) for i, (how, values) in enumerate(given)}
     if times is not None:
@@ -253,7 +298,7 @@ def _groups(
 class _Arrays:
     """Accumulators of all cells that have rows: `used` are their numbers, `rows` how many each has."""
 
-    def __init__(self, cells: Cells) -> None:
+    def __init__(self, cells: Cells | RunCells) -> None:
         self.cells = cells
         present = np.bincount(cells.of_rows, minlength=cells.count)
         self.used = np.flatnonzero(present)

@@ -60,7 +60,7 @@ class Partial(CallsAggregates, Operator):
         """Return the groups of relation `rows`, a table for each multiset, and what was late or counted."""
         grouping = self.grouping
         if grouping.session is not None:
-            return _chunks(duck, grouping, rows, watermark)
+            return _chunks(duck, grouping, rows, watermark, many=many)
         source = rows
         if grouping.panes is not None and grouping.panes.calendar is not None:
             source = numbered(duck, grouping.panes.calendar, rows)
@@ -94,13 +94,20 @@ class Partial(CallsAggregates, Operator):
         return tables, result
 
 
-def _chunks(duck: Duck, grouping: Grouping, rows: str, watermark: int | None) -> tuple[list[pa.Table], StepResult]:
+def _chunks(
+    duck: Duck, grouping: Grouping, rows: str, watermark: int | None, *, many: bool
+) -> tuple[list[pa.Table], StepResult]:
     """Group the rows by chunks, except those that may be late: they are the last table, as they are."""
     assert grouping.session is not None  # noqa: S101 -- asked before
     sql, doubtful = SessionSql(grouping.session), pa.table({})
     if watermark is not None:
         doubtful = duck.arrow(f"SELECT * FROM {rows} WHERE {sql.closed('_time', watermark)}")
         rows = f"(SELECT * FROM {rows} WHERE NOT {sql.closed('_time', watermark)})" if doubtful.num_rows else rows
+    groups = None
+    if many and cells.covers(grouping) and not grouping.multisets:
+        groups = cells.chunk_groups(duck, grouping, rows)
+    if groups is not None:
+        return [groups, doubtful], StepResult(counts=Counts(rows_in=_total(groups) + doubtful.num_rows))
     marked = chunked(duck, grouping.session, rows, [name for name, _, _ in grouping.keys])
     tables = [duck.arrow(partial_groups(grouping, marked))]
     tables += [duck.arrow(partial_values(grouping, number, marked)) for number in range(len(grouping.multisets))]
