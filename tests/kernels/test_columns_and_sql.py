@@ -27,6 +27,7 @@ from headrace.kernels.joins import pairs_by_columns
 from headrace.kernels.joins.join_spec import JoinSpec
 from headrace.kernels.joins.table_join import TableJoin
 from headrace.kernels.latest import Upsert
+from headrace.kernels.order import numbered
 
 NAN = float("nan")
 KINDS = {
@@ -50,8 +51,8 @@ BOTH = {"step": "s", "inputs": (0, 1), "output": 2, "late": 3}
 class Ways:
     """An operator run both ways: by columns where these cover it, and by SQL alone."""
 
-    def __init__(self, shards, patch, room, *, how):
-        self.shards = shards
+    def __init__(self, shards, patch, room, *, how, without):
+        self.shards, self.without = shards, without
         self.patch, self.room, self.how = patch, room, how
         self.by_columns = 0
 
@@ -61,12 +62,12 @@ class Ways:
 
         def counted(*arguments):
             found = way(*arguments)
-            self.by_columns += found is not None
+            self.by_columns += (found[0] if isinstance(found, tuple) else found) is not None
             return found
 
         self.patch.setattr(self.room, self.how, counted)
         columns = self.shards[0].step(*inputs)
-        self.patch.setattr(self.room, self.how, lambda *_: None)
+        self.patch.setattr(self.room, self.how, self.without)
         sql = self.shards[1].step(*inputs)
         self.patch.setattr(self.room, self.how, way)
         assert _counted(columns) == _counted(sql)
@@ -109,9 +110,9 @@ def ways(tmp_path, monkeypatch, host):
     """Return how an operator is run both ways."""
     opened = []
 
-    def make(op, room, how):
+    def make(op, room, how, without=lambda *_: None):
         shards = [OneShard(op, tmp_path / f"{way}{len(opened)}", host=host) for way in ("columns", "sql")]
-        opened.append(Ways(shards, monkeypatch, room, how=how))
+        opened.append(Ways(shards, monkeypatch, room, how=how, without=without))
         return opened[-1]
 
     yield make
@@ -134,7 +135,7 @@ def test_upserts_by_columns_are_those_by_sql(ways, key, value, by_time):
     """Null keys, deletes, rows that do not change, older rows, several records of a key, and epochs that delete all."""
     draw = random.Random(f"{key} {value} {by_time}")  # noqa: S311 -- a test is no secret
     op = Upsert(**HERE, columns=(("k", key), ("j", "BIGINT"), ("v", value)), keys=("k", "j"), by_time=by_time)
-    run = ways(op, upserts, "records")
+    run = ways(op, upserts, "records", lambda _state, _table, _columns, parts, _arrived: (None, parts))
     kinds = {"k0": KINDS[key][0], "k1": pa.int64(), "v0": KINDS[value][0]}
     keys, values = [*KINDS[key][1], None], [*KINDS[value][1], None, *([-0.0] if value == "DOUBLE" else [])]
     for epoch in range(examples(6, times=10)):
@@ -149,10 +150,22 @@ def test_upserts_by_columns_are_those_by_sql(ways, key, value, by_time):
         ]
         cut = draw.randint(0, len(rows))
         parts = [table(kinds, some) for some in (rows[:cut], rows[cut:]) if some]
-        order = [pa.array(range(len(part))) for part in parts]
-        run.step([part.append_column("_order", numbers) for part, numbers in zip(parts, order, strict=True)])
+        run.step(numbered(parts))
     assert run.keeps_the_same()
     assert (run.by_columns > 0) == (key not in NESTED and value not in NESTED)
+
+
+def test_a_key_with_two_records_leaves_the_others_to_columns(ways):
+    """Its records, and those alone, are taken in order by SQL; all others go by columns, in the same epoch."""
+    op = Upsert(**HERE, columns=(("k", "BIGINT"), ("v", "BIGINT")), keys=("k",), by_time=False)
+    run = ways(op, upserts, "records", lambda _state, _table, _columns, parts, _arrived: (None, parts))
+    kinds = {"k0": pa.int64(), "v0": pa.int64()}
+    run.step(numbered([table(kinds, [(k, 0, 1, 0) for k in range(6)])]))
+    several = [(1, 1, 1, 1), (2, 1, 1, 1), (1, None, -1, 1), (3, None, -1, 1), (9, 9, 1, 1), (2, 2, 1, 1)]
+    delta = run.step(numbered([table(kinds, several)]))
+    assert [row for row in delta if row[0] == 2] == [(2, 0, -1, 1), (2, 1, 1, 1), (2, 1, -1, 1), (2, 2, 1, 1)]
+    assert run.keeps_the_same()
+    assert run.by_columns == 2
 
 
 # ---- joins ----

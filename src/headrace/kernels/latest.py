@@ -92,10 +92,11 @@ class Upsert(StatefulOp):
         parts, state = inputs[0].tables, context.keyed
         if not parts:
             return StepResult()
-        records = upserts.records(state, ROWS, self.named, parts, self.arrived)
-        if records is None:
-            return StepResult([UpsertRun(self, context).delta(parts)])
-        return StepResult([records.delta(by_time=self.by_time)])
+        once, others = upserts.records(state, ROWS, self.named, parts, self.arrived)
+        deltas = [] if once is None else [once.delta(by_time=self.by_time)]
+        if others:
+            deltas.append(UpsertRun(self, context).delta(others))
+        return StepResult([deltas[0] if len(deltas) == 1 else pa.concat_tables(deltas)])
 
     def snapshot(self, context: Context) -> str:
         """Return the current rows, each with its event time; they arrived before all others."""
@@ -115,7 +116,7 @@ class UpsertRun:
         self.by_time = op.by_time
         self.arrived = op.arrived
 
-    def delta(self, parts: list[pa.Table]) -> pa.Table:
+    def delta(self, parts: Sequence[pa.Table]) -> pa.Table:
         """Put changes by key into the state and return the table's delta."""
         rows = " UNION ALL ".join(f"SELECT * FROM {self.duck.register(part)}" for part in parts)
         records = self._with_kept(f"({rows})", with_nulls(parts))
@@ -145,7 +146,7 @@ class UpsertRun:
             f"SELECT d.*, {', '.join([*olds, 's.rowid AS o_row'])} FROM {rows} d LEFT JOIN {kept} s ON {same} {newer}"
         )
 
-    def _once(self, parts: list[pa.Table]) -> bool:
+    def _once(self, parts: Sequence[pa.Table]) -> bool:
         """Whether surely no key has two records."""
         keys = pa.concat_tables([part.select(self._keys) for part in parts])
         return bool(len(probe_hashes(keys.columns, keys.num_rows)) == keys.num_rows)

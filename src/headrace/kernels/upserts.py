@@ -1,4 +1,4 @@
-"""Upserts and deletes of an epoch in which each key has one record, by columns instead of SQL.
+"""Upserts and deletes of an epoch, of keys that have one record each, by columns instead of SQL.
 
 It is what `latest` computes, record by record.
 """
@@ -21,6 +21,7 @@ from headrace.kernels.state.tables import COUNT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headrace.base.hashing import Hashes
     from headrace.kernels.state.keyed import KeyedState
     from headrace.kernels.table_columns import TableColumns
 
@@ -36,8 +37,8 @@ def covers(schema: pa.Schema) -> bool:
 
 def records(
     state: KeyedState, table: str, columns: TableColumns, parts: Sequence[pa.Table], arrived: str | None
-) -> Records | None:
-    """Return an epoch's records; None where they are left to SQL.
+) -> tuple[Records | None, Sequence[pa.Table]]:
+    """Return an epoch's records of keys that have one each, and those that are left to SQL.
 
     Args:
         state: where the current rows are kept.
@@ -49,18 +50,26 @@ def records(
     """
     schema = state.schema(table)
     if not covers(schema):
-        return None
+        return None, parts
     inside = [schema.field(name) for name, _, _ in (*columns.keys, *columns.values)]
-    more = [
-        pa.field(WEIGHT, pa.int32()),
-        pa.field(TIME, pa.int64()),
-        *([pa.field(arrived, pa.int64())] if arrived else []),
-    ]
-    rows = as_one(parts, pa.schema([*inside, *more]))
+    whole = [pa.field(name, pa.int64()) for name in (TIME, arrived) if name]
+    rows = as_one(parts, pa.schema([*inside, pa.field(WEIGHT, pa.int32()), *whole]))
     if rows is None:
-        return None
-    hashes = np.sort(hash_columns([rows.column(name) for name, _, _ in columns.keys], rows.num_rows))
-    return None if (hashes[1:] == hashes[:-1]).any() else Records(state, table, columns, rows, arrived)
+        return None, parts
+    once = _alone(hash_columns([rows.column(name) for name, _, _ in columns.keys], rows.num_rows))
+    if once.all():
+        return Records(state, table, columns, rows, arrived), ()
+    others = pa.concat_tables(parts).filter(pa.array(~once))
+    return Records(state, table, columns, rows.filter(pa.array(once)).combine_chunks(), arrived), (others,)
+
+
+def _alone(hashes: Hashes) -> Mask:
+    """Return which hashes no other one is equal to."""
+    order = np.argsort(hashes)
+    again = hashes[order[1:]] == hashes[order[:-1]]
+    alone = np.ones(len(hashes), np.bool_)
+    alone[order[1:][again]] = alone[order[:-1][again]] = False
+    return alone
 
 
 @dataclass(frozen=True, slots=True)
