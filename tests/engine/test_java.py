@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.base.errors import JavaNotFound
-from headrace.engine.spark import java
+from headrace.engine.spark import java, programs
 
 NEEDED_BY_SPARK = ["bash", "sh", "dirname", "ps", "cat", "head", "uname", "readlink"]
 
@@ -97,7 +97,7 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "mine", "21").parent.parent))
-    monkeypatch.setattr(java.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(programs.tempfile, "tempdir", str(tmp_path))
     assert run(java.java_home(), "x") == "ran x\n"
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.base.outside import ExecutorsDiffer
 from headrace.engine.spark.failures import SPARK_ERRORS, explained
+from headrace.engine.spark.python import python_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,7 +34,7 @@ def check_executors(spark: SparkSession, storage: Path, log: Path) -> None:
 
     """
     context = spark.sparkContext
-    if context.master.startswith("local") and context.pythonExec == sys.executable:
+    if context.master.startswith("local") and context.pythonExec in (python_program(), sys.executable):
         return
     token = storage / f".seen-{uuid.uuid4().hex}"  # a folder of this name may be on each machine, and not be shared
     storage.mkdir(parents=True, exist_ok=True)

@@ -14,14 +14,14 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import JavaNotFound
-from headrace.base.temporary import is_ours
 from headrace.base.time import SystemClock
+from headrace.engine.spark.programs import folders, write_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -149,10 +149,10 @@ def _wrap(java: Path, version: int) -> Path | None:
     if java.is_file() and java.read_bytes()[: len(script)] == script.encode():
         return java.parent.parent  # the JAVA_HOME that we were given is one of ours
     name = "java-" + hashlib.sha256(script.encode()).hexdigest()[:16]
-    for folder in _folders():
+    for folder in folders():
         with suppress(OSError):
             home = folder / name
-            _write_program(home / "bin" / "java", script)
+            write_program(home / "bin" / "java", script)
             if java_version(home / "bin" / "java") == version:
                 return home
     return None
@@ -162,35 +162,4 @@ def _script(java: Path, version: int) -> str:
     dropped = ["--add-modules=jdk.incubator.vector"]
     if version >= _NO_SECURITY_ACTION:
         dropped.append("--add-opens=java.base/sun.security.action=ALL-UNNAMED")
-    quoted = "'" + str(java).replace("'", "'\\''") + "'"
-    return _SCRIPT.format(dropped="|".join(dropped), java=quoted)
-
-
-def _folders() -> Iterator[Path]:
-    """Yield folders for the home, best first; the last one is always new and is not removed."""
-    cache = os.environ.get("XDG_CACHE_HOME")
-    with suppress(RuntimeError):  # a user without a home
-        yield (Path(cache) if cache else Path.home() / ".cache") / "headrace"
-    shared = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}"
-    with suppress(OSError):
-        shared.mkdir(mode=0o700, exist_ok=True)
-    if is_ours(shared):
-        yield shared
-    with suppress(OSError):
-        yield Path(tempfile.mkdtemp(prefix="headrace-"))
-
-
-def _write_program(path: Path, text: str) -> None:
-    """Write a program atomically."""
-    if path.is_file() and path.read_text() == text and os.access(path, os.X_OK):
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    number, fresh = tempfile.mkstemp(dir=path.parent, prefix="java.")
-    try:
-        with os.fdopen(number, "w") as file:
-            file.write(text)
-        Path(fresh).chmod(0o755)
-        Path(fresh).replace(path)
-    except OSError:
-        Path(fresh).unlink(missing_ok=True)
-        raise
+    return _SCRIPT.format(dropped="|".join(dropped), java=quote(str(java)))

@@ -20,6 +20,7 @@ from headrace.base.errors import OutsideError
 from headrace.base.outside import SparkNotStarted
 from headrace.base.trace import traced
 from headrace.engine.spark.java import environment
+from headrace.engine.spark.python import python_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -166,9 +167,10 @@ def _quiet() -> dict[str, str]:
 
 def _python(*, local: bool) -> dict[str, str]:
     """Return environment variables for the JVM: its tasks must run in this Python to connect back."""
-    wanted = {"PYSPARK_DRIVER_PYTHON": sys.executable}
     if local:
-        wanted |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": LOOPBACK}
-    elif "PYSPARK_PYTHON" not in os.environ:
+        program = python_program()
+        return {"PYSPARK_DRIVER_PYTHON": program, "PYSPARK_PYTHON": program, "SPARK_LOCAL_IP": LOOPBACK}
+    wanted = {"PYSPARK_DRIVER_PYTHON": sys.executable}
+    if "PYSPARK_PYTHON" not in os.environ:
         wanted["PYSPARK_PYTHON"] = sys.executable
     return wanted
