@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from batch_spark import quick_session
 from headrace.kernels.state import keyed
 
 sys.path.append(str(Path(__file__).parents[2]))  # the scripts that prove things, importable
@@ -16,3 +17,9 @@ def by_hash():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keyed, "FEWER", 0)
         yield
+
+
+@pytest.fixture(scope="session")
+def spark(spark):
+    """Of few rows: a session beside the shared one."""
+    return quick_session(spark)

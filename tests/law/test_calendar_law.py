@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from playing import results
 
 import headrace as hr
+from batch_spark import quick_session
 from budget import examples
 
 pytestmark = pytest.mark.spark
@@ -52,7 +53,7 @@ WINDOWS = {
 @pytest.fixture(scope="module")
 def zoned(spark):
     """Sessions of Spark, one a zone: the shared one stays in UTC."""
-    made = {zone: spark.newSession() for zone in ZONES}
+    made = {zone: quick_session(spark) for zone in ZONES}
     for zone, session in made.items():
         session.conf.set("spark.sql.session.timeZone", zone)
     return made

@@ -16,6 +16,7 @@ from sqlglot import exp
 from tpch import QUERIES, SCHEMAS, Shop
 
 import headrace as hr
+from batch_spark import quick_session
 from headrace.base.schema import parse
 from headrace.testing import Driver
 
@@ -148,13 +149,7 @@ class Batch:
     """Batch Spark over the rows of a moment, in a session of its own that is quick with few rows."""
 
     def __init__(self, spark) -> None:
-        self.spark = spark.newSession()
-        self.spark.conf.set("spark.sql.shuffle.partitions", "1")
-        self.spark.conf.set("spark.sql.adaptive.enabled", "false")
-        self.spark.conf.set("spark.sql.codegen.wholeStage", "false")
-        self.spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-        self.spark.conf.set("spark.sql.session.timeZone", "UTC")
-        self.spark.conf.set("spark.sql.ansi.enabled", "true")
+        self.spark = quick_session(spark)
 
     def load(self, tables: dict[str, pa.Table]) -> None:
         """Take the rows of a moment."""
