@@ -96,13 +96,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw many examples with `--prove`: test modules read the profile when they are imported."""
+    """Choose what test modules read when they are imported, or Spark when it starts: `--prove` draws many examples."""
+    from scripts.broker.jars import JAVA_OPTIONS
+
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(JAVA_OPTIONS))
     if config.getoption("--prove"):
         settings.load_profile("prove")
-
-
-# JVMs of tests compute little and much of it once: compiling it twice takes longer than it saves
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture(scope="session")

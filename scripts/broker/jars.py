@@ -36,7 +36,14 @@ ALONE = "@jar"
 CONNECT_SECONDS = 15
 _UNTRUSTED = "PKIX"
 """What Java says of a certificate whose authority it does not know."""
-JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")  # a JVM that lives for seconds
+JAVA_OPTIONS = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
+)
+"""Of a JVM that lives for seconds: compiling code twice, or verifying that of jars, takes longer than it saves."""
 
 
 class Unavailable(Exception):

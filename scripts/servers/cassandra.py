@@ -12,7 +12,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING
 
-from scripts.broker.jars import fetched, java
+from scripts.broker.jars import JAVA_OPTIONS, fetched, java
 from scripts.broker.servers import LOOPBACK
 from scripts.servers.server import Server, run
 
@@ -75,7 +75,7 @@ class Cassandra(Server):
             "jdk.attach.allowAttachSelf": "true",
             "io.netty.tryReflectionSetAccessible": "true",
         }
-        memory = ["-Xmx1g", "-Xms256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        memory = ["-Xmx1g", "-Xms256m", *JAVA_OPTIONS]
         settings = [f"-D{name}={value}" for name, value in defined.items()]
         main = ["-cp", f"{conf}:{jars}/*", "org.apache.cassandra.service.CassandraDaemon"]
         return [str(java(11)), *memory, *flags, *settings, *main]

@@ -14,7 +14,7 @@ import shutil
 from contextlib import closing, suppress
 from pathlib import Path
 
-from scripts.broker.jars import Unavailable, fetched
+from scripts.broker.jars import JAVA_OPTIONS, Unavailable, fetched
 from scripts.broker.servers import LOOPBACK
 from scripts.servers.server import Server, run
 
@@ -64,7 +64,7 @@ class OpenSearch(Server):
             "node.store.allow_mmap": "false",
             "node.processors": 2,
         }
-        memory = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        memory = ["-Xmx512m", *JAVA_OPTIONS]
         log = [f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}", "-Dlog4j2.disable.jmx=true"]
         command = [str(program), *memory, *log, "-cp", f"{jars}/*", str(SOURCE)]
         return [*command, *(f"{name}={value}" for name, value in settings.items())]

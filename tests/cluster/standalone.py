@@ -11,13 +11,15 @@ import time
 from pathlib import Path
 
 import pyspark
+from scripts.broker.jars import JAVA_OPTIONS
 
 from headrace.engine.spark.java import java_home
+from headrace.engine.spark.python import python_program
 
 START_SECONDS = 180
 LOOPBACK = "127.0.0.1"
 EXECUTOR = "CoarseGrainedExecutorBackend"
-JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # ten JVMs that live for seconds: compiling less starts them sooner
+JVM = " ".join(JAVA_OPTIONS)
 CONF = {
     "spark.executor.extraJavaOptions": JVM,
     "spark.driver.host": LOOPBACK,
@@ -44,7 +46,7 @@ class Cluster:
             "SPARK_DAEMON_JAVA_OPTS": JVM,
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
-            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": python_program(),
         }
         self.started: dict[str, subprocess.Popen] = {}
         self._spark_class = str(home / "bin" / "spark-class")
