@@ -12,8 +12,9 @@ from headrace.base.errors import FunctionError
 from headrace.base.schema import TIMESTAMP, to_ddl
 from headrace.kernels import blame
 from headrace.kernels.counts import Counts
-from headrace.kernels.duck import typed, without_zones
+from headrace.kernels.duck import typed
 from headrace.kernels.op import Operator, StepResult
+from headrace.kernels.zones import without_zones
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

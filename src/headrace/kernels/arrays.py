@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.base.memory import task_memory
-from headrace.kernels.duck import without_zones
 from headrace.kernels.spool import MEMORY_SHARE
+from headrace.kernels.zones import without_zones
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

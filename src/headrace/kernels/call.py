@@ -17,9 +17,10 @@ from headrace.base.names import quote
 from headrace.base.schema import type_name
 from headrace.kernels import blame
 from headrace.kernels.arrays import one_array
-from headrace.kernels.duck import typed, without_zones
+from headrace.kernels.duck import typed
 from headrace.kernels.failing_sql import failing_sql
 from headrace.kernels.op import Operator, StepResult
+from headrace.kernels.zones import without_zones
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.kernels.duck import without_zones
 from headrace.kernels.firsts import earliest
 from headrace.kernels.late import SplitLate
 from headrace.kernels.op import StatefulOp, StepResult
 from headrace.kernels.sql import with_nulls
 from headrace.kernels.state.tables import Column, TableSpec
+from headrace.kernels.zones import without_zones
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

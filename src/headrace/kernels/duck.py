@@ -17,6 +17,7 @@ from headrace.base.names import literal
 from headrace.base.schema import TIMESTAMP_NTZ
 from headrace.base.temporary import cache_root, spill_folder
 from headrace.kernels.spool import spooled
+from headrace.kernels.zones import without_zones
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -258,20 +259,6 @@ def _database(tasks: int) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def without_zones(table: pa.Table) -> pa.Table:
-    """Return the table with instants as their UTC readings, which is how DuckDB holds them here; no copy."""
-    for at, field in enumerate(table.schema):
-        if _has_zone(field.type):
-            column = table.column(at)
-            plain = _plain(field.type)
-            if pa.types.is_timestamp(field.type):
-                readings = pa.chunked_array([chunk.view(plain) for chunk in column.chunks], plain)
-            else:
-                readings = column.cast(plain)
-            table = table.set_column(at, pa.field(field.name, plain), readings)
-    return table
-
-
 def typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return DuckDB's rows with the columns and types of `schema`; other columns are dropped."""
     columns = []
@@ -297,21 +284,3 @@ def _unsliced(table: pa.Table) -> pa.Table:
     ):
         return table.take(pa.array(range(table.num_rows), pa.int64()))
     return table
-
-
-def _has_zone(kind: pa.DataType) -> bool:
-    if pa.types.is_timestamp(kind):
-        return kind.tz is not None
-    return any(_has_zone(kind.field(i).type) for i in range(kind.num_fields))
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp(kind.unit)
-    if pa.types.is_list(kind):
-        return pa.list_(_plain(kind.value_type))
-    if pa.types.is_map(kind):
-        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _plain(field.type)) for field in kind])
-    return kind

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.kernels.duck import without_zones
 from headrace.kernels.op import Operator, StepResult
+from headrace.kernels.zones import without_zones
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,7 +22,8 @@ from headrace.kernels import blame
 from headrace.kernels.aggregates.aggregate_spec import Accumulator
 from headrace.kernels.arrays import one_array
 from headrace.kernels.call import CallError, fitted
-from headrace.kernels.duck import typed, without_zones
+from headrace.kernels.duck import typed
+from headrace.kernels.zones import without_zones
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -14,13 +14,13 @@ import pyarrow as pa
 from headrace.base.hashing import hash_columns
 from headrace.base.names import quote
 from headrace.kernels.arrays import as_one, micros, nullable, one_array, room
-from headrace.kernels.duck import without_zones
 from headrace.kernels.equal import comparable, equal, is_valid
 from headrace.kernels.groups.grouping import GROUPS
 from headrace.kernels.groups.single_row_results import BARE, INSERTED, WITHDRAWN
 from headrace.kernels.state.keyed import KeyedState
 from headrace.kernels.state.matches import Probe
 from headrace.kernels.state.tables import COUNT
+from headrace.kernels.zones import without_zones
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

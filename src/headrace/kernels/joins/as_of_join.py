@@ -26,7 +26,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.kernels.duck import without_zones
 from headrace.kernels.firsts import distinct
 from headrace.kernels.joins.lookup_join import ALWAYS, NEVER, no_nulls
 from headrace.kernels.joins.version_search import latest
@@ -35,6 +34,7 @@ from headrace.kernels.op import StatefulOp, StepResult
 from headrace.kernels.order import ORDER, NumberArrivals, in_order, numbered
 from headrace.kernels.sql import alike, with_nulls
 from headrace.kernels.state.tables import COUNT, TableSpec
+from headrace.kernels.zones import without_zones
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

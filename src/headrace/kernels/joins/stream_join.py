@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.kernels.duck import without_zones
 from headrace.kernels.joins.band_join import Probe, band_join, reachable
 from headrace.kernels.late import split_late
 from headrace.kernels.op import StatefulOp, StepResult
 from headrace.kernels.state.tables import TableSpec
+from headrace.kernels.zones import without_zones
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
