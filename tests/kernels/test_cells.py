@@ -195,6 +195,14 @@ def test_chunks_of_sessions_are_those_of_sql():
     assert sorted(map(repr, by_runs.cast(by_sql.schema).to_pylist())) == sorted(map(repr, by_sql.to_pylist()))
 
 
+def test_arrays_that_do_not_fit_into_the_memory_are_left_to_sql(monkeypatch):
+    rows = many(kinds=9_000)
+    assert both_ways(grouping_of(), rows)[0] is not None
+    monkeypatch.setattr(cells, "room", lambda: rows.nbytes)
+    monkeypatch.setattr(cells, "_CELL_BYTES", rows.nbytes // 8_999)
+    assert both_ways(grouping_of(), rows)[0] is None
+
+
 def test_few_rows_are_left_to_sql():
     assert both_ways(grouping_of(), many(count=cells.FEW - 1))[0] is None
 

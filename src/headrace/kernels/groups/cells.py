@@ -34,6 +34,8 @@ MOST = 1 << 24
 """More rows at once are left to SQL, which spills what does not fit into the memory."""
 CELLS_A_ROW = 4
 """With more cells than this for each row most would be empty, and SQL is as fast."""
+_CELL_BYTES = 16
+"""Two arrays of 64 bits are there at a time."""
 _SAMPLE, _KINDS = 1 << 14, 4
 """Keys without numbers get some where a sample of so many rows has each value so often."""
 _OVERFLOW = 1 << 63
@@ -49,8 +51,11 @@ def covers(grouping: Grouping) -> bool:
 def covers_fold(grouping: Grouping) -> bool:
     """Return whether partial groups can be put together."""
     plain = not (grouping.session or grouping.sliding)
-    kept = grouping.accumulators
-    return plain and all(each.fold in ("sum", "min", "max") and each.type in _WHOLE for each in kept)
+    return plain and _folds(grouping)
+
+
+def _folds(grouping: Grouping) -> bool:
+    return all(each.fold in ("sum", "min", "max") and each.type in _WHOLE for each in grouping.accumulators)
 
 
 def partial_groups(duck: Duck, grouping: Grouping, rows: str) -> pa.Table | None:
@@ -131,6 +136,26 @@ def folded(grouping: Grouping, parts: Sequence[pa.Table]) -> pa.Table | None:
     return _groups(grouping, cells, counts, given, None if grouping.panes else _numbers(rows["_time"]))
 
 
+def island_groups(grouping: Grouping, spans: pa.Table, runs: Runs) -> pa.Table | None:
+    """Return the sessions that runs of spans make together, of those with a new span, or None where SQL has to.
+
+    A span is new that has no `o_row`. A session has its keys, `_pane`, `_last`, count and accumulators.
+    """
+    if not (_folds(grouping) and FEW <= len(spans) <= MOST):
+        return None
+    try:
+        spans = _narrow(spans, grouping)
+    except pa.ArrowInvalid:  # a sum is wider than 64 bits
+        return None
+    cells = RunCells(runs, spans.select([f"k{i}" for i in range(len(grouping.keys))]))
+    given = [(each.fold, _Values.of(spans[f"p{i}"])) for i, each in enumerate(grouping.accumulators)]
+    groups = _groups(grouping, cells, _Values.of(spans[COUNT]), given, _numbers(spans["_last"]))
+    if groups is None:
+        return None
+    new = np.bincount(cells.of_rows[spans["o_row"].is_null().to_numpy()], minlength=cells.count) > 0
+    return groups.rename_columns({"_time": "_last"}).filter(pa.array(new))
+
+
 def _narrow(part: pa.Table, grouping: Grouping) -> pa.Table:
     """Return partial groups with sums as 64 bits."""
     for i, accumulator in enumerate(grouping.accumulators):
@@ -156,7 +181,7 @@ class Cells:
     @staticmethod
     def of(keys: Sequence[pa.ChunkedArray], panes: Numbers | None, rows: int) -> Cells | None:
         """Return the cells of rows, or None where there are too many."""
-        most = CELLS_A_ROW * rows
+        most = min(CELLS_A_ROW * rows, room() // _CELL_BYTES)
         first, count, codes = 0, 1, np.zeros(rows, np.int64) if panes is None else panes
         if panes is not None:
             first = int(panes.min())

@@ -37,13 +37,15 @@ def chunked(duck: Duck, session: Session, rows: str, keys: Sequence[str]) -> str
     return duck.register(table)
 
 
-def islands(duck: Duck, session: Session, spans: str, keys: Sequence[str]) -> str:
-    """Return spans from `_pane` to `_last` with `_first`, the start of the session that they make together."""
-    table = duck.arrow(spans)
-    runs = runs_of(table, keys, first="_pane", last="_last", gap=session.gap)
+def islands(duck: Duck, session: Session, spans: pa.Table, keys: Sequence[str]) -> tuple[str, Runs | None]:
+    """Return spans from `_pane` to `_last` with `_first`, the start of the session that they make together.
+
+    Their runs too, where these are not found by SQL.
+    """
+    runs = runs_of(spans, keys, first="_pane", last="_last", gap=session.gap)
     if runs is None:
-        return f"({SessionSql(session).islands(f'SELECT * FROM {duck.register(table)}', keys)})"
-    return duck.register(table.append_column(FIRST, pa.array(runs.starts_of_rows())))
+        return f"({SessionSql(session).islands(f'SELECT * FROM {duck.register(spans)}', keys)})", None
+    return duck.register(spans.append_column(FIRST, pa.array(runs.starts_of_rows()))), runs
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
 from headrace.kernels.counts import Counts
+from headrace.kernels.groups import cells
 from headrace.kernels.groups.aggregate import MergeRun, concat_present
 from headrace.kernels.groups.chunks import chunked, islands
 from headrace.kernels.groups.gaps import CHUNK, SessionSql
@@ -154,16 +155,25 @@ class SessionMergeRun(MergeRun):
             sources.append(f"SELECT {columns} FROM ({partial_groups(self.grouping, doubtful)})")
         self._create("chunks", f"* FROM ({' UNION ALL '.join(sources)})")
         both = f"SELECT * FROM chunks UNION ALL {self._reachable_sessions()}"
-        self._create("spans", f"* FROM {islands(self.duck, self._sql.session, both, self._keys)}")
+        spans = self.duck.arrow(both)
+        relation, runs = islands(self.duck, self._sql.session, spans, self._keys)
+        self._create("spans", f"* FROM {relation}")
+        touched = self._touched(None if runs is None else cells.island_groups(self.grouping, spans, runs))
+        open_ = "true" if self.watermark is None else f"NOT {self._sql.closed('_last', self.watermark)}"
+        self._create("islands", f"* FROM ({touched}) WHERE {open_}")
+
+    def _touched(self, islands: pa.Table | None) -> str:
+        """Return SQL for the sessions that chunks of this epoch are in: those given, or what `spans` make together."""
+        if islands is not None:
+            kept = ", ".join(f"{name}::{kind} AS {name}" for name, kind in self.state.tables[GROUPS].kinds)
+            return f"SELECT {kept} FROM {self.duck.register(islands)}"
         keys = [*self._keys, "_first AS _pane"]
         folds = [
             f"({accumulator.finish.format(f=f'{accumulator.fold}(p{i})')})::{accumulator.type} AS p{i}"
             for i, accumulator in enumerate(self.grouping.accumulators)
         ]
         merged = [*keys, "max(_last) AS _last", f"sum({COUNT})::BIGINT AS {COUNT}", *folds]
-        touched = f"SELECT {', '.join(merged)} FROM spans {by_position(keys)} HAVING bool_or(o_row IS NULL)"
-        open_ = "true" if self.watermark is None else f"NOT {self._sql.closed('_last', self.watermark)}"
-        self._create("islands", f"* FROM ({touched}) WHERE {open_}")
+        return f"SELECT {', '.join(merged)} FROM spans {by_position(keys)} HAVING bool_or(o_row IS NULL)"
 
     def _reachable_sessions(self) -> str:
         """Return SQL for the kept sessions that a chunk of their group may reach."""
