@@ -17,13 +17,14 @@ from headrace.base.errors import FunctionError, HeadraceError, InternalError, St
 from headrace.kernels.blame import duckdb_text
 from headrace.kernels.counts import Counts
 from headrace.kernels.delta import Delta
-from headrace.kernels.duck import Duck, typed
+from headrace.kernels.duck import Duck
 from headrace.kernels.exchange import Send, split
 from headrace.kernels.op import Context, Operator, StatefulOp
 from headrace.kernels.poison import failing_rows, without
 from headrace.kernels.query import Query
 from headrace.kernels.spent import EXCHANGE, STAGING, STATE, of_step, spent
-from headrace.kernels.staging import Stage, staged, staged_schema, takes_delta_as_is
+from headrace.kernels.staged_columns import MOST_ROWS, staged_by_columns
+from headrace.kernels.staging import Stage, staged
 from headrace.kernels.state.keyed import KeyedState
 from headrace.kernels.state.scanned import ScannedState
 from headrace.kernels.task import Outcome, Report, stage
@@ -174,13 +175,12 @@ class LevelRun:
             self.outcome.sent += [(op.edge, op.level, shard, rows) for shard, rows in parts.items()]
 
     def _stage(self, op: Stage, delta: Delta) -> None:
-        if takes_delta_as_is(op) and delta.computed is not None and len(delta.computed) == 1:
-            table = typed(delta.computed[0], staged_schema(op))
-        elif delta.relation is None:
-            return
-        else:
+        table = None
+        if delta.about <= MOST_ROWS or delta.computed is not None:
+            table = staged_by_columns(op, delta.tables)
+        if table is None and delta.relation is not None:
             table = staged(self.duck, op, delta.relation)
-        if table.num_rows:
+        if table is not None and table.num_rows:
             self.task.fault("before_staging")
             self.outcome.report.staged.append(stage(self.task, self.level.number, op.sink, table))
             self._count(op.sink, Counts(rows_in=table.num_rows))

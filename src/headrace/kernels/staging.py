@@ -53,11 +53,6 @@ def staged(duck: Duck, op: Stage, rows: str) -> pa.Table:
     return typed(duck.large(_changelog(op, source)), staged_schema(op))
 
 
-def takes_delta_as_is(op: Stage) -> bool:
-    """Whether a sink takes a delta's rows unchanged."""
-    return op.form == "delta" and not op.net
-
-
 def staged_schema(op: Stage) -> pa.Schema:
     """Return the columns of a sink's staged rows."""
     more = {"rows": (TIME,), "delta": (WEIGHT, TIME), "changelog": (TIME, DELETED)}[op.form]

@@ -180,6 +180,8 @@ class EpochBoundaries:
             fresh = topic.read(0, max(self._read, topic.start_offsets()[0]), _BATCH_ROWS)
             self._read = fresh.column("_offset")[-1].as_py() + 1
             rows = fresh.select(SCHEMA.names).filter(pc.is_in(fresh.column("topic"), pa.array(sorted(topics))))
+            if not rows.num_rows:  # most are of topics that this app writes
+                continue
             for row in rows.group_by(["topic", "partition", "app"]).aggregate([("last", "max")]).to_pylist():
                 partition = row["topic"], row["partition"]
                 self._boundary_ends[partition] = max(self._boundary_ends.get(partition, 0), row["last_max"])
