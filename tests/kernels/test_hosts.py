@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -27,7 +28,7 @@ def used(tasks=1):
     cache.register(pa.table({"a": [4]}))
     cache.set_epoch_time(5)
     cache.close()
-    give_back(host, tasks)
+    give_back(host)
     return host
 
 
@@ -45,25 +46,45 @@ def test_a_host_is_used_again_and_nothing_is_left_in_it():
 def test_two_at_a_time_are_two():
     one, other = open_host(1), open_host(1)
     assert one is not other
-    give_back(one, 1)
-    give_back(other, 1)
+    give_back(one)
+    give_back(other)
     assert open_host(1) is other
     with pytest.raises(ducks.duckdb.ConnectionException):
         one.run("SELECT 1")  # one is kept, not each
 
 
-def test_a_host_of_another_size_is_not_used():
-    first = used(tasks=1)
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads its memory in /proc")
+def test_a_host_has_the_memory_of_its_user_and_none_while_it_is_idle():
     host = open_host(2)
-    assert host is not first
-    (size,), (half,) = (each.rows("SELECT current_setting('memory_limit')")[0] for each in (host, open_host(1)))
-    assert size != half
+    (size,) = host.rows("SELECT current_setting('memory_limit')")[0]
+    cache = Duck(IN_MEMORY, host=host)
+    before = resident()
+    cache.run("CREATE TABLE kept AS SELECT range AS a, random() AS b FROM range(5_000_000)")
+    assert resident() > before + 60
+    cache.close()
+    give_back(host)
+    assert resident() < before + 30
+    assert open_host(2) is host
+    assert host.rows("SELECT current_setting('memory_limit')") == [(size,)]
+    give_back(host)
+    assert open_host(1).rows("SELECT current_setting('memory_limit')") != [(size,)]
+
+
+def test_a_host_that_spills_elsewhere_is_not_used(monkeypatch, tmp_path):
+    first = used()
+    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path))
+    assert open_host(1) is not first
+
+
+def resident():
+    """Return the memory of this process, in MB."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
 
 
 def test_functions_of_a_user_are_met_by_no_other():
     host = open_host(1)
     Duck(IN_MEMORY, host=host).define("mine", lambda values: values, ["int"], "int")
-    give_back(host, 1)
+    give_back(host)
     with pytest.raises(ducks.duckdb.CatalogException, match="mine"):
         open_host(1).rows("SELECT mine(1)")
 

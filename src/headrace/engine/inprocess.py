@@ -92,7 +92,7 @@ class InProcess:
             duck.close()
         self.ducks.clear()
         if self._host is not None:
-            give_back(self._host, cores())
+            give_back(self._host)
             self._host = None
 
     def _levels(self, planned: PlannedEpoch, program: Program) -> list[Report]:

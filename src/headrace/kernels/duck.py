@@ -36,8 +36,9 @@ IN_MEMORY = Path(":memory:")
 _numbers = count()
 """For the names of attached files: shards that run side by side attach theirs to one database."""
 _defining = Lock()
+_IDLE_MEMORY = "16MB"
 _idle: dict[int, tuple[tuple[object, ...], Duck]] = {}
-"""By process: the host that was given back last, and its limits. A child does not touch the one of its parent."""
+"""By process: the host that was given back last, and its folders. A child does not touch the one of its parent."""
 
 
 class Duck:
@@ -223,29 +224,31 @@ def open_host(tasks: int) -> Duck:
 
     A new one takes 15 ms of processor time, as much as a small epoch. End with `give_back`.
     """
-    limits, host = _idle.pop(os.getpid(), (None, None))
+    folders, host = _idle.pop(os.getpid(), (None, None))
     if host is not None:
         with suppress(duckdb.Error):  # a fatal error, of whatever database beside it, ends a host
-            host.run("SELECT 1")
-            if limits == _limits(tasks):
+            host.run(f"SET memory_limit = '{task_memory() * tasks}B'")
+            if folders == _folders():
                 return host
         host.close()
     return Duck(tasks=tasks)
 
 
-def give_back(host: Duck, tasks: int) -> None:
+def give_back(host: Duck) -> None:
     """Keep a host, beside which nothing is open any more, for the next `open_host`; or close it."""
-    if host.defined:  # functions of its user, which no other one may meet
-        host.close()
-        return
     _, other = _idle.pop(os.getpid(), (None, None))
-    _idle[os.getpid()] = _limits(tasks), host
     if other is not None:
         other.close()
+    if not host.defined:  # functions of its user, which no other one may meet
+        with suppress(duckdb.Error):
+            host.run(f"SET memory_limit = '{_IDLE_MEMORY}'")  # which also returns what it holds to the system
+            _idle[os.getpid()] = _folders(), host
+            return
+    host.close()
 
 
-def _limits(tasks: int) -> tuple[object, ...]:
-    return task_memory() * tasks, spill_folder(), cache_root()
+def _folders() -> tuple[object, ...]:
+    return spill_folder(), cache_root()
 
 
 def _database(tasks: int) -> duckdb.DuckDBPyConnection:
