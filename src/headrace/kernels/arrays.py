@@ -21,6 +21,10 @@ NEVER = np.iinfo(np.int64).min
 """The time of what has none; the greatest of several times leaves it out, as SQL does."""
 
 
+_MOST = 1 << 30
+"""An array of texts has at most 2 GB."""
+
+
 def one_array(column: pa.ChunkedArray) -> pa.Array:
     """Return a column as one array if it fits, else (text of 2 GB) as it is; no copy where it is one already."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
@@ -28,7 +32,7 @@ def one_array(column: pa.ChunkedArray) -> pa.Array:
 
 def room() -> int:
     """Return how many bytes of rows a task computes in memory; what is more is left to DuckDB, which spills."""
-    return task_memory() // MEMORY_SHARE
+    return min(task_memory() // MEMORY_SHARE, _MOST)
 
 
 def as_one(parts: Sequence[pa.Table], schema: pa.Schema) -> pa.Table | None:

@@ -16,6 +16,7 @@ from headrace.base.hashing import hash_columns
 from headrace.kernels.arrays import as_one, one_array
 from headrace.kernels.equal import comparable, equal
 from headrace.kernels.state.matches import Probe
+from headrace.kernels.state.runs import distinct
 from headrace.kernels.state.tables import COUNT
 
 if TYPE_CHECKING:
@@ -56,9 +57,10 @@ def records(
     rows = as_one(parts, pa.schema([*inside, pa.field(WEIGHT, pa.int32()), *whole]))
     if rows is None:
         return None, parts
-    once = _alone(hash_columns([rows.column(name) for name, _, _ in columns.keys], rows.num_rows))
-    if once.all():
+    hashes = hash_columns([rows.column(name) for name, _, _ in columns.keys], rows.num_rows)
+    if distinct(hashes):
         return Records(state, table, columns, rows, arrived), ()
+    once = _alone(hashes)
     others = pa.concat_tables(parts).filter(pa.array(~once))
     return Records(state, table, columns, rows.filter(pa.array(once)).combine_chunks(), arrived), (others,)
 
@@ -87,6 +89,8 @@ class Records:
         keys = [name for name, _, _ in self.columns.keys]
         probe = Probe([one_array(self.rows.column(name)) for name in keys], nulls=True)
         found = self.state.matches(self.table, keys, probe)
+        if not len(found.ids):
+            return self._inserted()
         at = found.aligned(self.rows.num_rows)
         rows, had = self.rows, at >= 0
         before = found.rows if _in_order(at) else found.rows.take(pa.array(at, mask=~had))
@@ -110,6 +114,12 @@ class Records:
         self._keep(rows, has & kept, found.ids[at[had & kept]])
         withdraws, inserts = had & (~has | differs), has & (~had | differs)
         return pa.concat_tables([self._changes(rows, before, withdraws, -1), self._changes(rows, rows, inserts, 1)])
+
+    def _inserted(self) -> pa.Table:
+        """Insert records of keys that are all new; there is nothing that deletes could delete."""
+        has = self.rows.column(WEIGHT).to_numpy() > 0
+        self._keep(self.rows, has, np.empty(0, np.int64))
+        return self._changes(self.rows, self.rows, has, 1)
 
     def _keep(self, rows: pa.Table, which: Mask, gone: Any) -> None:
         schema, kept = self.state.schema(self.table), _filtered(rows, which)

@@ -204,7 +204,7 @@ def _together(columns: list[_Column], keys: list[pa.Array], numbers: list[Number
     if not all(comparable(key.type) and not pa.types.is_floating(key.type) for key in keys):
         raise Unknown
     hashes = hash_columns(keys, len(time))
-    order = np.argsort(hashes, kind="stable")
+    order = np.argsort(hashes)
     hashes = hashes[order]
     again = np.flatnonzero(hashes[1:] == hashes[:-1]) + 1
     if not len(again):

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from headrace.kernels.state.matches import Matches
     from headrace.kernels.state.runs import Positions
 
-_PAIR = 64
-"""How many bytes of numbers a pair takes while it is found."""
+MOST_PAIRS = 1 << 20
+"""More pairs at once are joined sooner by DuckDB, which also needs no memory for all of them."""
 
 
 def covers(join: JoinSpec, sides: Sequence[TableSide], state: KeyedState) -> bool:
     """Return whether a join's pairs are found here."""
-    if join.how != "inner" or join.where is not None:
+    if join.how != "inner" or join.where is not None or not all(side.on and side.identity_columns for side in sides):
         return False
     schemas = [state.schema(side.name) for side in sides]
     identities = all(
@@ -89,6 +89,8 @@ class _Run:
         ours, theirs = (side.versions for side in changed)
         l_unchanged, r_unchanged = self._unchanged(0, changed), self._unchanged(1, changed)
         counts = len(ours.new), len(theirs.new)
+        if len(l_unchanged.ids) + len(r_unchanged.ids) > MOST_PAIRS:
+            raise TooMany
         both = [
             self._versions_that_match(ours, theirs),
             (r_unchanged.probe, counts[1] + np.arange(len(r_unchanged.ids))),
@@ -126,7 +128,7 @@ class _Run:
                 there = np.logical_and.reduce([is_valid(column) for column in columns])[index.positions]
                 index = Index(index.hashes[there], index.positions[there])
             indexes.append(index)
-        which, rights = indexes[1].pairs(indexes[0].hashes, self.room // _PAIR)
+        which, rights = indexes[1].pairs(indexes[0].hashes, MOST_PAIRS)
         lefts = indexes[0].positions[which]
         for one, other in zip(*on, strict=True):
             same = equal(one.take(pa.array(lefts)), other.take(pa.array(rights)), nulls=False)

@@ -15,11 +15,13 @@ from headrace.base.hashing import hash_columns
 from headrace.kernels.arrays import NEVER, micros, nullable, one_array
 from headrace.kernels.equal import comparable, equal
 from headrace.kernels.state.matches import Probe
+from headrace.kernels.state.runs import distinct
 from headrace.kernels.state.tables import COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headrace.base.hashing import Hashes
     from headrace.kernels.joins.sides import TableSide
     from headrace.kernels.state.keyed import KeyedState
     from headrace.kernels.state.runs import Positions
@@ -41,6 +43,8 @@ class Versions:
 
     def and_unchanged(self, kept: pa.Table) -> Versions:
         """Return these versions, and behind them kept rows that do not change."""
+        if not kept.num_rows:
+            return self
         count = kept.column(COUNT).to_numpy()
         rows = pa.concat_tables([self.rows, kept.select(self.rows.column_names)])
         added = (count, count, micros(kept.column("_time")), np.full(len(count), NEVER))
@@ -74,7 +78,11 @@ def changes(side: TableSide, state: KeyedState, rows: pa.Table) -> SideChanges:
     if side.growing:
         return _added(side, state, rows, times)
     rows, weights, times = _net(rows, weights, times)
-    return _of_keys(side, state, rows, weights, times) if side.key else _of_rows(side, state, rows, weights, times)
+    return (
+        _of_keys(side, state, rows, weights, times)
+        if side.key is not None
+        else _of_rows(side, state, rows, weights, times)
+    )
 
 
 def _added(side: TableSide, state: KeyedState, rows: pa.Table, times: Positions) -> SideChanges:
@@ -86,10 +94,10 @@ def _added(side: TableSide, state: KeyedState, rows: pa.Table, times: Positions)
 def _net(rows: pa.Table, weights: Positions, times: Positions) -> tuple[pa.Table, Positions, Positions]:
     """Let equal rows that are inserted and withdrawn cancel out; of equal ones the first stays, for all of them."""
     hashes = hash_columns(rows.columns, rows.num_rows)
+    if distinct(hashes):
+        return rows, weights, times
     order = np.argsort(hashes, kind="stable")
     again = np.concatenate([[False], hashes[order[1:]] == hashes[order[:-1]]])
-    if not again.any():
-        return rows, weights, times
     at = np.flatnonzero(again)
     one, other = rows.take(pa.array(order[at - 1])), rows.take(pa.array(order[at]))
     for name in rows.column_names:
@@ -111,22 +119,21 @@ def _of_keys(side: TableSide, state: KeyedState, rows: pa.Table, weights: Positi
     keys = [one_array(rows.column(name)) for name in side.identity_columns]
     hashes = hash_columns(keys, rows.num_rows)
     inserts, withdraws = np.flatnonzero(weights > 0), np.flatnonzero(weights < 0)
-    order = _each_once(hashes[inserts])
-    _each_once(hashes[withdraws])
-    at = np.searchsorted(hashes[inserts][order], hashes[withdraws])
-    replacing = order[np.minimum(at, len(order) - 1)] if len(order) else at  # numbers among the inserts
-    both = hashes[inserts][replacing] == hashes[withdraws] if len(order) else np.zeros(len(at), np.bool_)
-    pairs = [pa.array(which) for which in (inserts[replacing[both]], withdraws[both])]
-    if not all(equal(key.take(pairs[0]), key.take(pairs[1]), nulls=True).all() for key in keys):
+    if not (distinct(hashes[inserts]) and distinct(hashes[withdraws])):
         raise Undecided
-    when = times.copy()
-    when[inserts[replacing[both]]] = times[withdraws[both]]
-    probes = np.concatenate([inserts, withdraws[~both]])
-    when = np.where(when[probes] == NEVER, times[probes], when[probes])
-    found = state.matches(
-        side.name, side.identity_columns, Probe([key.take(pa.array(probes)) for key in keys], nulls=True)
-    )
-    inserted, times = rows.take(pa.array(inserts)), times[inserts]
+    when, probes = times, inserts
+    if len(withdraws):
+        replaced, by, alone = _replaced(hashes, inserts, withdraws)
+        pairs = pa.array(by), pa.array(replaced)
+        if not all(equal(key.take(pairs[0]), key.take(pairs[1]), nulls=True).all() for key in keys):
+            raise Undecided
+        when, probes = times.copy(), np.concatenate([inserts, alone])
+        when[by] = np.where(times[replaced] == NEVER, times[by], times[replaced])
+    when = when[probes]
+    probed = keys if len(probes) == rows.num_rows == len(inserts) else [key.take(pa.array(probes)) for key in keys]
+    found = state.matches(side.name, side.identity_columns, Probe(probed, nulls=True))
+    inserted = rows if len(inserts) == rows.num_rows else rows.take(pa.array(inserts))
+    times = times[inserts]
     old, ones = np.ones(len(found.ids), np.int64), np.ones(len(inserts), np.int64)
     versions = Versions(
         pa.concat_tables([found.rows.select(side.names), inserted]).combine_chunks(),
@@ -138,12 +145,14 @@ def _of_keys(side: TableSide, state: KeyedState, rows: pa.Table, weights: Positi
     return SideChanges(versions, _rows_of(state, side, inserted, ones, times), found.ids)
 
 
-def _each_once(hashes: Any) -> Positions:
-    """Return the order of hashes of which no two are equal."""
-    order: Positions = np.argsort(hashes)
-    if (hashes[order[1:]] == hashes[order[:-1]]).any():
-        raise Undecided
-    return order
+def _replaced(hashes: Hashes, inserts: Positions, withdraws: Positions) -> tuple[Positions, Positions, Positions]:
+    """Return the withdrawn rows whose key has an inserted one, these, and the withdrawn rows whose key has none."""
+    order = inserts[np.argsort(hashes[inserts])]
+    if not len(order):
+        return order, order, withdraws
+    by = order[np.minimum(np.searchsorted(hashes[order], hashes[withdraws]), len(order) - 1)]
+    both = hashes[by] == hashes[withdraws]
+    return withdraws[both], by[both], withdraws[~both]
 
 
 def _of_rows(side: TableSide, state: KeyedState, rows: pa.Table, weights: Positions, times: Positions) -> SideChanges:

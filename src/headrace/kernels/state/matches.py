@@ -55,6 +55,8 @@ class Probe:
             TooMany: they are more than `most` bytes.
 
         """
+        if not runs:
+            return []
         hashes = hash_columns(self.columns, len(self.columns[0]))
         order = np.argsort(hashes)
         if not self.nulls and any(column.null_count for column in self.columns):

@@ -247,6 +247,12 @@ def probe_hashes(columns: Sequence[Any], rows: int) -> Hashes:
     return _distinct(hash_columns(columns, rows))
 
 
+def distinct(hashes: Hashes) -> bool:
+    """Return whether no two hashes are equal."""
+    found = np.sort(hashes)
+    return not (found[1:] == found[:-1]).any()
+
+
 def _distinct(values: NDArray[_Number]) -> NDArray[_Number]:
     """Return whole numbers in order, each once; `np.unique` hashes them, which takes ten times as long."""
     found = np.sort(values)
