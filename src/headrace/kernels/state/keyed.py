@@ -172,8 +172,11 @@ class KeyedState(State):
         """Return what `lookup` does, or None where no row matches for sure."""
         if not self._chain.runs.get(table):
             return None
-        columns = self.duck.arrow(f"SELECT {', '.join(named or by) or '1'} FROM {probe}")
-        found = self.find(table, by, columns.columns[: len(by)], columns.num_rows)
+        if by:
+            columns = self.duck.arrow(f"SELECT {', '.join(named or by)} FROM {probe}")
+            found = self.find(table, by, columns.columns, columns.num_rows)
+        else:  # all rows have the same key: none
+            found = [run.all() for run in self._chain.runs[table]]
         return self._relation(self.tables[table].kinds, found) if any(part.num_rows for part in found) else None
 
     def matches(self, table: str, by: Sequence[str], probe: Probe, *, most: int = UNBOUNDED) -> Matches:
