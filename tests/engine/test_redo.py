@@ -10,6 +10,8 @@ from test_storage import expected, outputs, row, two_lines
 from headrace.engine import engine, redo
 from headrace.engine.recovery.backup import backup, restore
 from headrace.engine.recovery.verify import check, verify
+from headrace.engine.spark.single_task import read_single_task
+from headrace.engine.spark.tasks import Job
 from headrace.engine.storage import Storage
 from headrace.kernels import redo as logs_of_tasks
 from headrace.testing import Driver, driver
@@ -145,6 +147,22 @@ def test_an_older_commit_is_not_published_again_where_the_newest_is_lost(tmp_pat
         running.restart()
         assert told.epochs == [0, 1, 2]
         assert not (tmp_path / "epochs" / f"{1:012d}").exists()
+
+
+def test_a_small_epoch_on_spark_has_a_log_too(tmp_path):
+    """The task that runs it all, here without Spark around it."""
+    with Driver(two_lines(tmp_path), storage=tmp_path, shards=2) as running:
+        epochs(running, 1)
+        running.send("in", row(2), row(3))
+        owner = running._engine  # noqa: SLF001 -- whose epoch it is
+        before = {*logs(tmp_path)}
+        job = Job(app_id="x", program=owner.program, storage=tmp_path, topics=None, sync=True, small=100, query="q",
+                  inputs=owner.outside.inputs, fault=owner.settings.fault, base=0)  # fmt: skip
+        planned = owner.begin()
+        assert len([*read_single_task(job, planned.epoch, planned.ranges, now=0)]) == 1
+        written = redo.contents({*logs(tmp_path)} - before)
+        assert {name.split("/")[0] for name in written} == {"state", "epochs"}
+        assert all((tmp_path / name).read_bytes() == content.to_pybytes() for name, content in written.items())
 
 
 def test_large_files_are_synced_by_themselves(tmp_path, monkeypatch):
