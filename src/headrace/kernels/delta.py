@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 class Delta:
     """A step's rows in an epoch; SQL becomes tables, or tables a relation, when an operation needs it, once."""
 
-    def __init__(self, duck: Duck, rows: Rows = (), *, about: int = 0) -> None:
+    def __init__(self, duck: Duck, rows: Rows = (), *, about: int = 0, passed: Sequence[pa.Table] = ()) -> None:
         self._duck = duck
         self._about = about
+        self._passed = passed
         self._tables: list[pa.Table] | None = None
         self._relation: str | None = None
         if isinstance(rows, str):
@@ -35,6 +36,11 @@ class Delta:
     def about(self) -> int:
         """About how many rows there are; of SQL, how many it reads."""
         return self._about if self._tables is None else sum(part.num_rows for part in self._tables)
+
+    @property
+    def known(self) -> Sequence[pa.Table] | None:
+        """Tables with some or all of the rows' columns, known without computing anything; None: there are none."""
+        return self._tables or self._passed or None
 
     @property
     def tables(self) -> list[pa.Table]:

@@ -133,7 +133,7 @@ class LevelRun:
         if isinstance(op, Operator):
             with self._spent(of_step(op.step)):
                 op.define(self.duck)
-                self._take(op, op.run(inputs, self._context(op)), about=sum(delta.about for delta in inputs))
+                self._take(op, inputs, op.run(inputs, self._context(op)))
         elif isinstance(op, Send):
             with self._spent(EXCHANGE):
                 self._send(op, inputs[0])
@@ -156,9 +156,14 @@ class LevelRun:
             opened=self.states.get(op.step),
         )
 
-    def _take(self, op: Operator, result: StepResult, *, about: int) -> None:
+    def _take(self, op: Operator, inputs: Sequence[Delta], result: StepResult) -> None:
         """Put an operator's rows where the next ones find them, and its counts into the report."""
-        self._put(op.output, result.delta, about=about)
+        if isinstance(result.delta, str):
+            passed = op.passed(inputs) if isinstance(op, Query) else ()
+            about = sum(delta.about for delta in inputs)
+            self.deltas[op.output] = Delta(self.duck, result.delta, about=about, passed=passed)
+        else:
+            self._put(op.output, result.delta)
         for number, rows in zip(op.more, result.more, strict=bool(result.more)):
             self._put(number, rows)
         if op.late is not None:
@@ -188,9 +193,9 @@ class LevelRun:
     def _delta(self, number: int) -> Delta:
         return self.deltas.get(number) or Delta(self.duck)
 
-    def _put(self, number: int, rows: Rows, *, about: int = 0) -> None:
+    def _put(self, number: int, rows: Rows) -> None:
         if rows:
-            self.deltas[number] = Delta(self.duck, rows, about=about)
+            self.deltas[number] = Delta(self.duck, rows)
 
     def _count(self, step: str, counts: Counts) -> None:
         """Add counts to those of a step in the report, if there is anything to add."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from headrace.kernels.op import Context
 
 
+_INSERTED = "1::INTEGER AS _weight"
+_COLUMN = rf'(?:"[^",]+"|_time|{_INSERTED})'
+_PLAIN = re.compile(rf"SELECT ({_COLUMN}(?:, {_COLUMN})*) FROM")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query(Operator):
     """SQL over the rows of one delta or, all treated alike, of several: `before`, the rows, `after`.
@@ -32,6 +38,15 @@ class Query(Operator):
     before: str
     after: str
     shared: bool
+
+    def passed(self, inputs: Sequence[Delta]) -> list[pa.Table]:
+        """Return the columns that the result has of its input as they are, if it has all rows and computes nothing."""
+        known = inputs[0].known if len(inputs) == 1 else None
+        found = _PLAIN.fullmatch(self.before)
+        if known is None or found is None or self.after or self.shared:
+            return []
+        names = [name.strip('"') for name in found[1].split(", ") if name != _INSERTED]
+        return [part.select(names) for part in known] if set(names) <= set(known[0].column_names) else []
 
     def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
         """Return the SQL, or what it computes."""

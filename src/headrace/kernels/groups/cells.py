@@ -14,17 +14,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.base.names import quote
 from headrace.kernels.arrays import one_array, room
 from headrace.kernels.groups.chunks import runs_of
 from headrace.kernels.groups.panes import PaneSql
 from headrace.kernels.state.tables import COUNT
+from headrace.kernels.zones import without_zones
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from headrace.kernels.duck import Duck
     from headrace.kernels.groups.chunks import Runs
     from headrace.kernels.groups.grouping import Grouping
+    from headrace.kernels.groups.windows import Panes
 
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -34,8 +37,10 @@ MOST = 1 << 24
 """More rows at once are left to SQL, which spills what does not fit into the memory."""
 CELLS_A_ROW = 4
 """With more cells than this for each row most would be empty, and SQL is as fast."""
-_CELL_BYTES = 16
-"""Two arrays of 64 bits are there at a time."""
+_CELL_BYTES = 64
+"""What so many arrays of 64 bits take, and what is made of them."""
+_BATCH = 1 << 17
+"""Rows that are added at a time: what is computed of them stays in the processor's cache."""
 _SAMPLE, _KINDS = 1 << 14, 4
 """Keys without numbers get some where a sample of so many rows has each value so often."""
 _OVERFLOW = 1 << 63
@@ -58,52 +63,74 @@ def _folds(grouping: Grouping) -> bool:
     return all(each.fold in ("sum", "min", "max") and each.type in _WHOLE for each in grouping.accumulators)
 
 
-def partial_groups(duck: Duck, grouping: Grouping, rows: str) -> pa.Table | None:
-    """Return the partial groups of relation `rows`, as the SQL of `partial` does, or None where that has to do it."""
+def partial_groups(
+    duck: Duck, grouping: Grouping, rows: str, known: Sequence[pa.Table] | None = None
+) -> pa.Table | None:
+    """Return the partial groups of relation `rows`, as the SQL of `partial` does, or None where that has to do it.
+
+    `known`: tables with the rows' own columns, where there are such.
+    """
     time, inside = "_time", "true"
     if grouping.panes is not None:
         sql = PaneSql(grouping.panes)
         time, inside = sql.time, sql.inside(sql.time)
-    read = _read(duck, grouping, f"SELECT *, {time} AS _at FROM {rows} WHERE {inside}")
+    plain = known if time == "_time" and inside == "true" else None
+    read = _read(duck, grouping, f"SELECT *, {time} AS _at FROM {rows} WHERE {inside}", plain)
     if read is None:
         return None
-    at = _numbers(read["_at"])
-    panes = None if grouping.panes is None else (at - grouping.panes.offset) // grouping.panes.pane
-    cells = Cells.of([read[f"k{i}"] for i in range(len(grouping.keys))], panes, read.num_rows)
-    if cells is None:
+    found = Cells.of(read, grouping, "_at")
+    if found is None:
         return None
-    return _groups(grouping, cells, None, _given(grouping, read), at if panes is None else None)
+    read, cells = found
+    return _groups(cells, read, _given(grouping), grouping, counts=None)
 
 
 def chunk_groups(duck: Duck, grouping: Grouping, rows: str) -> pa.Table | None:
     """Return the partial groups of sessions' chunks of relation `rows`, or None where SQL has to find them."""
     assert grouping.session is not None  # noqa: S101 -- asked before
-    read = _read(duck, grouping, f"SELECT *, _time AS _at FROM {rows}")
+    read = _read(duck, grouping, f"SELECT *, _time AS _at FROM {rows}", None)
     if read is None:
         return None
-    keys = [f"k{i}" for i in range(len(grouping.keys))]
-    runs = runs_of(read, keys, first="_at", last="_at", gap=grouping.session.gap)
+    runs = runs_of(read, _keys(grouping), first="_at", last="_at", gap=grouping.session.gap)
     if runs is None:
         return None
-    return _groups(grouping, RunCells(runs, read.select(keys)), None, _given(grouping, read), _numbers(read["_at"]))
+    return _groups(RunCells(runs, read), read, _given(grouping), grouping, counts=None)
 
 
-def _read(duck: Duck, grouping: Grouping, rows: str) -> pa.Table | None:
-    """Return keys, the arguments of accumulators, and `_at` of rows, or None where these are too few or too many."""
-    columns = [f"{sql} AS k{i}" for i, (_, sql, _) in enumerate(grouping.keys)]
-    columns += [f"{sql} AS a{i}" for i, sql in enumerate(_arguments(grouping))]
-    read = duck.large(f"SELECT {', '.join([*columns, '_at'])} FROM ({rows})")
-    return read if FEW <= read.num_rows <= MOST and read.nbytes <= room() else None
+def _keys(grouping: Grouping) -> list[str]:
+    return [f"k{i}" for i in range(len(grouping.keys))]
 
 
 def _arguments(grouping: Grouping) -> list[str]:
     return list(dict.fromkeys(each.whole[1] for each in grouping.accumulators if each.whole is not None))
 
 
-def _given(grouping: Grouping, read: pa.Table) -> list[tuple[str, _Values]]:
-    """Return for each accumulator its function and its values."""
-    values = {sql: _Values.of(read[f"a{i}"]) for i, sql in enumerate(_arguments(grouping))}
-    return [(each.whole[0], values[each.whole[1]]) for each in grouping.accumulators if each.whole is not None]
+def _given(grouping: Grouping) -> list[tuple[str, str]]:
+    """Return for each accumulator its function, and the column of its argument."""
+    arguments = _arguments(grouping)
+    return [(each.whole[0], f"a{arguments.index(each.whole[1])}") for each in grouping.accumulators if each.whole]
+
+
+def _read(duck: Duck, grouping: Grouping, rows: str, known: Sequence[pa.Table] | None) -> pa.Table | None:
+    """Return keys, the arguments of accumulators, and `_at` of rows, or None where these are too few or too many."""
+    wanted = {f"k{i}": sql for i, (_, sql, _) in enumerate(grouping.keys)}
+    wanted |= {f"a{i}": sql for i, sql in enumerate(_arguments(grouping))}
+    read = None if known is None else _chosen(known, {**wanted, "_at": "_time"})
+    if read is None:
+        columns = [f"{sql} AS {name}" for name, sql in wanted.items()]
+        read = duck.large(f"SELECT {', '.join([*columns, '_at'])} FROM ({rows})")
+    return read if FEW <= read.num_rows <= MOST and read.nbytes <= room() else None
+
+
+def _chosen(known: Sequence[pa.Table], wanted: Mapping[str, str]) -> pa.Table | None:
+    """Return columns of tables under other names, without a copy; None where some have to be computed."""
+    names = {quote(name): name for name in known[0].column_names} | {"_time": "_time"} if known else {}
+    if not all(sql in names for sql in wanted.values()):
+        return None
+    parts = [without_zones(part.select([names[sql] for sql in wanted.values()])) for part in known]
+    if any(not part.schema.equals(parts[0].schema) or part.column(-1).null_count for part in parts):
+        return None
+    return pa.concat_tables([part.rename_columns(list(wanted)) for part in parts])
 
 
 def folded(grouping: Grouping, parts: Sequence[pa.Table]) -> pa.Table | None:
@@ -111,29 +138,27 @@ def folded(grouping: Grouping, parts: Sequence[pa.Table]) -> pa.Table | None:
     total = sum(part.num_rows for part in parts)
     if not FEW <= total <= MOST:
         return None
-    columns = [
-        *(f"k{i}" for i in range(len(grouping.keys))),
-        *(["_pane"] if grouping.panes else []),
-        COUNT,
-        *(f"p{i}" for i in range(len(grouping.accumulators))),
-        *([] if grouping.panes else ["_time"]),
-    ]
+    kept = [f"p{i}" for i in range(len(grouping.accumulators))]
+    columns = [*_keys(grouping), "_pane" if grouping.panes else "_time", COUNT, *kept]
     try:
         rows = pa.concat_tables(_narrow(part.select(columns), grouping) for part in parts if part.num_rows)
     except pa.ArrowInvalid:  # a sum is wider than 64 bits
         return None
-    panes = None
-    if grouping.panes is not None:
-        panes = (_numbers(rows["_pane"]) - grouping.panes.offset) // grouping.panes.pane
-    cells = Cells.of([rows[f"k{i}"] for i in range(len(grouping.keys))], panes, total)
-    if cells is None:
+    rows = rows.append_column("_at", rows["_pane" if grouping.panes else "_time"])
+    found = Cells.of(rows, grouping, "_at")
+    if found is None:
         return None
-    counts = _Values.of(rows[COUNT])
-    given = []
-    for i, each in enumerate(grouping.accumulators):
-        values = rows[f"p{i}"]
-        given.append((each.fold, counts if values.equals(rows[COUNT]) else _Values.of(values)))
-    return _groups(grouping, cells, counts, given, None if grouping.panes else _numbers(rows["_time"]))
+    rows, cells = found
+    return _groups(cells, rows, _folds_of(grouping, rows), grouping, counts=COUNT)
+
+
+def _folds_of(grouping: Grouping, rows: pa.Table) -> list[tuple[str, str]]:
+    """Return for each accumulator its fold and its column: one that equals the counts is not added up again."""
+    names = [f"p{i}" for i in range(len(grouping.accumulators))]
+    return [
+        (each.fold, COUNT if rows[name].equals(rows[COUNT]) else name)
+        for each, name in zip(grouping.accumulators, names, strict=True)
+    ]
 
 
 def island_groups(grouping: Grouping, spans: pa.Table, runs: Runs) -> pa.Table | None:
@@ -147,9 +172,9 @@ def island_groups(grouping: Grouping, spans: pa.Table, runs: Runs) -> pa.Table |
         spans = _narrow(spans, grouping)
     except pa.ArrowInvalid:  # a sum is wider than 64 bits
         return None
-    cells = RunCells(runs, spans.select([f"k{i}" for i in range(len(grouping.keys))]))
-    given = [(each.fold, _Values.of(spans[f"p{i}"])) for i, each in enumerate(grouping.accumulators)]
-    groups = _groups(grouping, cells, _Values.of(spans[COUNT]), given, _numbers(spans["_last"]))
+    spans = spans.append_column("_at", spans["_last"])
+    cells = RunCells(runs, spans)
+    groups = _groups(cells, spans, _folds_of(grouping, spans), grouping, counts=COUNT)
     if groups is None:
         return None
     new = np.bincount(cells.of_rows[spans["o_row"].is_null().to_numpy()], minlength=cells.count) > 0
@@ -167,40 +192,59 @@ def _narrow(part: pa.Table, grouping: Grouping) -> pa.Table:
 
 @dataclass(frozen=True)
 class Cells:
-    """The group of each row, as a number; `count` numbers there are, made of digits of these `sizes`.
+    """The groups of rows as numbers; `count` there are, made of digits of these `sizes`, the last one of the pane.
 
-    `named`: for each key the function from its numbers to its values. The last digit is the pane, counted from `first`.
+    `least`: what to subtract from a key's values, and `named` the function from its numbers to its values. Panes are
+    counted from `first`.
     """
 
-    of_rows: Numbers
     count: int
     sizes: tuple[int, ...]
+    least: tuple[int, ...]
     named: tuple[Callable[[Numbers], pa.Array], ...]
+    panes: Panes | None
     first: int
 
     @staticmethod
-    def of(keys: Sequence[pa.ChunkedArray], panes: Numbers | None, rows: int) -> Cells | None:
-        """Return the cells of rows, or None where there are too many."""
-        most = min(CELLS_A_ROW * rows, room() // _CELL_BYTES)
-        first, count, codes = 0, 1, np.zeros(rows, np.int64) if panes is None else panes
+    def of(rows: pa.Table, grouping: Grouping, time: str) -> tuple[pa.Table, Cells] | None:
+        """Return rows with keys that are numbers, and their cells; None where there are too many."""
+        most = min(CELLS_A_ROW * rows.num_rows, room() // _CELL_BYTES)
+        first, count, panes = 0, 1, grouping.panes
         if panes is not None:
-            first = int(panes.min())
-            count = int(panes.max()) - first + 1
-            codes = panes - first
-        sizes: list[int] = [count]
-        named: list[Callable[[Numbers], pa.Array]] = []
-        for column in reversed(keys):
-            numbered = _numbered(column, most // count) if count <= most else None
-            if numbered is None:
+            span = pc.min_max(rows[time]).as_py()
+            first = (span["min"] - panes.offset) // panes.pane
+            count = (span["max"] - panes.offset) // panes.pane - first + 1
+        sizes, keys = [count], list[_Key]()
+        for i in reversed(range(len(grouping.keys))):
+            key = _numbered(rows[f"k{i}"], most // count) if count <= most else None
+            if key is None:
                 return None
-            numbers, size, values = numbered
-            codes += numbers * count
-            count *= size
-            sizes.insert(0, size)
-            named.insert(0, values)
-        return Cells(codes, count, tuple(sizes), tuple(named), first) if count <= most else None
+            rows = rows.set_column(rows.schema.get_field_index(f"k{i}"), f"k{i}", key.numbers)
+            count *= key.size
+            sizes.insert(0, key.size)
+            keys.insert(0, key)
+        if count > most:
+            return None
+        least, named = tuple(key.least for key in keys), tuple(key.values for key in keys)
+        return rows, Cells(count, tuple(sizes), least, named, panes, first)
 
-    def columns(self, used: Numbers, grouping: Grouping) -> dict[str, Any]:
+    def added(self, rows: pa.Table) -> Iterator[tuple[Numbers, pa.RecordBatch]]:
+        """Yield the cells of rows, some at a time."""
+        batches = rows.to_batches(_BATCH)
+        if rows.num_rows < len(batches) * FEW:
+            batches = rows.combine_chunks().to_batches(_BATCH)
+        for batch in batches:
+            codes = np.zeros(len(batch), np.int64)
+            for i, least in enumerate(self.least):
+                codes *= self.sizes[i]
+                codes += np.subtract(batch.column(f"k{i}").to_numpy(), least, dtype=np.int64)
+            codes *= self.sizes[-1]
+            if self.panes is not None:
+                codes += (_numbers(batch.column("_at")) - self.panes.offset) // self.panes.pane
+                codes -= self.first
+            yield codes, batch
+
+    def columns(self, used: Numbers) -> dict[str, Any]:
         """Return the keys of some cells, and the starts of their panes."""
         digits: list[Numbers] = []
         for size in self.sizes[:0:-1]:
@@ -208,47 +252,65 @@ class Cells:
             digits.insert(0, digit)
         *keys, panes = used, *digits
         columns: dict[str, Any] = {f"k{i}": named(keys[i]) for i, named in enumerate(self.named)}
-        if grouping.panes is not None:
-            columns["_pane"] = (panes + self.first) * grouping.panes.pane + grouping.panes.offset
+        if self.panes is not None:
+            columns["_pane"] = (panes + self.first) * self.panes.pane + self.panes.offset
         return columns
 
 
 class RunCells:
     """A cell for each run of rows of one key, all of them used."""
 
-    def __init__(self, runs: Runs, keys: pa.Table) -> None:
+    panes: Panes | None = None
+
+    def __init__(self, runs: Runs, rows: pa.Table) -> None:
         self.count = len(runs.begins)
         self.of_rows = runs.of_rows(np.arange(self.count))
         self._firsts = runs.firsts
         self._runs = runs
-        self._keys = keys
+        self._keys = rows.select([name for name in rows.column_names if name[0] == "k"])
 
-    def columns(self, used: Numbers, grouping: Grouping) -> dict[str, Any]:
+    def added(self, rows: pa.Table) -> Iterator[tuple[Numbers, pa.RecordBatch]]:
+        """Yield the cells of rows, some at a time."""
+        at = 0
+        for batch in rows.to_batches():
+            yield self.of_rows[at : at + len(batch)], batch
+            at += len(batch)
+
+    def columns(self, used: Numbers) -> dict[str, Any]:
         """Return the keys of the runs, and the times at which these begin."""
-        del used, grouping
+        del used
         keys = self._keys.take(pa.array(self._firsts))
         return {**dict(zip(keys.column_names, keys.columns, strict=True)), "_pane": self._runs.starts[self._firsts]}
 
 
-def _numbered(column: pa.ChunkedArray, most: int) -> tuple[Numbers, int, Callable[[Numbers], pa.Array]] | None:
-    """Return the number of each value, how many there are, and the values of numbers; None where they are too many."""
+@dataclass(frozen=True)
+class _Key:
+    """A key's numbers from `least` on, how many there may be, and the function from numbers to values."""
+
+    numbers: pa.ChunkedArray
+    least: int
+    size: int
+    values: Callable[[Numbers], pa.Array]
+
+
+def _numbered(column: pa.ChunkedArray, most: int) -> _Key | None:
+    """Return a key as numbers; None where they are too many, or there are none."""
     kind = column.type
     if pa.types.is_signed_integer(kind) and not column.null_count:
         span = pc.min_max(column).as_py()
         least, size = span["min"], span["max"] - span["min"] + 1
         if size > most:
             return None
-        whole = np.subtract(column.to_numpy(), least, dtype=np.int64)
-        return whole, size, lambda numbers: pa.array(numbers + least, pa.int64()).cast(kind)
+        return _Key(column, least, size, lambda numbers: pa.array(numbers + least, pa.int64()).cast(kind))
     if pa.types.is_floating(kind) or kind.num_fields or not _repeats(column):  # equal doubles may differ in bits
         return None
     values = one_array(column)
     if isinstance(values, pa.ChunkedArray):
         return None
     encoded = values.dictionary_encode(null_encoding="encode")
-    numbers = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    size = len(encoded.dictionary)
-    return None if size > most else (numbers, size, lambda numbers: encoded.dictionary.take(pa.array(numbers)))
+    names, size = encoded.dictionary, len(encoded.dictionary)
+    numbers = pa.chunked_array([encoded.indices])
+    return None if size > most else _Key(numbers, 0, size, lambda numbers: names.take(pa.array(numbers)))
 
 
 def _repeats(column: pa.ChunkedArray) -> bool:
@@ -260,106 +322,88 @@ def _repeats(column: pa.ChunkedArray) -> bool:
         return False
 
 
-@dataclass(frozen=True)
-class _Values:
-    """Values: which rows have one (None: all), and if they are whole numbers or times, those that are not null.
-
-    `kind` is their type; no number is farther from 0 than `most`.
-    """
-
-    valid: np.ndarray[Any, np.dtype[np.bool_]] | None
-    numbers: Numbers
-    kind: pa.DataType
-    most: int
-
-    @staticmethod
-    def of(column: pa.ChunkedArray) -> _Values:
-        valid = None
-        if column.null_count:
-            valid = column.is_valid().to_numpy()
-            column = column.drop_null()
-        kind = column.type
-        if not len(column) or not (pa.types.is_signed_integer(kind) or pa.types.is_timestamp(kind)):
-            return _Values(valid, np.zeros(0, np.int64), kind, 0)
-        numbers = _numbers(column)
-        return _Values(valid, numbers, kind, max(-int(numbers.min()), int(numbers.max())))
-
-    def of_valid(self, cells: Numbers) -> Numbers:
-        """Return the cells of the rows that have a number."""
-        return cells if self.valid is None else cells[self.valid]
-
-
-def _numbers(column: pa.ChunkedArray) -> Numbers:
+def _numbers(values: pa.Array | pa.ChunkedArray) -> Numbers:
     """Return whole numbers or times without nulls."""
-    if pa.types.is_timestamp(column.type):
-        column = pa.chunked_array([chunk.view(pa.int64()) for chunk in column.chunks], pa.int64())
-    numbers: Numbers = column.to_numpy().astype(np.int64, copy=False)
-    return numbers
+    numbers: Numbers = (values.view(pa.int64()) if pa.types.is_timestamp(values.type) else values).to_numpy()
+    return numbers.astype(np.int64, copy=False)
 
 
 def _groups(
-    grouping: Grouping,
-    cells: Cells | RunCells,
-    counts: _Values | None,
-    given: Sequence[tuple[str, _Values]],
-    times: Numbers | None,
+    cells: Cells | RunCells, rows: pa.Table, given: Sequence[tuple[str, str]], grouping: Grouping, *, counts: str | None
 ) -> pa.Table | None:
-    """Return the groups: keys, pane, count, accumulators, and the greatest of `times`.
+    """Return the groups of rows: keys, pane, count, accumulators and, without panes, the greatest `_at`.
 
-    `counts`: of rows that stand for several.
+    Args:
+        cells: where they are.
+        rows: the rows, with the columns of accumulators.
+        given: for each accumulator its function and its column.
+        grouping: what is grouped.
+        counts: the column that says how many rows a row stands for.
+
     """
-    adds = [values for how, values in [("sum", counts), *given] if how == "sum" and values is not None]
-    if any(values.most * len(cells.of_rows) >= _OVERFLOW for values in adds):
+    sums = {name for how, name in [*given, ("sum", counts)] if how == "sum" and name is not None}
+    if any(_farthest(rows[name]) * rows.num_rows >= _OVERFLOW for name in sums):
         return None
-    arrays = _Arrays(cells)
-    columns = cells.columns(arrays.used, grouping)
-    columns[COUNT] = arrays.rows if counts is None else arrays.sum(counts)
-    columns |= {f"p{i}": arrays.accumulated(how, values) for i, (how, values) in enumerate(given)}
-    if times is not None:
-        columns["_time"] = arrays.extreme("max", _Values(None, times, pa.int64(), 0))
+    arrays = _Arrays(cells.count)
+    nulls = {name for how, name in given if how != "sum" and rows[name].null_count}
+    wanted = dict.fromkeys([*given, *([("sum", counts)] if counts else []), *(("count", name) for name in nulls)])
+    if grouping.panes is None:
+        wanted[("max", "_at")] = None
+    for codes, batch in cells.added(rows):
+        arrays.add(codes, batch, [(how, name) for how, name in wanted if how != "count" or name in nulls])
+    used = np.flatnonzero(arrays.rows)
+    columns = cells.columns(used)
+    columns[COUNT] = arrays.rows[used] if counts is None else arrays.value("sum", counts, used, rows)
+    columns |= {f"p{i}": arrays.value(how, name, used, rows) for i, (how, name) in enumerate(given)}
+    if grouping.panes is None:
+        columns["_time"] = arrays.value("max", "_at", used, rows)
     return pa.table(columns)
 
 
+def _farthest(column: pa.ChunkedArray) -> int:
+    """Return how far from 0 a number may be."""
+    span = pc.min_max(column).as_py()
+    return 0 if span["min"] is None else max(-span["min"], span["max"])
+
+
 class _Arrays:
-    """Accumulators of all cells that have rows: `used` are their numbers, `rows` how many each has."""
+    """Accumulators of all cells; `rows` is how many rows each has."""
 
-    def __init__(self, cells: Cells | RunCells) -> None:
-        self.cells = cells
-        present = np.bincount(cells.of_rows, minlength=cells.count)
-        self.used = np.flatnonzero(present)
-        self.rows: Numbers = present[self.used]
-        self._counts: dict[int, Numbers] = {}
-        self._sums: dict[int, Numbers] = {}
+    def __init__(self, count: int) -> None:
+        self.rows = np.zeros(count, np.int64)
+        self._of: dict[tuple[str, str], Numbers] = {}
 
-    def accumulated(self, how: str, values: _Values) -> Any:
-        """Return a count, sum, min or max of values."""
+    def add(self, codes: Numbers, batch: pa.RecordBatch, wanted: Sequence[tuple[str, str]]) -> None:
+        """Add rows of these cells: functions of columns. Where a column has no nulls, `rows` is its count."""
+        np.add.at(self.rows, codes, 1)
+        for how, name in wanted:
+            values, cells = batch.column(name), codes
+            if values.null_count:
+                cells, values = codes[values.is_valid().to_numpy(zero_copy_only=False)], values.drop_null()
+            if how == "count":
+                np.add.at(self._array(how, name), cells, 1)
+            elif how == "sum":
+                np.add.at(self._array(how, name), cells, _numbers(values))
+            elif how == "min":
+                np.minimum.at(self._array(how, name), cells, _numbers(values))
+            else:
+                np.maximum.at(self._array(how, name), cells, _numbers(values))
+
+    def _array(self, how: str, name: str) -> Numbers:
+        if (how, name) not in self._of:
+            bounds = np.iinfo(np.int64)
+            first = {"min": bounds.max, "max": bounds.min}.get(how, 0)
+            self._of[how, name] = np.full(len(self.rows), first, np.int64) if first else np.zeros_like(self.rows)
+        return self._of[how, name]
+
+    def value(self, how: str, name: str, used: Numbers, rows: pa.Table) -> Any:
+        """Return a count, sum, min or max of the cells that are used."""
+        counts = self._array("count", name)[used] if rows[name].null_count and how != "sum" else None
         if how == "count":
-            return self.count(values)
+            return self.rows[used] if counts is None else counts
+        found = self._array(how, name)[used]
         if how == "sum":
-            return self.sum(values)
-        found = pa.array(self.extreme(how, values), mask=self.count(values) == 0)
-        return found.view(values.kind) if pa.types.is_timestamp(values.kind) else found.cast(values.kind)
-
-    def count(self, values: _Values) -> Numbers:
-        """Return how many values there are."""
-        if values.valid is None:
-            return self.rows
-        if id(values) not in self._counts:
-            counts = np.bincount(values.of_valid(self.cells.of_rows), minlength=self.cells.count)
-            self._counts[id(values)] = counts[self.used]
-        return self._counts[id(values)]
-
-    def sum(self, values: _Values) -> Numbers:
-        """Return sums of values; none overflows."""
-        if id(values) not in self._sums:
-            total = np.zeros(self.cells.count, np.int64)
-            np.add.at(total, values.of_valid(self.cells.of_rows), values.numbers)
-            self._sums[id(values)] = total[self.used]
-        return self._sums[id(values)]
-
-    def extreme(self, how: str, values: _Values) -> Numbers:
-        """Return the least or the greatest values; where there is none, any number."""
-        bounds = np.iinfo(np.int64)
-        found = np.full(self.cells.count, bounds.max if how == "min" else bounds.min, np.int64)
-        (np.minimum if how == "min" else np.maximum).at(found, values.of_valid(self.cells.of_rows), values.numbers)
-        return found[self.used]
+            return found
+        kind = rows.schema.field(name).type
+        extreme = pa.array(found, mask=None if counts is None else counts == 0)
+        return extreme.view(kind) if pa.types.is_timestamp(kind) else extreme.cast(kind)

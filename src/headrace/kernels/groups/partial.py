@@ -52,11 +52,14 @@ class Partial(CallsAggregates, Operator):
         rows = inputs[0].relation
         if rows is None:
             return StepResult()
-        tables, result = self.grouped(context.duck, rows, context.watermark, many=many)
+        known = inputs[0].known if many else None
+        tables, result = self.grouped(context.duck, rows, context.watermark, many=many, known=known)
         result.delta, result.more = [tables[0]], [[table] for table in tables[1:]]
         return result
 
-    def grouped(self, duck: Duck, rows: str, watermark: int | None, *, many: bool) -> tuple[list[pa.Table], StepResult]:
+    def grouped(
+        self, duck: Duck, rows: str, watermark: int | None, *, many: bool, known: Sequence[pa.Table] | None
+    ) -> tuple[list[pa.Table], StepResult]:
         """Return the groups of relation `rows`, a table for each multiset, and what was late or counted."""
         grouping = self.grouping
         if grouping.session is not None:
@@ -64,7 +67,7 @@ class Partial(CallsAggregates, Operator):
         source = rows
         if grouping.panes is not None and grouping.panes.calendar is not None:
             source = numbered(duck, grouping.panes.calendar, rows)
-        groups = cells.partial_groups(duck, grouping, source) if many and cells.covers(grouping) else None
+        groups = cells.partial_groups(duck, grouping, source, known) if many and cells.covers(grouping) else None
         tables = [duck.arrow(partial_groups(grouping, source)) if groups is None else groups]
         tables += [duck.arrow(partial_values(grouping, number, source)) for number in range(len(grouping.multisets))]
         if not grouping.windowed or watermark is None:
