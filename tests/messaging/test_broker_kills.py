@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,7 +134,7 @@ def test_100_000_messages_of_rabbitmq_survive_kills_of_ours_and_theirs(rabbit, t
                 assert tries < TRIES
                 time.sleep(1)
 
-    word = rabbitmq.stream if kind == "stream" else rabbitmq.queue
+    word = partial(rabbitmq.stream, id="id") if kind == "stream" else rabbitmq.queue  # what is sent again has its id
     waiting = (lambda: 0) if kind == "stream" else rabbit.waiting
     found = survives(Server(word(rabbit.url, rabbit.name), send, rabbit.server.restart, waiting), tmp_path)
     assert len(set(found)) == COUNT, "nothing is lost"
