@@ -21,7 +21,10 @@ _KINDS = ((1 << 8, np.uint8), (1 << 16, np.uint16), (1 << 32, np.uint32))
 
 
 def narrowed(table: pa.Table) -> pa.Table:
-    """Return a table with 64 and 128 bits in fewer where that is possible; `widened` gives it back."""
+    """Return a table with 64 and 128 bits in fewer where that is possible; `widened` gives it back.
+
+    Its narrow columns have other names: an older release finds none of them, where it would read wrong numbers.
+    """
     least: dict[int, int] = {}
     columns = [column if (narrow := _narrow(column)) is None else narrow for column in table.columns]
     for at, column in enumerate(columns):
@@ -30,7 +33,8 @@ def narrowed(table: pa.Table) -> pa.Table:
     if not least:
         return table
     about = {_SCHEMA: table.schema.serialize().to_pybytes(), _LEAST: json.dumps(list(least.items())).encode()}
-    return pa.table(columns, names=table.column_names).replace_schema_metadata(about)
+    names = [f"narrow {name}" if at in least else name for at, name in enumerate(table.column_names)]
+    return pa.table(columns, names=names).replace_schema_metadata(about)
 
 
 def is_narrow(kind: pa.DataType) -> bool:
