@@ -3,6 +3,7 @@
 import os
 import shutil
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from test_storage import expected, outputs, row, two_lines
@@ -76,6 +77,17 @@ def test_an_epoch_waits_for_the_disk_a_few_times(tmp_path, monkeypatch):
         counted.clear()
         epochs(running, 1, first=3)
     assert 4 <= len(counted) <= SYNCS
+
+
+def test_new_folders_of_state_are_on_the_disk(tmp_path, monkeypatch):
+    """A task of Spark's that syncs its own file there later finds them, and does not sync their names."""
+    real, synced = os.fsync, set()
+    monkeypatch.setattr(os, "fsync", lambda file: synced.add(Path(f"/proc/self/fd/{file}").readlink()) or real(file))
+    with Driver(two_lines(tmp_path), storage=tmp_path) as running:
+        epochs(running, 1)
+        folders = [path for path in (tmp_path / "state").rglob("*") if path.is_dir()]
+        assert len(folders) > 1
+        assert {path.parent for path in folders} <= synced
 
 
 @pytest.mark.parametrize("torn", [False, True])

@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.kernels.files import read_metadata, read_tables, write_tables
+from headrace.kernels.files import read_metadata, read_tables
 from headrace.kernels.state.matches import together
 from headrace.kernels.state.runs import BITS, ROW, UNBOUNDED, Index, Run, above, divided, probe_hashes
-from headrace.kernels.state.state import DELTA, State, StateHead
+from headrace.kernels.state.state import DELTA, State, StateHead, write_state
 from headrace.kernels.state.tables import COUNT
 
 if TYPE_CHECKING:
@@ -361,7 +361,7 @@ class KeyedState(State):
             "absorbed": [link.file for link in absorbed],
             "expired": chain.expired,
         }
-        written = write_tables(path, sections, metadata, sync=sync)
+        written = write_state(path, sections, metadata, sync=sync)
         if written >= MAPPED_FROM:
             chain.read(path.parent, path.name, self.tables)
             return

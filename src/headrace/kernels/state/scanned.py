@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.names import quote
-from headrace.kernels.files import in_few_bytes, read_metadata, read_tables, write_tables
+from headrace.kernels.files import in_few_bytes, read_metadata, read_tables
 from headrace.kernels.sql import with_nulls
-from headrace.kernels.state.state import DELTA, State, StateHead
+from headrace.kernels.state.state import DELTA, State, StateHead, write_state
 from headrace.kernels.state.tables import COUNT
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class ScannedState(State):
         if full:
             tables = self._added() if self._only_added else {table: self._all(table) for table in self.tables}
             tables = {table: in_few_bytes(rows) for table, rows in tables.items()}
-            size = write_tables(folder / name, tables, {"previous": None, "evicted": {}}, sync=sync)
+            size = write_state(folder / name, tables, {"previous": None, "evicted": {}}, sync=sync)
             self.head = StateHead(
                 file=name, chain=0, chain_bytes=0, full_bytes=size, rows=self._count, oldest=self.oldest
             )
@@ -153,7 +153,7 @@ class ScannedState(State):
             before = self.head
             assert before is not None  # noqa: S101 -- a first head is a full one
             metadata = {"previous": before.file, "evicted": self._evicted}
-            size = write_tables(folder / name, tables, metadata, sync=sync)
+            size = write_state(folder / name, tables, metadata, sync=sync)
             self.head = replace(
                 before,
                 file=name,

@@ -8,8 +8,10 @@ There are two kinds of state, by how rows are found: `scanned` and `keyed`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from headrace.base.disk import make_folder
+from headrace.kernels.files import write_tables
 from headrace.kernels.sql import alike
 
 if TYPE_CHECKING:
@@ -95,3 +97,19 @@ class State(Protocol):
     def save(self, folder: Path, epoch: int, attempt: str, *, sync: bool | Later) -> StateHead | None:
         """Write what changed in this epoch to a file and return the new head, or the old one if nothing did."""
         ...
+
+
+def write_state(
+    path: Path,
+    tables: Mapping[str, pa.Table | pa.RecordBatchReader],
+    metadata: Mapping[str, Any],
+    *,
+    sync: bool | Later,
+) -> int:
+    """Write a file of state, as `write_tables` does.
+
+    A new folder is on the disk at once, whatever takes charge of its files: a task that syncs its own file there later
+    does not sync the names of folders that it has found.
+    """
+    make_folder(path.parent, sync=sync is not False)
+    return write_tables(path, tables, metadata, sync=sync)
