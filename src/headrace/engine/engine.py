@@ -25,7 +25,7 @@ from headrace.engine.inputs import Inputs
 from headrace.engine.lowering import lower
 from headrace.engine.outcomes import counts_of, heads_after, least_waiting_times, steps_with_rows
 from headrace.engine.outside import Outside
-from headrace.engine.pace import add_counts, most_rows, next_limit, with_publishing
+from headrace.engine.pace import Took, add_counts, most_rows, next_limit, with_publishing
 from headrace.engine.profile import Profile
 from headrace.engine.program.adopting import PLAN, adopt, finish
 from headrace.engine.program.comparing import changes
@@ -317,8 +317,8 @@ class Engine:
             seconds=seconds,
             limit=next_limit(
                 planned.before.limit,
-                planned.rows,
-                with_publishing(seconds, planned.rows, self._published),
+                Took(planned.rows, with_publishing(seconds, planned.rows, self._published)),
+                before=Took(planned.before.rows, planned.before.seconds),
                 most=self.most_rows,
             ),
             at=self._now(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.base.dead_letters import CAUSES, MOST_CAUSES
 
@@ -21,6 +21,15 @@ STEP = 2.0
 SMALL_ROWS = 32_768
 """One task runs an epoch of so few rows faster than several stages."""
 _WIDE = 64
+_UNLIKE = 1.5
+"""Epochs of unlike size, and unlike costs of a row, differ by this factor."""
+
+
+class Took(NamedTuple):
+    """What an epoch read, and how long it took."""
+
+    rows: int
+    seconds: float
 
 
 def most_rows(schemas: Iterable[pa.Schema]) -> int:
@@ -36,18 +45,30 @@ def _width(kind: pa.DataType) -> int:
         return _WIDE
 
 
-def next_limit(limit: int, rows: int, seconds: float, *, most: int) -> int:
-    """Return the limit of the next epoch after one with `rows` that took `seconds` under `limit`.
+def next_limit(limit: int, last: Took, *, before: Took, most: int) -> int:
+    """Return the limit of the epoch after `last`, which ran under `limit`; `before` is the one before it.
 
-    An epoch with less than half of its limit cannot raise it, since more rows were not tried; it can lower it.
+    An epoch with less than half of its limit cannot raise it, since more rows were not tried; it can lower it. One that
+    takes too long however few rows it has doubles it: what it costs is not its rows (a step that looks through its
+    state, say), so fewer of them would only mean more such epochs.
     """
-    if rows == 0 or seconds <= 0:
+    if last.rows == 0 or last.seconds <= 0:
         return limit
-    fits = rows / seconds * TARGET_SECONDS
-    if rows < limit / 2 and fits > rows:
+    if last.seconds > TARGET_SECONDS and mostly_fixed(before, last):
+        return int(min(limit * STEP, most))
+    fits = last.rows / last.seconds * TARGET_SECONDS
+    if last.rows < limit / 2 and fits > last.rows:
         return limit
     bounded = min(max(fits, limit / STEP), limit * STEP)
     return int(min(max(bounded, LEAST_ROWS), most))
+
+
+def mostly_fixed(one: Took, other: Took) -> bool:
+    """Whether a row cost so much more in the smaller of two epochs that rows are the smaller part of their cost."""
+    less, more = sorted((one, other))
+    if not less.rows or more.rows < _UNLIKE * less.rows:
+        return False
+    return less.seconds / less.rows >= _UNLIKE * more.seconds / more.rows
 
 
 def share(unread: Sequence[int], limit: int) -> list[int]:
