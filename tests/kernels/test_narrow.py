@@ -70,8 +70,8 @@ def test_what_is_near_becomes_narrow_and_nothing_else():
     narrow = narrowed(table())
     assert set(narrow.column_names) == (set(COLUMNS) - NARROW) | {f"narrow {name}" for name in NARROW}
     assert all(narrow.schema.field(name).type == kind.type for name, kind in COLUMNS.items() if name not in NARROW)
-    assert narrow.schema.field("span of 256").type == pa.uint8()
-    assert narrow.schema.field("span of 257").type == pa.uint16()
+    assert narrow.schema.field("narrow span of 256").type == pa.uint8()
+    assert narrow.schema.field("narrow span of 257").type == pa.uint16()
 
 
 def large():
