@@ -89,6 +89,11 @@ def test_the_runner_prints_a_figure_a_query_and_draws_them(tmp_path, capsys):
     assert "q17" in drawn.read_text()
 
 
+def test_all_queries_are_run_unless_some_are_named(capsys):
+    assert main(["--events", "1k", "--rivals", "none", "--runs", "1"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()] == list(NAMES)
+
+
 def test_queries_are_measured_with_more_cores_events_and_shards(tmp_path, capsys):
     drawn = tmp_path / "scale.svg"
     asked = ["--queries", "q1", "--carriers", "in process", "--events", "5k,10k", "--cores", "1,2", "--shards", "1,3"]

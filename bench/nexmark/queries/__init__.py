@@ -11,6 +11,7 @@ A module has:
 - `SPARK`, `DUCKDB`: the text for batch Spark and for DuckDB, where `SQL` is none that they take.
 - `STREAMING`: the text for Spark's own streaming, in append mode, or where there is a `KEY` in update mode; a module
   without it asks what Spark's streaming cannot express. `CLOSES`: its answer lacks windows that are open at the end.
+- `WAITS`: so does ours, which lacks what is not final when the events end; the runner compares no answers then.
 """
 
 from __future__ import annotations
@@ -79,6 +80,11 @@ class Query:
     def closes(self) -> bool:
         """Whether Spark's streaming gives a window when it closes, so not those that are open at the end."""
         return bool(self._optional("CLOSES", default=False))
+
+    @property
+    def waits(self) -> bool:
+        """Whether our answer lacks what is not final when the events end."""
+        return bool(self._optional("WAITS", default=False))
 
     def result(self, app: App, form: Form = "verbs") -> Stream | Table:
         """Add the query to an app, whose streams it declares, and return its result."""

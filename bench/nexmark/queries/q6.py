@@ -4,6 +4,7 @@ import headrace as hr
 from headrace import Stream
 
 READS = ("auction", "bid")
+WAITS = True
 
 
 def verbs(auction: Stream, bid: Stream) -> Stream:
