@@ -21,6 +21,7 @@ NEVER = np.iinfo(np.int64).min
 """The time of what has none; the greatest of several times leaves it out, as SQL does."""
 
 
+_SIGN = 63
 _MOST = 1 << 30
 """An array of texts has at most 2 GB."""
 
@@ -53,3 +54,16 @@ def nullable(times: Positions) -> pa.Array:
     """Return numbers as times."""
     never = times == NEVER
     return pa.array(times, pa.int64(), mask=never if never.any() else None)
+
+
+def as_64_bits(numbers: pa.Array) -> Positions | None:
+    """Return the unscaled numbers of decimals as 64 bits, nulls as whatever is there; None where one has more."""
+    words = np.frombuffer(numbers.buffers()[1], np.int64)[2 * numbers.offset : 2 * (numbers.offset + len(numbers))]
+    low, high = words[::2], words[1::2]
+    return None if (high != low >> _SIGN).any() else low
+
+
+def as_128_bits(numbers: Positions, kind: pa.DataType) -> pa.Array:
+    """Return unscaled numbers as decimals of a type."""
+    words = np.column_stack((numbers, numbers >> _SIGN))
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(words)])

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.kernels.arrays import as_64_bits, as_128_bits
+
 if TYPE_CHECKING:
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 _SCHEMA, _LEAST = b"headrace.schema", b"headrace.least"
-_SIGN = 63
 _KINDS = ((1 << 8, np.uint8), (1 << 16, np.uint16), (1 << 32, np.uint32))
 
 
@@ -60,26 +61,17 @@ def _numbers(column: pa.ChunkedArray) -> Numbers | None:
     if pa.types.is_int64(column.type) or pa.types.is_timestamp(column.type):
         parts = [chunk.view(pa.int64()).to_numpy() for chunk in column.chunks]
     elif pa.types.is_decimal128(column.type):
-        words = [_words(chunk) for chunk in column.chunks]
-        if not all((word[:, 1] == word[:, 0] >> _SIGN).all() for word in words):
+        found = [as_64_bits(chunk) for chunk in column.chunks]
+        parts = [np.ascontiguousarray(part) for part in found if part is not None]
+        if len(parts) < len(found):
             return None
-        parts = [np.ascontiguousarray(word[:, 0]) for word in words]
     else:
         return None
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _words(chunk: pa.Array) -> Numbers:
-    """Return the low and the high words of decimals."""
-    words: Numbers = np.frombuffer(chunk.buffers()[1], np.int64).reshape(-1, 2)
-    return words[chunk.offset : chunk.offset + len(chunk)]
-
-
 def _wide(numbers: Numbers, kind: pa.DataType) -> pa.Array:
-    if pa.types.is_decimal(kind):
-        words = np.stack([numbers, numbers >> _SIGN], axis=1)
-        return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(words)])
-    return pa.array(numbers).view(kind)
+    return as_128_bits(numbers, kind) if pa.types.is_decimal(kind) else pa.array(numbers).view(kind)
 
 
 def widened(table: pa.Table) -> pa.Table:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headrace.base.hashing import hash_columns
 from headrace.base.names import quote
-from headrace.kernels.arrays import as_one, micros, nullable, one_array, room
+from headrace.kernels.arrays import as_64_bits, as_128_bits, as_one, micros, nullable, one_array, room
 from headrace.kernels.equal import comparable, equal, is_valid
 from headrace.kernels.groups.grouping import GROUPS
 from headrace.kernels.groups.single_row_results import BARE, INSERTED, WITHDRAWN
@@ -89,9 +89,7 @@ class _Column:
     def array(self, numbers: Any, there: Any = None) -> pa.Array:
         """Return numbers as a column; null where they are not `there`, or are no extreme."""
         if self.kind == "HUGEINT":
-            return pa.Array.from_buffers(
-                HUGE, len(numbers), [None, pa.py_buffer(np.column_stack((numbers, numbers >> 63)))]
-            )
+            return as_128_bits(numbers, HUGE)
         missing = None if there is None else ~there
         if self.how != "sum":
             missing = numbers == self.null
@@ -125,11 +123,10 @@ def _columns(grouping: Grouping) -> list[_Column]:
 
 def _narrow(column: pa.Array) -> Numbers:
     """Return numbers of 128 bits as those of 64."""
-    words = np.frombuffer(column.buffers()[1], np.int64)[2 * column.offset : 2 * (column.offset + len(column))]
-    low, high = words[::2], words[1::2]
-    if (high != low >> 63).any():
+    numbers = as_64_bits(column)
+    if numbers is None:
         raise Unknown
-    return low
+    return numbers
 
 
 def _greatest(numbers: Numbers) -> float:
