@@ -10,7 +10,6 @@ written, and read.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from random import Random
@@ -19,26 +18,24 @@ import pyarrow as pa
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from scripts.log_power import Disk, cut_often, watched
+from scripts.log_power import CutLife, cut_often, watched
 
 from headrace.connect.embedded import landing_file
 
 NAME = "jobs"
 
 
-class Life:
+class Life(CutLife):
     """A landing file that is written, taken over by other processes, and written again."""
 
     def __init__(self, folder: Path, seed: int, cuts: int) -> None:
-        self.folder, self.dice, self.seed, self.cuts = folder, Random(seed), seed, cuts  # noqa: S311 - replays
-        self.acknowledged, self.cuts_made, self.in_place = -1, 0, 0
-        (folder / "disk").mkdir(parents=True)
-        self.disk = Disk(folder / "disk")
+        super().__init__(folder, seed, cuts)
+        self.acknowledged, self.in_place = -1, 0
         self.path = self.disk.folder / NAME
 
     def live(self) -> None:
         """Write until there were enough cuts."""
-        with watched(self.disk, self._cut):
+        with watched(self.disk, self.cut):
             while self.cuts_made < self.cuts:
                 before = self.path.stat().st_ino if self.path.exists() else None
                 self._write(self.path)
@@ -47,19 +44,9 @@ class Life:
                 if self.dice.random() < 0.2:
                     landing_file.recovered(self.path)  # another process goes on
 
-    def _cut(self) -> None:
-        if self.cuts_made >= self.cuts:
-            return
-        self.cuts_made += 1
-        into = self.folder / f"cut-{self.cuts_made}"
-        self.disk.after_a_cut(into, self.dice)
-        try:
-            self._check(into / NAME)
-        except Exception as error:
-            raise AssertionError(f"seed {self.seed}, cut {self.cuts_made}, in {into}: {error}") from error
-        shutil.rmtree(into)
-
-    def _check(self, path: Path) -> None:
+    def check(self, left: Path) -> None:
+        """Take the file over, write the next content, and take it over again."""
+        path = left / NAME
         if self.acknowledged >= 0 or path.exists():
             last = self._expect(path)
             assert last in (self.acknowledged, self.acknowledged + 1), f"{last}, where {self.acknowledged} is durable"
@@ -85,14 +72,8 @@ class Life:
 
 def main() -> int:
     """Cut the power of landing files."""
-
-    def live(folder: Path, seed: int, cuts: int) -> int:
-        life = Life(folder, seed, cuts)
-        life.live()
-        return life.cuts_made
-
-    promise = "the last landing was there, whole"
-    return cut_often("a simulated power loss at every sync of a feed's landing file", live, promise)
+    about = "a simulated power loss at every sync of a feed's landing file"
+    return cut_often(about, Life, "the last landing was there, whole")
 
 
 if __name__ == "__main__":

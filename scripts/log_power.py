@@ -115,22 +115,51 @@ def watched(disk: Disk, before: Callable[[], None]) -> Iterator[None]:
         writer._sync = writers
 
 
-class Life:
+class CutLife:
+    """A life on a disk whose power is cut at syncs."""
+
+    def __init__(self, folder: Path, seed: int, cuts: int) -> None:
+        self.folder, self.dice, self.seed, self.cuts = folder, Random(seed), seed, cuts  # noqa: S311 - replays
+        self.cuts_made = 0
+        (folder / "disk").mkdir(parents=True)
+        self.disk = Disk(folder / "disk")
+
+    def live(self) -> None:
+        """Live until there were enough cuts; every sync calls `cut`."""
+        raise NotImplementedError
+
+    def check(self, left: Path) -> None:
+        """Check what may be left of the disk, as after a restart."""
+        raise NotImplementedError
+
+    def cut(self) -> None:
+        """Cut the power now, unless there were enough cuts."""
+        if self.cuts_made >= self.cuts:
+            return
+        self.cuts_made += 1
+        into = self.folder / f"cut-{self.cuts_made}"
+        self.disk.after_a_cut(into, self.dice)
+        try:
+            self.check(into)
+        except Exception as error:
+            raise AssertionError(f"seed {self.seed}, cut {self.cuts_made}, in {into}: {error}") from error
+        shutil.rmtree(into)
+
+
+class Life(CutLife):
     """A log that lives through appends, rolls and changes; it knows what was acknowledged."""
 
     def __init__(self, folder: Path, seed: int, cuts: int, *, private: bool = False) -> None:
-        self.folder, self.dice, self.seed, self.cuts = folder, Random(seed), seed, cuts  # noqa: S311 - replays
-        self.last_append, self.acknowledged, self.cuts_made = -1, 0, 0
+        super().__init__(folder, seed, cuts)
+        self.last_append, self.acknowledged = -1, 0
         self.private = private
         self.forgotten: set[int] = set()
         self.forgetting: int | None = None
-        (folder / "disk").mkdir(parents=True)
-        self.disk = Disk(folder / "disk")
         self.inside = Path("deep", "in", "new", "folders")
 
     def live(self) -> None:
         """Append until there were enough cuts."""
-        with watched(self.disk, self._cut), Log(self.disk.folder / self.inside, segment_bytes=6_000) as log:
+        with watched(self.disk, self.cut), Log(self.disk.folder / self.inside, segment_bytes=6_000) as log:
             private = {"text": "n"} if self.private else None
             topic = log.create_topic("a", "n bigint, i int, text string", private=private)
             self.acknowledged = 1  # the topic is there
@@ -154,19 +183,14 @@ class Life:
                     self.last_append = n
                     n += 1
 
-    def _cut(self) -> None:
-        if not self.acknowledged or self.cuts_made >= self.cuts:
-            return
-        self.cuts_made += 1
-        into = self.folder / f"cut-{self.cuts_made}"
-        self.disk.after_a_cut(into, self.dice)
-        try:
-            self._check(into / self.inside)
-        except Exception as error:
-            raise AssertionError(f"seed {self.seed}, cut {self.cuts_made}, in {into}: {error}") from error
-        shutil.rmtree(into)
+    def cut(self) -> None:
+        """Cut the power, once there is a topic."""
+        if self.acknowledged:
+            super().cut()
 
-    def _check(self, folder: Path) -> None:
+    def check(self, left: Path) -> None:
+        """Read, retry, and read again."""
+        folder = left / self.inside
         acknowledged = self.last_append
         with Log(folder, fsync=False) as reader:
             self._expect(reader, acknowledged, "at the first look")
@@ -201,8 +225,8 @@ def _rows(n: int) -> list[dict[str, Any]]:
     return [{"n": n, "i": i, "text": "x" * (61 * i % 200)} for i in range(1 + n * 7 % 11)]
 
 
-def cut_often(about: str, live: Callable[[Path, int, int], int], promise: str) -> int:
-    """Make the cuts that are asked for; `live` takes a folder, a seed and cuts, and returns how many it made."""
+def cut_often(about: str, life: Callable[[Path, int, int], CutLife], promise: str) -> int:
+    """Make the cuts that are asked for, some in each life, which has a folder, a seed and so many cuts."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--cuts", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
@@ -210,21 +234,20 @@ def cut_often(about: str, live: Callable[[Path, int, int], int], promise: str) -
     began, done = time.monotonic(), 0
     for at in range(-(-options.cuts // CUTS_OF_A_RUN)):
         with tempfile.TemporaryDirectory(prefix="headrace-power-") as folder:
-            done += live(Path(folder), options.seed + at, min(CUTS_OF_A_RUN, options.cuts - done))
+            living = life(Path(folder), options.seed + at, min(CUTS_OF_A_RUN, options.cuts - done))
+            living.live()
+        done += living.cuts_made
     print(f"{done} cuts from seed {options.seed} on: {promise}; {time.monotonic() - began:.0f} s")
     return 0
 
 
 def main() -> int:
     """Cut the power of logs."""
-
-    def live(folder: Path, seed: int, cuts: int) -> int:
-        life = Life(folder, seed, cuts, private=bool(seed % 2))
-        life.live()
-        return life.cuts_made
-
-    promise = "nothing acknowledged was lost, nothing is there by half or twice"
-    return cut_often("a simulated power loss at every sync", live, promise)
+    return cut_often(
+        "a simulated power loss at every sync",
+        lambda folder, seed, cuts: Life(folder, seed, cuts, private=bool(seed % 2)),
+        "nothing acknowledged was lost, nothing is there by half or twice",
+    )
 
 
 if __name__ == "__main__":
