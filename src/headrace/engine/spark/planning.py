@@ -1,6 +1,6 @@
 """What the planner of epochs knows of a job, in a process of Spark's of its own, and which epochs are small.
 
-The planner imports no kernel, no DuckDB and no compiler of expressions: they would cost each start half a second.
+The planner imports no DuckDB, no operator and no compiler of expressions: they would cost each start half a second.
 """
 
 from __future__ import annotations

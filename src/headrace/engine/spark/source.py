@@ -127,8 +127,8 @@ class EpochReader(DataSourceStreamReader):
         self._first: int | None = None  # the first epoch that it planned
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without open readers, which are not pickled."""
-        return vars(self) | {"_inputs": None}
+        """Return what tasks need, to which each epoch sends it: they plan nothing."""
+        return {"job": self.job}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's name
         """Return the epoch of the last commit."""
@@ -141,10 +141,8 @@ class EpochReader(DataSourceStreamReader):
         It follows the last commit: epochs with rows of Spark's own sources alone do not change our offset.
         """
         newest = self.storage.last_epoch()
-        control, epoch = (
-            EpochControl.read(self.planning.storage),
-            max(int(start["epoch"]), -1 if newest is None else newest),
-        )
+        epoch = max(int(start["epoch"]), -1 if newest is None else newest)
+        control = EpochControl.read(self.planning.storage)
         if control.until is not None and epoch >= control.until:
             return start
         commit = self._commit(epoch)
