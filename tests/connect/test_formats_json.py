@@ -8,7 +8,7 @@ from time import process_time
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -177,6 +177,7 @@ RECORDS = (
 
 
 @settings(max_examples=300)
+@example([b'{"id":0,"id":"\\ud83d"}'])
 @given(st.lists(RECORDS, max_size=8))
 def test_compiled_code_and_the_rules_agree_on_odd_records(records):
     """What is good, why the others are not, and every value."""

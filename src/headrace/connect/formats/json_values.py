@@ -61,8 +61,8 @@ def parsed(text: str) -> Any:
         found = _DECODER.decode(text)
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
-    if "\\u" in text and not _is_unicode(found):
-        raise ValueError("half a character of Unicode")
+    if "\\u" in text:
+        _check_unicode(found)
     return found
 
 
@@ -260,17 +260,17 @@ def _refuse(why: str, value: Any) -> NoReturn:
     raise BadValue(f"{why}: {text if len(text) <= _SHOWN else text[:_SHOWN] + ' …'}")
 
 
-def _is_unicode(value: Any) -> bool:
+def _check_unicode(value: Any) -> None:
     try:
         json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    except UnicodeEncodeError as error:
+        raise ValueError("half a character of Unicode") from error
 
 
 def _first(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
+        _check_unicode(pairs)  # also of what does not count
         found.update(reversed(pairs))
     return found
 
