@@ -24,3 +24,17 @@ def resident(pid: int) -> int:
         return int(Path(f"/proc/{pid}/status").read_text().split("RssAnon:")[1].split()[0]) * 1024
     except (OSError, IndexError):
         return 0
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether all threads of a process have stopped, after SIGSTOP; True where there is no /proc to tell."""
+    states = [_state(thread) for thread in Path(f"/proc/{pid}/task").glob("*")]
+    return all(state in {"T", "t", ""} for state in states)
+
+
+def _state(thread: Path) -> str:
+    """Return the state of a thread, "" of one that has ended."""
+    try:
+        return (thread / "stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (OSError, IndexError):
+        return ""

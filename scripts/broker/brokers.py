@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from scripts.broker.jars import JAVA_OPTIONS, fetched, java
 from scripts.broker.servers import LOOPBACK, NotStarted, Servers, free_ports
+from scripts.processes import is_stopped
 
 VERSION = "4.1.0"
 JARS = (
@@ -136,8 +137,10 @@ class Kafka:
             self._await(broker)
 
     def pause(self, broker: int = 1) -> None:
-        """Stop a broker's process without ending it: it keeps its connections and answers nothing."""
+        """Stop a broker's process without ending it: it keeps its connections and answers nothing, from now on."""
         self.servers.signal(_name(broker), signal.SIGSTOP)
+        while self.servers.alive(_name(broker)) and not is_stopped(self.servers.process(_name(broker))):
+            time.sleep(0.01)  # a signal takes its time where the processors are busy
 
     def resume(self, broker: int = 1) -> None:
         """Let a paused broker go on."""
