@@ -1,10 +1,16 @@
 """What Spark tells of a failure becomes the error that was raised."""
 
+import errno
+import os
 import traceback
 
 import pytest
 
+import headrace as hr
 from headrace.base.errors import FunctionError, RecordsGone, StepFailed
+from headrace.base.outside import AccessRefused
+from headrace.engine.publish import Publisher
+from headrace.testing import Driver
 
 failures = pytest.importorskip("headrace.engine.spark.failures")
 
@@ -27,3 +33,22 @@ def test_an_error_of_ours_is_found_in_the_text_of_a_trace(error):
 def test_a_failure_of_sparks_own_is_quoted():
     made = failures.explained(RuntimeError("Job aborted\n\tat org.apache"))
     assert str(made).startswith("[SPARK_FAILED] Spark ended the query: Job aborted")
+
+
+@pytest.mark.spark
+def test_a_step_whose_publishing_fails_says_so_on_spark(spark, monkeypatch):  # noqa: ARG001 -- the session is shared
+    """The epoch is committed by then; the file system's own error becomes ours."""
+
+    def read_only(*_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), "epochs")
+
+    app = hr.App("refused")
+    app.stream("t", "v int").to_topic("out")
+    with Driver(app, carrier="spark") as driver:
+        driver.send("t", {"v": 1})
+        monkeypatch.setattr(Publisher, "publish", read_only)
+        with pytest.raises(AccessRefused):
+            driver.step()
+        monkeypatch.undo()
+        driver.restart()
+        assert driver.read("out") == [{"v": 1}]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -41,7 +41,8 @@ class Kept:
 
 
 @settings(max_examples=examples(12))
-@given(parts=epochs, keep=st.tuples(keeps, keeps), how=st.sampled_from(["inner", "left", "anti"]))
+@given(parts=epochs, keep=st.tuples(keeps, keeps), how=st.sampled_from(["inner", "left", "right", "full", "anti"]))
+@example(parts=[([("a", 1, 0), ("a", 1, 0)], [("b", 2, 0), ("b", 2, 0)])], keep=(None, None), how="full")
 def test_growing_tables_are_joined_and_counted_as_in_sql(parts, keep, how):
     """Pairs whatever their times, withdrawn with a row that leaves; counts and tops of them follow."""
     app = hr.App("law", shards=2)
@@ -87,7 +88,7 @@ def second(row):
 
 def of(deltas):
     """The rows that the deltas add up to, times as seconds."""
-    rows = ({**row, "at": second(row)} if "at" in row else row for row in deltas.rows)
+    rows = ({**row, "at": row["at"] and second(row)} if "at" in row else row for row in deltas.rows)
     return Counter(tuple(row.values()) for row in rows)
 
 
@@ -101,8 +102,11 @@ def batch(left, right, how):
             continue
         for value, m in matches:
             made[(*row, value)] += n * m
-        if not matches and how == "left":
+        if not matches and how in ("left", "full"):
             made[(*row, None)] += n
+    for row, m in right.items():
+        if how in ("right", "full") and (row[0] is None or all(other[0] != row[0] for other in left)):
+            made[row[0], None, None, row[1]] += m
     return +made
 
 
@@ -110,7 +114,7 @@ def counts(joined):
     by_key = {}
     for row, n in joined.items():
         count, most = by_key.get(row[0], (0, row[1]))
-        by_key[row[0]] = count + n, max(most, row[1])
+        by_key[row[0]] = count + n, max((v for v in (most, row[1]) if v is not None), default=None)
     return Counter((key, *values) for key, values in by_key.items())
 
 

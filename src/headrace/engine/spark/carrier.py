@@ -25,6 +25,7 @@ from headrace.connect.embedded.topics import log_path
 from headrace.connect.source import Bounds, from_json
 from headrace.engine.epoch import PlannedEpoch
 from headrace.engine.input import only_replayable
+from headrace.engine.operation.failures import as_ours
 from headrace.engine.spark import blobs, tasks
 from headrace.engine.spark.executors import check_executors
 from headrace.engine.spark.failures import SPARK_ERRORS, explained, quiet
@@ -167,8 +168,8 @@ class SparkCarrier:
             self.idle.clear()
             try:
                 self._run_epoch(batch, batch_id, base + batch_id)
-            except HeadraceError as error:
-                self.error = error
+            except (HeadraceError, OSError) as error:
+                self.error = as_ours(error)
                 raise
             finally:
                 self.idle.set()
@@ -262,6 +263,7 @@ class SparkCarrier:
         while self.engine.last.epoch < wanted or not self.idle.is_set():
             self.check()
             clock.sleep(0.005)
+        self.check()  # an epoch that is committed may have failed while it was published
         self.ended = False
         return self.engine.last
 

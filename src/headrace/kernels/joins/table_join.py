@@ -220,9 +220,13 @@ class TableJoinRun:
 
     @property
     def _repeats(self) -> bool:
-        """Whether a row of the result may be there several times: a bag's rows are counted, unless it only grows."""
+        """Whether a change may be one of several equal rows of a bag.
+
+        Rows of a bag that only grows are changes of their own, until they are netted.
+        """
         sides = self.sides[:1] if self.join.how in ("semi", "anti") else self.sides
-        return any(side.key is None and not side.growing for side in sides)
+        nets = self.join.how in ("left", "right", "full")
+        return any(side.key is None and (nets or not side.growing) for side in sides)
 
     def _in_order(self, changes: str) -> pa.Table:
         """Return the changes, withdrawn rows first; they may be more than the memory."""
