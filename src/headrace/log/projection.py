@@ -10,6 +10,7 @@ from headrace.base.errors import UnknownColumn
 from headrace.log import evolution
 from headrace.log.segments import payload as payloads
 from headrace.log.segments import shared
+from headrace.log.segments.frame import TIMES
 from headrace.log.segments.payload import SYSTEM_COLUMNS
 
 if TYPE_CHECKING:
@@ -48,7 +49,20 @@ class Projection:
         self._defaults = meta.defaults
         self._stored: pa.Schema | None = None
         self._as_stored = False
+        self._read_of: pa.Schema | None = None
+        self._reads: frozenset[int] | None = None
         self._readers: list[ColumnReader] = []  # of the wanted columns, for the stored schema at hand
+
+    def reads(self, frame: Frame, stored: pa.Schema) -> frozenset[int] | None:
+        """Return the numbers of the columns that are read of a frame's batch; None: all of them."""
+        if stored is not self._read_of:
+            names = {*self._names, "_offset", "_deleted"}
+            if "_time" in names and not frame.flags & TIMES and self._event_time is not None:
+                names.add(self._event_time)
+            self._read_of = stored
+            numbers = frozenset(number for number, name in enumerate(stored.names) if name in names)
+            self._reads = None if len(numbers) == len(stored) else numbers
+        return self._reads
 
     def of(self, batch: pa.RecordBatch, frame: Frame, stored: pa.Schema) -> pa.RecordBatch:
         """Return the wanted columns of a frame's batch, `stored` being its schema."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 from headrace.base.arguments import a_whole_number, name_list
 from headrace.log.projection import Projection, result_schema
 from headrace.log.segments import payload as payloads
-from headrace.log.segments.frame import END, PRODUCED
+from headrace.log.segments.frame import END, PRODUCED, SUMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.log.open_topic import OpenTopic
     from headrace.log.segments.segment import Segment
 
-_PLAIN = END | PRODUCED
+_PLAIN = END | PRODUCED | SUMS
 _READ = ("_offset", "_time", "_deleted")
 
 
@@ -89,7 +89,8 @@ def _projected(
     for segment, number, start in frames:
         frame = segment.frame(number)
         stored = topic.stored_schema(frame)
-        batch = payloads.decode(segment.payload(number, frame), stored)
+        payload = segment.payload(number, frame, projection.reads(frame, stored))
+        batch = payloads.decode(payload, stored)
         wanted = projection.of(batch, frame, stored)
         first, count = payloads.cut(batch, frame, start, end)
         if count:

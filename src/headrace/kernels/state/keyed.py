@@ -66,14 +66,14 @@ class Chain:
     expired: dict[str, int] = field(default_factory=dict)
     """The times before which all rows of buffers are gone."""
 
-    def read(self, folder: Path, file: str, tables: Mapping[str, TableSpec]) -> None:
-        """Add the next file.
+    def read(self, folder: Path, file: str, tables: Mapping[str, TableSpec], *, checked: bool = True) -> None:
+        """Add the next file; `checked` False: this process has just written it.
 
         Raises:
             DamagedFile: it is missing or damaged.
 
         """
-        sections, metadata = read_tables(folder / file)
+        sections, metadata = read_tables(folder / file, checked=checked)
         number = metadata["number"]
         self.cut(number)
         for name, spec in tables.items():
@@ -363,7 +363,7 @@ class KeyedState(State):
         }
         written = write_state(path, sections, metadata, sync=sync)
         if written >= MAPPED_FROM:
-            chain.read(path.parent, path.name, self.tables)
+            chain.read(path.parent, path.name, self.tables, checked=False)
             return
         chain.cut(first)
         for name, run in merged.items():

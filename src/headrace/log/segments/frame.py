@@ -12,8 +12,10 @@ from zlib import crc32
 
 import numpy as np
 
+from headrace.log.segments import column_sums
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from mmap import mmap
 
     from numpy.typing import NDArray
@@ -29,6 +31,7 @@ DELETED = 4  # the payload has a column `_deleted`
 HEADERS = 8  # the payload has a column `_headers`
 OFFSETS = 16  # the payload has a column `_offset`: compaction left gaps
 PRODUCED = 32  # a producer that numbers its appends wrote it
+SUMS = 64  # the payload ends with a table of its columns' checksums
 HOLE = 1 << 15  # never on disk: represents damaged bytes
 
 NO_MIN, NO_MAX = (1 << 63) - 1, -(1 << 63)  # event times of a frame that has none
@@ -102,10 +105,12 @@ def hole(position: int, until: int, *, base: int, following: int) -> bytes:
                       NO_MIN, NO_MAX, base, NO_PRODUCER, 0))  # fmt: skip
 
 
-def payload_is_whole(data: memoryview, frame: Frame) -> bool:
-    """Tell whether the payload's bytes are those that were written."""
-    start = frame.position + HEADER_SIZE
-    return frame.end <= len(data) and crc32(data[start : frame.end]) == frame.payload_crc
+def payload_is_whole(data: memoryview, frame: Frame, columns: Collection[int] | None = None) -> bool:
+    """Tell whether the payload's bytes are those that were written; of a frame with `SUMS` perhaps of some columns."""
+    if frame.end > len(data):
+        return False
+    payload = data[frame.position + HEADER_SIZE : frame.end]
+    return crc32(payload) == frame.payload_crc if columns is None else column_sums.is_whole(payload, columns)
 
 
 def following(data: mmap, position: int, stop: int) -> Iterator[Frame]:

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.schema import TIMESTAMP
-from headrace.log.segments import shared
-from headrace.log.segments.frame import ALIGN, DELETED, HEADERS, NO_MAX, NO_MIN, OFFSETS, TIMES
+from headrace.log.segments import column_sums, shared
+from headrace.log.segments.frame import ALIGN, DELETED, HEADERS, NO_MAX, NO_MIN, OFFSETS, SUMS, TIMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,11 +68,21 @@ def encode(table: pa.Table, *, event_time: str | None, now: int) -> Iterator[Pay
     batches = table.combine_chunks().to_batches(max_chunksize=limit)
     for batch in batches or [pa.RecordBatch.from_pylist([], schema=table.schema)]:
         buffer = batch.serialize()
-        filling = _FILLING[: -buffer.size % ALIGN]
-        checksum = crc32(filling, crc32(buffer))
+        filling, checksum, summed = _end_of(buffer, table.schema)
         at_once = timed is None and batch.num_rows > 0
         low, high = (now, now) if at_once else extremes(batch.column(timed)) if timed else (NO_MIN, NO_MAX)
-        yield Payload(buffer, filling, checksum, flags, batch.num_rows, low, high, stamped=at_once)
+        yield Payload(buffer, filling, checksum, flags | summed, batch.num_rows, low, high, stamped=at_once)
+
+
+def _end_of(buffer: pa.Buffer, schema: pa.Schema) -> tuple[bytes, int, int]:
+    """Return what fills a payload up, the checksum of both, and the flag of a table of its columns' checksums."""
+    if buffer.size < column_sums.LARGE:
+        filling = _FILLING[: -buffer.size % ALIGN]
+        return filling, crc32(filling, crc32(buffer)), 0
+    parts = column_sums.parts_of(buffer, schema)
+    table = column_sums.packed(parts)
+    filling = _FILLING[: -(buffer.size + len(table)) % ALIGN] + table
+    return filling, crc32(filling, column_sums.checksum_of(parts)), SUMS
 
 
 def extremes(times: pa.Array) -> tuple[int, int]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headrace.base.errors import CorruptBatch
 from headrace.log.segments import frame as framing
-from headrace.log.segments.frame import HEADER_SIZE, HOLE
+from headrace.log.segments.frame import HEADER_SIZE, HOLE, SUMS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,7 +76,7 @@ class Segment:
         self._headers = b""
         self._frames = framing.as_array(b"")
         self._indexed_upto = 0  # the position up to which the index was read
-        self._checked: set[int] = set()
+        self._checked: dict[int, frozenset[int] | None] = {}  # of frames, by position: these columns; None: all
 
     def size(self) -> int:
         """Return the file's length."""
@@ -110,10 +110,10 @@ class Segment:
         """Return one frame of the index."""
         return framing.unpack(self._headers[number * HEADER_SIZE : (number + 1) * HEADER_SIZE])
 
-    def payload(self, number: int, frame: Frame | None = None) -> pa.Buffer:
+    def payload(self, number: int, frame: Frame | None = None, columns: frozenset[int] | None = None) -> pa.Buffer:
         """Return the bytes of a frame's batch, mapped; each is checked once while the segment is open.
 
-        `frame` is `frame(number)`, if the caller has it.
+        `frame` is `frame(number)`, if the caller has it. `columns`: only these will be read; others may be damaged.
 
         Raises:
             CorruptBatch: header or payload are damaged.
@@ -125,8 +125,7 @@ class Segment:
                 raise self.corrupt(frame, "no valid batch starts here")
             data = self._mapped(frame.end)
             buffer = self._buffer
-            if frame.position not in self._checked:
-                self._check(data, frame)
+            self._check(data, frame, columns if frame.flags & SUMS else None)
         return buffer.slice(frame.position + HEADER_SIZE, frame.length)
 
     def corrupt(self, frame: Frame, why: str) -> CorruptBatch:
@@ -158,13 +157,17 @@ class Segment:
         intact = raw.startswith(_MAGIC) and crc32(body).to_bytes(4, "little") == raw[len(_MAGIC) : _PREFIX - 8]
         return body[8:] if intact and int.from_bytes(body[:8], "little") == stop else None
 
-    def _check(self, data: mmap.mmap, frame: Frame) -> None:
+    def _check(self, data: mmap.mmap, frame: Frame, columns: frozenset[int] | None) -> None:
+        """Check a frame's columns, or all of it, unless that was done before."""
+        known: frozenset[int] | None = self._checked.get(frame.position, frozenset())
+        if known is None or (columns is not None and frame.position in self._checked and columns <= known):
+            return
         if framing.parse(data, frame.position) != frame:
             raise self.corrupt(frame, "the batch's header does not match its checksum or the index")
         with memoryview(data) as view:
-            if not framing.payload_is_whole(view, frame):
+            if not framing.payload_is_whole(view, frame, None if columns is None else columns - known):
                 raise self.corrupt(frame, "the batch's content does not match its checksum")
-        self._checked.add(frame.position)
+        self._checked[frame.position] = None if columns is None else columns | known
 
     def _read_index(self, stop: int, end: int) -> None:
         headers = self.saved_index(stop) if not self._indexed_upto else None
