@@ -17,7 +17,7 @@ from headrace.connect.format import HEADERS, KEY, VALUE
 from headrace.connect.undecoded import Undecoded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from headrace.connect.format import Format
     from headrace.connect.source import OffsetRange, SourceReader
@@ -59,9 +59,16 @@ class RecordShape:
             return list(self.schema.names)
         return [*(name for name in self.schema.names if name in self.key), VALUE]
 
+    def read_for(self, wanted: Collection[str]) -> list[str]:
+        """Return the columns that are read where only some are wanted: fewer than all only of plain records."""
+        if self.undecoded or self.format is not None or self.upserts:
+            return self.columns
+        needed = {*wanted, self.event_time, self.sent_time}
+        return [name for name in self.columns if name in needed or name not in self.schema.names]
+
     @property
     def columns(self) -> list[str]:
-        """All columns that are read."""
+        """All columns that may be read."""
         needs = {
             "_time": self.event_time is None or self.upserts,
             "_appended": self.sent_time is not None or self.arrived is not None,
@@ -83,8 +90,10 @@ class Decoded:
     records: pa.Array | None = None
 
 
-def decode(reader: SourceReader, part: OffsetRange, shape: RecordShape) -> Decoded:
-    """Read a range as rows.
+def decode(
+    reader: SourceReader, part: OffsetRange, shape: RecordShape, wanted: Collection[str] | None = None
+) -> Decoded:
+    """Read a range as rows: all columns of the shape or, where others are not needed, at least those that are wanted.
 
     Records without an event time are dead letters, and upserts with a null in their key. A tombstone may have no event
     time: its `_time` is then null. With `sent_time`, `_time` is corrected by the time of the log's clock when the
@@ -95,14 +104,14 @@ def decode(reader: SourceReader, part: OffsetRange, shape: RecordShape) -> Decod
         TopicDiffers: a column has another type than declared.
 
     """
-    batches = list(reader.read(part, shape.columns))
+    batches = list(reader.read(part, shape.columns if wanted is None else shape.read_for(wanted)))
     if not batches:
         return Decoded(empty(shape), None)
     table = pa.Table.from_batches(batches)
     letters = _Letters(reader, part, shape)
     if shape.format is not None:
         table = _formatted(table, shape, shape.format, letters)
-    _refuse_other_types(table, shape, shape.schema.names)
+    _refuse_other_types(table, shape, [name for name in shape.schema.names if name in table.column_names])
     rows = _changes(table, shape, letters) if shape.upserts else _facts(table, shape, letters)
     return Decoded(rows, letters.table(), letters.chosen)
 
@@ -243,7 +252,7 @@ def _facts(table: pa.Table, shape: RecordShape, letters: _Letters) -> pa.Table:
 
 def _selected(table: pa.Table, shape: RecordShape) -> pa.Table:
     """Return the columns of the step's schema, and when each record was stored, where that is needed."""
-    rows = table.select(shape.schema.names)
+    rows = table.select([name for name in shape.schema.names if name in table.column_names])
     return rows if shape.arrived is None else rows.append_column(shape.arrived, _micros(table.column("_appended")))
 
 

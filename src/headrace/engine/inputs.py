@@ -229,8 +229,8 @@ class Inputs:
 
     # ---- in tasks ----
 
-    def read(self, offsets: OffsetRange) -> ReadRange:
-        """Read and decode a range.
+    def read(self, offsets: OffsetRange, columns: Sequence[str]) -> ReadRange:
+        """Read and decode a range: at least these columns of it.
 
         Records that were removed after the range was planned are counted as lost.
 
@@ -240,8 +240,10 @@ class Inputs:
 
         """
         bound, reader, lost = self.inputs[offsets.source], self.reader(offsets.source), 0
+        if bound.timing is not None:
+            columns = [*columns, *bound.timing.columns]
         try:
-            decoded, time = decode(reader, offsets, bound.shape), reader.max_event_time(offsets)
+            decoded, time = decode(reader, offsets, bound.shape, columns), reader.max_event_time(offsets)
         except OffsetsLost as error:
             earliest = min(error.earliest, offsets.end)
             lost = reader.lost(offsets.partition, offsets.start, earliest)
@@ -250,7 +252,7 @@ class Inputs:
             rest = replace(offsets, start=earliest)
             if not rest.rows:
                 return ReadRange(rest, Decoded(empty(bound.shape), None), None, lost)
-            remaining = self.read(rest)
+            remaining = self.read(rest, columns)
             return replace(remaining, lost=lost + remaining.lost)
         if bound.timing is not None:
             decoded, time = self._timed(ReadRange(offsets, decoded, None, lost), bound.timing), None

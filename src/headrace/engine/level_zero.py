@@ -44,10 +44,11 @@ def run_ranges(duck: Duck, program: Program, here: Task, inputs: Inputs, ranges:
     marks: dict[str, dict[str, list[Any]]] = {}
     lost: dict[str, int] = {}
     seconds: dict[str, float] = {}
+    wanted = {intake.source: intake.columns for intake in program.intakes}
     for part in ranges:
         here.fault("before_read")
         with spent(seconds, READ):
-            read = inputs.read(part)
+            read = inputs.read(part, wanted[part.source])
         here.fault("after_read")
         if read.max_event_time is not None:
             seen = times.setdefault(part.source, {})

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 from headrace.kernels.op import StatefulOp
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from headrace.kernels.op import Op
 
 
@@ -41,11 +39,11 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intake:
-    """Where a source's rows enter level 0: the delta that they become."""
+    """Where a source's rows enter level 0: the delta that they become, and the columns that are read of them."""
 
     source: str
     output: int
-    schema: pa.Schema
+    columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.base.schema import to_ddl
 from headrace.expressions.clock import reads_clock
+from headrace.plan.columns_read import columns_read
+from headrace.plan.nodes import Source
 
 if TYPE_CHECKING:
     from headrace.plan.nodes import Node
@@ -23,6 +25,7 @@ class Explanation:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self._read = columns_read(plan)
 
     @property
     def data(self) -> dict[str, Any]:
@@ -78,6 +81,14 @@ class Explanation:
         """Return for each step above whether its rows go through an exchange."""
         return [columns is not None for columns in self.plan.moves.get(id(node), [None] * len(node.ups))]
 
+    def _reads(self, node: Node) -> str | None:
+        """Return which columns of a source are read; None: all, or it is none."""
+        if not isinstance(node, Source) or node.upserts or node.format is not None:
+            return None
+        read = [name for name in node.schema.names if name in self._read[id(node)]]
+        every = len(node.schema.names)
+        return None if len(read) == every else f"{len(read)} of {every} columns: {', '.join(read)}".removesuffix(": ")
+
     def _step(self, node: Node) -> dict[str, Any]:
         described = node.describe()
         return {
@@ -91,6 +102,7 @@ class Explanation:
             "window": described.window,
             "emit": described.emit,
             "state": described.state,
+            "reads": self._reads(node),
             "schema": to_ddl(node.schema),
         }
 
@@ -107,7 +119,7 @@ def _box(step: dict[str, Any]) -> str:
 
 def _text(step: dict[str, Any]) -> list[str]:
     lines = [f"  {step['name']}  [{step['verb']}]" + (f"  <- {', '.join(step['inputs'])}" if step["inputs"] else "")]
-    named = ("detail", "window", "emit", "key", "state", "schema")
+    named = ("detail", "window", "emit", "key", "state", "reads", "schema")
     for field in named:
         value = step[field]
         if value not in (None, "", []):

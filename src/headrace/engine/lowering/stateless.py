@@ -22,9 +22,10 @@ def _source(node: Source, to: Lowering) -> None:
     if not node.upserts and id(node) not in to.plan.arrivals:
         to.raw[id(node)] = raw
     step = to.plan.name(node)
-    to.intakes.append(Intake(source=step, output=raw, schema=node.schema))
+    read = tuple(node.schema.names) if node.upserts else to.columns_read(node)
+    to.intakes.append(Intake(source=step, output=raw, columns=read))
     delta = to.delta_of(node) if node.upserts else f"1::INTEGER AS {to.delta_of(node)}"
-    before = f"SELECT {columns_of(node)}, {delta} FROM"
+    before = f"SELECT {', '.join([*map(quote, read), delta])} FROM"
     output = to.deltas[id(node)]
     to.add(0, Query(step=step, inputs=(raw,), output=output, before=before, after="", shared=False))
 

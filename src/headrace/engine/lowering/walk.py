@@ -22,6 +22,7 @@ from headrace.kernels.program import Intake, Level, Program
 from headrace.kernels.query import Query
 from headrace.kernels.rename import Facts
 from headrace.kernels.snapshot import Snapshot
+from headrace.plan.columns_read import columns_read
 from headrace.plan.nodes import ARRIVED, Aggregate, Node, Top
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Lowering:
         self.lates: dict[int, int] = {}
         self.raw: dict[int, int] = {}  # of nodes whose rows are records of a stream, these as they were read
         self.uses = uses_of(plan)
+        self._read = columns_read(plan)
         self._dead: dict[int, str | None] = {
             id(source): (source.topic or plan.name(source)) if source.on_error == "dead_letter" else None
             for source in plan.sources()
@@ -109,6 +111,10 @@ class Lowering:
     def delta_of(self, node: Node) -> str:
         """Return the columns that a node's rows have besides its own, as SQL."""
         return f"{DELTA}, {quote(ARRIVED)}" if id(node) in self.plan.arrivals else DELTA
+
+    def columns_read(self, node: Node) -> tuple[str, ...]:
+        """Return the columns of a node's rows that anything reads, in their order."""
+        return tuple(name for name in node.schema.names if name in self._read[id(node)])
 
     def add(self, level: int, op: Op) -> None:
         """Put an operation at the end of a level."""

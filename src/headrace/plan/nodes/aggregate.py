@@ -9,6 +9,7 @@ from headrace.expressions import calls_of
 from headrace.expressions.identity import call_identity, typed_identity
 from headrace.plan.nodes.node import Description
 from headrace.plan.nodes.windowed import Windowed
+from headrace.plan.windows import SlidingWindow
 
 if TYPE_CHECKING:
     from headrace.expressions import Aggregates
@@ -50,6 +51,12 @@ class Aggregate(Windowed):
         read |= {name for call in self.aggregates.calls if call.where for name in call.where.columns}
         time = set() if self.window is None or self.up.time_column is None else {self.up.time_column}
         return (frozenset({*self.keys, *read, *time} & set(self.up.schema.names)),)
+
+    def reads_for(self, wanted: frozenset[str]) -> tuple[frozenset[str], ...]:
+        """Return what it reads; where whole rows wait for a window, or a function of the user's, all."""
+        arguments = [value for call in self.aggregates.calls for value in (*call.arguments, call.where) if value]
+        whole = isinstance(self.window, SlidingWindow) or calls_of(arguments)
+        return super().reads_for(wanted) if whole else self.reads
 
     def identity(self) -> dict[str, Any]:
         """Return the window, what is computed, and whether rows may be withdrawn."""

@@ -54,6 +54,10 @@ class AsTable(Stateless):
         """Return `above`: the rows stay as they are."""
         return above
 
+    def reads_for(self, wanted: frozenset[str]) -> tuple[frozenset[str], ...]:
+        """Return those."""
+        return (wanted,)
+
     def meaning(self, above: Sequence[Meaning]) -> Meaning:
         """Return the rows above."""
         return above[0]

@@ -135,6 +135,10 @@ class Node(ABC):
         """The column that has the event time of the source at this step; None where that is gone or unknown."""
         return None
 
+    def reads_for(self, wanted: frozenset[str]) -> tuple[frozenset[str], ...]:  # noqa: ARG002 -- for those that override it
+        """Return for each step above the columns that are read of it where only `wanted` of its own are: here all."""
+        return tuple(frozenset(up.schema.names) for up in self.ups)
+
     def partition_after(self, above: Partition) -> Partition:  # noqa: ARG002 -- what is known only to those that override it
         """Return the columns that a stateless step's rows are spread by, when the rows above are by `above`."""
         return None

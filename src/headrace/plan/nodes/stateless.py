@@ -85,6 +85,11 @@ class Select(Stateless):
         """Return the columns under their new names, or None where one of them is gone."""
         return None if above is None else self._renamed(above)
 
+    def reads_for(self, wanted: frozenset[str]) -> tuple[frozenset[str], ...]:
+        """Return the columns of all its expressions: whether one fails does not depend on who reads it."""
+        del wanted
+        return (frozenset(name for _, column in self.columns for name in column.columns),)
+
     def meaning(self, above: Sequence[Meaning]) -> Meaning:
         """Return the rows above with these columns."""
         return replace(above[0], columns={name: above[0].value(column) for name, column in self.columns})
@@ -121,6 +126,10 @@ class Where(Stateless):
     def partition_after(self, above: Partition) -> Partition:
         """Return `above`: the rows stay as they are."""
         return above
+
+    def reads_for(self, wanted: frozenset[str]) -> tuple[frozenset[str], ...]:
+        """Return those and the condition's; with functions of the user's, which get whole rows, all."""
+        return super().reads_for(wanted) if self.condition.calls else (wanted | self.condition.columns,)
 
     def meaning(self, above: Sequence[Meaning]) -> Meaning:
         """Return the rows that meet the condition."""
