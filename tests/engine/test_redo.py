@@ -14,6 +14,7 @@ from headrace.engine.recovery.verify import check, verify
 from headrace.engine.spark.single_task import read_single_task
 from headrace.engine.spark.tasks import Job
 from headrace.engine.storage import Storage
+from headrace.engine.watermarks import EpochTimes
 from headrace.kernels import redo as logs_of_tasks
 from headrace.testing import Driver, driver
 from headrace.testing.simulation.machine import Machine
@@ -171,7 +172,7 @@ def test_a_small_epoch_on_spark_has_a_log_too(tmp_path):
         job = Job(app_id="x", program=owner.program, storage=tmp_path, topics=None, sync=True, small=100, query="q",
                   inputs=owner.outside.inputs, fault=owner.settings.fault, base=0)  # fmt: skip
         planned = owner.begin()
-        assert len([*read_single_task(job, planned.epoch, planned.ranges, now=0)]) == 1
+        assert len([*read_single_task(job, planned.epoch, planned.ranges, EpochTimes(0))]) == 1
         written = redo.contents({*logs(tmp_path)} - before)
         assert {name.split("/")[0] for name in written} == {"state", "epochs"}
         assert all((tmp_path / name).read_bytes() == content.to_pybytes() for name, content in written.items())

@@ -15,6 +15,7 @@ from headrace.engine.inprocess import InProcess
 from headrace.engine.levels import run_levels
 from headrace.engine.lowering import lower
 from headrace.engine.pace import SMALL_ROWS
+from headrace.engine.watermarks import EpochTimes
 from headrace.kernels.task import Outcome, Report
 
 CARS = "id int, owner int, worth int"
@@ -259,7 +260,7 @@ def test_shards_side_by_side_may_each_have_a_cache_on_the_disk(tmp_path, monkeyp
             words = [{"k": f"k{i % 40}", "word": str(i), "x": i / 7, "at": 1_000 * i} for i in range(200 * (epoch + 1))]
             engine.outside.log.topic("words").append(words)
             work = engine.begin()
-            (row,) = read_single_task(job, work.epoch, work.ranges, now=work.now)
+            (row,) = read_single_task(job, work.epoch, work.ranges, EpochTimes(work.now))
             reports = reports_of(bytes(row.column(2)[0].as_buffer()))
             engine.publish(engine.commit(work, reports, carrier="test"))
     finally:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import disturbed
 import pytest
+from version_apps import ORDERS, RATES, at, order, priced, rate
 
 import headrace as hr
 from headrace.base.errors import InvalidPlan, PlanChanged, UnknownColumn, WrongColumnType
 from headrace.testing import Driver
-
-ORDERS, RATES = "id int, currency string, at timestamp", "currency string, rate double, since timestamp"
-
-
-def at(second):
-    return datetime.fromtimestamp(second, tz=UTC)
 
 
 def app_of(how="left", grace="10 s", out_of_order="0 s", history=None, **options):
@@ -29,27 +22,11 @@ def app_of(how="left", grace="10 s", out_of_order="0 s", history=None, **options
     return app
 
 
-def order(driver, nr, second, currency="EUR"):
-    driver.send("orders", {"id": nr, "currency": currency, "at": second * 1000})
-
-
-def rate(driver, value, second, currency="EUR"):
-    """A version, or, of None, a delete."""
-    if value is None:
-        driver.delete("rates", currency=currency, since=None if second is None else second * 1000)
-    else:
-        driver.send("rates", {"currency": currency, "rate": value, "since": second * 1000})
-
-
 def move(driver, second):
     """Let both watermarks come to a second, by rows that meet nobody else."""
     order(driver, -1, second, "none")
     rate(driver, 0.0, second, "nothing")
     driver.run()
-
-
-def priced(driver):
-    return [(row["id"], row["rate"]) for row in driver.read("out") if row["id"] >= 0]
 
 
 NOON = 12 * 3600

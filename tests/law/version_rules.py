@@ -41,8 +41,11 @@ class Rules:
     waiting: list[tuple] = field(default_factory=list)
     previous: int | None = None
 
-    def epoch(self, part, first, watermark):
-        """Return what must come out of an epoch, each row with whether its version may be forgotten; what is late."""
+    def epoch(self, part, first, watermark, reached):
+        """Return what must come out of an epoch, each row with whether its version may be forgotten; what is late.
+
+        Late is what is behind the watermark of the epoch before; what comes out is final by that which it reaches.
+        """
         late, out = Counter(), {}
         for nr, (kind, key, *more) in enumerate(part, first):
             if kind != "l":
@@ -55,7 +58,7 @@ class Rules:
                 self.waiting.append((nr, key, more[0]))
         for row in list(self.waiting):
             nr, key, day = row
-            if day is None or (watermark is not None and day + self.case.grace < watermark):
+            if day is None or (reached is not None and day + self.case.grace < reached):
                 self.waiting.remove(row)
                 found, version = self.version(key, day)
                 old = self.previous is not None and day is not None and day < self.horizon
@@ -103,6 +106,11 @@ def instant(second):
     return None if second is None else FIRST + second * 1000
 
 
+def seconds(watermark):
+    """Return a watermark as a second."""
+    return None if watermark is None else round(watermark.timestamp() - FIRST / 1000)
+
+
 def send(driver, part, first):
     """Send an epoch; rows of the stream are numbered."""
     stream, table = [], []
@@ -124,17 +132,17 @@ def play(case):
         for number, part in enumerate([*case.epochs, None]):
             if number in case.restarts:
                 driver.restart()
-            watermark = driver.watermark("dated")
+            watermark = seconds(driver.watermark("dated"))
             if part is None:
                 driver.run()  # what a watermark brings that nobody has worked with yet
                 part = []  # noqa: PLW2901 -- the last epochs have no rows
                 driver.finish()
-                second = END
+                watermark = reached = END
             else:
-                second = None if watermark is None else round(watermark.timestamp() - FIRST / 1000)
                 send(driver, part, nr)
                 driver.step()
-            out, late = rules.epoch(part, nr, second)
+                reached = seconds(driver.watermark("dated"))
+            out, late = rules.epoch(part, nr, watermark, reached)
             hold(case, out, driver.read("out"), number)
             behind += late
             nr += len(part)

@@ -40,7 +40,7 @@ from headrace.engine.recovery.same_sources import agree_on_sources, check_instan
 from headrace.engine.recovery.view_damage import check_views
 from headrace.engine.served import agree_on_views
 from headrace.engine.storage import Commit, SourceProgress, Storage
-from headrace.engine.watermarks import UNPARTITIONED, advance, empty_epoch_due
+from headrace.engine.watermarks import UNPARTITIONED, advance, ahead, empty_epoch_due, reached
 from headrace.kernels.state.state import DELTA
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Engine:
         resume(self.storage)
         self.shards = self._agreed_shards()
         self._app = {"id": self.storage.about()["id"], "shards": self.shards}
-        self.program = lower(self.plan, self.shards)
+        self.program, self.ahead = lower(self.plan, self.shards), ahead(self.plan)
         s = self.settings
         self.journal = Journal(log_path(s.storage, s.topics).absolute(), self.plan.app, self._app["id"])
         last, self.lost = recovered(self.storage, self.journal)
@@ -210,13 +210,15 @@ class Engine:
         self.settings.fault("before_bounds")
         before, bounds = self.before, self.inputs.bounds(self.before)
         self.settings.fault("after_bounds")
+        ranges = self.inputs.unread(before, bounds, limit if limit is not None else before.limit)
         return PlannedEpoch(
             epoch=before.epoch + 1,
-            ranges=tuple(self.inputs.unread(before, bounds, limit if limit is not None else before.limit)),
+            ranges=tuple(ranges),
             bounds=bounds,
             before=before,
             began=self.settings.clock.monotonic(),
             now=self.epoch_time(),
+            reached=reached(self.ahead, self.inputs.reached(before, ranges, bounds), before.watermarks),
         )
 
     def begin_lost(self) -> PlannedEpoch:
@@ -235,6 +237,7 @@ class Engine:
             before=before,
             began=self.settings.clock.monotonic(),
             now=decided.now,
+            reached=decided.reached,
             decided=decided,
         )
 
@@ -289,6 +292,8 @@ class Engine:
         source_watermarks = self.inputs.watermarks(sources, planned.before.outputs, planned.bounds, self._now())
         heads = heads_after(planned.before.heads, reports)
         outputs, watermarks = advance(self.plan, source_watermarks, used, least_waiting_times(heads))
+        for step, time in planned.reached.items():  # also if records vanish before they are read
+            watermarks[step] = max(time, watermarks.get(step) or time)
         keeps = steps_with_rows(heads)
         lost = self.inputs.lost(planned.before, planned.ranges)
         counts = counts_of(reports, heads, read=planned.ranges, lost=lost)
@@ -303,9 +308,10 @@ class Engine:
             watermarks=watermarks,
             previous=dict(used),
             outputs=outputs,
+            reached=dict(planned.reached),
             idle={name: watermark.idle for name, watermark in source_watermarks.items()},
             waiting=any(node.detects_late and self.plan.name(node) in keeps for node in self.plan.stateful()),
-            due=empty_epoch_due(self.plan, used, watermarks, keeps),
+            due=empty_epoch_due(self.plan, used, watermarks, keeps, planned.reached),
             heads=heads,
             staged=[staged for report in reports for staged in report.staged],
             published=with_rows(planned.before),

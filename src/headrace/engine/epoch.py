@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.connect.source import total_rows
@@ -53,6 +53,8 @@ class PlannedEpoch:
     began: float
     now: int
     """The time of the epoch, in microseconds: what `current_timestamp()` is in all of its tasks."""
+    reached: Mapping[str, int] = field(default_factory=dict)
+    """The watermarks that its own input reaches, by step: where they are known, and later than those before it."""
     decided: Commit | None = None
     """Of an epoch that was lost and runs again: what its first run decided."""
 
@@ -79,4 +81,5 @@ def task(
         heads=heads,
         fault=settings.fault,
         now=planned.now,
+        reached=planned.reached,
     )

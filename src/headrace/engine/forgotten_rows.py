@@ -118,6 +118,7 @@ class ForgottenRows:
             heads={step: by[str(shard)] for step, by in commit.heads.items() if str(shard) in by},
             fault=lambda point: None,  # noqa: ARG005 -- nothing is visible before the commit
             now=commit.now,
+            reached={},
         )
 
     def _fresh(self, commit: Commit, sink: str, rows: pa.Table) -> pa.Table:

@@ -5,6 +5,7 @@ The planner of epochs needs nothing else of the engine, so it can run in another
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -210,6 +211,29 @@ class Inputs:
             step: of_source(bound, progress.get(step, NOTHING_READ), bounds.get(step), before.get(step), now)
             for step, bound in self.inputs.items()
         }
+
+    def reached(
+        self, commit: Commit, ranges: Sequence[OffsetRange], bounds: Mapping[str, Bounds]
+    ) -> dict[str, int | None]:
+        """Return by source at most the watermark that it has after reading ranges, which follow a commit.
+
+        It is the last one where the source does not say beforehand when its records were.
+        """
+        return {step: self._reached(step, commit, ranges, bounds.get(step)) for step in self.inputs}
+
+    def _reached(self, step: str, commit: Commit, ranges: Sequence[OffsetRange], bounds: Bounds | None) -> int | None:
+        source, before = self.inputs[step], commit.outputs.get(step)
+        ranges = [offsets for offsets in ranges if offsets.source == step]
+        if source.timing is not None or not ranges or bounds is None:
+            return before
+        progress = deepcopy(commit.sources.get(step, NOTHING_READ))
+        for offsets in ranges:
+            time = self.reader(step).max_event_time(offsets)
+            if time is None or time > LAST_TIME:
+                return before
+            progress.offsets[offsets.partition] = offsets.end
+            progress.observe(offsets.partition, time, 0)
+        return of_source(replace(source, idle_after=None), progress, bounds, before, 0).before
 
     def clock_epoch_due(self, commit: Commit, bounds: Mapping[str, Bounds], now: int) -> bool:
         """Whether the clock alone makes an epoch due: a source has become idle, or is idle while windows wait.

@@ -92,6 +92,7 @@ class Commit:
     watermarks: dict[str, int | None] = field(default_factory=dict)
     previous: dict[str, int | None] = field(default_factory=dict)
     outputs: dict[str, int | None] = field(default_factory=dict)
+    reached: dict[str, int] = field(default_factory=dict)  # watermarks by which steps emitted, later than `previous`
     idle: dict[str, bool] = field(default_factory=dict)
     waiting: bool = False  # steps that detect late rows keep rows
     due: bool = False  # an epoch without input would change the output

@@ -4,17 +4,20 @@ A partition's watermark is the greatest event time read from it, less `out_of_or
 of its partitions'. In epoch n a step works with the watermark that was committed with epoch n - 1. It passes on to the
 steps below the watermark that it worked with, less its hold: how far behind it a result may still be (`grace` for
 windows).
+
+Rows are always judged late so. But where the log's time index tells beforehand which watermark an epoch's own input
+reaches, steps may emit by that one (`Node.emits_ahead`): it is the next epoch's, which has nothing to emit then.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from headrace.base.time import END_OF_TIME, MICROS
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Container, Mapping, Sequence
 
     from headrace.connect.source import Bounds
     from headrace.engine.input import Input
@@ -33,6 +36,14 @@ class SourceWatermark:
 
     before: int | None
     idle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EpochTimes:
+    """What all tasks of an epoch know: its time, and watermarks that its own input reaches, by step; microseconds."""
+
+    now: int
+    reached: Mapping[str, int] = field(default_factory=dict)
 
 
 def of_source(
@@ -110,8 +121,53 @@ def advance(
     return {plan.name(node): outputs[id(node)].before for node in plan.nodes}, watermarks
 
 
+def ahead(plan: Plan) -> dict[str, tuple[str, ...]]:
+    """Return the steps that emit by the watermark that an epoch's input reaches, with their sources.
+
+    What is below a stateful step is not among them: what that one passes on is known when it has run.
+    """
+    above: dict[int, frozenset[str] | None] = {}
+    found = {}
+    for node in plan.nodes:
+        ups = [above[id(up)] for up in node.watermark_inputs]
+        known = [up for up in ups if up is not None]
+        sources = frozenset[str]().union(*known) if len(known) == len(ups) else None
+        if not node.ups:
+            sources = frozenset([plan.name(node)])
+        elif node.stateful:
+            if node.emits_ahead and sources:
+                found[plan.name(node)] = tuple(sorted(sources))
+            sources = None
+        above[id(node)] = sources
+    return found
+
+
+def reached(
+    steps: Mapping[str, Sequence[str]], sources: Mapping[str, int | None], used: Mapping[str, int | None]
+) -> dict[str, int]:
+    """Return the watermarks that steps are known to have after an epoch, where those are later than in it.
+
+    Args:
+        steps: their sources, as `ahead` returns them.
+        sources: by source, at most the watermark that it will have.
+        used: the watermarks that the stateful steps work with in the epoch, by step.
+
+    """
+    found = {}
+    for step, names in steps.items():
+        before, known = used.get(step), [time for name in names if (time := sources.get(name)) is not None]
+        least = min(known) if len(known) == len(names) else None
+        if least is not None and (before is None or least > before):
+            found[step] = least
+    return found
+
+
 def empty_epoch_due(
-    plan: Plan, used: Mapping[str, int | None], watermarks: Mapping[str, int | None], keeps: Container[str]
+    plan: Plan,
+    used: Mapping[str, int | None],
+    watermarks: Mapping[str, int | None],
+    keeps: Container[str],
+    emitted: Mapping[str, int],
 ) -> bool:
     """Whether an epoch without input would change the output.
 
@@ -124,6 +180,7 @@ def empty_epoch_due(
         used: the watermarks that the stateful steps worked with in the last epoch.
         watermarks: those that they would work with in the next.
         keeps: the steps that keep rows.
+        emitted: the watermarks by which steps have emitted what they keep, ahead of those that they work with.
 
     """
     moved = {step for step, watermark in watermarks.items() if watermark != used.get(step)}
@@ -131,7 +188,8 @@ def empty_epoch_due(
         return True
     for node in plan.stateful():
         name = plan.name(node)
-        if node.emits_on_watermark and name in moved and name in keeps:
+        ahead_of = emitted.get(name) == watermarks.get(name)
+        if node.emits_on_watermark and name in moved and name in keeps and not ahead_of:
             return True
         above = (plan.name(up) for up in node.walk() if up is not node and up.stateful)
         if node.detects_late and not moved.isdisjoint(above):

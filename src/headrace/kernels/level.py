@@ -107,7 +107,8 @@ class LevelRun:
         if any(op.begins for op in self.level.stateful):
             return True
         steps = [op.step for op in self.level.stateful if op.timed]
-        return any(self.task.watermarks.get(step) != self.task.previous.get(step) for step in steps)
+        task = self.task
+        return any(step in task.reached or task.watermarks.get(step) != task.previous.get(step) for step in steps)
 
     def _run_all(self) -> None:
         for number, op in enumerate(self.level.ops):
@@ -153,6 +154,7 @@ class LevelRun:
             task=self.task.shard,
             watermark=self.task.watermarks.get(op.step),
             previous=self.task.previous.get(op.step),
+            reached=self.task.reached.get(op.step),
             opened=self.states.get(op.step),
         )
 

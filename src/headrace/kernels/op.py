@@ -30,7 +30,8 @@ class Context:
     """Where and when an operator runs.
 
     `watermark` is the one that its step works with in this epoch, `previous` that of the epoch before: microseconds, or
-    None as long as there is none. `opened` is its state, `task` the number of the task (below an exchange: the shard).
+    None as long as there is none. `reached` is the one that the epoch's own input reaches, where it is known beforehand
+    and later. `opened` is its state, `task` the number of the task (below an exchange: the shard).
     """
 
     duck: Duck
@@ -39,6 +40,7 @@ class Context:
     watermark: int | None = None
     previous: int | None = None
     opened: State | None = None
+    reached: int | None = None
 
     @property
     def state(self) -> State:
@@ -56,6 +58,11 @@ class Context:
     def emitted_until(self) -> int:
         """The watermark that its last epoch worked with; where there is none, 1970."""
         return self.previous or 0
+
+    @property
+    def final(self) -> int | None:
+        """The watermark by which results are final once the epoch's input is known."""
+        return self.watermark if self.reached is None else self.reached
 
     @property
     def watermark_moved(self) -> int | None:

@@ -29,7 +29,8 @@ class Task:
 
     `sync`: whether files are on the disk when they are written, or what takes charge of that before the commit.
     `now` is the time of the epoch: all of its tasks, and all attempts of them, have the same.
-    `watermarks` and `previous` are, by step, the watermarks that it works with in this epoch and in the one before.
+    `watermarks` and `previous` are, by step, the watermarks that it works with in this epoch and in the one before;
+    `reached` are those that the epoch's own input reaches, where they are known and later.
     """
 
     epoch: int
@@ -43,6 +44,7 @@ class Task:
     heads: Mapping[str, StateHead]
     fault: Callable[[str], None]
     now: int
+    reached: Mapping[str, int]
 
     def state_folder(self, step: str) -> Path:
         """Return where a step keeps the files of this shard."""

@@ -225,7 +225,7 @@ def filled(plan: Plan, fill: Fill, before: Commit, reports: Sequence[Report]) ->
         previous=used,
         outputs=outputs | before.outputs,
         waiting=any(node.detects_late and plan.name(node) in keeps for node in plan.stateful()),
-        due=before.due or empty_epoch_due(plan, used, watermarks, keeps),
+        due=before.due or empty_epoch_due(plan, used, watermarks, keeps, {}),
         heads=heads,
         staged=[staged for report in reports for staged in report.staged],
         counts=counts,

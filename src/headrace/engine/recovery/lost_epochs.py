@@ -199,6 +199,7 @@ def as_decided(commit: Commit, entry: Commit) -> Commit:
         watermarks=entry.watermarks,
         previous=entry.previous,
         outputs=entry.outputs,
+        reached=entry.reached,
         idle=entry.idle,
         limit=entry.limit,
         at=entry.at,

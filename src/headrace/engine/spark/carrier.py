@@ -33,7 +33,7 @@ from headrace.engine.spark.imports import importable
 from headrace.engine.spark.quiet_files import quiet_location
 from headrace.engine.spark.reading import encoded
 from headrace.engine.spark.session import forget_lost, query_session, session, settings_of
-from headrace.engine.spark.source import EpochControl, data_source
+from headrace.engine.spark.source import EpochControl, data_source, times_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from headrace.engine.engine import Engine
     from headrace.engine.storage import Commit
+    from headrace.engine.watermarks import EpochTimes
     from headrace.kernels.task import Report
     from headrace.plan.nodes import Source
 
@@ -91,12 +92,12 @@ class SparkCarrier:
         writer = frame.writeStream.foreachBatch(self._epoch(base))
         return writer.option("checkpointLocation", checkpoint).start()
 
-    def _levels(self, frame: DataFrame, now: int) -> DataFrame:
+    def _levels(self, frame: DataFrame, times: EpochTimes) -> DataFrame:
         shards = self.engine.shards
         with importable(self.spark.sparkContext):
             for level in self.engine.program.levels[1:]:
                 exchanged = frame.repartitionById(shards, frame["shard"])
-                frame = exchanged.mapInArrow(tasks.level(self.job, level.number, now), blobs.DDL)
+                frame = exchanged.mapInArrow(tasks.level(self.job, level.number, times), blobs.DDL)
         return frame.where(frame["edge"] == blobs.MANIFEST)
 
     def _job(self, base: int) -> tasks.Job:
@@ -112,6 +113,7 @@ class SparkCarrier:
             base=base,
             small=engine.settings.small,
             query=uuid.uuid4().hex,
+            ahead=engine.ahead,
         )
 
     def _input(self, job: tasks.Job) -> DataFrame:
@@ -181,20 +183,21 @@ class SparkCarrier:
         if epoch <= last.epoch:
             return  # committed before a crash and published at the start
         offset = self.planned_offset(batch_id, epoch)
-        now = int(offset.get("now", self.engine.epoch_time()))
-        reports = self._reports(batch, epoch, now, single_task=bool(offset.get("single_task")))
+        times = times_of(offset, now=self.engine.epoch_time())
+        reports = self._reports(batch, epoch, times, single_task=bool(offset.get("single_task")))
         planned = PlannedEpoch(
             epoch=epoch,
             ranges=tuple(from_json(offset.get("ranges", []))),
             bounds=_bounds(offset) if offset else self.engine.inputs.bounds(),
             before=self.engine.before,
             began=float(offset.get("began", self.engine.settings.clock.monotonic())),
-            now=now,
+            now=times.now,
+            reached=times.reached,
         )
         commit = self.engine.commit(planned, reports, carrier=self.carrier, ended=self.ended)
         self.engine.publish(commit)
 
-    def _reports(self, batch: DataFrame, epoch: int, now: int, *, single_task: bool) -> list[Report]:
+    def _reports(self, batch: DataFrame, epoch: int, times: EpochTimes, *, single_task: bool) -> list[Report]:
         """Compute an epoch and return its reports, all about the same attempts of its tasks.
 
         Spark computes a task again when its output is lost, though other tasks have read that output already. Where a
@@ -206,7 +209,7 @@ class SparkCarrier:
 
         """
         for _ in range(MOST_ATTEMPTS):
-            manifest = batch if single_task else self._levels(batch, now)
+            manifest = batch if single_task else self._levels(batch, times)
             try:
                 rows = manifest.collect()
             except (Py4JError, PySparkException) as failed:

@@ -5,7 +5,7 @@ The planner imports no DuckDB, no operator and no compiler of expressions: they 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.connect.source import total_rows
@@ -42,6 +42,8 @@ class Planning:
     small: int
     scanned: frozenset[str]
     fault: Callable[[str], None]
+    ahead: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The steps that emit by the watermark that an epoch's input reaches, with their sources."""
 
     def before(self, epoch: int) -> Commit:
         """Return the commit that an epoch builds on."""

@@ -12,6 +12,7 @@ from headrace.base.dead_letters import DEAD
 from headrace.base.schema import to_ddl
 from headrace.engine.level_zero import stage_dead_letters
 from headrace.engine.spark import blobs, tasks
+from headrace.engine.watermarks import EpochTimes
 from headrace.kernels.duck import Duck, typed
 from headrace.kernels.level import LevelRun
 
@@ -54,7 +55,7 @@ def _level_zero(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         epoch, number = tasks.current_epoch(job), FIRST_TASK + tasks.partition_number()
-        here = job.task(epoch, number, now=0)  # level 0 reads no clock: the carrier looked
+        here = job.task(epoch, number, EpochTimes(0))  # level 0 reads no clock: the carrier looked
         rows, dead = _timed(list(batches), name, event_time, schema, here_now=job.now())
         intake = next(intake for intake in job.program.intakes if intake.source == name)
         duck = Duck()

@@ -25,15 +25,18 @@ if TYPE_CHECKING:
     from headrace.connect.source import OffsetRange
     from headrace.engine.levels import Received
     from headrace.engine.spark.tasks import Job
+    from headrace.engine.watermarks import EpochTimes
     from headrace.kernels.program import Level
     from headrace.kernels.task import Outcome, Task
 
 _POOL: list[ThreadPoolExecutor] = []
 
 
-def read_single_task(job: Job, epoch: int, ranges: Sequence[OffsetRange], *, now: int) -> Iterator[pa.RecordBatch]:
+def read_single_task(
+    job: Job, epoch: int, ranges: Sequence[OffsetRange], times: EpochTimes
+) -> Iterator[pa.RecordBatch]:
     """Run an epoch: level 0 on ranges of sources, then all other levels; yield its reports."""
-    tasks_of = job.tasks(epoch, now=now)
+    tasks_of = job.tasks(epoch, times)
     redo = RedoLog(job.storage, epoch, tasks_of(0).attempt) if job.sync else None
 
     def task_of(shard: int) -> Task:

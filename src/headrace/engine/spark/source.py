@@ -1,10 +1,11 @@
 """One Python data source reads all sources of the app: Spark sees one source with one offset.
 
 An offset is `{"app": id, "epoch": n, "ranges": [[source, partition, start, end], ...], "bounds": {source: [earliest,
-end]}, "began": s, "now": us, "single_task": small}`: what epoch n reads, the bounds of the sources when it was planned,
-its time, and whether one task runs all of it. Ranges have both ends, so an epoch that is repeated after a crash reads
-the same records, wherever its sources start by then. Epochs without input exist too: for a watermark that a step has
-not worked with yet, and for idle sources. So an app without any topic has this source as well.
+end]}, "began": s, "now": us, "reached": {step: us}, "single_task": small}`: what epoch n reads, the bounds of the
+sources when it was planned, its time, the watermarks that its input reaches, and whether one task runs all of it.
+Ranges have both ends, so an epoch that is repeated after a crash reads the same records, wherever its sources start by
+then. Epochs without input exist too: for a watermark that a step has not worked with yet, and for idle sources. So an
+app without any topic has this source as well.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from headrace.engine.private import Destroyed
 from headrace.engine.spark import workers
 from headrace.engine.spark.planning import is_small
 from headrace.engine.storage import Commit, Storage, read_json
+from headrace.engine.watermarks import EpochTimes, reached
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +48,7 @@ class EpochTask(InputPartition):
     def __init__(self, planned: Mapping[str, Any], number: int, ranges: Sequence[OffsetRange]) -> None:
         super().__init__(number)
         self.epoch = int(planned["epoch"])
-        self.now = int(planned.get("now", 0))  # 0: planned by an older version, whose apps did not read it
+        self.times = times_of(planned, now=0)  # 0: planned by an older version, whose apps did not read it
         self.single = bool(planned["single_task"])
         self.number = number
         self.ranges = list(ranges)
@@ -133,7 +135,7 @@ class EpochReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's name
         """Return the epoch of the last commit."""
         last = self.storage.last_epoch()
-        return self._offset(-1 if last is None else last, [], {}, now=0, single_task=False)
+        return self._offset(-1 if last is None else last, [], {}, EpochTimes(0), single_task=False)
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002, N802 -- Spark's name
         """Return the next epoch, or `start` while there is nothing to do.
@@ -158,11 +160,18 @@ class EpochReader(DataSourceStreamReader):
         if self._first is None:
             self._first = epoch + 1
         single_task = is_small(self.planning, commit, ranges, warm=epoch != self._first)
-        now = max(CLOCK.now(), commit.now)
-        return self._offset(epoch + 1, ranges, bounds, now=now, single_task=single_task)
+        reaches = reached(self.planning.ahead, self._inputs.reached(commit, ranges, bounds), commit.watermarks)
+        times = EpochTimes(max(CLOCK.now(), commit.now), reaches)
+        return self._offset(epoch + 1, ranges, bounds, times, single_task=single_task)
 
     def _offset(
-        self, epoch: int, ranges: Sequence[OffsetRange], bounds: Mapping[str, Bounds], *, now: int, single_task: bool
+        self,
+        epoch: int,
+        ranges: Sequence[OffsetRange],
+        bounds: Mapping[str, Bounds],
+        times: EpochTimes,
+        *,
+        single_task: bool,
     ) -> dict[str, Any]:
         return {
             "app": self.planning.app_id,
@@ -170,7 +179,8 @@ class EpochReader(DataSourceStreamReader):
             "ranges": to_json(ranges),
             "bounds": {step: [dict(each.earliest), dict(each.end)] for step, each in bounds.items()},
             "began": CLOCK.monotonic(),
-            "now": now,
+            "now": times.now,
+            "reached": dict(times.reached),
             "single_task": single_task,
         }
 
@@ -198,12 +208,17 @@ class EpochReader(DataSourceStreamReader):
 
         job = unpacked(self.job)
         if partition.single:
-            return read_single_task(job, partition.epoch, partition.ranges, now=partition.now)
-        here = job.task(partition.epoch, partition.number, now=partition.now)
+            return read_single_task(job, partition.epoch, partition.ranges, partition.times)
+        here = job.task(partition.epoch, partition.number, partition.times)
         return read_ranges(job, here, partition.ranges)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the engine commits."""
+
+
+def times_of(offset: Mapping[str, Any], *, now: int) -> EpochTimes:
+    """Return what an offset tells all tasks of its epoch; `now` is for one that does not say its time."""
+    return EpochTimes(int(offset.get("now", now)), offset.get("reached", {}))
 
 
 def packed(ranges: Sequence[OffsetRange], most: int) -> list[list[OffsetRange]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections import OrderedDict
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from headrace.connect.source import OffsetRange
     from headrace.engine.input import Input
+    from headrace.engine.watermarks import EpochTimes
     from headrace.kernels.program import Level, Program
     from headrace.kernels.task import Outcome, Task
 
@@ -55,6 +56,8 @@ class Job:
     """How many rows a small epoch may have (`Settings.small`)."""
     query: str
     """Identifies one start of the app: the readers that a worker keeps open belong to one query."""
+    ahead: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The steps that emit by the watermark that an epoch's input reaches, with their sources."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return _unpickled, (vars(self),)
@@ -75,17 +78,18 @@ class Job:
             small=self.small,
             scanned=frozenset(op.step for op in stateful if not op.looks_up or op.emits_on_watermark),
             fault=self.fault,
+            ahead=self.ahead,
         )
 
     def now(self) -> int:
         """Return the time for rows of sources without event time, in microseconds."""
         return SystemClock().now()
 
-    def task(self, epoch: int, shard: int, *, now: int) -> Task:
+    def task(self, epoch: int, shard: int, times: EpochTimes) -> Task:
         """Return the parameters of one task of an epoch, with a new attempt."""
-        return self.tasks(epoch, now=now)(shard)
+        return self.tasks(epoch, times)(shard)
 
-    def tasks(self, epoch: int, *, now: int) -> Callable[[int], Task]:
+    def tasks(self, epoch: int, times: EpochTimes) -> Callable[[int], Task]:
         """Return a function from a shard to its task of an epoch; all have the same attempt."""
         settings = Settings(
             storage=self.storage,
@@ -96,7 +100,9 @@ class Job:
             fault=self.fault,
         )
         before = commit_before(self.storage, self.program.app, epoch)
-        planned = PlannedEpoch(epoch=epoch, ranges=(), bounds={}, before=before, began=0.0, now=now)
+        planned = PlannedEpoch(
+            epoch=epoch, ranges=(), bounds={}, before=before, began=0.0, now=times.now, reached=times.reached
+        )
         attempt = uuid.uuid4().hex[:12]
         return lambda shard: task(settings, planned, shard=shard, shards=self.program.shards, attempt=attempt)
 
@@ -129,8 +135,8 @@ def inputs_of(job: Job) -> Inputs:
         return _INPUTS[job.query]
 
 
-def level(job: Job, number: int, now: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that runs a level for the shard of the task that calls it; `now` is the epoch's time."""
+def level(job: Job, number: int, times: EpochTimes) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that runs a level of an epoch for the shard of the task that calls it."""
     edges = frozenset(edge for edge, _ in job.program.levels[number].receives)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -140,7 +146,7 @@ def level(job: Job, number: int, now: int) -> Callable[[Iterator[pa.RecordBatch]
         yield from blobs.sort_out(batches, edges, inbox, attempts)
         spec = job.program.levels[number]
         deltas = {delta: inbox.get(edge, []) for edge, delta in spec.receives}
-        here = job.task(epoch, shard, now=now)
+        here = job.task(epoch, shard, times)
         outcome = run_level(job, spec, here, deltas)
         outcome.report.attempts |= attempts
         yield from blobs.outgoing(outcome, mark(job, number, here))

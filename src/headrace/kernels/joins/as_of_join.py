@@ -6,8 +6,9 @@ time the later arrival's. A delete is a version too: from then on there is no ro
 `versions`   by key and time, with the time of the next (`_until`) and whether the row is gone from then on;
 `waiting`    the stream's rows whose result may still change, which age by the time that they look up.
 
-A row comes out when the watermark has passed its time `_at` by more than `grace`; the epoch's own changes of the table
-count. One that arrives more than `grace` behind the watermark is answered at once where the versions of its time are
+A row comes out when the watermark has passed its time `_at` by more than `grace`: where it is known, the one that the
+epoch's own input reaches, so that most rows need not be stored. The epoch's own changes of the table count. One that
+arrives more than `grace` behind the watermark is answered at once where the versions of its time are
 still kept; else it is late, and a left join gives it with nulls.
 
 A version is dropped when the next one is valid from `horizon` on, which is `grace` and `history` behind the watermark:
@@ -109,6 +110,8 @@ class AsOfJoinRun:
         self.state = context.keyed
         self.watermark = context.watermark
         self.watermark_moved = context.watermark_moved
+        self.final = None if context.final is None else context.final - op.grace
+        """The time before which results are final."""
         self.horizon = None if context.previous is None else context.previous - op.grace - op.history
         """The time before which versions have been dropped."""
         self.result = StepResult()
@@ -123,6 +126,8 @@ class AsOfJoinRun:
         ready = self._ready(arrived, due)
         delta = self._matched(pa.concat_tables(ready)) if ready else []
         self.result.delta = [*(self.result.late if self.join.how == "left" else []), *delta]
+        if self.final is not None:
+            self.state.expire(WAITING, self.final)
         if self.watermark_moved is not None:
             self._forget(self.watermark_moved)
         if arrived is not None:
@@ -205,8 +210,9 @@ class AsOfJoinRun:
         """
         rows, late, self.result.counts = split_late(left, self.op.grace, self.watermark)
         self.result.late = unanswered = list[pa.Table]()
+        oldest = (self.watermark or 0) - self.op.grace - self.op.history  # without a watermark no row is late
         for part in late:
-            kept = pc.fill_null(pc.greater_equal(self._at(part), self._past - self.op.history), fill_value=False)
+            kept = pc.fill_null(pc.greater_equal(self._at(part), oldest), fill_value=False)
             rows += [answered] if (answered := part.filter(kept)).num_rows else []
             self.result.counts.late -= answered.num_rows
             unanswered += [self._unmatched(old)] if (old := part.filter(pc.invert(kept))).num_rows else []
@@ -220,23 +226,17 @@ class AsOfJoinRun:
     def _due(self, arrived: pa.Table) -> pa.ChunkedArray:
         """Return for each row whether its result is final; one without a time has nothing to wait for."""
         at = self._at(arrived)
-        return pc.is_null(at) if self.watermark is None else pc.fill_null(pc.less(at, self._past), fill_value=True)
+        return pc.is_null(at) if self.final is None else pc.fill_null(pc.less(at, self.final), fill_value=True)
 
     def _at(self, rows: pa.Table) -> pa.ChunkedArray:
         """Return the times that rows look up."""
         return rows.column(self.op.at).cast(pa.int64())
 
-    @property
-    def _past(self) -> int:
-        """The time before which results are final."""
-        assert self.watermark is not None  # noqa: S101 -- checked before
-        return self.watermark - self.op.grace
-
     def _ready(self, arrived: pa.Table | None, due: pa.ChunkedArray | None) -> list[pa.Table]:
         """Return the rows to match now: those that waited, then those that arrived."""
         ready = [arrived.filter(due)] if arrived is not None else []
-        if self.watermark_moved is not None:
-            ready = [*self.state.between(WAITING, None, self._past - 1), *ready]
+        if self.final is not None:
+            ready = [*self.state.between(WAITING, None, self.final - 1), *ready]
         return [part for part in ready if part.num_rows]
 
     def _matched(self, ready: pa.Table) -> list[pa.Table]:
@@ -320,10 +320,9 @@ class AsOfJoinRun:
     # ---- state ----
 
     def _forget(self, watermark: int) -> None:
-        """Drop the rows that came out, and the versions that none may look up."""
+        """Drop the versions that none may look up."""
         horizon = watermark - self.op.grace - self.op.history
         over = f"_until <= {horizon} OR (_gone AND _until = {NEVER} AND _from <= {horizon})"
-        self.state.expire(WAITING, self._past)
         self.state.evict(VERSIONS, over, of=("_until", "_gone", "_from"))
 
 

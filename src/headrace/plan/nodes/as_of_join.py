@@ -42,6 +42,11 @@ class AsOfJoin(Join):
         return True
 
     @property
+    def emits_ahead(self) -> bool:
+        """Yes: the versions of an epoch are stored before its rows are matched."""
+        return True
+
+    @property
     def hold(self) -> int:
         """`grace`: rows wait as long as the table may still change before their time."""
         return self.grace

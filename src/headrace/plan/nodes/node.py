@@ -106,6 +106,11 @@ class Node(ABC):
         return False
 
     @property
+    def emits_ahead(self) -> bool:
+        """Whether it emits in an epoch what is final by the watermark that the epoch's own input reaches."""
+        return False
+
+    @property
     def sealed(self) -> frozenset[str]:
         """The columns with private values, which the app keeps sealed."""
         above = frozenset[str]().union(*(up.sealed for up in self.ups))
