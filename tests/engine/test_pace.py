@@ -1,8 +1,9 @@
 """How many rows an epoch may read follows what epochs cost."""
 
+import pyarrow as pa
 import pytest
 
-from headrace.engine.pace import LEAST_ROWS, TARGET_SECONDS, Took, next_limit
+from headrace.engine.pace import LEAST_ROWS, TARGET_SECONDS, Took, first_rows, most_rows, next_limit
 
 MOST = 4_000_000
 
@@ -54,3 +55,17 @@ def test_an_epoch_of_few_rows_says_little():
     assert next_limit(100_000, Took(10, 0.2), before=Took(100_000, 2.5), most=MOST) == 100_000
     assert next_limit(100_000, Took(0, 9.0), before=Took(0, 0.0), most=MOST) == 100_000
     assert next_limit(LEAST_ROWS, Took(LEAST_ROWS, 60.0), before=Took(0, 0.0), most=MOST) == LEAST_ROWS
+
+
+def test_rows_that_take_little_time_are_read_together_up_to_a_width():
+    """40 M rows of three numbers, 10 M a second: the first epoch is careful, later ones grow."""
+    schema = pa.schema([(name, pa.int64()) for name in "kvt"])
+    first, most = first_rows([schema]), most_rows([schema])
+    sizes, limit, before = [], first, Took(0, 0.0)
+    while sum(sizes) < 40_000_000:
+        sizes.append(limit)
+        limit = next_limit(limit, Took(limit, 0.3 + limit / 10_000_000), before=before, most=most)
+        before = Took(sizes[-1], 0.3 + sizes[-1] / 10_000_000)
+    assert sizes == [4_000_000, 8_000_000, most, most, most]
+    assert 8 * 3 * most <= 256 * 1024 * 1024
+    assert first_rows([pa.schema([(str(at), pa.string()) for at in range(100)])]) < 50_000

@@ -25,7 +25,7 @@ from headrace.engine.inputs import Inputs
 from headrace.engine.lowering import lower
 from headrace.engine.outcomes import counts_of, heads_after, least_waiting_times, steps_with_rows
 from headrace.engine.outside import Outside
-from headrace.engine.pace import Took, add_counts, most_rows, next_limit, with_publishing
+from headrace.engine.pace import Took, add_counts, first_rows, most_rows, next_limit, with_publishing
 from headrace.engine.profile import Profile
 from headrace.engine.program.adopting import PLAN, adopt, finish
 from headrace.engine.program.comparing import changes
@@ -106,7 +106,8 @@ class Engine:
             private.remember(self.plan, self.storage, self.outside)
         self.inputs = Inputs(self.outside.inputs, clock=s.clock, upto=s.upto)
         check_offsets(self.inputs, last)
-        self.most_rows = most_rows(bound.shape.schema for bound in self.outside.inputs.values())
+        schemas = [bound.shape.schema for bound in self.outside.inputs.values()]
+        self.first_rows, self.most_rows = first_rows(schemas), most_rows(schemas)
         groups = self.outside.open_sink_groups(f"{self.plan.app}/{self.storage.about()['id']}")
         check_published(groups, self.storage, last, self._known(last))
         check_views(self.views.where, self.plan, last, views)
@@ -186,7 +187,7 @@ class Engine:
     def _blank(self) -> Commit:
         """Return the commit before the first: nothing read, no watermark."""
         steps = {self.plan.name(node): None for node in self.plan.stateful()}
-        return Commit(epoch=-1, limit=self.most_rows, watermarks=dict(steps), previous=dict(steps))
+        return Commit(epoch=-1, limit=self.first_rows, watermarks=dict(steps), previous=dict(steps))
 
     def settle(self) -> None:
         """Leave nothing to redo logs: the files that the last commit needs are on the disk."""

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 TARGET_SECONDS = 3.0
 LEAST_ROWS = 1_000
-MOST_ROWS = 4_000_000
+FIRST_ROWS = 4_000_000
+"""The first epoch reads at most so many rows: nobody knows yet how long they take."""
+MOST_ROWS = 16_000_000
 MOST_BYTES = 256 * 1024 * 1024
 """An epoch reads at most about so many bytes, by the width of its columns; text counts as 64 bytes a value."""
 STEP = 2.0
@@ -32,8 +34,13 @@ class Took(NamedTuple):
     seconds: float
 
 
+def first_rows(schemas: Iterable[pa.Schema]) -> int:
+    """Return how many rows of the widest of the schemas the first epoch may have."""
+    return min(FIRST_ROWS, most_rows(schemas))
+
+
 def most_rows(schemas: Iterable[pa.Schema]) -> int:
-    """Return how many rows of the widest of the schemas an epoch may have; it is the limit of the first epoch."""
+    """Return how many rows of the widest of the schemas any epoch may have."""
     widest = max((sum(_width(field.type) for field in schema) for schema in schemas), default=1)
     return max(LEAST_ROWS, min(MOST_ROWS, MOST_BYTES // max(widest, 1)))
 
