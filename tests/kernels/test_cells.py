@@ -15,7 +15,7 @@ import headrace as hr
 from budget import examples
 from headrace.kernels import files
 from headrace.kernels.duck import Duck
-from headrace.kernels.groups import cells
+from headrace.kernels.groups import cells, session_columns, sessions
 from headrace.kernels.groups.gaps import SessionSql
 from headrace.kernels.groups.partial import Partial, partial_groups
 from headrace.testing import Driver, simulate
@@ -85,10 +85,13 @@ def played(rows, cuts, keys, window, emit):
 def test_both_ways_give_equal_results(name, emit, rows, cuts, keys):
     if name == "none" and emit == "final":
         return
-    by_sql = played(rows, cuts, keys, WINDOWS[name], emit)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session_columns, "FROM", 1 << 60)
+        by_sql = played(rows, cuts, keys, WINDOWS[name], emit)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cells, "FEW", 1)
         patch.setattr(cells, "CELLS_A_ROW", 1 << 20)
+        patch.setattr(cells, "ROWS_A_CELL", 1 << 20 if len(rows) % 2 else 1e-6)
         patch.setattr(cells, "_repeats", lambda _: True)
         patch.setattr(files, "COMPRESSED_FROM", 1)
         assert played(rows, cuts, keys, WINDOWS[name], emit) == by_sql
@@ -180,19 +183,46 @@ def test_keys_of_each_kind_with_nulls(keys):
     assert by_cells is not None
 
 
-def test_chunks_of_sessions_are_those_of_sql():
+@pytest.mark.parametrize("rows_a_cell", [1, 1 << 20], ids=["by cells", "by sorting"])
+@pytest.mark.parametrize("since", [0, -2_000_000])
+def test_chunks_of_sessions_are_those_of_sql(monkeypatch, rows_a_cell, since):
     """A row that is just the gap behind is in the chunk, one that is a microsecond more is not; of each key apart."""
-    grouping = grouping_of(hr.session("10 milliseconds", grace="0 seconds"))
-    times = np.cumsum(np.random.default_rng(7).choice([0, 500, 500, 500, 500, 501], 10_000))
-    rows = many().set_column(2, "_time", pa.array(times[::-1]))
+    monkeypatch.setattr(cells, "ROWS_A_CELL", rows_a_cell)
+    some = {
+        "n": "count(*)",
+        "some": "count(v)",
+        "total": "sum(v)",
+        "lo": "min(v)",
+        "hi": "max(at)",
+        "odd": "count_if(v = 1)",
+    }
+    grouping = grouping_of(hr.session("10 milliseconds", grace="0 seconds"), **some)
+    times = since + np.cumsum(np.random.default_rng(7).choice([0, 500, 500, 500, 500, 501], 10_000))
+    values = pa.array([None if at % 5 in (0, 1) or at < 3_000 else at % 7 - 3 for at in range(10_000)], pa.int64())
+    rows = many().set_column(2, "_time", pa.array(times[::-1])).set_column(1, "v", values)
+    rows = rows.append_column("at", rows["_time"].cast(pa.timestamp("us")))
     with closing(Duck()) as duck:
         name = duck.register(rows)
         marked = SessionSql(grouping.session).chunked(name, ["k"])
         by_sql = duck.arrow(partial_groups(grouping, marked))
-        by_runs = cells.chunk_groups(duck, grouping, name)
-    assert by_runs is not None
-    assert 100 < len(by_runs) < 9_000
-    assert sorted(map(repr, by_runs.cast(by_sql.schema).to_pylist())) == sorted(map(repr, by_sql.to_pylist()))
+        found = [cells.chunk_groups(duck, grouping, name), cells.chunk_groups(duck, grouping, name, [rows])]
+    for by_columns in found:
+        assert by_columns is not None
+        assert 100 < len(by_columns) < 9_000
+        assert sorted(map(repr, by_columns.cast(by_sql.schema).to_pylist())) == sorted(map(repr, by_sql.to_pylist()))
+
+
+@pytest.mark.parametrize("emit", ["changes", "final"])
+def test_sessions_of_whole_numbers_are_merged_without_sql(monkeypatch, emit):
+    """A row between two kept sessions makes one of them, one before a session begins it anew, and one is late."""
+    times = [0, 50_000, 25_000, -20_000, 200_000, 10_000, 190_000]
+    rows = [{"k": "a", "i": 1, "x": None, "v": at, "s": "x", "at": at} for at in times]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session_columns, "FROM", 1 << 60)
+        by_sql = played(rows, range(9), ("k",), WINDOWS["session"], emit)
+    monkeypatch.setattr(sessions, "islands", None)
+    assert played(rows, range(9), ("k",), WINDOWS["session"], emit) == by_sql
+    assert by_sql[1] == 1
 
 
 def test_arrays_that_do_not_fit_into_the_memory_are_left_to_sql(monkeypatch):
@@ -244,6 +274,7 @@ def test_simulated_apps_are_right_where_groups_are_cells(monkeypatch):
     """The law of simulated cases, both switches forced: groups are cells, files narrow, wherever they can be."""
     monkeypatch.setattr(cells, "FEW", 1)
     monkeypatch.setattr(cells, "CELLS_A_ROW", 1 << 20)
+    monkeypatch.setattr(cells, "ROWS_A_CELL", 1e-6)
     monkeypatch.setattr(cells, "_repeats", lambda _: True)
     monkeypatch.setattr(files, "COMPRESSED_FROM", 1)
     for seed in range(70_000, 70_060):

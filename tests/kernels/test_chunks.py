@@ -56,7 +56,7 @@ def test_islands_are_those_of_the_windows_in_sql(data, names):
     table = table.append_column("_last", pa.array([sum(row[-1]) for row in drawn], pa.int64()))
     duck = Duck()
     spans, quoted = f"SELECT * FROM {duck.register(table)}", [quote(name) for name in names]
-    ours = duck.rows(f"SELECT * FROM {islands(duck, SESSION, duck.arrow(spans), names)[0]}")
+    ours = duck.rows(f"SELECT * FROM {islands(duck, SESSION, duck.arrow(spans), names)}")
     theirs = duck.rows(SessionSql(SESSION).islands(spans, quoted))
     assert sorted(map(repr, ours)) == sorted(map(repr, theirs))
     duck.close()

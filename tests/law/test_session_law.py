@@ -12,6 +12,7 @@ from test_aggregates import EVERY, SCHEMA, batch, cuts, frame, inputs, same
 
 import headrace as hr
 from budget import examples, matrix
+from headrace.kernels.groups import session_columns
 from headrace.testing import Driver
 
 QUIET = list(HealthCheck)
@@ -109,10 +110,19 @@ epochs = st.lists(st.lists(scattered, max_size=8), min_size=1, max_size=8)
 
 @pytest.mark.parametrize(("keys", "emit"), matrix([("k",), ()], ["changes", "final"], depth=1))
 @settings(max_examples=examples(5), deadline=None, suppress_health_check=QUIET)
-@given(epochs=epochs, gap=st.integers(1, 6), grace=st.integers(0, 12), drift=st.integers(0, 8), restart=st.booleans())
-def test_every_row_is_in_its_session_or_late_after_every_epoch(emit, keys, epochs, gap, grace, drift, restart):
+@given(
+    epochs=epochs,
+    gap=st.integers(1, 6),
+    grace=st.integers(0, 12),
+    drift=st.integers(0, 8),
+    restart=st.booleans(),
+    by_sql=st.booleans(),
+)
+def test_every_row_is_in_its_session_or_late_after_every_epoch(emit, keys, epochs, gap, grace, drift, restart, by_sql):
     """Rows out of order, empty epochs, sessions that close between rows: the rules, one by one, say the same."""
-    check(emit, keys, epochs, gap, grace, drift, restart=restart)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session_columns, "FROM", 1 << 60 if by_sql else 1)
+        check(emit, keys, epochs, gap, grace, drift, restart=restart)
 
 
 @pytest.mark.parametrize("emit", ["changes", "final"])

@@ -16,8 +16,19 @@ import pyarrow.compute as pc
 
 from headrace.base.names import quote
 from headrace.kernels.arrays import one_array, room
+from headrace.kernels.groups.accumulated import (
+    Accumulated,
+    folds,
+    folds_of,
+    may_overflow,
+    narrow_sums,
+    numbers,
+    wanted_of,
+)
 from headrace.kernels.groups.chunks import runs_of
 from headrace.kernels.groups.panes import PaneSql
+from headrace.kernels.groups.run_groups import run_groups
+from headrace.kernels.groups.windows import Panes
 from headrace.kernels.state.tables import COUNT
 from headrace.kernels.zones import without_zones
 
@@ -25,9 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from headrace.kernels.duck import Duck
-    from headrace.kernels.groups.chunks import Runs
     from headrace.kernels.groups.grouping import Grouping
-    from headrace.kernels.groups.windows import Panes
 
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -37,14 +46,14 @@ MOST = 1 << 24
 """More rows at once are left to SQL, which spills what does not fit into the memory."""
 CELLS_A_ROW = 4
 """With more cells than this for each row most would be empty, and SQL is as fast."""
+ROWS_A_CELL = 2
+"""With fewer rows for each cell chunks of sessions are sooner found by sorting."""
 _CELL_BYTES = 64
 """What so many arrays of 64 bits take, and what is made of them."""
 _BATCH = 1 << 17
 """Rows that are added at a time: what is computed of them stays in the processor's cache."""
 _SAMPLE, _KINDS = 1 << 14, 4
 """Keys without numbers get some where a sample of so many rows has each value so often."""
-_OVERFLOW = 1 << 63
-_WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "TIMESTAMP")
 
 
 def covers(grouping: Grouping) -> bool:
@@ -56,11 +65,7 @@ def covers(grouping: Grouping) -> bool:
 def covers_fold(grouping: Grouping) -> bool:
     """Return whether partial groups can be put together."""
     plain = not (grouping.session or grouping.sliding)
-    return plain and _folds(grouping)
-
-
-def _folds(grouping: Grouping) -> bool:
-    return all(each.fold in ("sum", "min", "max") and each.type in _WHOLE for each in grouping.accumulators)
+    return plain and folds(grouping)
 
 
 def partial_groups(
@@ -82,19 +87,23 @@ def partial_groups(
     if found is None:
         return None
     read, cells = found
-    return _groups(cells, read, _given(grouping), grouping, counts=None)
+    return _groups(read, cells, _given(grouping), grouping, counts=None)
 
 
-def chunk_groups(duck: Duck, grouping: Grouping, rows: str) -> pa.Table | None:
-    """Return the partial groups of sessions' chunks of relation `rows`, or None where SQL has to find them."""
+def chunk_groups(duck: Duck, grouping: Grouping, rows: str, known: Sequence[pa.Table] | None = None) -> pa.Table | None:
+    """Return the partial groups of sessions' chunks of relation `rows`, or None where SQL has to find them.
+
+    `known`: tables with the rows' own columns, where there are such.
+    """
     assert grouping.session is not None  # noqa: S101 -- asked before
-    read = _read(duck, grouping, f"SELECT *, _time AS _at FROM {rows}", None)
+    read = _read(duck, grouping, f"SELECT *, _time AS _at FROM {rows}", known)
     if read is None:
         return None
+    found = Cells.of(read, grouping, "_at")
+    if found is not None:
+        return _groups(*found, _given(grouping), grouping, counts=None)
     runs = runs_of(read, _keys(grouping), first="_at", last="_at", gap=grouping.session.gap)
-    if runs is None:
-        return None
-    return _groups(RunCells(runs, read), read, _given(grouping), grouping, counts=None)
+    return None if runs is None else run_groups(runs, read, _given(grouping), counts=None)
 
 
 def _keys(grouping: Grouping) -> list[str]:
@@ -141,7 +150,7 @@ def folded(grouping: Grouping, parts: Sequence[pa.Table]) -> pa.Table | None:
     kept = [f"p{i}" for i in range(len(grouping.accumulators))]
     columns = [*_keys(grouping), "_pane" if grouping.panes else "_time", COUNT, *kept]
     try:
-        rows = pa.concat_tables(_narrow(part.select(columns), grouping) for part in parts if part.num_rows)
+        rows = pa.concat_tables(narrow_sums(part.select(columns), grouping) for part in parts if part.num_rows)
     except pa.ArrowInvalid:  # a sum is wider than 64 bits
         return None
     rows = rows.append_column("_at", rows["_pane" if grouping.panes else "_time"])
@@ -149,45 +158,7 @@ def folded(grouping: Grouping, parts: Sequence[pa.Table]) -> pa.Table | None:
     if found is None:
         return None
     rows, cells = found
-    return _groups(cells, rows, _folds_of(grouping, rows), grouping, counts=COUNT)
-
-
-def _folds_of(grouping: Grouping, rows: pa.Table) -> list[tuple[str, str]]:
-    """Return for each accumulator its fold and its column: one that equals the counts is not added up again."""
-    names = [f"p{i}" for i in range(len(grouping.accumulators))]
-    return [
-        (each.fold, COUNT if rows[name].equals(rows[COUNT]) else name)
-        for each, name in zip(grouping.accumulators, names, strict=True)
-    ]
-
-
-def island_groups(grouping: Grouping, spans: pa.Table, runs: Runs) -> pa.Table | None:
-    """Return the sessions that runs of spans make together, of those with a new span, or None where SQL has to.
-
-    A span is new that has no `o_row`. A session has its keys, `_pane`, `_last`, count and accumulators.
-    """
-    if not (_folds(grouping) and FEW <= len(spans) <= MOST):
-        return None
-    try:
-        spans = _narrow(spans, grouping)
-    except pa.ArrowInvalid:  # a sum is wider than 64 bits
-        return None
-    spans = spans.append_column("_at", spans["_last"])
-    cells = RunCells(runs, spans)
-    groups = _groups(cells, spans, _folds_of(grouping, spans), grouping, counts=COUNT)
-    if groups is None:
-        return None
-    new = np.bincount(cells.of_rows[spans["o_row"].is_null().to_numpy()], minlength=cells.count) > 0
-    return groups.rename_columns({"_time": "_last"}).filter(pa.array(new))
-
-
-def _narrow(part: pa.Table, grouping: Grouping) -> pa.Table:
-    """Return partial groups with sums as 64 bits."""
-    for i, accumulator in enumerate(grouping.accumulators):
-        at = part.schema.get_field_index(f"p{i}")
-        if accumulator.type == "HUGEINT" and not pa.types.is_int64(part.schema.field(at).type):
-            part = part.set_column(at, f"p{i}", part.column(at).cast(pa.int64()))
-    return part
+    return _groups(rows, cells, folds_of(grouping, rows), grouping, counts=COUNT)
 
 
 @dataclass(frozen=True)
@@ -195,7 +166,8 @@ class Cells:
     """The groups of rows as numbers; `count` there are, made of digits of these `sizes`, the last one of the pane.
 
     `least`: what to subtract from a key's values, and `named` the function from its numbers to its values. Panes are
-    counted from `first`.
+    counted from `first`. Those of sessions are so wide that all rows of one are in one chunk, and rows of two that do
+    not follow each other are not: the cells of a key are in order, so `begins` says where chunks begin.
     """
 
     count: int
@@ -204,12 +176,17 @@ class Cells:
     named: tuple[Callable[[Numbers], pa.Array], ...]
     panes: Panes | None
     first: int
+    gap: int | None
 
     @staticmethod
     def of(rows: pa.Table, grouping: Grouping, time: str) -> tuple[pa.Table, Cells] | None:
         """Return rows with keys that are numbers, and their cells; None where there are too many."""
         most = min(CELLS_A_ROW * rows.num_rows, room() // _CELL_BYTES)
-        first, count, panes = 0, 1, grouping.panes
+        first, count, panes, gap = 0, 1, grouping.panes, None
+        if grouping.session is not None:
+            gap = grouping.session.gap
+            panes = Panes(size=gap + 1, every=gap + 1, pane=gap + 1, grace=0, offset=0)
+            most = min(most, rows.num_rows // ROWS_A_CELL)
         if panes is not None:
             span = pc.min_max(rows[time]).as_py()
             first = (span["min"] - panes.offset) // panes.pane
@@ -226,7 +203,7 @@ class Cells:
         if count > most:
             return None
         least, named = tuple(key.least for key in keys), tuple(key.values for key in keys)
-        return rows, Cells(count, tuple(sizes), least, named, panes, first)
+        return rows, Cells(count, tuple(sizes), least, named, panes, first, gap)
 
     def added(self, rows: pa.Table) -> Iterator[tuple[Numbers, pa.RecordBatch]]:
         """Yield the cells of rows, some at a time."""
@@ -240,9 +217,14 @@ class Cells:
                 codes += np.subtract(batch.column(f"k{i}").to_numpy(), least, dtype=np.int64)
             codes *= self.sizes[-1]
             if self.panes is not None:
-                codes += (_numbers(batch.column("_at")) - self.panes.offset) // self.panes.pane
+                codes += (numbers(batch.column("_at")) - self.panes.offset) // self.panes.pane
                 codes -= self.first
             yield codes, batch
+
+    def begins(self, used: Numbers, firsts: Numbers, lasts: Numbers, *, gap: int) -> Numbers:
+        """Return which of the used cells begin a chunk, by the first and the last time in each."""
+        keys = used // self.sizes[-1]
+        return np.flatnonzero(np.r_[True, (keys[1:] != keys[:-1]) | (firsts[1:] - lasts[:-1] > gap)])
 
     def columns(self, used: Numbers) -> dict[str, Any]:
         """Return the keys of some cells, and the starts of their panes."""
@@ -255,32 +237,6 @@ class Cells:
         if self.panes is not None:
             columns["_pane"] = (panes + self.first) * self.panes.pane + self.panes.offset
         return columns
-
-
-class RunCells:
-    """A cell for each run of rows of one key, all of them used."""
-
-    panes: Panes | None = None
-
-    def __init__(self, runs: Runs, rows: pa.Table) -> None:
-        self.count = len(runs.begins)
-        self.of_rows = runs.of_rows(np.arange(self.count))
-        self._firsts = runs.firsts
-        self._runs = runs
-        self._keys = rows.select([name for name in rows.column_names if name[0] == "k"])
-
-    def added(self, rows: pa.Table) -> Iterator[tuple[Numbers, pa.RecordBatch]]:
-        """Yield the cells of rows, some at a time."""
-        at = 0
-        for batch in rows.to_batches():
-            yield self.of_rows[at : at + len(batch)], batch
-            at += len(batch)
-
-    def columns(self, used: Numbers) -> dict[str, Any]:
-        """Return the keys of the runs, and the times at which these begin."""
-        del used
-        keys = self._keys.take(pa.array(self._firsts))
-        return {**dict(zip(keys.column_names, keys.columns, strict=True)), "_pane": self._runs.starts[self._firsts]}
 
 
 @dataclass(frozen=True)
@@ -322,88 +278,40 @@ def _repeats(column: pa.ChunkedArray) -> bool:
         return False
 
 
-def _numbers(values: pa.Array | pa.ChunkedArray) -> Numbers:
-    """Return whole numbers or times without nulls."""
-    numbers: Numbers = (values.view(pa.int64()) if pa.types.is_timestamp(values.type) else values).to_numpy()
-    return numbers.astype(np.int64, copy=False)
-
-
 def _groups(
-    cells: Cells | RunCells, rows: pa.Table, given: Sequence[tuple[str, str]], grouping: Grouping, *, counts: str | None
+    rows: pa.Table, cells: Cells, given: Sequence[tuple[str, str]], grouping: Grouping, *, counts: str | None
 ) -> pa.Table | None:
     """Return the groups of rows: keys, pane, count, accumulators and, without panes, the greatest `_at`.
 
     Args:
-        cells: where they are.
         rows: the rows, with the columns of accumulators.
+        cells: where they are.
         given: for each accumulator its function and its column.
         grouping: what is grouped.
         counts: the column that says how many rows a row stands for.
 
     """
-    sums = {name for how, name in [*given, ("sum", counts)] if how == "sum" and name is not None}
-    if any(_farthest(rows[name]) * rows.num_rows >= _OVERFLOW for name in sums):
+    if may_overflow(rows, given, counts):
         return None
-    arrays = _Arrays(cells.count)
-    nulls = {name for how, name in given if how != "sum" and rows[name].null_count}
-    wanted = dict.fromkeys([*given, *([("sum", counts)] if counts else []), *(("count", name) for name in nulls)])
+    arrays = Accumulated(cells.count)
+    wanted = wanted_of(rows, given, counts)
     if grouping.panes is None:
-        wanted[("max", "_at")] = None
+        wanted.append(("max", "_at"))
+    if cells.gap is not None:
+        wanted.append(("min", "_at"))
     for codes, batch in cells.added(rows):
-        arrays.add(codes, batch, [(how, name) for how, name in wanted if how != "count" or name in nulls])
+        arrays.add(codes, batch, wanted)
     used = np.flatnonzero(arrays.rows)
+    arrays.keep(used)
+    if cells.gap is not None:
+        begins = cells.begins(used, arrays.of[("min", "_at")], arrays.of[("max", "_at")], gap=cells.gap)
+        arrays.join(begins)
+        used = used[begins]
     columns = cells.columns(used)
-    columns[COUNT] = arrays.rows[used] if counts is None else arrays.value("sum", counts, used, rows)
-    columns |= {f"p{i}": arrays.value(how, name, used, rows) for i, (how, name) in enumerate(given)}
+    columns[COUNT] = arrays.rows if counts is None else arrays.value("sum", counts, rows)
+    columns |= {f"p{i}": arrays.value(how, name, rows) for i, (how, name) in enumerate(given)}
+    if cells.gap is not None:
+        columns["_pane"] = arrays.of[("min", "_at")]
     if grouping.panes is None:
-        columns["_time"] = arrays.value("max", "_at", used, rows)
+        columns["_time"] = arrays.value("max", "_at", rows)
     return pa.table(columns)
-
-
-def _farthest(column: pa.ChunkedArray) -> int:
-    """Return how far from 0 a number may be."""
-    span = pc.min_max(column).as_py()
-    return 0 if span["min"] is None else max(-span["min"], span["max"])
-
-
-class _Arrays:
-    """Accumulators of all cells; `rows` is how many rows each has."""
-
-    def __init__(self, count: int) -> None:
-        self.rows = np.zeros(count, np.int64)
-        self._of: dict[tuple[str, str], Numbers] = {}
-
-    def add(self, codes: Numbers, batch: pa.RecordBatch, wanted: Sequence[tuple[str, str]]) -> None:
-        """Add rows of these cells: functions of columns. Where a column has no nulls, `rows` is its count."""
-        np.add.at(self.rows, codes, 1)
-        for how, name in wanted:
-            values, cells = batch.column(name), codes
-            if values.null_count:
-                cells, values = codes[values.is_valid().to_numpy(zero_copy_only=False)], values.drop_null()
-            if how == "count":
-                np.add.at(self._array(how, name), cells, 1)
-            elif how == "sum":
-                np.add.at(self._array(how, name), cells, _numbers(values))
-            elif how == "min":
-                np.minimum.at(self._array(how, name), cells, _numbers(values))
-            else:
-                np.maximum.at(self._array(how, name), cells, _numbers(values))
-
-    def _array(self, how: str, name: str) -> Numbers:
-        if (how, name) not in self._of:
-            bounds = np.iinfo(np.int64)
-            first = {"min": bounds.max, "max": bounds.min}.get(how, 0)
-            self._of[how, name] = np.full(len(self.rows), first, np.int64) if first else np.zeros_like(self.rows)
-        return self._of[how, name]
-
-    def value(self, how: str, name: str, used: Numbers, rows: pa.Table) -> Any:
-        """Return a count, sum, min or max of the cells that are used."""
-        counts = self._array("count", name)[used] if rows[name].null_count and how != "sum" else None
-        if how == "count":
-            return self.rows[used] if counts is None else counts
-        found = self._array(how, name)[used]
-        if how == "sum":
-            return found
-        kind = rows.schema.field(name).type
-        extreme = pa.array(found, mask=None if counts is None else counts == 0)
-        return extreme.view(kind) if pa.types.is_timestamp(kind) else extreme.cast(kind)

@@ -37,15 +37,12 @@ def chunked(duck: Duck, session: Session, rows: str, keys: Sequence[str]) -> str
     return duck.register(table)
 
 
-def islands(duck: Duck, session: Session, spans: pa.Table, keys: Sequence[str]) -> tuple[str, Runs | None]:
-    """Return spans from `_pane` to `_last` with `_first`, the start of the session that they make together.
-
-    Their runs too, where these are not found by SQL.
-    """
+def islands(duck: Duck, session: Session, spans: pa.Table, keys: Sequence[str]) -> str:
+    """Return a relation of spans from `_pane` to `_last` with `_first`, the start of the session that they make."""
     runs = runs_of(spans, keys, first="_pane", last="_last", gap=session.gap)
     if runs is None:
-        return f"({SessionSql(session).islands(f'SELECT * FROM {duck.register(spans)}', keys)})", None
-    return duck.register(spans.append_column(FIRST, pa.array(runs.starts_of_rows()))), runs
+        return f"({SessionSql(session).islands(f'SELECT * FROM {duck.register(spans)}', keys)})"
+    return duck.register(spans.append_column(FIRST, pa.array(runs.starts_of_rows())))
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,11 @@ class SessionSql:
 
     def closed(self, last: str, watermark: int) -> str:
         """Return whether a session whose last row is at `last` is closed: its last moment is in it."""
-        return f"({last} < {watermark - self.session.grace - self.session.gap})"
+        return f"({last} < {self.open_from(watermark)})"
+
+    def open_from(self, watermark: int) -> int:
+        """Return the least time of a last row whose session is open at a watermark."""
+        return watermark - self.session.grace - self.session.gap
 
     def end(self, last: str) -> str:
         """Return the end of a session whose last row is at `last`."""

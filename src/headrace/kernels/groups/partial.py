@@ -63,7 +63,7 @@ class Partial(CallsAggregates, Operator):
         """Return the groups of relation `rows`, a table for each multiset, and what was late or counted."""
         grouping = self.grouping
         if grouping.session is not None:
-            return _chunks(duck, grouping, rows, watermark, many=many)
+            return _chunks(duck, grouping, rows, watermark, many=many, known=known)
         source = rows
         if grouping.panes is not None and grouping.panes.calendar is not None:
             source = numbered(duck, grouping.panes.calendar, rows)
@@ -98,7 +98,7 @@ class Partial(CallsAggregates, Operator):
 
 
 def _chunks(
-    duck: Duck, grouping: Grouping, rows: str, watermark: int | None, *, many: bool
+    duck: Duck, grouping: Grouping, rows: str, watermark: int | None, *, many: bool, known: Sequence[pa.Table] | None
 ) -> tuple[list[pa.Table], StepResult]:
     """Group the rows by chunks, except those that may be late: they are the last table, as they are."""
     assert grouping.session is not None  # noqa: S101 -- asked before
@@ -108,7 +108,7 @@ def _chunks(
         rows = f"(SELECT * FROM {rows} WHERE NOT {sql.closed('_time', watermark)})" if doubtful.num_rows else rows
     groups = None
     if many and cells.covers(grouping) and not grouping.multisets:
-        groups = cells.chunk_groups(duck, grouping, rows)
+        groups = cells.chunk_groups(duck, grouping, rows, None if doubtful.num_rows else known)
     if groups is not None:
         return [groups, doubtful], StepResult(counts=Counts(rows_in=_total(groups) + doubtful.num_rows))
     marked = chunked(duck, grouping.session, rows, [name for name, _, _ in grouping.keys])

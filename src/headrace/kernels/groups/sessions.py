@@ -7,11 +7,13 @@ before rows of the epoch are merged: none of them is revived.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+
+import pyarrow as pa
 
 from headrace.base.names import quote
 from headrace.kernels.counts import Counts
-from headrace.kernels.groups import cells
+from headrace.kernels.groups import session_columns
 from headrace.kernels.groups.aggregate import MergeRun, concat_present
 from headrace.kernels.groups.chunks import chunked, islands
 from headrace.kernels.groups.gaps import CHUNK, SessionSql
@@ -21,8 +23,19 @@ from headrace.kernels.op import StepResult
 from headrace.kernels.sql import alike, by_position, with_nulls
 from headrace.kernels.state.tables import COUNT
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+
+@dataclass(frozen=True)
+class _Merged:
+    """What an epoch's chunks make of the kept sessions.
+
+    `old` and `new` are relations of the sessions that they change and of those that they form, `lost` one of the spans
+    that no open session has. `changed` are the rows of the state; None: SQL has them.
+    """
+
+    old: str
+    new: str
+    lost: str
+    changed: pa.Table | None
 
 
 class SessionMergeRun(MergeRun):
@@ -84,17 +97,20 @@ class SessionMergeRun(MergeRun):
     def _close(self, watermark: int) -> pa.Table | None:
         """Return the final results of the sessions that closed since the last epoch, and drop them."""
         groups, gone = self.state.name(GROUPS), self._sql.closed("_last", watermark)
-        if not self.duck.rows(f"SELECT EXISTS (FROM {groups} WHERE {gone})")[0][0]:
+        if not self.state.rows or not self.duck.rows(f"SELECT EXISTS (FROM {groups} WHERE {gone})")[0][0]:
             return None
-        self._create("closing", f"{self._kept('s')}, s.rowid AS o_row FROM {groups} s WHERE {gone}")
+        closing = f"(SELECT {self._kept('s')} FROM {groups} s WHERE {gone})"
+        if self.grouping.multisets:
+            self._create("closing", f"* FROM {closing}")
+            closing = "closing"
         out = None
         if self.grouping.final:
             order = ", ".join(["_window_last", "_window", *(quote(name) for name, _, _ in self.grouping.keys)])
-            results = self._rendered("SELECT * EXCLUDE (o_row) FROM closing", "closing")
+            results = self._rendered(f"SELECT * FROM {closing}", closing)
             out = self.duck.arrow(self._result_rows(f"(SELECT * FROM ({results}) ORDER BY {order})", 1))
         for number in range(len(self.grouping.multisets)):
             self._drop_values(f"values{number}")
-        self.state.replace(GROUPS, self.duck.arrow(f"SELECT {self._nothing('closing')} FROM closing"), at="o_row")
+        self.state.evict(GROUPS, gone)
         return out
 
     def _drop_values(self, table: str) -> None:
@@ -124,20 +140,15 @@ class SessionMergeRun(MergeRun):
     def _merge(self, chunks: list[list[pa.Table]], doubtful: list[pa.Table]) -> tuple[pa.Table | None, pa.Table | None]:
         """Add the epoch's chunks to the state; return what changed, unless results are final, and the late rows."""
         rows = self._chunked(doubtful) if doubtful else None
-        self._merge_spans(chunks[0], rows)
-        values, late = (chunks[1:], None) if rows is None else self._split_late(rows, chunks[1:])
-        self._create("new_sessions", f"{self._kept('i')} FROM islands i")
-        touched = f"spans s JOIN islands i ON {self._same('s', 'i')} AND s._first = i._pane"
-        self._create("old_sessions", f"{self._kept('s')}, s.o_row FROM {touched} WHERE s.o_row IS NOT NULL")
+        merged = self._by_columns(chunks[0], rows) or self._by_sql(chunks[0], rows)
+        values, late = (chunks[1:], None) if rows is None else self._split_late(rows, chunks[1:], merged)
         if self.grouping.final:
-            self._replace(values)
+            self._replace(merged, values)
             return None, late
-        before = self._rendered("SELECT * EXCLUDE (o_row) FROM old_sessions", "old_sessions")
-        self.duck.run(f"CREATE OR REPLACE TEMP TABLE before AS {before}")
-        self._replace(values)
-        self.duck.run(
-            f"CREATE OR REPLACE TEMP TABLE after AS {self._rendered('SELECT * FROM new_sessions', 'new_sessions')}"
-        )
+        old, new = merged.old, merged.new
+        self.duck.run(f"CREATE OR REPLACE TEMP TABLE before AS {self._rendered(f'SELECT * FROM {old}', old)}")
+        self._replace(merged, values)
+        self.duck.run(f"CREATE OR REPLACE TEMP TABLE after AS {self._rendered(f'SELECT * FROM {new}', new)}")
         return self._difference(), late
 
     def _chunked(self, doubtful: list[pa.Table]) -> str:
@@ -146,27 +157,49 @@ class SessionMergeRun(MergeRun):
         keys = [name for name, _, _ in self.grouping.keys]
         return chunked(self.duck, self._sql.session, f"({parts})", keys)
 
-    def _merge_spans(self, fresh: list[pa.Table], doubtful: str | None) -> None:
-        """Create `spans`, chunks and the kept sessions near them, and `islands`, the open sessions that they form."""
+    def _by_columns(self, fresh: list[pa.Table], doubtful: str | None) -> _Merged | None:
+        """Return what chunks and the kept sessions near them form, without SQL; None where that has to do it."""
+        if not session_columns.covers(self.grouping):
+            return None
+        if doubtful is not None:
+            fresh = [*fresh, self.duck.arrow(partial_groups(self.grouping, doubtful))]
+        try:
+            chunks = session_columns.chunks(self.grouping, fresh)
+            kept = self._reachable_sessions(self.duck.register(chunks)) if self.state.rows else None
+            found = session_columns.merged(
+                self.grouping,
+                chunks,
+                None if kept is None else self.duck.arrow(kept),
+                open_from=None if self.watermark is None else self._sql.open_from(self.watermark),
+            )
+        except pa.ArrowInvalid:  # a sum is wider than 64 bits
+            return None
+        if found is None:
+            return None
+        new, old = (f"(SELECT {self._kept('s')} FROM {self.duck.register(each)} s)" for each in (found.new, found.old))
+        lost = "" if doubtful is None else self.duck.register(found.lost)
+        return _Merged(old, new, lost, found.changed)
+
+    def _by_sql(self, fresh: list[pa.Table], doubtful: str | None) -> _Merged:
+        """Return what chunks and the kept sessions near them form, by SQL."""
         accumulators = [f"p{i}::{accumulator.type} AS p{i}" for i, accumulator in enumerate(self.grouping.accumulators)]
         columns = ", ".join([*self._keys, "_pane", "_time AS _last", COUNT, *accumulators, "NULL::BIGINT AS o_row"])
         sources = [f"SELECT {columns} FROM {self.duck.register(part)}" for part in fresh]
         if doubtful is not None:
             sources.append(f"SELECT {columns} FROM ({partial_groups(self.grouping, doubtful)})")
         self._create("chunks", f"* FROM ({' UNION ALL '.join(sources)})")
-        both = f"SELECT * FROM chunks UNION ALL {self._reachable_sessions()}"
-        spans = self.duck.arrow(both)
-        relation, runs = islands(self.duck, self._sql.session, spans, self._keys)
-        self._create("spans", f"* FROM {relation}")
-        touched = self._touched(None if runs is None else cells.island_groups(self.grouping, spans, runs))
+        spans = self.duck.arrow(f"SELECT * FROM chunks UNION ALL {self._reachable_sessions('chunks')}")
+        self._create("spans", f"* FROM {islands(self.duck, self._sql.session, spans, self._keys)}")
         open_ = "true" if self.watermark is None else f"NOT {self._sql.closed('_last', self.watermark)}"
-        self._create("islands", f"* FROM ({touched}) WHERE {open_}")
+        self._create("islands", f"* FROM ({self._touched()}) WHERE {open_}")
+        self._create("new_sessions", f"{self._kept('i')} FROM islands i")
+        touched = f"spans s JOIN islands i ON {self._same('s', 'i')} AND s._first = i._pane"
+        self._create("old_sessions", f"{self._kept('s')}, s.o_row FROM {touched} WHERE s.o_row IS NOT NULL")
+        lost = f"(SELECT s.* FROM spans s ANTI JOIN islands i ON {self._same('s', 'i')} AND s._first = i._pane)"
+        return _Merged("(SELECT * EXCLUDE (o_row) FROM old_sessions)", "new_sessions", lost, None)
 
-    def _touched(self, islands: pa.Table | None) -> str:
-        """Return SQL for the sessions that chunks of this epoch are in: those given, or what `spans` make together."""
-        if islands is not None:
-            kept = ", ".join(f"{name}::{kind} AS {name}" for name, kind in self.state.tables[GROUPS].kinds)
-            return f"SELECT {kept} FROM {self.duck.register(islands)}"
+    def _touched(self) -> str:
+        """Return SQL for the sessions that chunks of this epoch are in: what `spans` make together."""
         keys = [*self._keys, "_first AS _pane"]
         folds = [
             f"({accumulator.finish.format(f=f'{accumulator.fold}(p{i})')})::{accumulator.type} AS p{i}"
@@ -175,11 +208,11 @@ class SessionMergeRun(MergeRun):
         merged = [*keys, "max(_last) AS _last", f"sum({COUNT})::BIGINT AS {COUNT}", *folds]
         return f"SELECT {', '.join(merged)} FROM spans {by_position(keys)} HAVING bool_or(o_row IS NULL)"
 
-    def _reachable_sessions(self) -> str:
+    def _reachable_sessions(self, chunks: str) -> str:
         """Return SQL for the kept sessions that a chunk of their group may reach."""
         gap = self._sql.session.gap
-        reach = f"SELECT {', '.join([*self._keys, 'min(_pane) AS _from', 'max(_last) AS _to'])} FROM chunks"
-        nulls = with_nulls([self.duck.arrow(f"SELECT {', '.join(self._keys)} FROM chunks")]) if self._keys else ()
+        reach = f"SELECT {', '.join([*self._keys, 'min(_pane) AS _from', 'max(_last) AS _to'])} FROM {chunks}"
+        nulls = with_nulls([self.duck.arrow(f"SELECT {', '.join(self._keys)} FROM {chunks}")]) if self._keys else ()
         same = alike("s", "c", self._keys, nulls=nulls)
         reachable = f"{same} AND s._pane <= c._to + {gap} AND s._last >= c._from - {gap}"
         columns = ", ".join(f"s.{name}" for name in [*self._keys, "_pane", "_last", COUNT, *self._accumulators])
@@ -188,19 +221,29 @@ class SessionMergeRun(MergeRun):
             f"SELECT {columns}, s.rowid AS o_row FROM {self.state.name(GROUPS)} s JOIN ({reach} {by}) c ON {reachable}"
         )
 
-    def _split_late(self, doubtful: str, values: list[list[pa.Table]]) -> tuple[list[list[pa.Table]], pa.Table | None]:
+    def _split_late(
+        self, doubtful: str, values: list[list[pa.Table]], merged: _Merged
+    ) -> tuple[list[list[pa.Table]], pa.Table | None]:
         """Return the multisets' values with those of rows that an open session takes, and the other, late rows."""
-        lost = f"SELECT s.* FROM spans s ANTI JOIN islands i ON {self._same('s', 'i')} AND s._first = i._pane"
+        lost = merged.lost
         own = [f"r.{sql} IS NOT DISTINCT FROM l.k{i}" for i, (_, sql, _) in enumerate(self.grouping.keys)]
         of = " AND ".join([*own, f"r.{CHUNK} = l._pane"])
-        late = self.duck.arrow(f"SELECT r.* EXCLUDE ({CHUNK}) FROM {doubtful} r SEMI JOIN ({lost}) l ON {of}")
-        taken = f"(SELECT r.* FROM {doubtful} r ANTI JOIN ({lost}) l ON {of})"
+        late = self.duck.arrow(f"SELECT r.* EXCLUDE ({CHUNK}) FROM {doubtful} r SEMI JOIN {lost} l ON {of}")
+        taken = f"(SELECT r.* FROM {doubtful} r ANTI JOIN {lost} l ON {of})"
         more = [self.duck.arrow(partial_values(self.grouping, n, taken)) for n in range(len(values))]
         values = [[*parts, added] if added.num_rows else parts for parts, added in zip(values, more, strict=True)]
         return values, late if late.num_rows else None
 
-    def _replace(self, values: list[list[pa.Table]]) -> None:
-        """Put `new_sessions` in the place of `old_sessions`, and add to the multisets."""
+    def _replace(self, merged: _Merged, values: list[list[pa.Table]]) -> None:
+        """Put new sessions in the place of old ones, and add to the multisets."""
+        changed = self.duck.arrow(self._changed()) if merged.changed is None else merged.changed
+        self.state.replace(GROUPS, changed, at="o_row")
+        folded = [self._folded(number + 1, parts) for number, parts in enumerate(values)]
+        self._nulls = [frozenset(), *(with_nulls(parts) for parts in values)]
+        self._update_values(["", *folded])
+
+    def _changed(self) -> str:
+        """Return SQL for the rows of the state that put `new_sessions` in the place of `old_sessions`."""
         same = f"{self._same('n', 'o')} AND n._window = o._window"
         columns = [
             *(f"n.{key}" for key in self._keys),
@@ -211,10 +254,7 @@ class SessionMergeRun(MergeRun):
         ]
         new = f"SELECT {', '.join([*columns, 'o.o_row'])} FROM new_sessions n LEFT JOIN old_sessions o ON {same}"
         old = f"SELECT {self._nothing('o')} FROM old_sessions o ANTI JOIN new_sessions n ON {same}"
-        self.state.replace(GROUPS, self.duck.arrow(f"{new} UNION ALL {old}"), at="o_row")
-        folded = [self._folded(number + 1, parts) for number, parts in enumerate(values)]
-        self._nulls = [frozenset(), *(with_nulls(parts) for parts in values)]
-        self._update_values(["", *folded])
+        return f"{new} UNION ALL {old}"
 
     def _create(self, table: str, select: str) -> None:
         self.duck.run(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {select}")
