@@ -39,6 +39,7 @@ from headrace.kernels.query import Query
 from headrace.kernels.ranking import Ranking
 from headrace.kernels.rename import Facts, Rename
 from headrace.kernels.row_functions import Frame, RowFunctions
+from headrace.kernels.search.search import ParseQueries, Search
 from headrace.kernels.snapshot import Snapshot
 from headrace.kernels.suppress import Suppress
 from headrace.kernels.table_columns import TableColumns
@@ -480,3 +481,20 @@ def test_a_row_is_matched_with_the_version_of_its_time_once_that_is_final(shard)
     assert run.step([], [], watermark=8) == [("a", 5, 7, 1, 5), ("b", 5, None, 1, 5)]
     assert isinstance(op.before_exchange(1, 5, output=6, late=None), NumberArrivals)
     assert op.before_exchange(0, 5, output=6, late=None) is None
+
+
+@shows(ParseQueries)
+@shows(Search)
+def test_a_document_comes_out_with_the_queries_that_it_meets(shard):
+    parse, rows = shard(ParseQueries(**HERE, query="r1")), (("q", "b -c", 1, 4), ("bad", "(", 1, 4))
+    assert [row[-1] for row in parse.step(delta(*rows, r0=TEXT, r1=TEXT))] == [
+        None,
+        "a word is missing, at character 2",
+    ]
+    queries = parse.result.delta[0].drop_columns(["_search_error"])
+    sides = {"left": (("l0", "VARCHAR[]"),), "right": (("r0", "VARCHAR"), ("r1", "VARCHAR")), "on": ()}
+    sides["output"] = (("q", "r0", "VARCHAR"),)
+    run = shard(Search(**BOTH, join=dataclasses.replace(join(), **sides), terms="l0"))
+    words = delta((["b"], 1, 3), (["a", "b"], 1, 5), (["c", "b"], 1, 5), l0=pa.list_(TEXT))
+    assert run.step(words.append_column("_arrival", words.column("_time")), queries) == [("q", 1, 5)]
+    assert run.kept() == {"rows": 1, "terms": 1}

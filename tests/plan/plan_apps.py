@@ -223,6 +223,17 @@ def joins_with_tables() -> hr.App:
     return app
 
 
+def searches() -> hr.App:
+    app = app_of()
+    rules = app.table("rules", "id string, city string, query string", key="id")
+    found = orders(app).search(rules, text="concat_ws(' ', user, city)").named("found")
+    found.to_topic("found")
+    found.group_by("id_right").agg(n="count(*)").named("per_rule").to_view("per_rule")
+    asked = orders(app).latest("user").where("amount > 1")
+    orders(app).search(asked, text="user", query="city", suffix="_of_rule").to_topic("asked")
+    return app
+
+
 def joins_of_tables() -> hr.App:
     app = app_of()
     totals = orders(app).group_by("user").agg(total="sum(amount)")
@@ -256,6 +267,7 @@ APPS = {
         keyed,
         joins_of_streams,
         joins_with_tables,
+        searches,
         joins_of_tables,
     )
 }

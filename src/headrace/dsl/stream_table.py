@@ -23,6 +23,7 @@ from headrace.dsl.rows import (
     latest_node,
     union_node,
 )
+from headrace.dsl.searches import search_node
 from headrace.dsl.table_verbs import TableVerbs
 from headrace.dsl.verb import Verb
 
@@ -158,6 +159,37 @@ class Stream(Handle):
         check_same_app(self, other, "join")
         options = JoinOptions(on=on, how=how, within=within, as_of=as_of, grace=grace, where=where, suffix=suffix)
         return Stream(self.registry, join_node(self.node, other.node, options, self.registry.functions))
+
+    def search(self, queries: Table, *, text: str, query: str = "query", suffix: str = "_right") -> Stream:
+        """Find the stored queries that each row meets: one row comes out for each, with the columns of both.
+
+        A row meets a query that is in the table when the row arrives, as in a join with a table as of arrival: a query
+        that is added, changed or deleted counts for the rows appended after it, and triggers nothing itself.
+
+        A query is words that must all be there, `OR`, `-word` or `NOT word`, `"a phrase"`, `( )`, and `begin*`:
+        docs/search.md. A null meets nothing. A query that cannot be read meets nothing either: its row goes to the dead
+        letters of the table's source, with the place in the query (`on_error="fail"` there stops the app).
+
+        Args:
+            queries: a table of the same app with a key.
+            text: what is searched, of type string: a column, or an expression in Spark SQL such as
+                `"title || ' ' || body"`. Trap: it is null where one of its parts is; `concat_ws` leaves nulls out.
+            query: the table's column with the queries.
+            suffix: what is added to columns of the table that the stream has too.
+
+        Raises:
+            UnknownColumn: a column is not there.
+            PlanError: the table has no key, the text or the query is no string, or a column is private.
+
+        Examples:
+            >>> alerts = users.select("name", query="city")
+            >>> orders.search(alerts, text="array_join(tags, ' ')").columns[-2:]
+            ['name', 'query']
+
+        """
+        check_same_app(self, queries, "search")
+        found = search_node(self._verb("search"), queries.node, text=text, query=query, suffix=suffix)
+        return Stream(self.registry, found)
 
     @property
     def late(self) -> Stream:

@@ -24,12 +24,13 @@ MAX_BLOB_ROWS = 1 << 20
 class Send(Op):
     """Rows into an exchange: to level `level`, to the shard that the columns `keys` hash to.
 
-    `keys` None: any shard will do.
+    `keys` None: any shard will do. `to_all`: all shards get all of them, whatever the keys.
     """
 
     edge: int
     level: int
     keys: tuple[str, ...] | None
+    to_all: bool = False
 
 
 def split(table: pa.Table, keys: Sequence[str], shards: int) -> dict[int, pa.Table]:

@@ -177,8 +177,11 @@ class LevelRun:
     def _send(self, op: Send, delta: Delta) -> None:
         for part in delta.tables:
             shards = self.task.shards
-            here = {self.task.shard % shards: part}
-            parts = here if op.keys is None else split(part, op.keys, shards)
+            if op.to_all:
+                parts = dict.fromkeys(range(shards), part)
+            else:
+                here = {self.task.shard % shards: part}
+                parts = here if op.keys is None else split(part, op.keys, shards)
             self.outcome.sent += [(op.edge, op.level, shard, rows) for shard, rows in parts.items()]
 
     def _stage(self, op: Stage, delta: Delta) -> None:

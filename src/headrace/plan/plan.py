@@ -146,9 +146,17 @@ def _placed(node: Node, levels: dict[int, int], partitions: dict[int, Partition]
     if isinstance(node, Stateful):
         if node.works_in_place and above[0] is not None:
             return _Placing(levels[id(node.ups[0])], above[0], (None,))
+        if node.to_all_shards:
+            return _everywhere(node, [levels[id(up)] for up in node.ups], above[1])
         return _gathered(node, [levels[id(up)] for up in node.ups], above)
     level = max((levels[id(up)] for up in node.ups), default=0)
     return _Placing(level, node.partition_after(above[0]) if len(above) == 1 else None)
+
+
+def _everywhere(node: Stateful, levels: Sequence[int], there: Partition) -> _Placing:
+    """Bring the rows of one input to all shards; those of the other stay where they are, or go by their key."""
+    move = None if there is not None else node.ups[1].key
+    return _Placing(max(levels[0] + 1, levels[1] + (move is not None)), None, ((), move))
 
 
 def _gathered(node: Stateful, levels: Sequence[int], above: Sequence[Partition]) -> _Placing:

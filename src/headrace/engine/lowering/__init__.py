@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.engine.lowering import joins, over, stateful, stateless
+from headrace.engine.lowering import joins, over, search, stateful, stateless
 from headrace.engine.lowering.rules import simplified
 from headrace.engine.lowering.walk import Lowering
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headrace.kernels.program import Program
     from headrace.plan.plan import Plan
 
-__all__ = ["joins", "lower", "over", "stateful", "stateless"]
+__all__ = ["joins", "lower", "over", "search", "stateful", "stateless"]
 
 
 def lower(

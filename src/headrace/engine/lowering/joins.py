@@ -69,7 +69,7 @@ def _side(node: Join, side: int, op: StatefulOp, to: Lowering) -> int:
         to.add(there, Rename(step=step, inputs=(arrived,), output=rows, names=names))
         return rows
     columns = ", ".join(f"{forms.get(name, quote(name))} AS {short}" for name, short in inside.items())
-    before = f"SELECT {columns}, {_delta(node, side, to)} FROM"
+    before = f"SELECT {columns}, {delta_columns(node, side, to)} FROM"
     to.add(here, Query(step=step, inputs=(to.at(up, here),), output=rows, before=before, after="", shared=False))
     rows = to.before_exchange(op, side, rows, here)
     if here < there:
@@ -77,7 +77,7 @@ def _side(node: Join, side: int, op: StatefulOp, to: Lowering) -> int:
     return rows
 
 
-def _delta(node: Join, side: int, to: Lowering) -> str:
+def delta_columns(node: Join, side: int, to: Lowering) -> str:
     """Return the columns besides a side's own: for a lookup those with the arrival of its rows.
 
     The changes of a table that have none are there before all rows of the stream, which see what they leave.

@@ -132,10 +132,12 @@ class Lowering:
             return number
         return self.carried(number, self.plan.name(node), self.level(node), level, None)
 
-    def carried(self, number: int, step: str, here: int, there: int, keys: tuple[str, ...] | None) -> int:
+    def carried(
+        self, number: int, step: str, here: int, there: int, keys: tuple[str, ...] | None, *, to_all: bool = False
+    ) -> int:
         """Send a delta through an exchange and return its number on the other side."""
         self.edges += 1
-        self.add(here, Send(step=step, inputs=(number,), edge=self.edges, level=there, keys=keys))
+        self.add(here, Send(step=step, inputs=(number,), edge=self.edges, level=there, keys=keys, to_all=to_all))
         arrived = self.number()
         self.receives[there].append((self.edges, arrived))
         return arrived

@@ -82,7 +82,7 @@ class LookupJoin(StatefulOp):
         """The columns of the table that equal those of the stream where rows match."""
         return tuple(theirs for _, theirs in self.join.on)
 
-    def tables(self) -> tuple[TableSpec]:
+    def tables(self) -> tuple[TableSpec, ...]:
         """Return the table of the table's rows."""
         columns, identity = self.join.right, self.identity
         keys = tuple((name, kind) for name, kind in columns if name in identity)
@@ -129,16 +129,16 @@ class LookupRun:
 
     def delta(self, left: list[pa.Table], right: list[pa.Table]) -> pa.Table | None:
         """Return the stream's rows with their matches; then the table's changes are in the state."""
-        changes = self._changes(right) if right else None
+        changes = self.changes(right) if right else None
         relation = None if changes is None else self.duck.register(changes)
         matches = self._matches(left, relation) if left else None
         if changes is not None:
-            self._keep(changes)
+            self.keep(changes)
         return matches
 
     # -- the table's changes
 
-    def _changes(self, right: list[pa.Table]) -> pa.Table:
+    def changes(self, right: list[pa.Table]) -> pa.Table:
         """Return the changes with the kept row (`o_row`, `o_n`) and the rows that each leaves, till the next one.
 
         `n` rows are there from `_from` on, until `_until` (null: no later change of the same in this epoch); `nth`
@@ -167,7 +167,7 @@ class LookupRun:
         following = f"lead(_from) OVER ({by}ORDER BY nth) AS _until"
         return self.duck.arrow(f"SELECT *, {following} FROM ({timed})")
 
-    def _keep(self, changes: pa.Table) -> None:
+    def keep(self, changes: pa.Table) -> None:
         """Put what the last change of each leaves into the state."""
         names = [name for name in self.state.tables[ROWS].columns if name != COUNT]
         last = changes.filter(pc.is_null(changes.column("_until")))
@@ -193,16 +193,15 @@ class LookupRun:
         if not self.join.ordered:
             columns.append(f"unnest(range(greatest(coalesce(r.{COUNT}, 1), 1)))")
         probe = [name for name, _ in self.join.on]
-        table = self._table(self.state.lookup(ROWS, self.op.shared, f"({rows})", named=probe), changes)
+        kept = self.state.lookup(ROWS, self.op.shared, f"({rows})", named=probe)
+        table = kept if changes is None else self.table(kept, changes, [name for name, _ in self.join.right])
         how = "LEFT JOIN" if self.join.how == "left" else "JOIN"
         matches = self.duck.large(f"SELECT {', '.join(columns)} FROM ({rows}) l {how} {table} r ON {condition}")
         return in_order(matches, passed)
 
-    def _table(self, state: str, changes: str | None) -> str:
-        """Return SQL for rows of the table, where some change in this epoch with the times of their presence."""
-        if changes is None:
-            return state
-        names = ", ".join(name for name, _ in self.join.right)
+    def table(self, state: str, changes: str, columns: Sequence[str]) -> str:
+        """Return SQL for rows of the table, where some change in this epoch, with the times of their presence."""
+        names = ", ".join(columns)
         touched = f"SELECT o_row FROM {changes} WHERE o_row IS NOT NULL"
         # of a key the first row to be withdrawn is the kept one
         first = f"nth = 1 AND o_row IS NOT NULL{' AND _weight < 0' if self.join.ordered else ''}"

@@ -13,6 +13,7 @@ from headrace.plan.nodes.lookup_join import LookupJoin
 from headrace.plan.nodes.meaning import Meaning
 from headrace.plan.nodes.node import ARRIVED, CORRECTED, ROW_TIME, Description, Node, OneInput, Partition
 from headrace.plan.nodes.over import Over, Rows
+from headrace.plan.nodes.search import TEXT, Search
 from headrace.plan.nodes.sources import ReadSource, Source, TopicSource, Values
 from headrace.plan.nodes.stateful import CHANGE_TYPE, Keeps, Keyed, Late, Stateful
 from headrace.plan.nodes.stateless import Changes, Ending, Explode, MapBatches, Select, Stateless, Union, Where
@@ -27,6 +28,7 @@ __all__ = [
     "CHANGE_TYPE",
     "CORRECTED",
     "ROW_TIME",
+    "TEXT",
     "Aggregate",
     "AsOfJoin",
     "AsTable",
@@ -53,6 +55,7 @@ __all__ = [
     "Partition",
     "ReadSource",
     "Rows",
+    "Search",
     "Select",
     "Source",
     "Stateful",

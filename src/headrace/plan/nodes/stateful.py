@@ -25,6 +25,9 @@ class Stateful(Node):
     kernel: ClassVar[str]
     """The operator that runs it: its file in the kernels' room and its class there, such as "dedupe.Dedupe"."""
 
+    to_all_shards: ClassVar[bool] = False
+    """Whether the rows of its first input go to all shards; those of the second are in the shards of their key."""
+
     renamed_from: str | None = None
     """The name under which its state was kept before, if `.named` gave one."""
 

@@ -25,7 +25,7 @@ def equal_exchanges(program: Program) -> Program:
         for op in level.ops:
             now = reading(op, same)
             if isinstance(now, Send):
-                sent = (now.inputs, now.level, now.keys)
+                sent = (now.inputs, now.level, now.keys, now.to_all)
                 if sent in edges:
                     dropped[now.edge] = edges[sent]
                     continue

@@ -1,0 +1,1 @@
+"""Search on streams: texts as terms, queries in words, and which documents meet which queries."""
