@@ -43,7 +43,13 @@ PACKAGES = {
     "expressions": {"pyarrow", "sqlglot"},
     "plan": {"pyarrow"},
     "dsl": {"pyarrow", "sqlglot"},  # queries are read by the grammar of expressions
-    "kernels": {"pyarrow", "duckdb", "numpy", "datasketches"},
+    "kernels": {
+        "pyarrow",
+        "duckdb",
+        "numpy",
+        "datasketches",
+        "numba",
+    },  # numba: if it is there
     "views": {"pyarrow", "numpy"},
 }
 FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "helper", "core", "manager", "base", "misc"}

@@ -32,6 +32,7 @@ from headrace.kernels.joins.table_join import TableJoin
 from headrace.kernels.keep import Keep
 from headrace.kernels.late import SplitLate
 from headrace.kernels.latest import Arrival, Upsert
+from headrace.kernels.match import Match
 from headrace.kernels.op import Operator, StatefulOp
 from headrace.kernels.order import NumberArrivals
 from headrace.kernels.over import Over
@@ -39,6 +40,7 @@ from headrace.kernels.query import Query
 from headrace.kernels.ranking import Ranking
 from headrace.kernels.rename import Facts, Rename
 from headrace.kernels.row_functions import Frame, RowFunctions
+from headrace.kernels.row_pattern import BITS, MATCH, RowPattern
 from headrace.kernels.search.search import ParseQueries, Search
 from headrace.kernels.snapshot import Snapshot
 from headrace.kernels.suppress import Suppress
@@ -392,6 +394,59 @@ def test_a_row_has_the_sum_of_the_rows_before_it(shard, emit):
         assert second == [("a", 2, 3, 2, -1, 4), ("a", 4, 5, 2, 1, 4), ("a", 2, 6, 3, 1, 4)]
         assert third == [("a", 8, 10, 4, 1, 6)]
     assert run.kept() == {"rows": 1, "last": 1}
+
+
+@shows(Match)
+def test_a_match_is_a_row_of_its_measures(shard):
+    """Of `low high+`; undecided rows are kept, and their key by the time of the first one."""
+    functions = RowFunctions(
+        columns=COLUMNS,
+        key=(0,),
+        arguments=("BOOLEAN",),
+        frame=Frame(kind="rows"),
+        accumulators=(),
+        layers=(),
+        exact=False,
+        placed=(),
+        lagged=(),
+        calls=("x0",),
+        results=((BITS, 'CASE WHEN "_a0" THEN 1 ELSE 2 END', "BIGINT"),),
+        behind=0,
+        ahead=0,
+    )
+    keys = (
+        (MATCH, MATCH, "BIGINT"),
+        ("k", "k", "VARCHAR"),
+        *((b, b, "TIMESTAMP") for b in ("match_start", "match_end")),
+    )
+    grouping = Grouping(
+        keys=keys,
+        panes=None,
+        final=True,
+        insert_only=True,
+        accumulators=(),
+        multisets=(),
+        calls=("_n",),
+        from_multiset=(None,),
+        results=(("n", '"_a0"', "BIGINT"),),
+    )
+    automaton = {"symbols": (0, 1), "follow": ((1,), (1, 2), (0,))}
+    pattern = RowPattern(**automaton, functions=functions, kept=(0, 1), within=10, overlapping=False, grouping=grouping)
+    run = shard(Match(**HERE, pattern=pattern))
+
+    def rows(*some):
+        return delta(*some, c0=TEXT, c1=NUMBER, x0=pa.bool_())
+
+    def counted(found):
+        return [(key, n, time) for key, _, _, n, _, time in found]
+
+    assert run.step(rows(("a", 1, True, 1, 3), ("a", 2, False, 1, 4), ("b", 0, False, 1, 4))) == []
+    assert run.step(rows(("a", 3, False, 1, 6)), watermark=5) == []
+    assert run.kept() == {"rows": 1, "kept": 2, "starts": 1}
+    assert counted(run.step(rows(("a", 0, True, 1, 8)), watermark=8)) == []
+    assert counted(run.step(rows(), watermark=9)) == [("a", 3, 6)]
+    assert run.step(rows(), watermark=30) == []
+    assert run.kept() == {"rows": 0, "kept": 0, "starts": 0}
 
 
 @shows(Suppress)

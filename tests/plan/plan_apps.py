@@ -168,6 +168,20 @@ def overs() -> hr.App:
     return app
 
 
+def matches() -> hr.App:
+    app = app_of()
+    define = {"low": "amount < 10", "up": "amount > prev(amount)", "far": "id <> prev(id, 2, '')"}
+    found = orders(app).group_by("user").match("low up{2,}? (far | any)", within="1 hour", define=define)
+    risen = found.agg(ups="count(up)", most="max(up.amount)", ids="collect_list(id)", last="last(any.id)").named(
+        "risen"
+    )
+    risen.to_topic("risen")
+    risen.late.to_topic("too_late")
+    every = orders(app).group_by().match("a b", within="5 minutes", after="next row").agg(n="count(*)").named("pairs")
+    every.group_by().window(hr.tumbling("1 hour", grace="0 seconds")).agg(n="sum(n)").named("hours").to_view("hours")
+    return app
+
+
 def suppressed() -> hr.App:
     app = app_of()
     totals = orders(app).group_by("user").agg(total="sum(amount)")
@@ -263,6 +277,7 @@ APPS = {
         ties,
         growing,
         overs,
+        matches,
         suppressed,
         keyed,
         joins_of_streams,

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
 
 from headrace.dsl.grouping import Grouping, aggregate_node, less_often, top_node, windowed
+from headrace.dsl.matches import match_node, matching
 from headrace.dsl.overs import counted_rows, over_node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from headrace.plan.nodes import Emit, Node, Rows, Ties
+    from headrace.dsl.matches import Matching
+    from headrace.plan.nodes import After, Emit, Node, Rows, Ties
     from headrace.plan.windows import Window
 
 TableT = TypeVar("TableT")
@@ -145,6 +147,43 @@ class Grouped(Generic[TableT, StreamT]):
             return Over(self._group, frame, emit, self._stream)
         return Over(self._group, frame, emit, self._table)
 
+    def match(
+        self, pattern: str, *, within: str, define: Mapping[str, str] | None = None, after: After = "past last row"
+    ) -> Matched[StreamT]:
+        """Search each group for rows that match a pattern, one after the other in event time: `.agg(…)`.
+
+        A match is in rows that follow each other in the group, without a gap; rows of one time are in the order of the
+        whole row, ascending, nulls first. Of several matches that begin at a row, the preferred one comes out: `a+` as
+        many as possible, `a+?` as few, `a|b` the first if it can. It comes out once, as soon as the watermark has
+        passed its last row and no preferred match can come any more; that is when `within` is over at the latest.
+
+        A row is late, and goes to `.late`, if it arrives behind the watermark. Trap: choose `out_of_order` as large as
+        rows may be late; there is no grace.
+
+        Args:
+            pattern: symbols, one after the other, with `( )`, `|`, `?`, `*`, `+`, `{n}`, `{n,}`, `{n,m}`; a `?` after
+                these makes them reluctant. Trap: matches are within neighbouring rows; to skip rows between, say
+                `a x*? b` with a symbol `x` that every row meets.
+            within: how long after its first row the last row of a match may be, in event time: `"10 minutes"`, that
+                bound included.
+            define: SQL conditions by symbol, over the columns of the row and `prev(x[, n[, default]])`, those of the
+                row before it in the group (or `n` rows before). A symbol without one meets every row.
+            after: where the search goes on: "past last row", or "next row", so that matches may overlap.
+
+        Raises:
+            PlanError: the pattern or a condition cannot be read, or the rows may be withdrawn.
+            InvalidTime: `within` is no duration.
+
+        Examples:
+            >>> drops = orders.group_by("user").match(
+            ...     "first fall{2,}", within="1 hour", define={"fall": "price < prev(price)"}
+            ... )
+            >>> drops.agg(falls="count(fall)", lowest="last(fall.price)").columns
+            ['user', 'match_start', 'match_end', 'falls', 'lowest']
+
+        """
+        return Matched(self._group, matching(self._group, pattern, within, define or {}, after), self._stream)
+
 
 class Over(Generic[HandleT]):
     """Rows of groups in the order of time: call `.agg(…)`."""
@@ -175,3 +214,28 @@ class Over(Generic[HandleT]):
 
         """
         return self._handle(over_node(self._group, self._rows, self._emit, named))
+
+
+class Matched(Generic[HandleT]):
+    """Matches of a pattern in the rows of groups: call `.agg(…)`."""
+
+    def __init__(self, group: Grouping, found: Matching, handle: Callable[[Node], HandleT]) -> None:
+        self._group, self._found, self._handle = group, found, handle
+
+    def agg(self, /, **named: str) -> HandleT:
+        """Return one row for each match: its keys, `match_start`, `match_end`, and the measures.
+
+        `match_start` and `match_end` are the event times of its first and its last row.
+
+        Args:
+            named: SQL text over aggregate functions by the name of the column. `sum(price)` is over all rows of the
+                match, `sum(fall.price)` over those of a symbol, `count(fall)` how many these are; `first(fall.price)`
+                and `last(…)` are of the first and the last such row, null where there is none. `fall.price` alone is
+                the last one's.
+
+        Raises:
+            UnknownColumn: an expression names a column that is not there.
+            PlanError: an expression cannot be read, or a name is taken.
+
+        """
+        return self._handle(match_node(self._group, self._found, named))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.errors import WrongType
 from headrace.expressions import kinds as k
-from headrace.expressions.aggregates import aggregates
+from headrace.expressions.aggregates import Rewritten, aggregates, is_aggregate
 from headrace.expressions.calls import calls_of, drawn_apart, scalar_of
 from headrace.expressions.casts import cast
 from headrace.expressions.compiler import Compiler, check
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AggregateCall",
     "Aggregates",
+    "Rewritten",
     "Scalar",
     "Term",
     "UserFunction",
@@ -38,7 +39,9 @@ __all__ = [
     "calls_of",
     "condition",
     "drawn_apart",
+    "is_aggregate",
     "order",
+    "parse",
     "refused_name",
     "scalar",
 ]

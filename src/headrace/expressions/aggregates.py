@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -43,8 +44,21 @@ _NONE: Mapping[str, UserFunction] = {}
 _EXTREMES = {"min": "min_by", "max": "max_by", "min_by": "min_by", "max_by": "max_by"}
 
 
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A text, and the tree that stands for it."""
+
+    text: str
+    tree: exp.Expression
+
+
+def is_aggregate(name: str, functions: Mapping[str, UserFunction] = _NONE) -> bool:
+    """Return whether a name, in any case, is that of an aggregate function."""
+    return name.lower() in AGGREGATES or name.lower() in aggregate_names(functions)
+
+
 def aggregates(
-    named: Mapping[str, str],
+    named: Mapping[str, str] | Mapping[str, Rewritten],
     schema: pa.Schema,
     keys: pa.Schema,
     *,
@@ -64,12 +78,16 @@ def aggregates(
 
     """
     collector = _Collector(schema, keys, step, functions, ordered=ordered)
-    trees = {name: parse(text, step=step) for name, text in named.items()}
-    with guarded(f'step "{step}": ', ", ".join(named.values())):
+    given = {
+        name: text if isinstance(text, Rewritten) else Rewritten(text, parse(text, step=step))
+        for name, text in named.items()
+    }
+    trees = {name: text.tree for name, text in given.items()}
+    with guarded(f'step "{step}": ', ", ".join(text.text for text in given.values())):
         for tree in trees.values():
             refuse_computing(tree, schema.names, sealed, step=step)
         passed = frozenset(name for name, tree in trees.items() if gives_sealed(tree, schema.names, sealed))
-        results = tuple((name, collector.result(tree, named[name])) for name, tree in trees.items())
+        results = tuple((name, collector.result(tree, given[name].text)) for name, tree in trees.items())
     return Aggregates(tuple(collector.calls), results, passed)
 
 

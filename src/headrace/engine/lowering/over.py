@@ -54,7 +54,7 @@ def _functions(node: Over, read: list[Scalar]) -> tuple[RowFunctions, list[Scala
     bare = {quote(name): f"c{i}" for i, name in enumerate(names)}
     arguments: list[Scalar] = []
     kept = Accumulators(insert_only=True, exact_sums=True)
-    placed: list[str] = []
+    others: list[str] = []
     lagged: set[int] = set()
     calls: list[str] = []
     scalars = iter(read)
@@ -69,8 +69,8 @@ def _functions(node: Over, read: list[Scalar]) -> tuple[RowFunctions, list[Scala
             arguments.append(scalar)
             inside.append((f"x{len(arguments) - 1}", scalar))
         if call.function in ("lag", "lead", "row_number"):
-            calls.append(f"l{len(placed)}")
-            placed.append(_placed(call, [name for name, _ in inside]))
+            calls.append(f"l{len(others)}")
+            others.append(placed(call, [name for name, _ in inside]))
             lagged |= {len(arguments) - len(inside)} if call.function == "lag" else set()
         elif call.function in ("first_value", "last_value"):
             calls.append(_at_an_end(call, inside[0][0], kept))
@@ -85,7 +85,7 @@ def _functions(node: Over, read: list[Scalar]) -> tuple[RowFunctions, list[Scala
         accumulators=tuple(kept.accumulators),
         layers=kept.layers,
         exact=kept.exact,
-        placed=tuple(placed),
+        placed=tuple(others),
         lagged=tuple(sorted(lagged)),
         calls=tuple(calls),
         results=tuple((name, result.sql, duckdb_type(result.type)) for name, result in node.aggregates.results),
@@ -107,7 +107,7 @@ def _spec(call: AggregateCall, inside: list[tuple[str, Scalar]]) -> AggregateSpe
     )
 
 
-def _placed(call: AggregateCall, names: list[str]) -> str:
+def placed(call: AggregateCall, names: list[str]) -> str:
     """Return SQL for a function of another row; `{by}` is the order."""
     if call.function == "row_number":
         return "_nr::INTEGER"

@@ -10,6 +10,7 @@ from headrace.plan.nodes.dedupe import Dedupe
 from headrace.plan.nodes.join import How, Join, JoinColumn
 from headrace.plan.nodes.latest import Latest
 from headrace.plan.nodes.lookup_join import LookupJoin
+from headrace.plan.nodes.match import MATCH_ROW, MATCH_SYMBOL, After, Match
 from headrace.plan.nodes.meaning import Meaning
 from headrace.plan.nodes.node import ARRIVED, CORRECTED, ROW_TIME, Description, Node, OneInput, Partition
 from headrace.plan.nodes.over import Over, Rows
@@ -27,8 +28,11 @@ __all__ = [
     "ARRIVED",
     "CHANGE_TYPE",
     "CORRECTED",
+    "MATCH_ROW",
+    "MATCH_SYMBOL",
     "ROW_TIME",
     "TEXT",
+    "After",
     "Aggregate",
     "AsOfJoin",
     "AsTable",
@@ -48,6 +52,7 @@ __all__ = [
     "Latest",
     "LookupJoin",
     "MapBatches",
+    "Match",
     "Meaning",
     "Node",
     "OneInput",
