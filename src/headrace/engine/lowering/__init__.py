@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-<<<<<<< HEAD
-from headrace.engine.lowering import joins, over, search, stateful, stateless
-=======
-from headrace.engine.lowering import joins, match, over, stateful, stateless
->>>>>>> 0cd6991 (Rows that match a pattern: match, final and the same for every cut of the input)
+from headrace.engine.lowering import joins, match, over, search, stateful, stateless
 from headrace.engine.lowering.rules import simplified
 from headrace.engine.lowering.walk import Lowering
 
@@ -17,11 +13,7 @@ if TYPE_CHECKING:
     from headrace.kernels.program import Program
     from headrace.plan.plan import Plan
 
-<<<<<<< HEAD
-__all__ = ["joins", "lower", "over", "search", "stateful", "stateless"]
-=======
-__all__ = ["joins", "lower", "match", "over", "stateful", "stateless"]
->>>>>>> 0cd6991 (Rows that match a pattern: match, final and the same for every cut of the input)
+__all__ = ["joins", "lower", "match", "over", "search", "stateful", "stateless"]
 
 
 def lower(
