@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import inspect
 import pkgutil
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,9 +27,11 @@ from headrace.kernels.groups.merge import Merge
 from headrace.kernels.groups.partial import Partial
 from headrace.kernels.groups.window_top import PANE, AssignPane
 from headrace.kernels.groups.windows import Panes, Session
+from headrace.kernels.joins import side_join
 from headrace.kernels.joins.as_of_join import AsOfJoin
 from headrace.kernels.joins.join_spec import JoinSpec
 from headrace.kernels.joins.lookup_join import EffectiveTimes, LookupJoin
+from headrace.kernels.joins.side_join import SideJoin
 from headrace.kernels.joins.stream_join import StreamJoin
 from headrace.kernels.joins.table_join import TableJoin
 from headrace.kernels.keep import Keep
@@ -391,6 +394,38 @@ def test_a_row_is_matched_with_the_table_as_it_is_when_the_row_arrives(shard):
     assert run.step(arriving(("a", 2, 1, 4), ("a", 3, 1, 6)), changed) == [("a", 2, 7, 1, 4), ("a", 3, 8, 1, 6)]
     assert run.step(arriving(("a", 4, 1, 1)), []) == [("a", 4, 8, 1, 1)]
     assert run.kept() == {"rows": 1}
+
+
+@shows(SideJoin)
+@pytest.mark.parametrize("few", [0, 4])
+def test_a_row_is_matched_with_a_table_that_every_task_has(shard, monkeypatch, few):
+    """Of equal keys the last row counts; null matches nothing; a row by other columns may match several."""
+    monkeypatch.setattr(side_join, "FEW", few)
+    columns = (("w", "k", None, TEXT), ("y", "x", None, NUMBER), ("v", None, "v", NUMBER))
+    table = Held((("a", 1, "p"), ("b", 2, "p"), ("a", 3, "q")))
+    given = {"side": table, "key": ("k",), "columns": columns, "passed": ("_weight", "_time")}
+    rows = words(("b", 1, 1, 5), (None, 2, 1, 6), ("a", 3, -1, 7), ("c", 4, 1, 8))
+    inner = shard(SideJoin(**HERE, **given, on=(("k", "k"),), left=False))
+    assert inner.step(rows) == [("b", 1, 2, 1, 5), ("a", 3, 3, -1, 7)]
+    outer = shard(SideJoin(**HERE, **given, on=(("k", "k"),), left=True))
+    assert outer.step(rows) == [("b", 1, 2, 1, 5), (None, 2, None, 1, 6), ("a", 3, 3, -1, 7), ("c", 4, None, 1, 8)]
+    several = SideJoin(**HERE, **given | {"side": Held((("a", 1, "p"), ("b", 2, "p")))}, on=(("k", "by"),), left=True)
+    assert shard(several).step(words(("q", 1, 1, 5), ("p", 2, 1, 6))) == [
+        ("q", 1, None, 1, 5),
+        ("p", 2, 1, 1, 6),
+        ("p", 2, 2, 1, 6),
+    ]
+
+
+@dataclass(frozen=True)
+class Held:
+    """Rows of a side input: keys, numbers, and another column to look them up by."""
+
+    rows: tuple[tuple[str, int, str], ...]
+
+    def whole(self):
+        """Return the rows."""
+        return pa.Table.from_pylist([dict(zip(("k", "v", "by"), row, strict=True)) for row in self.rows])
 
 
 @shows(StreamJoin)

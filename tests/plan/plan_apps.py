@@ -229,6 +229,8 @@ def joins_with_tables() -> hr.App:
     stream, table = orders(app), users(app, event_time="born", out_of_order="1 minute", history="1 day")
     stream.join(table, on={"user": "id"}, how="left").named("looked_up").to_topic("looked_up")
     stream.join(table, on={"user": "id"}, where="amount > 2").named("pairs").to_topic("pairs")
+    cities = app.table("cities", "id string, mayor string", key="id", values=[{"id": "u", "mayor": "m"}])
+    stream.join(cities, on={"user": "id"}, how="left").named("side").to_topic("side")
     versions = stream.join(table, on={"user": "id"}, how="left", as_of="at", grace="10 seconds").named("as_of")
     versions.to_topic("as_of")
     versions.late.to_topic("as_of_late")

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 PARTITION = "0"
 ROWS_PER_BATCH = 1 << 16
+SIDE_BYTES = 64 << 20
+"""A table that may be larger is read by ranges, and spread over the shards."""
 SUFFIXES = (".parquet", ".csv")
 
 
@@ -104,7 +106,37 @@ class Bounded(Source):
 
         """
         del clock
-        return BoundedReader(_read(self.path, self.rows, self.declares().schema))
+        return BoundedReader(self.whole())
+
+    def side(self, key: Sequence[str]) -> bool:
+        """Return whether each task may have all rows: they are few, and each has a key.
+
+        Raises:
+            InvalidPlan: the file is gone, or cannot be read as declared.
+
+        """
+        return self._bytes() <= SIDE_BYTES and not any(self.whole().column(name).null_count for name in key)
+
+    def whole(self) -> pa.Table:
+        """Return all rows, in their order.
+
+        Raises:
+            InvalidPlan: the file is gone, or lacks a column.
+
+        """
+        return _read(self.path, self.rows, self.declares().schema)
+
+    def _bytes(self) -> int:
+        """Return how large the rows are, about; of a file at most twice as large in memory."""
+        if self.rows is not None:
+            return len(self.rows)
+        file = Path(str(self.path))
+        if not file.is_file():
+            raise InvalidPlan(f"the file {self.path} is gone", hint="The app reads it from the start of each run.")
+        if file.suffix != ".parquet":
+            return file.stat().st_size
+        about = pa.parquet.read_metadata(file)
+        return sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
 
     def _content(self) -> bytes:
         if self.rows is not None:

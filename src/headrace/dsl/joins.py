@@ -23,6 +23,7 @@ from headrace.plan.nodes import (
     Latest,
     LookupJoin,
     Select,
+    SideJoin,
     StreamJoin,
     TableJoin,
     Where,
@@ -49,7 +50,7 @@ class JoinOptions:
     suffix: str = "_right"
 
 
-def join_node(left: Node, right: Node, options: JoinOptions, functions: Mapping[str, UserFunction]) -> Join:
+def join_node(left: Node, right: Node, options: JoinOptions, functions: Mapping[str, UserFunction]) -> Node:
     """Return the step of `join`, checked.
 
     Raises:
@@ -66,7 +67,8 @@ def join_node(left: Node, right: Node, options: JoinOptions, functions: Mapping[
     node = replace(node, columns=columns)
     where = None if options.where is None else _condition(options.where, node, step, functions)
     output = [column for column in columns if node.how not in ("semi", "anti") or column.left is not None]
-    return replace(node, where=where, schema=pa.schema([(column.name, column.type) for column in output]))
+    join = replace(node, where=where, schema=pa.schema([(column.name, column.type) for column in output]))
+    return (SideJoin.instead_of(join) if isinstance(join, LookupJoin) else None) or join
 
 
 # ---- which join ----

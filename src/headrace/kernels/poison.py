@@ -18,6 +18,7 @@ from headrace.kernels import blame
 from headrace.kernels.apply import Apply, fails_on
 from headrace.kernels.call import Call, called, failing_calls
 from headrace.kernels.failing_sql import failing_sql
+from headrace.kernels.joins.side_join import SideJoin
 from headrace.kernels.query import Query
 
 if TYPE_CHECKING:
@@ -120,6 +121,8 @@ def _trace(duck: Duck, op: Op, rows: pa.Table, traced: dict[int, list[pa.Table]]
         traced.setdefault(op.output, []).append(duck.arrow(f"SELECT * FROM ({op.before} {source} {op.after})"))
     elif isinstance(op, Call):
         traced.setdefault(op.output, []).append(called(duck, op, rows))
+    elif isinstance(op, SideJoin):
+        traced.setdefault(op.output, []).append(op.joined(rows))
 
 
 def _others(rows: pa.Table, left_out: Sequence[int] | Mapping[int, FailingRow]) -> pa.Array:

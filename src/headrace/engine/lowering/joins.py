@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from headrace.base.names import quote
 from headrace.base.schema import duckdb_type
 from headrace.engine.lowering.keys import replaced
 from headrace.engine.lowering.walk import DELTA, lowered
+from headrace.kernels.joins import side_join as operators
 from headrace.kernels.joins.join_spec import JoinSpec
 from headrace.kernels.joins.lookup_join import ARRIVAL, FIRST, LAST
 from headrace.kernels.operations import operator
 from headrace.kernels.query import Query
 from headrace.kernels.rename import Rename
-from headrace.plan.nodes import ARRIVED, Join, LookupJoin
+from headrace.plan.nodes import ARRIVED, Join, LookupJoin, SideJoin
 
 if TYPE_CHECKING:
     from headrace.engine.lowering.walk import Lowering
@@ -31,6 +34,29 @@ def _join(node: Join, to: Lowering) -> None:
     more = {"arrived": ARRIVED} if id(node) in to.plan.arrivals else {}
     op = build(step=to.plan.name(node), inputs=(), output=output, late=late, join=join, **node.parameters(), **more)
     to.add(to.level(node), replace(op, inputs=(_side(node, 0, op, to), _side(node, 1, op, to))))
+
+
+@lowered.register(SideJoin)
+def _side_join(node: SideJoin, to: Lowering) -> None:
+    level = to.level(node)
+    output = to.deltas[id(node)] = to.number()
+    op = operators.SideJoin(
+        step=to.plan.name(node),
+        inputs=(to.at(node.up, level),),
+        output=output,
+        side=node.side.connector,
+        key=node.side.record_key,
+        on=node.on,
+        left=node.how == "left",
+        columns=tuple((each.name, each.left, each.right, _inside(each.type)) for each in node.columns),
+        passed=("_weight", "_time", *([ARRIVED] if id(node) in to.plan.arrivals else [])),
+    )
+    to.add(level, op)
+
+
+def _inside(kind: pa.DataType) -> pa.DataType:
+    """Return a type as rows have it inside a level: instants are readings in UTC."""
+    return pa.timestamp("us") if pa.types.is_timestamp(kind) else kind
 
 
 def join_spec(node: Join, *, ordered: bool) -> JoinSpec:

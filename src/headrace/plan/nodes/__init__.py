@@ -15,6 +15,7 @@ from headrace.plan.nodes.meaning import Meaning
 from headrace.plan.nodes.node import ARRIVED, CORRECTED, ROW_TIME, Description, Node, OneInput, Partition
 from headrace.plan.nodes.over import Over, Rows
 from headrace.plan.nodes.search import TEXT, Search
+from headrace.plan.nodes.side_join import SideJoin
 from headrace.plan.nodes.sources import ReadSource, Source, TopicSource, Values
 from headrace.plan.nodes.stateful import CHANGE_TYPE, Keeps, Keyed, Late, Stateful
 from headrace.plan.nodes.stateless import Changes, Ending, Explode, MapBatches, Select, Stateless, Union, Where
@@ -62,6 +63,7 @@ __all__ = [
     "Rows",
     "Search",
     "Select",
+    "SideJoin",
     "Source",
     "Stateful",
     "Stateless",
