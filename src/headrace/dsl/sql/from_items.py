@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from headrace.base.errors import InvalidQuery, UnsupportedQuery
 from headrace.dsl.sql.inline_values import values_table
+from headrace.dsl.sql.matching import matched
 from headrace.dsl.sql.output import select_outputs
 from headrace.dsl.sql.parsing import check_parts, identifier, sql_text
 from headrace.dsl.sql.ranking import ranking_of, row_limit
@@ -72,6 +73,8 @@ def from_items(
             raise InvalidQuery(f'two relations are called "{item.alias}"', hint="Give one an alias: from t as other.")
         if join is not None:
             _set_join(join, item, items)
+        elif select.args.get("match") is not None:
+            item = found.matched(item)
         items.append(item)
     return items, found.tests
 
@@ -113,6 +116,18 @@ class _FromItems:
             raise UnsupportedQuery(sql_text(tree) or "()", "this is not what rows can be read from")
         handle = self._subquery(tree.this, self.names, alias=called, columns=columns)
         return FromItem(called, Relation.of_step(handle, called or None), tree)
+
+    def matched(self, item: FromItem) -> FromItem:
+        """Return the matches of a pattern in the rows of the one relation of `from`."""
+        match = self.select.args["match"]
+        if self.select.args.get("joins"):
+            raise UnsupportedQuery(
+                "match_recognize",
+                "it is over one relation",
+                hint="Write the one inside of the other: select … from (select … from t match_recognize (…)) m join …",
+            )
+        relation, called = matched(self.compiler.context, match, item.relation, item.alias)
+        return replace(item, relation=relation, alias=called)
 
     def _named(self, tree: exp.Table, called: str, columns: Sequence[str]) -> FromItem:
         name = ".".join(part.name for part in tree.parts)

@@ -29,7 +29,19 @@ _PARTS = {
 }
 _SET_OPERATION = {"this", "expression", "distinct", "order", "limit", "with_"}
 _KNOWN = {
-    exp.Select: {"expressions", "distinct", "from_", "joins", "where", "group", "having", "order", "limit", "with_"},
+    exp.Select: {
+        "expressions",
+        "distinct",
+        "from_",
+        "joins",
+        "where",
+        "group",
+        "having",
+        "order",
+        "limit",
+        "with_",
+        "match",
+    },
     exp.Union: _SET_OPERATION,
     exp.Intersect: _SET_OPERATION,
     exp.Except: _SET_OPERATION,
@@ -53,9 +65,10 @@ class _Queries(Grammar):
     """The grammar of expressions, where `window(…)` is a call and `x is not null` is written that way."""
 
     class Tokenizer(_Tokenizer):  # type: ignore[misc]
-        """`window` is a name here and no keyword: named windows are not supported."""
+        """`window` is a name here and no keyword: named windows are not supported. `match_recognize` is one."""
 
         KEYWORDS: ClassVar[dict[str, Any]] = {word: t for word, t in _Tokenizer.KEYWORDS.items() if word != "WINDOW"}
+        KEYWORDS["MATCH_RECOGNIZE"] = TokenType.MATCH_RECOGNIZE
 
     class Parser(_Parser):  # type: ignore[misc]
         """An alias may be before `for system_time as of` too."""
@@ -66,6 +79,23 @@ class _Queries(Grammar):
             if isinstance(table, exp.Table) and table.args.get("version") is None:
                 table.set("version", self._parse_version())
             return table
+
+        _within: exp.Expression | None = None
+
+        def _parse_match_recognize(self) -> exp.Expression | None:
+            """Return a pattern of rows, with `within`, which is not SQL's but Flink's."""
+            self._within = None
+            match: exp.Expression | None = super()._parse_match_recognize()
+            if match is not None:
+                match.set("within", self._within)
+            return match
+
+        def _match_text_seq(self, *texts: Any, **how: Any) -> bool | None:
+            """Take words; before `define` there may be `within`."""
+            if texts == ("DEFINE",) and super()._match_text_seq("WITHIN"):
+                self._within = self._parse_disjunction()
+            found: bool | None = super()._match_text_seq(*texts, **how)
+            return found
 
     class Generator(_Generator):  # type: ignore[misc]
         """Writes negations where people write them."""

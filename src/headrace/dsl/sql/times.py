@@ -11,7 +11,7 @@ from headrace.base.names import quote
 from headrace.base.time import duration
 from headrace.dsl.sql.parsing import sql_text
 from headrace.dsl.sql.relation import column_name
-from headrace.plan.nodes import Keyed, Select, Source, StreamJoin, Union, Where, Windowed
+from headrace.plan.nodes import Keyed, Match, Select, Source, StreamJoin, Union, Where, Windowed
 
 if TYPE_CHECKING:
     from headrace.plan.nodes import Node
@@ -21,6 +21,8 @@ def times(node: Node) -> frozenset[str]:
     """Return the columns of which the greatest is a row's event time; none where no columns hold it."""
     if isinstance(node, Source):
         return frozenset([node.event_time] if node.event_time is not None else [])
+    if isinstance(node, Match):
+        return frozenset(["match_end"])
     if isinstance(node, Where) or (isinstance(node, Keyed) and not isinstance(node, Windowed)):
         return times(node.up)  # its rows are some of those above
     if isinstance(node, Select):
