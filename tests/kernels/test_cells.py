@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from decimal import Decimal
+from itertools import cycle
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from budget import examples
-from headrace.kernels import files
+from headrace.kernels import files, level
 from headrace.kernels.duck import Duck
 from headrace.kernels.groups import cells, session_columns, sessions
 from headrace.kernels.groups.gaps import SessionSql
@@ -81,14 +82,18 @@ def played(rows, cuts, keys, window, emit):
     rows=ROWS,
     cuts=st.sets(st.integers(0, 39), max_size=3),
     keys=st.sampled_from([("k",), ("i",), ("k", "i"), ("x", "i"), ()]),
+    columns=st.lists(st.booleans(), min_size=1, max_size=5),
 )
-def test_both_ways_give_equal_results(name, emit, rows, cuts, keys):
+def test_both_ways_give_equal_results(name, emit, rows, cuts, keys, columns):
+    """Groups by cells and by SQL; state that is scanned in columns in some of the epochs, and in DuckDB alone."""
     if name == "none" and emit == "final":
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session_columns, "FROM", 1 << 60)
         by_sql = played(rows, cuts, keys, WINDOWS[name], emit)
+    turns = cycle(columns)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(level, "reads_columns", lambda *_: next(turns))
         patch.setattr(cells, "FEW", 1)
         patch.setattr(cells, "CELLS_A_ROW", 1 << 20)
         patch.setattr(cells, "ROWS_A_CELL", 1 << 20 if len(rows) % 2 else 1e-6)
@@ -277,6 +282,8 @@ def test_simulated_apps_are_right_where_groups_are_cells(monkeypatch):
     monkeypatch.setattr(cells, "ROWS_A_CELL", 1e-6)
     monkeypatch.setattr(cells, "_repeats", lambda _: True)
     monkeypatch.setattr(files, "COMPRESSED_FROM", 1)
+    turns = cycle([True, True, False])
+    monkeypatch.setattr(level, "reads_columns", lambda *_: next(turns))
     for seed in range(70_000, 70_060):
         finding = simulate(seed)
         assert finding is None, finding.text()

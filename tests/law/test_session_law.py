@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import cycle
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +13,7 @@ from test_aggregates import EVERY, SCHEMA, batch, cuts, frame, inputs, same
 
 import headrace as hr
 from budget import examples, matrix
+from headrace.kernels import level
 from headrace.kernels.groups import session_columns
 from headrace.testing import Driver
 
@@ -116,12 +118,14 @@ epochs = st.lists(st.lists(scattered, max_size=8), min_size=1, max_size=8)
     grace=st.integers(0, 12),
     drift=st.integers(0, 8),
     restart=st.booleans(),
-    by_sql=st.booleans(),
+    ways=st.tuples(st.booleans(), st.lists(st.booleans(), min_size=1, max_size=5)),
 )
-def test_every_row_is_in_its_session_or_late_after_every_epoch(emit, keys, epochs, gap, grace, drift, restart, by_sql):
+def test_every_row_is_in_its_session_or_late_after_every_epoch(emit, keys, epochs, gap, grace, drift, restart, ways):
     """Rows out of order, empty epochs, sessions that close between rows: the rules, one by one, say the same."""
+    by_sql, in_columns = ways[0], cycle(ways[1])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session_columns, "FROM", 1 << 60 if by_sql else 1)
+        patch.setattr(level, "reads_columns", lambda *_: next(in_columns))
         check(emit, keys, epochs, gap, grace, drift, restart=restart)
 
 

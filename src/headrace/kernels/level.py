@@ -25,6 +25,7 @@ from headrace.kernels.query import Query
 from headrace.kernels.spent import EXCHANGE, STAGING, STATE, of_step, spent
 from headrace.kernels.staged_columns import MOST_ROWS, staged_by_columns
 from headrace.kernels.staging import Stage, staged
+from headrace.kernels.state.in_columns import ColumnState, reads_columns
 from headrace.kernels.state.keyed import KeyedState
 from headrace.kernels.state.scanned import ScannedState
 from headrace.kernels.task import Outcome, Report, stage
@@ -86,7 +87,7 @@ class LevelRun:
                 op.define(self.duck)
             if self.level.stateful:
                 with self._spent(STATE):
-                    self._open()
+                    self._open(sum(part.num_rows for parts in inputs.values() for part in parts))
             for number, parts in inputs.items():
                 self._put(number, parts)
             self._run_all()
@@ -273,7 +274,7 @@ class LevelRun:
 
     # ---- state ----
 
-    def _open(self) -> None:
+    def _open(self, arrived: int) -> None:
         if self._caches:
             self.duck.begin()
         for op in self.level.stateful:
@@ -281,8 +282,10 @@ class LevelRun:
             if op.looks_up:
                 self.states[op.step] = KeyedState(self.duck, tables, head, folder)
             else:
-                self.states[op.step] = scanned = ScannedState(self.duck, op.step, tables, head)
+                columns = op.in_columns and reads_columns(self.duck, op.step, head, arrived)
+                scanned = (ColumnState if columns else ScannedState)(self.duck, op.step, tables, head)
                 scanned.restore(folder)
+                self.states[op.step] = scanned
 
     def _save(self) -> None:
         for step, state in self.states.items():

@@ -189,6 +189,11 @@ class StatefulOp(Operator):
         return keys
 
     @property
+    def in_columns(self) -> bool:
+        """Whether its tables, where they are scanned, may be Arrow tables in an epoch of many rows."""
+        return False
+
+    @property
     def looks_up(self) -> bool:
         """Whether rows of its state are looked up by value, or by time, rather than found by scanning all."""
         return all(table.by or table.ages for table in self.tables())

@@ -45,6 +45,11 @@ class Merge(CallsAggregates, StatefulOp):
         return kind(context.duck, self.grouping, context.state, watermark, context.previous)
 
     @property
+    def in_columns(self) -> bool:
+        """Where windows do not slide."""
+        return self.grouping.sliding is None
+
+    @property
     def emits_on_watermark(self) -> bool:
         """Where results come when a window closes."""
         return self.grouping.windowed and self.grouping.final

@@ -146,7 +146,7 @@ class ScannedState(State):
             tables = {table: in_few_bytes(rows) for table, rows in tables.items()}
             size = write_state(folder / name, tables, {"previous": None, "evicted": {}}, sync=sync)
             self.head = StateHead(
-                file=name, chain=0, chain_bytes=0, full_bytes=size, rows=self._count, oldest=self.oldest
+                file=name, chain=0, chain_bytes=0, full_bytes=size, rows=self.rows, oldest=self.oldest
             )
         else:
             tables = {table: _concat(parts) for table, parts in self._changes.items()}
@@ -159,11 +159,16 @@ class ScannedState(State):
                 file=name,
                 chain=before.chain + 1,
                 chain_bytes=before.chain_bytes + size,
-                rows=self._count,
+                rows=self.rows,
                 oldest=self.oldest,
             )
-        self.duck.set_stamp(self.step, self.head.file + self._kinds)
+        self._stamp()
         return self.head
+
+    def _stamp(self) -> None:
+        """Remember which file the cache is at now."""
+        if self.head is not None:
+            self.duck.set_stamp(self.step, self.head.file + self._kinds)
 
     def restore(self, folder: Path) -> None:
         """Bring the cache, wherever it is, to the head.
@@ -176,7 +181,7 @@ class ScannedState(State):
         at = stamp.removesuffix(self._kinds) if stamp.endswith(self._kinds) else None
         if at == wanted and at is not None:
             return
-        chain = _chain(folder, wanted, at)
+        chain = chain_of(folder, wanted, at)
         if not chain or not _continues(folder, chain[0], at):
             for table in self.tables:
                 self.duck.run(f"DROP TABLE IF EXISTS {self.name(table)}")
@@ -209,7 +214,7 @@ class ScannedState(State):
         return self.duck.arrow(f"SELECT {', '.join(self.tables[table].columns)} FROM {self.name(table)}")
 
 
-def _chain(folder: Path, head: str | None, at: str | None) -> list[str]:
+def chain_of(folder: Path, head: str | None, at: str | None) -> list[str]:
     """Return the files that lead from the cache, or from the last full file, to the head, oldest first."""
     files: list[str] = []
     file = head
