@@ -17,6 +17,7 @@ from headrace.engine.lowering import lower
 from headrace.engine.pace import SMALL_ROWS
 from headrace.engine.watermarks import EpochTimes
 from headrace.kernels.task import Outcome, Report
+from headrace.testing import Driver
 
 CARS = "id int, owner int, worth int"
 TICKS = "car int, speed int, at timestamp"
@@ -266,3 +267,17 @@ def test_shards_side_by_side_may_each_have_a_cache_on_the_disk(tmp_path, monkeyp
     finally:
         engine.close()
     assert len(sink.epochs) == 3
+
+
+@pytest.mark.spark
+def test_a_driver_on_spark_runs_small_epochs_in_one_task(spark):  # noqa: ARG001 -- the session is shared
+    """The planner has the system's clock, the driver one that stands still: no epoch seems to have taken long."""
+    app = hr.App("clocks", shards=2)
+    app.stream("t", "k int").group_by("k").agg(n="count(*)").named("counts").to_view("counts")
+    with Driver(app, carrier="spark", shards=2) as driver:
+        for k in range(3):
+            driver.send("t", {"k": k})
+            driver.step()
+        carrier, epoch = driver._carrier, driver._engine.last.epoch  # noqa: SLF001 -- nothing outside says it
+        assert carrier.planned_offset(epoch, epoch)["single_task"]
+        assert driver._engine.last.seconds < 60  # noqa: SLF001

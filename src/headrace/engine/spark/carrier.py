@@ -36,7 +36,7 @@ from headrace.engine.spark.session import forget_lost, query_session, session, s
 from headrace.engine.spark.source import EpochControl, data_source, times_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
@@ -190,12 +190,17 @@ class SparkCarrier:
             ranges=tuple(from_json(offset.get("ranges", []))),
             bounds=_bounds(offset) if offset else self.engine.inputs.bounds(),
             before=self.engine.before,
-            began=float(offset.get("began", self.engine.settings.clock.monotonic())),
+            began=self._began(offset),
             now=times.now,
             reached=times.reached,
         )
         commit = self.engine.commit(planned, reports, carrier=self.carrier, ended=self.ended)
         self.engine.publish(commit)
+
+    def _began(self, offset: Mapping[str, Any]) -> float:
+        """Return when an epoch was planned, on the engine's clock: the planner's is the system's."""
+        now = _SYSTEM.monotonic()
+        return self.engine.settings.clock.monotonic() - (now - float(offset.get("began", now)))
 
     def _reports(self, batch: DataFrame, epoch: int, times: EpochTimes, *, single_task: bool) -> list[Report]:
         """Compute an epoch and return its reports, all about the same attempts of its tasks.

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from headrace.base.errors import OutsideError
 from headrace.base.outside import SparkNotStarted
 from headrace.base.trace import traced
+from headrace.engine.spark import sockets
 from headrace.engine.spark.java import environment
 from headrace.engine.spark.python import python_program
 
@@ -153,6 +154,7 @@ def _local(memory: str) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / f"headrace-warehouse-{uuid.uuid4().hex}"),
+        **sockets.settings(),
     }
 
 

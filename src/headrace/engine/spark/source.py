@@ -10,6 +10,8 @@ app without any topic has this source as well.
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -214,6 +216,11 @@ class EpochReader(DataSourceStreamReader):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the engine commits."""
+
+    def stop(self) -> None:
+        """End the planner's process without a word where Spark has left: its runner would print three traces."""
+        if workers.spark_left(sys.exc_info()[1]):
+            os._exit(0)
 
 
 def times_of(offset: Mapping[str, Any], *, now: int) -> EpochTimes:
