@@ -107,6 +107,11 @@ BENCHES = {
         "Spark's `foreachBatch`: each batch joined with the table, reloaded from Parquet",
         ">= 2",
     ),
+    "search_stream": Bench(
+        "100 k documents of 100 words pass 100 k stored queries, 1 % of which change before each of 5 epochs",
+        "100 k documents a minute of processor time; Tantivy: every query asked of an index of each epoch's documents",
+        ">= 1; against Tantivy reported",
+    ),
     "join_as_of": Bench(
         "2 M rows joined with the versions of their time, 200 k versions, in 4 epochs",
         "one Spark batch over all rows: union and a last-value window; DuckDB's own ASOF JOIN, reported",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+
 import disturbed
 import pytest
 
@@ -116,6 +119,13 @@ def test_an_index_keeps_nothing_of_queries_that_are_gone():
         assert driver.state("mentions")["rows"] == 150
         driver.step()
         assert driver.state("mentions")["rows"] == 0
+
+
+def test_the_example_prints_what_its_page_says(capsys):
+    root = Path(hr.__file__).parents[2]
+    runpy.run_path(str(root / "examples" / "mentions.py"), run_name="__main__")
+    page = (root / "docs" / "search.md").read_text(encoding="utf-8")
+    assert f"$ python examples/mentions.py\n{capsys.readouterr().out}```" in page
 
 
 # ---- any table, any columns ----

@@ -1,7 +1,8 @@
 """Which documents meet which queries, for many of both at once.
 
-Each query is a candidate for the documents that have a term of its cover; then all of it is evaluated for these pairs
-alone. Everything is computed in columns: what it costs follows the candidates, not documents times queries.
+Each query is a candidate for the documents that have the rarest of the terms that it needs, or one of its cover; of
+these pairs those stay that have all terms that it needs, and all of it is evaluated for what is left. Everything is
+computed in columns: what it costs follows the candidates, not documents times queries.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 MOST_CANDIDATES = 1 << 20
 """So many pairs are evaluated at once, or those of one document."""
 MOST_TERMS = 1 << 21
+"""So many terms of documents are looked at together, or those of one document."""
+MOST_CELLS = 1 << 26
+"""So many bytes has the table of which document has which term, or that of one document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ def beginnings(words: pa.Array, most: int) -> Iterator[pa.Array]:
 class _Matching:
     """Documents and queries as numbers: a term has the number of its word in the dictionary of the documents.
 
-    Beginnings of words follow these, then phrases. What no document has is -1.
+    Beginnings of words follow these, then phrases; the last number is that of what no document has.
     """
 
     def __init__(self, terms: Lists, queries: Queries, during: During | None) -> None:
@@ -107,101 +111,154 @@ class _Matching:
         self.up_values = self.ups.values.to_numpy().astype(np.int64)
         self.need_values = self.needs.values.to_numpy().astype(np.int64)
         self._number_leaves()
-        self._number_cover()
+        self._choose(*self._required())
 
     # -- numbers of terms
 
     def _number_leaves(self) -> None:
         distinct = self.leaves.values.dictionary_encode()
         texts: pa.Array = distinct.dictionary
-        numbers = _numbers(texts, self.words)
         begins, phrases = _are(pc.ends_with(texts, STAR)), _are(pc.match_substring(texts, " "))
         self.stars = texts.filter(pa.array(begins))
-        numbers[begins] = len(self.words) + np.arange(len(self.stars))
         self.phrases = Lists.of(pa.chunked_array([pc.split_pattern(texts.filter(pa.array(phrases)), " ")]))
-        self.phrase_codes = _numbers(self.phrases.values, self.words)
         self.first_phrase = len(self.words) + len(self.stars)
+        self.nowhere = self.first_phrase + len(self.phrases.starts)
+        self.phrase_codes = self._numbers(self.phrases.values)
+        numbers = self._numbers(texts)
         numbers[phrases] = self.first_phrase + np.arange(len(self.phrases.starts))
-        self.count = self.first_phrase + len(self.phrases.starts)
         self.leaf_codes = numbers[distinct.indices.to_numpy()] if len(texts) else np.empty(0, np.int64)
         self.begun = _begun(self.words, self.stars)
-        self.used = np.zeros(self.count + 1, np.bool_)  # the last one: what no document has
-        self.used[self.leaf_codes] = True
-        self.used[self.phrase_codes] = True
-        self.used[-1] = False
+        self.used = np.zeros(self.nowhere + 1, np.bool_)
+        self.used[self.leaf_codes] = self.used[self.phrase_codes] = True
+        self.used[self.nowhere] = False
 
-    def _number_cover(self) -> None:
-        """Sort the terms of covers by their numbers, each with its query."""
-        values, owners = self.cover.values, self.cover.owners()
-        codes = _numbers(values, self.words)
-        begins = _are(pc.ends_with(values, STAR))
+    def _numbers(self, texts: pa.Array) -> Longs:
+        """Return the numbers of words and of beginnings."""
+        numbers = _places(texts, self.words)
+        begins = _are(pc.ends_with(texts, STAR))
         if begins.any():
-            found = _numbers(values.filter(pa.array(begins)), self.stars)
-            codes[begins] = np.where(found < 0, -1, found + len(self.words))
-        owners, codes = owners[codes >= 0], codes[codes >= 0]
-        order = np.argsort(codes, kind="stable")
-        self.covered = owners[order]
-        sizes = np.bincount(codes, minlength=self.count)
-        self.cover_ends = np.cumsum(sizes)
-        self.cover_starts = self.cover_ends - sizes
-        self.several = bool((self.cover.lengths > 1).any())
+            found = _places(texts.filter(pa.array(begins)), self.stars)
+            numbers[begins] = np.where(found < 0, -1, found + len(self.words))
+        return np.where(numbers < 0, self.nowhere, numbers)
+
+    # -- which terms to find a query by
+
+    def _required(self) -> tuple[Longs, Longs]:
+        """Return pairs of a query and a term that it needs, phrases by their words; find the queries that are no more.
+
+        They are the leaves right below a root of which all must hold.
+        """
+        count, owners = len(self.needs.starts), self.leaves.owners()
+        root, up_owners = self.needs.lengths - 1, self.ups.owners()
+        below = np.where(self.up_values < 0, ~self.up_values, self.up_values) == root[up_owners]
+        children = np.bincount(up_owners[below], minlength=count)
+        every = children == self.need_values[self.needs.starts + root]
+        ups = self.up_values[self.ups.starts[owners] + _within(self.leaves.lengths)]
+        required = every[owners] & (ups == root[owners])
+        whole = required & (self.leaf_codes < self.first_phrase)
+        self.simple = np.bincount(owners[whole], minlength=count) == self.leaves.lengths
+        phrases = np.flatnonzero(required & (self.leaf_codes >= self.first_phrase) & (self.leaf_codes < self.nowhere))
+        nth = self.leaf_codes[phrases] - self.first_phrase
+        sizes = self.phrases.lengths[nth]
+        words = self.phrase_codes[np.repeat(self.phrases.starts[nth], sizes) + _within(sizes)]
+        lost = required & (self.leaf_codes == self.nowhere)
+        queries = np.concatenate([owners[whole], np.repeat(owners[phrases], sizes), owners[lost]])
+        return queries, np.concatenate([self.leaf_codes[whole], words, self.leaf_codes[lost]])
+
+    def _choose(self, queries: Longs, terms: Longs) -> None:
+        """Find each query by the rarest of the terms that it needs, in these documents; others by their cover.
+
+        The other terms that it needs are looked for next, the rarest first.
+        """
+        count = len(self.needs.starts)
+        possible = np.ones(count, np.bool_)
+        possible[queries[terms == self.nowhere]] = False
+        queries, terms = queries[possible[queries]], terms[possible[queries]]
+        order = np.lexsort((self._frequencies()[terms], queries))
+        queries, terms = queries[order], terms[order]
+        first = np.append(np.ones(min(1, len(queries)), np.bool_), queries[1:] != queries[:-1])
+        self.more = terms[~first]
+        self.more_lengths = np.bincount(queries[~first], minlength=count)
+        self.more_starts = np.cumsum(self.more_lengths) - self.more_lengths
+        possible[queries] = False  # what is left has a cover alone
+        owners, covers = self.cover.owners(), self._numbers(self.cover.values)
+        kept = possible[owners] & (covers != self.nowhere)
+        self.several = bool((self.cover.lengths[possible] > 1).any())
+        owners, covers = np.append(queries[first], owners[kept]), np.append(terms[first], covers[kept])
+        self.covered = owners[np.argsort(covers, kind="stable")]
+        self.cover_sizes = np.bincount(covers, minlength=self.nowhere + 1)
+        self.cover_starts = np.cumsum(self.cover_sizes) - self.cover_sizes
+
+    def _frequencies(self) -> Longs:
+        """Return about how often each term is in the documents."""
+        words = np.bincount(self.codes, minlength=len(self.words))
+        word = np.repeat(np.arange(len(self.words)), self.begun.lengths)
+        stars = np.bincount(self.begun.values, weights=words[word], minlength=len(self.stars)).astype(np.int64)
+        return np.concatenate([words, stars, np.zeros(self.nowhere + 1 - self.first_phrase, np.int64)])
 
     # -- some documents after the others
 
     def pairs(self) -> Iterator[tuple[Longs, Longs]]:
         """Yield the pairs."""
         first, documents = 0, len(self.first)
+        most = max(1, MOST_CELLS // (self.nowhere + 1))
         while first < documents:
             last = max(first + 1, int(np.searchsorted(self.last, self.first[first] + MOST_TERMS, side="right")))
-            yield from self._among(first, min(last, documents))
+            last = min(last, first + most, documents)
+            yield from self._among(first, last)
             first = last
 
     def _among(self, first: int, last: int) -> Iterator[tuple[Longs, Longs]]:
         """Yield the pairs of the documents from the first to before the last."""
-        here = slice(self.first[first], self.last[last - 1])
-        codes = self.codes[here]
-        owners = np.repeat(np.arange(first, last), self.last[first:last] - self.first[first:last])
-        texts = _Texts(codes, here.start, self.last, self._keys(codes, owners), self._positions(codes, owners))
-        documents, terms = np.divmod(texts.keys, self.count)
-        sizes = (self.cover_ends - self.cover_starts)[terms]
-        upto = np.cumsum(np.bincount(documents - first, weights=sizes, minlength=last - first))
-        begin = first
-        while begin < last:
-            before = upto[begin - first - 1] if begin > first else 0
-            end = max(begin + 1, first + int(np.searchsorted(upto, before + MOST_CANDIDATES, side="right")))
+        width = self.nowhere + 1
+        codes = self.codes[self.first[first] : self.last[last - 1]]
+        lengths = self.last[first:last] - self.first[first:last]
+        owners = np.repeat(np.arange(last - first), lengths)
+        keys = self._keys(codes, owners)
+        has = np.zeros((last - first) * width, np.bool_)
+        has[keys] = True
+        texts = _Texts(codes, np.cumsum(lengths), has, self._positions(codes, owners))
+        documents, terms = np.divmod(keys, width)
+        sizes = self.cover_sizes[terms]
+        upto = np.cumsum(np.bincount(documents, weights=sizes, minlength=last - first))
+        begin = 0
+        while begin < last - first:
+            before = upto[begin - 1] if begin else 0
+            end = max(begin + 1, int(np.searchsorted(upto, before + MOST_CANDIDATES, side="right")))
             part = slice(*np.searchsorted(documents, [begin, end]))
-            yield self._evaluated(texts, *self._candidates(documents[part], terms[part], sizes[part]))
+            found, queries = self._candidates(documents[part], terms[part], sizes[part], first)
+            found, queries = self._evaluated(texts, *self._having(texts, found, queries))
+            yield found + first, queries
             begin = end
 
     def _keys(self, codes: Longs, owners: Longs) -> Longs:
-        """Return the terms that documents have and queries name, each once, sorted: document times count plus term."""
-        known = self.used[codes]
-        parts = [owners[known] * self.count + codes[known]]
+        """Return the terms that documents have and queries name, each once, sorted: document times width plus term."""
+        known, width = self.used[codes], self.nowhere + 1
+        parts = [owners[known] * width + codes[known]]
         if len(self.stars):
             sizes = self.begun.lengths[codes]
             stars = self.begun.values[np.repeat(self.begun.starts[codes], sizes) + _within(sizes)]
-            parts.append(np.repeat(owners, sizes) * self.count + len(self.words) + stars)
+            parts.append(np.repeat(owners, sizes) * width + len(self.words) + stars)
         return _distinct(np.concatenate(parts))
 
     def _positions(self, codes: Longs, owners: Longs) -> tuple[Longs, Longs]:
-        """Return where the terms of phrases are, sorted by their keys and places."""
-        if not len(self.phrase_codes):
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        begin = np.zeros(self.count + 1, np.bool_)
+        """Return where the first terms of phrases are, sorted by their keys and places."""
+        begin = np.zeros(self.nowhere + 1, np.bool_)
         begin[self.phrase_codes[self.phrases.starts]] = True
-        begin[-1] = False
+        begin[self.nowhere] = False
         places = np.flatnonzero(begin[codes])
-        keys = owners[places] * self.count + codes[places]
+        keys = owners[places] * (self.nowhere + 1) + codes[places]
         order = np.argsort(keys, kind="stable")
         return keys[order], places[order]
 
-    def _candidates(self, documents: Longs, terms: Longs, sizes: Longs) -> tuple[Longs, Longs]:
-        """Return the pairs of documents and queries that have a term of the cover, each once."""
-        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        queries = self.covered[np.repeat(self.cover_starts[terms], sizes) + within]
+    def _candidates(self, documents: Longs, terms: Longs, sizes: Longs, first: int) -> tuple[Longs, Longs]:
+        """Return the pairs of documents and queries that are found by one of the terms, each once."""
+        there = sizes > 0
+        documents, terms, sizes = documents[there], terms[there], sizes[there]
+        queries = self.covered[np.repeat(self.cover_starts[terms], sizes) + _within(sizes)]
         documents = np.repeat(documents, sizes)
         if self.during is not None:
-            at = self.during.arrivals[documents]
+            at = self.during.arrivals[documents + first]
             there = (at >= self.during.first[queries]) & (at < self.during.until[queries])
             documents, queries = documents[there], queries[there]
         if self.several:
@@ -211,36 +268,52 @@ class _Matching:
 
     # -- pairs
 
+    def _having(self, texts: _Texts, documents: Longs, queries: Longs) -> tuple[Longs, Longs]:
+        """Return the candidates that have all other terms that the query needs."""
+        nth, left = 0, np.arange(len(queries))
+        kept = np.ones(len(queries), np.bool_)
+        while len(left := left[self.more_lengths[queries[left]] > nth]):
+            terms = self.more[self.more_starts[queries[left]] + nth]
+            there = texts.has[documents[left] * (self.nowhere + 1) + terms]
+            kept[left[~there]] = False
+            left, nth = left[there], nth + 1
+        return documents[kept], queries[kept]
+
     def _evaluated(self, texts: _Texts, documents: Longs, queries: Longs) -> tuple[Longs, Longs]:
-        """Return the candidates that meet all of the query."""
+        """Return the candidates, which have what the query needs, that meet all of it."""
+        meet = self.simple[queries]
+        some = np.flatnonzero(~meet)
+        meet[some] = self._holds(texts, documents[some], queries[some])
+        return documents[meet], queries[meet]
+
+    def _holds(self, texts: _Texts, documents: Longs, queries: Longs) -> Bools:
+        """Return whether documents meet queries: all nodes of their trees, one after the other."""
         sizes = self.leaves.lengths[queries]
         pair, within = np.repeat(np.arange(len(queries)), sizes), _within(sizes)
         codes = self.leaf_codes[self.leaves.starts[queries][pair] + within]
-        there = self._there(texts, documents[pair], codes)
         ups = self.up_values[self.ups.starts[queries][pair] + within]
         inner = self.needs.lengths[queries]
         base = np.cumsum(inner) - inner
-        true = there ^ (ups < 0)
+        true = self._there(texts, documents[pair], codes) ^ (ups < 0)
         at = base[pair] + np.where(ups < 0, ~ups, ups)
         counts = np.bincount(at[true], minlength=int(inner.sum()))
         needs, first_up = self.needs.starts[queries], self.ups.starts[queries] + sizes
         for nth in range(int(inner.max(initial=1)) - 1):  # children come before their parents, the root is the last
             some = np.flatnonzero(inner > nth + 1)
-            true = counts[base[some] + nth] >= self.need_values[needs[some] + nth]
             ups = self.up_values[first_up[some] + nth]
-            true ^= ups < 0
+            true = (counts[base[some] + nth] >= self.need_values[needs[some] + nth]) ^ (ups < 0)
             counts[(base[some] + np.where(ups < 0, ~ups, ups))[true]] += 1
-        meet = counts[base + inner - 1] >= self.need_values[needs + inner - 1]
-        return documents[meet], queries[meet]
+        holds: Bools = counts[base + inner - 1] >= self.need_values[needs + inner - 1]
+        return holds
 
     def _there(self, texts: _Texts, documents: Longs, codes: Longs) -> Bools:
         """Return whether documents have terms, beginnings or phrases."""
-        wanted = documents * self.count + codes
-        there = (codes >= 0) & _found(texts.keys, wanted)
-        phrases = np.flatnonzero(codes >= self.first_phrase)
+        wanted = documents * (self.nowhere + 1) + codes
+        there: Bools = texts.has[wanted]
+        phrases = np.flatnonzero((codes >= self.first_phrase) & (codes < self.nowhere))
         if len(phrases):
             distinct, inverse = np.unique(wanted[phrases], return_inverse=True)
-            there[phrases] = self._read(texts, *np.divmod(distinct, self.count))[inverse]
+            there[phrases] = self._read(texts, *np.divmod(distinct, self.nowhere + 1))[inverse]
         return there
 
     def _read(self, texts: _Texts, documents: Longs, codes: Longs) -> Bools:
@@ -248,12 +321,12 @@ class _Matching:
         phrases = codes - self.first_phrase
         starts = self.phrases.starts[phrases]
         keys, places = texts.positions
-        first = documents * self.count + self.phrase_codes[starts]
+        first = documents * (self.nowhere + 1) + self.phrase_codes[starts]
         low = np.searchsorted(keys, first, side="left")
-        sizes = np.where(self.phrase_codes[starts] < 0, 0, np.searchsorted(keys, first, side="right") - low)
+        sizes = np.searchsorted(keys, first, side="right") - low
         pair = np.repeat(np.arange(len(phrases)), sizes)
         at = places[np.repeat(low, sizes) + _within(sizes)]
-        ends = (texts.last[documents] - texts.offset)[pair]
+        ends = texts.ends[documents][pair]
         lengths, nth = self.phrases.lengths[phrases], 1
         done = np.zeros(len(phrases), np.bool_)
         while len(pair):
@@ -270,12 +343,11 @@ class _Matching:
 
 @dataclass(frozen=True, slots=True)
 class _Texts:
-    """Some documents: their terms one after the other, from which place on, where they end, and what they have."""
+    """Some documents: their terms one after the other, where each ends, and which terms each has, as a table."""
 
     codes: Longs
-    offset: int
-    last: Longs
-    keys: Longs
+    ends: Longs
+    has: Bools
     positions: tuple[Longs, Longs]
 
 
@@ -295,7 +367,7 @@ def _begun(words: pa.Array, stars: pa.Array) -> _Begun:
     pairs = [(np.empty(0, np.int64), np.empty(0, np.int64))]
     for length in np.unique(lengths).tolist():
         which = np.flatnonzero(lengths == length)
-        heads = _numbers(pc.utf8_slice_codeunits(words, 0, length), begins.take(pa.array(which)))
+        heads = _places(pc.utf8_slice_codeunits(words, 0, length), begins.take(pa.array(which)))
         some = np.flatnonzero(heads >= 0)
         pairs.append((some, which[heads[some]]))
     word, star = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
@@ -303,7 +375,7 @@ def _begun(words: pa.Array, stars: pa.Array) -> _Begun:
     return _Begun(star[np.argsort(word, kind="stable")], np.cumsum(sizes) - sizes, sizes)
 
 
-def _numbers(texts: pa.Array, among: pa.Array) -> Longs:
+def _places(texts: pa.Array, among: pa.Array) -> Longs:
     """Return the place of each text among others, -1 where it is not there."""
     places: Longs = pc.fill_null(pc.index_in(texts, value_set=among), -1).to_numpy().astype(np.int64)
     return places
@@ -323,13 +395,3 @@ def _distinct(values: Longs) -> Longs:
     """Return values sorted, each once: `np.unique` hashes them, which takes five times as long."""
     values.sort()
     return values[np.append(True, values[1:] != values[:-1])] if len(values) else values
-
-
-def _found(keys: Longs, wanted: Longs) -> Bools:
-    """Return whether values are among sorted keys."""
-    if not len(keys):
-        return np.zeros(len(wanted), np.bool_)
-    at = np.searchsorted(keys, wanted)
-    at[at == len(keys)] = 0
-    found: Bools = keys[at] == wanted
-    return found

@@ -76,7 +76,11 @@ class _Writer:
         if isinstance(tree, Negated):
             of = self.cleaned(tree.of)
             return None if of is None else of.of if isinstance(of, Negated) else Negated(of)
-        parts = [part for each in tree.parts if (part := self.cleaned(each)) is not None]
+        cleaned = [part for each in tree.parts if (part := self.cleaned(each)) is not None]
+        parts: list[Tree] = []
+        for part in cleaned:  # all of all are all
+            same = isinstance(part, Several) and part.every == tree.every
+            parts += part.parts if isinstance(part, Several) and same else [part]
         return Several(tuple(parts), every=tree.every) if len(parts) > 1 else parts[0] if parts else None
 
     def inner(self, tree: Several) -> tuple[int, Sequence[str] | None]:
