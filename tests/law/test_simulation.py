@@ -19,7 +19,16 @@ ACCIDENTS = 5
 SEEDS, FAST_SEEDS = 25, 7
 """How many seeds a case of the test has; `FAST_SEEDS` of the first case are played in each run of the tests."""
 WORDS = (".as_table(", ".as_table(keep=", ".over(", "ties=", ".suppress(", 'emit="every', ".latest()", "values=[")
-WORDS += (".explode(", 'how="semi", grace', 'how="anti", grace', "ROLLUP", "EXCEPT ALL", "NOT IN", ".late.to_view(")
+WORDS += (
+    ".match(",
+    ".explode(",
+    'how="semi", grace',
+    'how="anti", grace',
+    "ROLLUP",
+    "EXCEPT ALL",
+    "NOT IN",
+    ".late.to_view(",
+)
 SOURCE = Step(
     "s", (), 'app.stream("s", SCHEMA, key="id", event_time="ts", out_of_order="9 days")', "SELECT * FROM s_current"
 )

@@ -92,6 +92,29 @@ def _over(dice: Random, shapes: tuple[Shape, ...]) -> Drawn:
     )
 
 
+def _match(dice: Random, shapes: tuple[Shape, ...]) -> Drawn:
+    """Two rows that follow each other, of which the second one is greater; every row may be the first."""
+    late, key, within = shapes[0].late, dice.choice(("k", "g")), dice.choice((0, 3, 20))
+    other = "g" if key == "k" else "k"
+    rows = "{0}" if not late else "(SELECT * FROM {0} WHERE _w IS NULL OR ts >= _w) AS timely"
+    following = "row_number() OVER (PARTITION BY {by} ORDER BY ts, {order}) AS _place"
+    placed = f"(SELECT *, {following.format(by=key, order=ASCENDING)} FROM {rows})"
+    same_key = f"a.{key} IS NOT DISTINCT FROM b.{key} AND b._place = a._place + 1"
+    columns = ", ".join(f"{'b' if name in ('v', 'ts') else 'a'}.{name}" for name in COLUMNS.split(", "))
+    return (
+        (
+            f'{{0}}.group_by("{key}").match("one two", within="{within} seconds", define=dict(two="v > prev(v)"), '
+            f'after="next row").agg(id="first(id)", {other}="one.{other}", v="two.v", ts="last(ts)").named("{{me}}")'
+            '.select("id", "k", "g", "v", "ts")'
+        ),
+        (
+            f"SELECT {columns}, {NONE} FROM {placed} AS a JOIN {placed} AS b ON {same_key} "
+            f"WHERE b.v > a.v AND b.ts - a.ts <= {within * SECOND}"
+        ),
+        Shape(table=False, timed=False, waits=True),
+    )
+
+
 def _counted(_: Random, shapes: tuple[Shape, ...]) -> Drawn:
     return (
         '{0}.select("id", "k", "g", v="coalesce(v, 0) + coalesce(n, 0)", ts="ts")',
@@ -275,6 +298,7 @@ NEWER = (
     Word("as table", stream, _as_table),
     Word("over", lambda s: plain(s) and s[0].timed and (not s[0].late or s[0].source), _over),
     Word("over", lambda s: stream(s) and s[0].timed, _over),
+    Word("match", lambda s: stream(s) and s[0].timed and (not s[0].late or s[0].source), _match),
     Word("counted", lambda s: s[0].extra == ("n",), _counted),
     Word("counted", lambda s: s[0].extra == ("n",), _counted),
     Word("ties", lambda s: plain(s) and not s[0].late, _ties),
