@@ -14,6 +14,7 @@ import headrace as hr
 from broker_cases import WRITER, Broker, BrokerCases, Filled, Gate, batch, bodies, certificate, until
 from headrace.base.broker_errors import BrokerFailed, MessageTooLarge, QueueMissing
 from headrace.base.errors import InvalidArgument, InvalidPlan
+from headrace.base.outside import Unavailable
 from headrace.base.schema import as_schema
 from headrace.base.time import ManualClock
 from headrace.testing import Driver
@@ -166,6 +167,24 @@ def test_a_message_that_no_queue_gets_stops_the_app_unless_it_may_be_dropped(bro
     writer.close()
     writer = opened(nowhere(mandatory=False))
     writer.publish(0, iter([batch([1])]))
+    writer.close()
+
+
+def test_messages_that_come_back_just_after_the_broker_did_are_sent_again(broker):
+    """It confirms and returns what is for a queue that it has not opened yet; half a minute later there is no queue."""
+    clock = ManualClock()
+    sink = rabbitmq.exchange(broker.url(), "amq.direct", routing_key="nobody.{id}")
+    sink.prepare(clock=clock)
+    writer = sink.open(writer=WRITER, clock=clock)
+    broker.cut()
+    with pytest.raises(Unavailable, match="does not answer"):
+        writer.publish(0, iter([batch([1])]))
+    broker.mend()
+    with pytest.raises(Unavailable, match="answers again"):
+        writer.publish(0, iter([batch([1])]))
+    clock.advance(31)
+    with pytest.raises(QueueMissing):
+        writer.publish(0, iter([batch([1])]))
     writer.close()
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from headrace.base.broker_errors import MessageTooLarge, QueueMissing
+from headrace.base.outside import Unavailable
 from headrace.connect.messages.writing import MessageSink, MessageWriter, WritingOptions, writing
 from headrace.connect.rabbitmq.address import address_of, ours
 from headrace.connect.rabbitmq.link import connected
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from headrace.connect.sink import SinkWriter
 
 _CONTENT_TYPES = {"json": "application/json", "text": "text/plain", "csv": "text/csv"}
+_SETTLES_SECONDS = 30.0
+"""A broker that has just started returns messages to queues that it has not opened yet."""
 _TOO_LARGE = re.compile(r"larger than (?:configured )?max size (\d+)")
 
 
@@ -89,14 +92,18 @@ class Exchange(MessageSink):
 
     def open(self, *, writer: str, clock: Clock) -> SinkWriter:
         """Return a writer, which connects when it has something to send."""
-        del clock
-        return ExchangeWriter(self, writer)
+        return ExchangeWriter(self, writer, clock)
 
 
 class ExchangeWriter(MessageWriter[Exchange]):
     """Sends epochs to an exchange."""
 
-    _publisher: Publisher | None = None
+    def __init__(self, sink: Exchange, writer: str, clock: Clock) -> None:
+        super().__init__(sink, writer)
+        self.clock = clock
+        self._publisher: Publisher | None = None
+        self._lost = -_SETTLES_SECONDS
+        """When the broker did not answer last."""
 
     def send(self, epoch: int, messages: Iterator[Sequence[Outgoing]]) -> None:
         """Send an epoch's messages, and wait until all of them are confirmed."""
@@ -108,7 +115,10 @@ class ExchangeWriter(MessageWriter[Exchange]):
             publisher.flush()
             self._check_returned(publisher)
         except (AMQPError, OSError) as error:
-            raise self._ours(error, self._publisher) from error
+            found = self._ours(error, self._publisher)
+            if isinstance(found, Unavailable):
+                self._lost = self.clock.monotonic()
+            raise found from error
 
     def _opened(self) -> Publisher:
         sink = self.sink
@@ -119,6 +129,8 @@ class ExchangeWriter(MessageWriter[Exchange]):
         if publisher.returned is None:
             return
         found, about = publisher.returned
+        if self.clock.monotonic() - self._lost < _SETTLES_SECONDS:
+            raise Unavailable(f"{self.sink.where} answers again, and returns messages: {about.reply_text}")
         raise QueueMissing(
             f'{self.sink.where} sends messages with the routing key "{about.routing_key}" to no queue: '
             f"{about.reply_text}",
