@@ -132,6 +132,11 @@ BENCHES = {
         "a batch self-join in Spark over Parquet of the same rows",
         "report",
     ),
+    "patterns": Bench(
+        "low{3,} high within 5 minutes, final matches, 1 M rows and 10 k keys from a topic: time to catch up",
+        "a batch in Spark: applyInPandas over the sorted rows of each key, and Python's re",
+        "report",
+    ),
     "kafka_filter": Bench(
         "4.6 M bids as JSON in Kafka, filtered and counted: on Spark, and in process",
         "Spark with its connector and from_json; Flink SQL; both warm",
