@@ -94,7 +94,32 @@ def of_sql(app):
     app.sql("select bidder, sum(price) as total from bids where auction < 3 group by bidder").to_view("out")
 
 
-APPS = [filtered, counted, constant, windowed, with_late_rows, sessions, sliding, by_days, read_by_several, united]
+def looked_up(app):
+    sides = app.table("sides", "auction int, name string", key="auction", values=[{"auction": 1, "name": "one"}])
+    found = bids_of(app).join(sides, on="auction")
+    found.where("price > 0").select("name", "bidder").to_view("out")
+
+
+def looked_up_and_counted(app):
+    sides = app.table("sides", "auction int, name string", key="auction", values=[{"auction": 1, "name": "one"}])
+    found = bids_of(app).join(sides, on="auction", how="left").as_table()
+    found.group_by().agg(n="count(*)").to_view("out")
+
+
+APPS = [
+    looked_up,
+    looked_up_and_counted,
+    filtered,
+    counted,
+    constant,
+    windowed,
+    with_late_rows,
+    sessions,
+    sliding,
+    by_days,
+    read_by_several,
+    united,
+]
 APPS += [deduped, by_expression, of_sql, with_functions, drawn_from_few]
 ROWS = [
     {"auction": n % 4, "bidder": n % 3, "price": None if n == 5 else 7 * n, "url": f"u{n}", "at": at}

@@ -162,7 +162,7 @@ class LevelRun:
     def _take(self, op: Operator, inputs: Sequence[Delta], result: StepResult) -> None:
         """Put an operator's rows where the next ones find them, and its counts into the report."""
         if isinstance(result.delta, str):
-            passed = op.passed(inputs) if isinstance(op, Query) else ()
+            passed = op.passed(inputs) if isinstance(op, Query) and not op.shared else ()
             about = sum(delta.about for delta in inputs)
             self.deltas[op.output] = Delta(self.duck, result.delta, about=about, passed=passed)
         else:

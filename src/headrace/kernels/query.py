@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,33 +22,32 @@ if TYPE_CHECKING:
     from headrace.kernels.op import Context
 
 
-_INSERTED = "1::INTEGER AS _weight"
-_COLUMN = rf'(?:"[^",]+"|_time|{_INSERTED})'
-_PLAIN = re.compile(rf"SELECT ({_COLUMN}(?:, {_COLUMN})*) FROM")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query(Operator):
     """SQL over the rows of one delta or, all treated alike, of several: `before`, the rows, `after`.
 
-    `shared` results are computed once.
+    `shared` results are computed once. `passes`, where each row of its input is one of the result, in its place: the
+    columns that it has as they are, pairs of a name in the input and one in the result; `computes`: it has others.
     """
 
     before: str
     after: str
     shared: bool
+    passes: tuple[tuple[str, str], ...] = ()
+    computes: bool = True
 
     def passed(self, inputs: Sequence[Delta]) -> list[pa.Table]:
-        """Return the columns that the result has of its input as they are, if it has all rows and computes nothing."""
+        """Return the columns that the result has of its input as they are, where they are known."""
         known = inputs[0].known if len(inputs) == 1 else None
-        found = _PLAIN.fullmatch(self.before)
-        if known is None or found is None or self.after or self.shared:
+        old, new = ([pair[i] for pair in self.passes] for i in (0, 1))
+        if not old or known is None or not set(old) <= set(known[0].column_names):
             return []
-        names = [name.strip('"') for name in found[1].split(", ") if name != _INSERTED]
-        return [part.select(names) for part in known] if set(names) <= set(known[0].column_names) else []
+        return [part.select(old).rename_columns(new) for part in known]
 
     def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
-        """Return the SQL, or what it computes."""
+        """Return the SQL, or what it computes; rows of which only columns are chosen are not copied."""
+        if not self.computes and len(inputs) == 1 and inputs[0].computed and (passed := self.passed(inputs)):
+            return StepResult(passed)
         sources = [rows for delta in inputs if (rows := delta.relation) is not None]
         if not sources:
             return StepResult()

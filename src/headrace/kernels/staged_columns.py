@@ -35,6 +35,8 @@ def staged_by_columns(op: Stage, tables: Sequence[pa.Table]) -> pa.Table | None:
         return None
     if op.form == "delta":
         return pa.concat_tables([typed(table, staged_schema(op)) for table in tables])
+    if op.form == "rows" and all(pc.min(table.column(WEIGHT.name)).as_py() == 1 for table in tables):
+        return pa.concat_tables([typed(table, staged_schema(op)) for table in tables])  # nothing is copied
     one_schema = all(table.schema.equals(tables[0].schema) for table in tables)
     if not one_schema or sum(table.num_rows for table in tables) > MOST_ROWS:
         return None

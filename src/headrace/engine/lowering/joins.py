@@ -39,7 +39,9 @@ def _join(node: Join, to: Lowering) -> None:
 @lowered.register(SideJoin)
 def _side_join(node: SideJoin, to: Lowering) -> None:
     level = to.level(node)
+    read = to.columns_read(node)
     output = to.deltas[id(node)] = to.number()
+    columns = [each for each in node.columns if each.name in read]
     op = operators.SideJoin(
         step=to.plan.name(node),
         inputs=(to.at(node.up, level),),
@@ -48,7 +50,7 @@ def _side_join(node: SideJoin, to: Lowering) -> None:
         key=node.side.record_key,
         on=node.on,
         left=node.how == "left",
-        columns=tuple((each.name, each.left, each.right, _inside(each.type)) for each in node.columns),
+        columns=tuple((each.name, each.left, each.right, _inside(each.type)) for each in columns),
         passed=("_weight", "_time", *([ARRIVED] if id(node) in to.plan.arrivals else [])),
     )
     to.add(level, op)

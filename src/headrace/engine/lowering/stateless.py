@@ -13,7 +13,10 @@ from headrace.kernels.query import Query
 from headrace.plan.nodes import ARRIVED, AsTable, Changes, Ending, Explode, MapBatches, Select, Source, Union, Where
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.engine.lowering.walk import Lowering
+    from headrace.expressions import Scalar
 
 
 @lowered.register(Source)
@@ -27,7 +30,9 @@ def _source(node: Source, to: Lowering) -> None:
     delta = to.delta_of(node) if node.upserts else f"1::INTEGER AS {to.delta_of(node)}"
     before = f"SELECT {', '.join([*map(quote, read), delta])} FROM"
     output = to.deltas[id(node)]
-    to.add(0, Query(step=step, inputs=(raw,), output=output, before=before, after="", shared=False))
+    passes = tuple((name, name) for name in (*read, *to.delta_names(node)) if node.upserts or name != "_weight")
+    query = Query(step=step, inputs=(raw,), output=output, before=before, after="", shared=False, passes=passes)
+    to.add(0, query)
 
 
 @lowered.register(Select)
@@ -36,7 +41,16 @@ def _select(node: Select, to: Lowering) -> None:
     read = {column for scalar in scalars for column in scalar.columns}
     inputs = to.with_calls(node, scalars, [name for name in node.up.schema.names if name in read])
     columns = [f"{scalar.sql} AS {quote(name)}" for scalar, (name, _) in zip(scalars, node.columns, strict=True)]
-    to.query(node, f"SELECT {', '.join(columns)}, {to.delta_of(node)} FROM", inputs=inputs, scalars=scalars)
+    before = f"SELECT {', '.join(columns)}, {to.delta_of(node)} FROM"
+    to.query(node, before, inputs=inputs, scalars=scalars, passes=_chosen(node, scalars))
+
+
+def _chosen(node: Select, scalars: Sequence[Scalar]) -> dict[str, str] | None:
+    """Return the columns above that a step has under its names, if it has no others."""
+    above = {quote(name): name for name in node.up.schema.names}
+    if any(scalar.sql not in above for scalar in scalars):
+        return None
+    return {name: above[scalar.sql] for scalar, (name, _) in zip(scalars, node.columns, strict=True)}
 
 
 @lowered.register(Where)
@@ -86,7 +100,7 @@ def _map_batches(node: MapBatches, to: Lowering) -> None:
 
 @lowered.register(AsTable)
 def _as_table(node: AsTable, to: Lowering) -> None:
-    to.query(node, "SELECT * FROM")
+    to.query(node, "SELECT * FROM", passes={name: name for name in node.schema.names})
     if id(node.up) in to.raw:
         to.raw[id(node)] = to.raw[id(node.up)]
 

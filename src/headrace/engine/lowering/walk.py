@@ -6,6 +6,7 @@ a new one needs nothing of its own: its node names its operator and the paramete
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ from headrace.plan.columns_read import columns_read
 from headrace.plan.nodes import ARRIVED, Aggregate, Node, Top
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.expressions import Scalar
     from headrace.kernels.op import Op
@@ -116,6 +117,10 @@ class Lowering:
         """Return the columns of a node's rows that anything reads, in their order."""
         return tuple(name for name in node.schema.names if name in self._read[id(node)])
 
+    def delta_names(self, node: Node) -> list[str]:
+        """Return the names of those columns."""
+        return [*DELTA.split(", "), *([ARRIVED] if id(node) in self.plan.arrivals else [])]
+
     def add(self, level: int, op: Op) -> None:
         """Put an operation at the end of a level."""
         self.ops[level].append(op)
@@ -181,8 +186,11 @@ class Lowering:
         *,
         inputs: tuple[int, ...] | None = None,
         scalars: Sequence[Scalar] = (),
+        passes: Mapping[str, str] | None = None,
     ) -> None:
         """Compute a node's rows by SQL around those of its inputs; it computes `scalars` of them.
+
+        `passes`: it only chooses columns; for the name of each the one that it has above.
 
         Where rows that fail are taken out, what may fail is computed for every row, not only where it is needed: so it
         does not depend on the other rows which rows are taken out.
@@ -203,6 +211,9 @@ class Lowering:
             checks=checks,
             dead=dead,
         )
+        if passes is not None:
+            names = [*((old, new) for new, old in passes.items()), *((name, name) for name in self.delta_names(node))]
+            query = replace(query, passes=tuple(names), computes=False)
         self.add(level, query)
 
     def checks(self, scalars: Iterable[Scalar]) -> tuple[Check, ...]:

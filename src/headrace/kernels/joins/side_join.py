@@ -71,7 +71,7 @@ class SideJoin(Operator):
         if which is not None:
             rows = rows.take(pa.array(which))
         theirs = [name for _, _, name, _ in self.columns if name is not None]
-        found = run.rows.select(list(dict.fromkeys(theirs))).take(at)
+        found = run.rows.select(list(dict.fromkeys(theirs))).take(at) if theirs else run.rows
         columns = {name: rows.column(name) for name in self.passed}
         for name, ours, other, kind in self.columns:
             column = rows.column(ours) if ours is not None else found.column(other)
