@@ -2,13 +2,16 @@
 
 Expected: no slower than Spark over all data at once, though ours reads it in parts, keeps its state safe and emits
 each answer as soon as it is final. Spark has no as-of join: the union of both, and the last version in a window of
-each key, is its fastest way; it sorts all rows. Ours sorts within a key what is ready (DuckDB's `ASOF JOIN`). The
-second figure reports that join alone over the same Parquet files, in one thread, without state.
+each key, is its fastest way; it sorts all rows, once, and keeps nothing. The rival whose answers are final as ours, row
+by row while the input goes on, and which survives a restart, is a Python function with state (`as_of_state`): Spark's
+joins of streams have no last version. The last figure reports DuckDB's `ASOF JOIN` alone over the same Parquet files,
+in one thread, without state.
 """
 
 from __future__ import annotations
 
 import time
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -16,11 +19,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bench import as_of_state
 from bench.figure import Figure, compare_times, same
 from bench.recompute import computed_ms, write_parquet
 from bench.stepped import SteppedApp
 
 if TYPE_CHECKING:
+    from bench.rival import Way
     from bench.setting import Setting
 
 ROWS, VERSIONS, KEYS, EPOCHS = 2_000_000, 200_000, 1_000, 4
@@ -55,8 +60,17 @@ class Dataset:
             }
         )
         self.folder = setting.fresh("world")
+        self.parts_folder = setting.fresh("parts")
+        as_of_state.write(self.parts_folder, [*self._numbered_parts(), _ends(-1, -1)])
         for name, table in (("left", self.left), ("right", self.right.append_column("nr", _numbers(self.versions)))):
             write_parquet(self.folder / name, table, files=2)
+
+    def _numbered_parts(self) -> list[tuple[pa.Table, pa.Table]]:
+        parts, first = [], 0
+        for left, right in self.parts():
+            parts.append((left, right.append_column("nr", _numbers(right.num_rows, first))))
+            first += right.num_rows
+        return parts
 
     def parts(self) -> list[tuple[pa.Table, pa.Table]]:
         """Return the rows and versions of each epoch."""
@@ -71,23 +85,25 @@ def run(setting: Setting) -> list[Figure]:
     dataset = Dataset(setting)
     answer = _duckdb(dataset)[1]
     same("Spark's as-of join", _answer_of(_spark(setting, dataset)), answer)
+    way, final = _with_state(setting, dataset, answer)
     mine, theirs, plain = [], [], []
     for number in range(1 + setting.runs(3, 2)):
         with OurApp(setting) as our_app:
-            ours = our_app.run(dataset, answer)
-        took = (ours, _rival(setting, dataset), _duckdb(dataset)[0])
+            own = our_app.run(dataset, answer)
+        took = (own, _rival(setting, dataset), _duckdb(dataset)[0])
         setting.say(f"run {number}: ours {took[0]:.0f} ms, Spark {took[1]:.0f} ms, DuckDB alone {took[2]:.0f} ms")
         if number:  # the first one warms
             for times, value in zip((mine, theirs, plain), took, strict=True):
                 times.append(value)
     what = f"{dataset.rows:,} rows in {EPOCHS} epochs, {dataset.versions:,} versions: theirs over ours"
     against = (
-        ("one Spark batch over all rows: union and the last version in a window", theirs, ">= 1"),
-        ("DuckDB's ASOF JOIN over all rows at once, one thread", plain, None),
+        ("one Spark batch over all rows: union and the last version in a window", mine, theirs, ">= 1"),
+        (f"final answers, from state: Spark's applyInPandasWithState, {way.name}", [median(mine)], final, ">= 1"),
+        ("DuckDB's ASOF JOIN over all rows at once, one thread", mine, plain, None),
     )
     return [
-        compare_times("join_as_of", what=what, rival=rival, must=must, ours=mine, theirs=others, unit="ms")
-        for rival, others, must in against
+        compare_times("join_as_of", what=what, rival=rival, must=must, ours=ours, theirs=others, unit="ms")
+        for rival, ours, others, must in against
     ]
 
 
@@ -117,10 +133,8 @@ class OurApp(SteppedApp):
         for left, right in dataset.parts():
             rows = [("rows", part, at) for at, part in enumerate(_dealt(left))]
             took += self.step([("table", right, None), *rows])
-        last = pa.array([FIRST + 30 * HOUR], pa.timestamp("us", "UTC"))
-        nothing = pa.nulls(1, pa.int64())
-        rows = [("rows", pa.table({"k": nothing, "v": nothing, "at": last}), at) for at in range(_PARTITIONS)]
-        ends = [pa.table({"k": pa.array([-nr]), "w": nothing, "since": last}) for nr in range(1, 20)]
+        rows = [("rows", _ends(None, -1)[0], at) for at in range(_PARTITIONS)]
+        ends = [_ends(None, -nr)[1].select(["k", "w", "since"]) for nr in range(1, 20)]
         took += self.step([*rows, ("table", pa.concat_tables(ends), None)])
         same("our as-of join", self.got, answer)
         return took
@@ -132,6 +146,17 @@ class OurApp(SteppedApp):
 def _rival(setting: Setting, dataset: Dataset) -> float:
     frame = _spark(setting, dataset)  # building it does not count
     return computed_ms(lambda: frame)
+
+
+def _with_state(setting: Setting, dataset: Dataset, answer: Answer) -> tuple[Way, list[float]]:
+    """Return the faster way of the rival with state, whose answer is right, and its time: it takes a minute."""
+    same("the as-of join with state", as_of_state.answer(setting, dataset.parts_folder), answer)
+    by_time, rows = {}, dataset.rows + dataset.versions + 2
+    for way in as_of_state.WAYS:
+        took = as_of_state.took_ms(setting, dataset.parts_folder, way, rows)
+        by_time[took] = way
+        setting.say(f"with state, {way.name}: {took:.0f} ms")
+    return by_time[min(by_time)], [min(by_time)]
 
 
 def _spark(setting: Setting, dataset: Dataset) -> Any:
@@ -185,5 +210,13 @@ def _dealt(rows: pa.Table) -> list[pa.Table]:
     return [rows.filter(pa.array(at == number)) for number in range(_PARTITIONS)]
 
 
-def _numbers(count: int) -> pa.Array:
-    return pa.array(np.arange(count, dtype=np.int64))
+def _numbers(count: int, first: int = 0) -> pa.Array:
+    return pa.array(np.arange(first, first + count, dtype=np.int64))
+
+
+def _ends(left: int | None, right: int) -> tuple[pa.Table, pa.Table]:
+    """Return a row and a version far in the future, with these keys."""
+    last, nothing = pa.array([FIRST + 30 * HOUR], pa.timestamp("us", "UTC")), pa.nulls(1, pa.int64())
+    key, versions = pa.array([left], pa.int64()), pa.array([right], pa.int64())
+    rows = pa.table({"k": key, "v": nothing, "at": last})
+    return rows, pa.table({"k": versions, "w": nothing, "since": last, "nr": pa.array([1 << 40])})

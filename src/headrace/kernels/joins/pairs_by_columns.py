@@ -1,7 +1,8 @@
-"""An inner join of tables in a small epoch: the pairs of which one row changed, found by columns instead of SQL.
+"""A join of tables in a small epoch: the pairs of which one row changed, found by columns instead of SQL.
 
-It is what `table_join` computes, pair by pair. It does not know outer joins, further conditions, and what DuckDB alone
-compares; and it hands back what may be more than the memory, before it has changed anything.
+It is what `table_join` computes, pair by pair; `rows_alone` are those that come out by themselves. It does not know
+full joins, further conditions, and what DuckDB alone compares; and it hands back what may be more than the memory,
+before it has changed anything.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.base.hashing import hash_columns
-from headrace.kernels.arrays import as_one, nullable, one_array, room
+from headrace.kernels.arrays import as_one, micros, nullable, one_array, room
 from headrace.kernels.duck import ROWS_PER_BATCH
 from headrace.kernels.equal import comparable_with, equal, is_valid
+from headrace.kernels.joins.rows_alone import ValueCounts, alone, doubtful
 from headrace.kernels.joins.versions import Undecided, changes, comparable_columns
 from headrace.kernels.spool import Spool
 from headrace.kernels.state.matches import Probe
@@ -36,17 +38,23 @@ MOST_PAIRS = 1 << 20
 
 
 def covers(join: JoinSpec, sides: Sequence[TableSide], state: KeyedState) -> bool:
-    """Return whether a join's pairs are found here."""
-    if join.how != "inner" or join.where is not None or not all(side.on and side.identity_columns for side in sides):
+    """Return whether a join's rows are found here."""
+    if join.how == "full" or join.where is not None or not all(side.on and side.identity_columns for side in sides):
         return False
-    schemas = [state.schema(side.name) for side in sides]
+    schemas = [state.schema(side.name if side.keeps_rows else side.value_counts) for side in sides]
     identities = all(
         side.growing or comparable_columns(schema, side.identity_columns, floats=side.key is not None)
         for side, schema in zip(sides, schemas, strict=True)
+        if side.keeps_rows
     )
-    on = all(comparable_with(schemas[0].field(one).type, schemas[1].field(other).type) for one, other in join.on)
+    pairs = [(schemas[0].field(one).type, schemas[1].field(other).type) for one, other in join.on]
+    on = all(comparable_with(one, other) for one, other in pairs)
+    if join.how != "inner":  # values are counted under one of several that are equal: they must not differ
+        on = on and all(one == other and not pa.types.is_floating(one) for one, other in pairs)
+    shown = sides[:1] if join.how in ("semi", "anti") else sides
+    seen = all(any(sql in side.names for _, sql, _ in join.output) for side in shown)
     kinds = dict((*join.left, *join.right))
-    return identities and on and all(kinds.get(sql) == kind for _, sql, kind in join.output)
+    return identities and on and seen and all(kinds.get(sql) == kind for _, sql, kind in join.output)
 
 
 def delta(
@@ -63,7 +71,7 @@ def delta(
         rows = [run.arrived(i, arrived) for i, arrived in enumerate(parts)]
         if any(part is None for part in rows):
             return None
-        return run.delta([changes(side, state, part) for side, part in zip(sides, rows, strict=True)])
+        return run.delta(rows)
     except (Undecided, TooMany):
         return None
 
@@ -79,14 +87,59 @@ class _Run:
     def arrived(self, i: int, parts: list[pa.Table]) -> pa.Table | None:
         """Return the delta of a side as one table; None where it is left to SQL."""
         side = self.sides[i]
-        kept = self.state.schema(side.name)
-        schema = pa.schema([kept.field(name) for name in side.names])
+        kept, names = self.state.schema(side.name if side.keeps_rows else side.value_counts), side.names
+        schema = pa.schema([kept.field(name) for name in (names if side.keeps_rows else side.on)])
         schema = schema.append(pa.field("_weight", pa.int32())).append(pa.field("_time", pa.int64()))
-        return as_one(parts, schema)
+        return as_one([part.select(schema.names) for part in parts], schema)
 
-    def delta(self, changed: Sequence[SideChanges]) -> pa.Table:
-        """Return the delta of the join and write the rows of both sides."""
-        ours, theirs = (side.versions for side in changed)
+    def delta(self, rows: Sequence[pa.Table]) -> pa.Table:
+        """Return the delta of the join and write the rows of both sides, and the counts of their values."""
+        sides, how = self.sides, self.join.how
+        changed = [
+            changes(side, self.state, part) if side.keeps_rows else None for side, part in zip(sides, rows, strict=True)
+        ]
+        counts = self._counts(changed, rows)
+        found = []
+        ours, theirs = changed
+        if ours is not None and theirs is not None and how not in ("semi", "anti"):
+            found.append(self._pairs(ours, theirs))
+        for i in (0, 1):
+            counted, own = counts[1 - i], changed[i]
+            if counted is not None and own is not None:
+                other, like = sides[1 - i], None
+                if found:
+                    found[0], like = doubtful(self.join, other, found[0])
+                both = sides[i], other
+                found.append(alone(self.join, both, self.state, own, counted, like=like, most=self.room))
+        for side, of, counted in zip(sides, changed, counts, strict=True):
+            if of is not None:
+                self.state.put(side.name, of.kept, of.gone)
+            if counted is not None:
+                counted.write(side, self.state)
+        return found[0] if len(found) == 1 else _withdrawn_first(found)
+
+    def _counts(self, changed: Sequence[SideChanges | None], rows: Sequence[pa.Table]) -> list[ValueCounts | None]:
+        """Return for each side the counts of its values, where they are kept."""
+        counts: list[ValueCounts | None] = []
+        for i, side in enumerate(self.sides):
+            own, other = changed[i], changed[1 - i]
+            if not side.counts_values or other is None:
+                counts.append(None)
+                continue
+            if own is None:
+                part, more, when = rows[i], rows[i].column("_weight").cast(pa.int64()), micros(rows[i].column("_time"))
+            else:
+                part, more = own.versions.rows, pa.array(own.versions.new - own.versions.old)
+                when = own.versions.when
+            names = [*side.on, "more", "when"]
+            table = pa.table([*(part.column(name) for name in side.on), more, pa.array(when)], names=names)
+            asking = [one_array(other.versions.rows.column(name)) for name in self.sides[1 - i].on]
+            counts.append(ValueCounts.of(side, self.state, table, asking))
+        return counts
+
+    def _pairs(self, left: SideChanges, right: SideChanges) -> pa.Table:
+        """Return the changes of pairs, withdrawn ones first."""
+        changed, ours, theirs = (left, right), left.versions, right.versions
         l_unchanged, r_unchanged = self._unchanged(0, changed), self._unchanged(1, changed)
         counts = len(ours.new), len(theirs.new)
         if len(l_unchanged.ids) + len(r_unchanged.ids) > MOST_PAIRS:
@@ -98,10 +151,7 @@ class _Run:
         ]
         lefts, rights = (np.concatenate(numbers) for numbers in zip(*both, strict=True))
         pairs = _Pairs(ours.and_unchanged(l_unchanged.rows), theirs.and_unchanged(r_unchanged.rows), lefts, rights)
-        result = pairs.delta(self.join)
-        for side, of in zip(self.sides, changed, strict=True):
-            self.state.put(side.name, of.kept, of.gone)
-        return result
+        return pairs.delta(self.join)
 
     def _unchanged(self, i: int, changed: Sequence[SideChanges]) -> Matches:
         """Return the kept rows of a side that do not change and match a version of the other one."""
@@ -174,3 +224,10 @@ class _Pairs:
         time = nullable(np.where(withdrawn, changed, inserted))
         weights = pa.array(np.where(withdrawn, -1, 1).astype(np.int32))
         return pa.RecordBatch.from_arrays([*columns, weights, time], schema=schema)
+
+
+def _withdrawn_first(parts: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows of several tables, each with its withdrawn rows first, as one of the same order."""
+    cuts = [int(np.count_nonzero(part.column("_weight").to_numpy() < 0)) for part in parts]
+    first = [part.slice(0, cut) for part, cut in zip(parts, cuts, strict=True)]
+    return pa.concat_tables([*first, *(part.slice(cut) for part, cut in zip(parts, cuts, strict=True))])

@@ -77,7 +77,7 @@ def changes(side: TableSide, state: KeyedState, rows: pa.Table) -> SideChanges:
     rows = rows.select(side.names)
     if side.growing:
         return _added(side, state, rows, times)
-    rows, weights, times = _net(rows, weights, times)
+    rows, weights, times = netted(rows, weights, times)
     return (
         _of_keys(side, state, rows, weights, times)
         if side.key is not None
@@ -91,8 +91,13 @@ def _added(side: TableSide, state: KeyedState, rows: pa.Table, times: Positions)
     return SideChanges(Versions(rows, zeros, ones, times, times), kept, np.empty(0, np.int64))
 
 
-def _net(rows: pa.Table, weights: Positions, times: Positions) -> tuple[pa.Table, Positions, Positions]:
-    """Let equal rows that are inserted and withdrawn cancel out; of equal ones the first stays, for all of them."""
+def netted(rows: pa.Table, weights: Positions, times: Positions) -> tuple[pa.Table, Positions, Positions]:
+    """Let equal rows that are inserted and withdrawn cancel out; of equal ones the first stays, for all of them.
+
+    Raises:
+        Undecided: only SQL can tell which are equal.
+
+    """
     hashes = hash_columns(rows.columns, rows.num_rows)
     if distinct(hashes):
         return rows, weights, times
