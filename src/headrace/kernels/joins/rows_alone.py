@@ -59,8 +59,8 @@ class ValueCounts:
         """
         asking, counted = len(probe[0]), changed.num_rows
         columns = [
-            pa.concat_arrays([one_array(changed.column(name)), asked])
-            for name, asked in zip(side.on, probe, strict=True)
+            pa.concat_arrays([one_array(changed.column(name)), probed])
+            for name, probed in zip(side.on, probe, strict=True)
         ]
         number, first = _numbered(columns)
         there = number[:counted] >= 0
@@ -133,9 +133,9 @@ def alone(
     found = found.only(np.flatnonzero(~np.isin(found.ids, changes.gone)))
     rows = changes.versions.and_unchanged(found.rows)
     at = np.concatenate([counts.probed, turned[found.probe]])
-    asked = at >= 0
-    before, after = (np.where(asked, each[at], 0) if len(each) else 0 * at for each in (counts.old, counts.new))
-    theirs = np.where(asked, counts.when[at], NEVER) if len(counts.when) else np.full(len(at), NEVER)
+    valued = at >= 0
+    before, after = (np.where(valued, each[at], 0) if len(each) else 0 * at for each in (counts.old, counts.new))
+    theirs = np.where(valued, counts.when[at], NEVER) if len(counts.when) else np.full(len(at), NEVER)
     out_now, out_before = (after > 0, before > 0) if join.how == "semi" else (after == 0, before == 0)
     weights = np.where(out_now, rows.new, 0) - np.where(out_before, rows.old, 0)
     times = np.maximum(np.where(weights > 0, rows.time, rows.when), theirs)
