@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import pytest
@@ -14,8 +15,9 @@ from headrace.connect.embedded import EmbeddedTopics
 from headrace.connect.embedded.requests import request_again
 from headrace.connect.feed import ALONE, DeadRecord, Declared, SharedFeed
 from headrace.connect.topics import TopicSpec
+from headrace.engine.inputs import Inputs
 from headrace.log import Log
-from headrace.testing import Crash
+from headrace.testing import Crash, Driver
 
 MONEY = as_schema("account int not null, amount int")
 FEEDS = {"debits": "bank/debits", "credits": "bank/credits"}
@@ -164,11 +166,12 @@ class Sums:
     """A sink that keeps the sum of all amounts, epoch by epoch."""
 
     def __init__(self):
-        self.total, self.seen = 0, []
+        self.total, self.rows, self.seen = 0, 0, []
 
     def write(self, epoch, rows):  # noqa: ARG002 -- what a sink is given
         for row in rows.to_pylist():
             self.total += row["_weight"] * row["total"]
+            self.rows += abs(row["total"])
         self.seen.append(self.total)
 
 
@@ -195,6 +198,34 @@ def test_feeds_of_one_group_have_one_reader_and_no_epoch_sees_half_of_an_append(
     }
     assert status["debits"]["phase"] == "streaming"
     assert status["debits"]["lag_bytes"] == 0
+
+
+@pytest.mark.parametrize("already", [0, 1])
+def test_an_append_between_two_looks_at_the_ends_of_topics_is_read_as_a_whole(tmp_path, monkeypatch, already):
+    """One topic has nothing unread by its end, the other has the append: then it waits for the next epoch."""
+    bounds_of, sink, looked = Inputs.bounds_of, Sums(), []
+    made = hr.App("late", storage=tmp_path / "app", topics=f"log:{tmp_path / 'log'}")
+    with closing(landing(Log(tmp_path / "log"))) as opened:
+        for number in range(already):
+            opened.append(transfer(number), position=b"p")
+
+        def look(self, step, **options):
+            found = bounds_of(self, step, **options)
+            looked.append(step)
+            if looked == ["debits"]:
+                opened.append(transfer(already), position=b"q")
+            return found
+
+        both = [made.stream(name, MONEY, key="account") for name in ("debits", "credits")]
+        both[0].union(both[1]).group_by("account").agg(total="sum(amount)").to(sink)
+        with Driver(made, storage=tmp_path / "app") as driver:
+            driver.run()
+            monkeypatch.setattr(Inputs, "bounds_of", look)
+            driver.step()
+            driver.run()
+    assert looked[:2] == ["debits", "credits"]
+    assert sink.rows == 2 * (already + 1)
+    assert sink.seen == [0] * len(sink.seen)
 
 
 def test_a_source_that_knows_its_columns_declares_them_and_the_key():

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from headrace.base.time import Clock
     from headrace.log.privacy.subjects import Origin
@@ -81,6 +81,26 @@ class Bounds(NamedTuple):
 
 
 NOTHING = Bounds({}, {})
+
+
+def with_read(ranges: Sequence[OffsetRange], bounds: Mapping[str, Bounds], steps: Iterable[str]) -> list[OffsetRange]:
+    """Return the ranges, and an empty one for each partition of these steps that has none: all of it is read.
+
+    What was published after the bounds of such a partition were asked for may be within those of another one.
+    """
+    chosen = {(offsets.source, offsets.partition): offsets for offsets in ranges}
+    read = {
+        (step, partition): OffsetRange(source=step, partition=partition, start=end, end=end)
+        for step in steps
+        for partition, end in bounds[step].end.items()
+    }
+    return list({**read, **chosen}.values())
+
+
+def moved(ranges: Sequence[OffsetRange], every: Sequence[OffsetRange], ends: Sequence[int]) -> list[OffsetRange]:
+    """Return the ranges with the ends that theirs have among those of `every`."""
+    by_partition = {(each.source, each.partition): end for each, end in zip(every, ends, strict=True)}
+    return [replace(offsets, end=by_partition[offsets.source, offsets.partition]) for offsets in ranges]
 
 
 class SourceReader(Protocol):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.base.errors import OffsetOutOfRange, UnknownTopic
 from headrace.base.outside import OffsetsBeyondEnd, OffsetsLost, SourceReplaced
 from headrace.connect.embedded.boundaries import EpochBoundaries
 from headrace.connect.embedded.creation import topic_of_source
-from headrace.connect.source import Bounds, OffsetRange, Source, SourceReader
+from headrace.connect.source import Bounds, OffsetRange, Source, SourceReader, moved, with_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -140,13 +140,14 @@ class EmbeddedReader(SourceReader):
     ) -> Sequence[OffsetRange]:
         """Return ranges of whole epochs of the apps that published the records, across all topics of the log."""
         topics = {step: peer.name for step, peer in peers.items() if isinstance(peer, EmbeddedReader)}
+        every = with_read(ranges, bounds, topics)
         ends = self.boundaries.ends(
-            [(topics[offsets.source], int(offsets.partition)) for offsets in ranges],
-            [offsets.start for offsets in ranges],
-            [offsets.end for offsets in ranges],
-            [bounds[offsets.source].end[offsets.partition] for offsets in ranges],
+            [(topics[offsets.source], int(offsets.partition)) for offsets in every],
+            [offsets.start for offsets in every],
+            [offsets.end for offsets in every],
+            [bounds[offsets.source].end[offsets.partition] for offsets in every],
         )
-        return [replace(offsets, end=end) for offsets, end in zip(ranges, ends, strict=True)]
+        return moved(ranges, every, ends)
 
     def read(self, part: OffsetRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Return the records of a range without copying them; private columns stay sealed."""

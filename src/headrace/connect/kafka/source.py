@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 
 from headrace.base.errors import HeadraceError
@@ -14,7 +14,7 @@ from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.reading.raw_columns import EARLIEST, LATEST, OldFormat
 from headrace.connect.kafka.reading.topic_reader import ReaderName, TopicReader, reader_of
 from headrace.connect.kafka.whole_epochs import MarkedEpochs
-from headrace.connect.source import Bounds, OffsetRange, Source, SourceReader
+from headrace.connect.source import Bounds, OffsetRange, Source, SourceReader, moved, with_read
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -241,13 +241,7 @@ class KafkaReader(SourceReader):
         if self.together is None:
             return ranges
         readers = {step: peer for step, peer in peers.items() if isinstance(peer, KafkaReader)}
-        chosen = {(offsets.source, offsets.partition): offsets for offsets in ranges}
-        read = {
-            (step, partition): OffsetRange(source=step, partition=partition, start=end, end=end)
-            for step in readers
-            for partition, end in bounds[step].end.items()
-        }
-        every = list({**read, **chosen}.values())  # an epoch may be visible in a partition, and not yet in a read one
+        every = with_read(ranges, bounds, readers)
         ends = self._epochs.ends(
             [(readers[offsets.source].source.name, int(offsets.partition)) for offsets in every],
             [offsets.start for offsets in every],
@@ -255,8 +249,7 @@ class KafkaReader(SourceReader):
             [bounds[offsets.source].end[offsets.partition] for offsets in every],
             known_at=max(reader.known_at for reader in readers.values()),
         )
-        aligned = {(each.source, each.partition): end for each, end in zip(every, ends, strict=True)}
-        return [replace(offsets, end=aligned[offsets.source, offsets.partition]) for offsets in ranges]
+        return moved(ranges, every, ends)
 
     def append_time(self, part: OffsetRange) -> int | None:
         """Return `_appended` of a range's first record, from a few records where that suffices."""
