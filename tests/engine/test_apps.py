@@ -462,6 +462,7 @@ def test_the_plan_is_explained_as_json():
         "emit": "changes",
         "state": "a row per (n), kept for ever",
         "schema": "n bigint, users bigint",
+        "reads": None,
     }
     assert made["sinks"][0] == {"name": "view:by_user", "from": "orders_agg_by_user", "guarantee": "exactly_once"}
 

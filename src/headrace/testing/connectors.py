@@ -348,6 +348,10 @@ class _Crashing:
         self._landing.close()
 
 
+_STOPS_SECONDS = 30.0
+"""How long a feed may take to return, on a machine that is busy with other things."""
+
+
 def _run(feed: Feed, landing: Landing, enough: Callable[[], bool], seconds: float) -> None:
     """Run a feed until there is enough, it ends, it dies, or the time is over."""
     stop, done = threading.Event(), threading.Event()
@@ -369,7 +373,7 @@ def _run(feed: Feed, landing: Landing, enough: Callable[[], bool], seconds: floa
     while not done.wait(0.02) and not enough() and waited < seconds:
         waited += 0.02
     stop.set()
-    thread.join(seconds)
+    thread.join(_STOPS_SECONDS)
     landing.close()
     assert not thread.is_alive(), "a feed returns soon after it was told to stop"
     if failures:
