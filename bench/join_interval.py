@@ -92,11 +92,12 @@ def run(setting: Setting) -> list[Figure]:
 def _measure(setting: Setting, sides: Sides, how: How) -> Figure:
     answer = expected(sides, how)
     way = _best(setting, sides, how, answer)
-    mine, theirs = [], []
-    for number in range(setting.runs(3, 2)):
-        mine.append(ours(setting, sides, how, answer))
-        theirs.append(rival(setting, sides, how, way))
-        setting.say(f"{how}, run {number + 1}: ours {mine[-1]}; theirs {theirs[-1]}")
+    mine, theirs = setting.in_turns(
+        setting.runs(3, 2),
+        lambda: ours(setting, sides, how, answer),
+        lambda: rival(setting, sides, how, way),
+        what=f"{how}, ",
+    )
     return compare_times(
         "join_interval",
         what=f"{how}, 2 x {sides.rows:,} rows, {answer[0]:,} out: processing time, theirs over ours",

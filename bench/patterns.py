@@ -40,11 +40,9 @@ def run(setting: Setting) -> list[Figure]:
         return []
     data = rows.make(setting, rows=setting.rows(ROWS), keys=KEYS)
     _agree(setting, data)
-    mine, theirs = [], []
-    for number in range(setting.runs(5, 3)):
-        mine.append(_ours(setting, data, sums.Sums()))
-        theirs.append(_theirs(setting, data, None))
-        setting.say(f"run {number + 1}: ours {mine[-1]:.2f} s, theirs {theirs[-1]:.2f} s")
+    mine, theirs = setting.in_turns(
+        setting.runs(5, 3), lambda: _ours(setting, data, sums.Sums()), lambda: _theirs(setting, data, None)
+    )
     figure = compare_times(
         "patterns",
         what=f"{data.rows:,} rows, {KEYS:,} keys, low{{3,}} high within 5 minutes: time to catch up, theirs over ours",

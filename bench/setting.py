@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 CORES = 2
+_Took = TypeVar("_Took")
 
 
 @dataclass
@@ -33,6 +34,18 @@ class Setting:
     def runs(self, full: int, quick: int) -> int:
         """Return how often to measure."""
         return full if self.scale >= 1 else quick
+
+    def in_turns(
+        self, times: int, mine: Callable[[], _Took], theirs: Callable[[], _Took], *, what: str = ""
+    ) -> tuple[list[_Took], list[_Took]]:
+        """Run both sides in turn, and return what each run of either took: seconds, or what shows itself."""
+        took: tuple[list[_Took], list[_Took]] = [], []
+        for number in range(times):
+            took[0].append(mine())
+            took[1].append(theirs())
+            shown = [f"{each[-1]:.2f} s" if isinstance(each[-1], float) else str(each[-1]) for each in took]
+            self.say(f"{what}run {number + 1}: ours {shown[0]}; theirs {shown[1]}")
+        return took
 
     def fresh(self, name: str) -> Path:
         """Return the path of a folder that does not exist yet."""

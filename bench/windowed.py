@@ -37,11 +37,11 @@ def measure(setting: Setting, case: Case) -> Figure:
     data = rows.make(setting, rows=setting.rows(ROWS), keys=KEYS)
     answer = _agree(setting, case, data)
     way = _best(setting, case, data, answer["groups"])
-    mine, theirs = [], []
-    for number in range(setting.runs(case.runs, 3)):
-        mine.append(_ours(setting, case, data, answer))
-        theirs.append(rival.catch_up(setting, data, way, size=case.size, grace=GRACE, groups=answer["groups"]))
-        setting.say(f"run {number + 1}: ours {mine[-1]}; theirs {theirs[-1]}")
+    mine, theirs = setting.in_turns(
+        setting.runs(case.runs, 3),
+        lambda: _ours(setting, case, data, answer),
+        lambda: rival.catch_up(setting, data, way, size=case.size, grace=GRACE, groups=answer["groups"]),
+    )
     return compare_times(
         case.bench,
         what=f"{data.rows:,} rows, {answer['groups']:,} groups: processing time, theirs over ours",

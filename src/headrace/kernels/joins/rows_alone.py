@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from headrace.base.hashing import hash_columns
 from headrace.kernels.arrays import NEVER, micros, nullable, one_array
-from headrace.kernels.equal import equal, is_valid
-from headrace.kernels.joins.versions import Undecided, netted
+from headrace.kernels.equal import is_valid
+from headrace.kernels.joins.versions import in_runs, netted
 from headrace.kernels.state.matches import Probe
 from headrace.kernels.state.tables import COUNT
 
@@ -94,14 +94,8 @@ def _numbered(columns: Sequence[pa.Array]) -> tuple[Positions, Positions]:
     rows = np.flatnonzero(np.logical_and.reduce([is_valid(column) for column in columns]))
     number = np.full(len(columns[0]), -1)
     hashes = hash_columns(columns, len(number))[rows]
-    order = np.argsort(hashes, kind="stable")
-    hashes, order = hashes[order], rows[order]
-    again = np.zeros(len(order), np.bool_)
-    again[1:] = hashes[1:] == hashes[:-1]
-    at = np.flatnonzero(again)
-    one, other = pa.array(order[at - 1]), pa.array(order[at])
-    if not all(equal(column.take(one), column.take(other), nulls=False).all() for column in columns):
-        raise Undecided
+    order, again = in_runs([column.take(pa.array(rows)) for column in columns], hashes)
+    order = rows[order]
     number[order] = np.cumsum(~again) - 1
     return number, order[~again]
 

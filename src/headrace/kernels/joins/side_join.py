@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from headrace.kernels.arrays import one_array
 from headrace.kernels.op import Operator, StepResult
-from headrace.kernels.state.matches import Probe
+from headrace.kernels.state.matches import Probe, together
 from headrace.kernels.state.runs import Run
 from headrace.kernels.zones import without_zones
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from headrace.kernels.delta import Delta
     from headrace.kernels.op import Context
+    from headrace.kernels.state.matches import Matches
     from headrace.kernels.state.runs import Positions
 
 FEW = 4
@@ -88,18 +89,18 @@ class SideJoin(Operator):
             if len(by) == 1 and keys[0].type == there.type and rows.num_rows * FEW > run.rows.num_rows:
                 at = pc.index_in(keys[0], value_set=there, skip_nulls=True)
             else:
-                matches = Probe(keys, nulls=False).among([run], 0, by)
-                at = _aligned([(each.probe, each.ids) for each in matches], rows.num_rows)
+                matches = _matches(run, keys, by)
+                places = np.full(rows.num_rows, -1)
+                places[matches.probe] = matches.ids
+                at = pa.array(places, mask=places < 0)
             if self.left or not at.null_count:
                 return None, at
             return np.flatnonzero(at.is_valid().to_numpy(zero_copy_only=False)), at.drop_null()
-        return self._pairs(run, keys, rows.num_rows)
+        return self._pairs(_matches(run, keys, by), rows.num_rows)
 
-    def _pairs(self, run: Run, keys: Sequence[pa.Array], count: int) -> tuple[Positions, pa.Array]:
+    def _pairs(self, matches: Matches, count: int) -> tuple[Positions, pa.Array]:
         """Return all pairs that match, for each row those of the table in its order."""
-        matches = Probe(keys, nulls=False).among([run], 0, [theirs for _, theirs in self.on])
-        which = np.concatenate([np.empty(0, np.int64), *(each.probe for each in matches)])
-        at = np.concatenate([np.empty(0, np.int64), *(each.ids for each in matches)])
+        which, at = matches.probe, matches.ids
         if self.left:
             alone = np.setdiff1d(np.arange(count), which)
             which, at = np.concatenate([which, alone]), np.concatenate([at, np.full(len(alone), -1)])
@@ -108,12 +109,8 @@ class SideJoin(Operator):
         return which[order], pa.array(at, mask=at < 0)
 
 
-def _aligned(found: Sequence[tuple[Positions, Positions]], count: int) -> pa.Array:
-    """Return for each row the place of its match, or null."""
-    at = np.full(count, -1)
-    for which, places in found:
-        at[which] = places
-    return pa.array(at, mask=at < 0)
+def _matches(run: Run, keys: Sequence[pa.Array], by: Sequence[str]) -> Matches:
+    return together(Probe(keys, nulls=False).among([run], 0, by), run.rows.schema)
 
 
 @lru_cache(maxsize=16)

@@ -6,7 +6,7 @@ What they are is said in `sides`; here a version is a position in arrays.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.base.hashing import Hashes
+    from headrace.kernels.equal import Mask
     from headrace.kernels.joins.sides import TableSide
     from headrace.kernels.state.keyed import KeyedState
     from headrace.kernels.state.runs import Positions
@@ -101,13 +102,7 @@ def netted(rows: pa.Table, weights: Positions, times: Positions) -> tuple[pa.Tab
     hashes = hash_columns(rows.columns, rows.num_rows)
     if distinct(hashes):
         return rows, weights, times
-    order = np.argsort(hashes, kind="stable")
-    again = np.concatenate([[False], hashes[order[1:]] == hashes[order[:-1]]])
-    at = np.flatnonzero(again)
-    one, other = rows.take(pa.array(order[at - 1])), rows.take(pa.array(order[at]))
-    for name in rows.column_names:
-        if not comparable(rows.schema.field(name).type) or not _same(one.column(name), other.column(name)).all():
-            raise Undecided
+    order, again = in_runs([one_array(column) for column in rows.columns], hashes)
     first = np.flatnonzero(~again)
     weights, times = np.add.reduceat(weights[order], first), np.maximum.reduceat(times[order], first)
     stays = np.flatnonzero(weights)
@@ -115,8 +110,22 @@ def netted(rows: pa.Table, weights: Positions, times: Positions) -> tuple[pa.Tab
     return rows.take(pa.array(order[first][stays])).combine_chunks(), weights[stays], times[stays]
 
 
-def _same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> Any:
-    return equal(one_array(one), one_array(other), nulls=True)
+def in_runs(columns: Sequence[pa.Array], hashes: Hashes) -> tuple[Positions, Mask]:
+    """Return rows in an order in which equal ones follow each other, and which of them equals the one before it.
+
+    Raises:
+        Undecided: only SQL can tell whether two are equal, or different ones have one hash.
+
+    """
+    order = np.argsort(hashes, kind="stable")
+    again = np.zeros(len(order), np.bool_)
+    again[1:] = hashes[order[1:]] == hashes[order[:-1]]
+    at = np.flatnonzero(again)
+    one, other = pa.array(order[at - 1]), pa.array(order[at])
+    for column in columns:
+        if not (comparable(column.type) and equal(column.take(one), column.take(other), nulls=True).all()):
+            raise Undecided
+    return order, again
 
 
 def _of_keys(side: TableSide, state: KeyedState, rows: pa.Table, weights: Positions, times: Positions) -> SideChanges:

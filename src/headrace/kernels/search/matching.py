@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from headrace.kernels.arrays import one_array
 from headrace.kernels.search.stored_query import STAR
+from headrace.kernels.state.runs import each_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -239,7 +240,7 @@ class _Matching:
             sizes = self.begun.lengths[codes]
             stars = self.begun.values[np.repeat(self.begun.starts[codes], sizes) + _within(sizes)]
             parts.append(np.repeat(owners, sizes) * width + len(self.words) + stars)
-        return _distinct(np.concatenate(parts))
+        return each_once(np.concatenate(parts))
 
     def _positions(self, codes: Longs, owners: Longs) -> tuple[Longs, Longs]:
         """Return where the first terms of phrases are, sorted by their keys and places."""
@@ -263,7 +264,7 @@ class _Matching:
             documents, queries = documents[there], queries[there]
         if self.several:
             count = len(self.cover.starts)
-            documents, queries = np.divmod(_distinct(documents * count + queries), count)
+            documents, queries = np.divmod(each_once(documents * count + queries), count)
         return documents, queries
 
     # -- pairs
@@ -389,9 +390,3 @@ def _are(values: pa.Array) -> Bools:
 def _within(sizes: Longs) -> Longs:
     """Return 0, 1, … for each size, one after the other."""
     return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-
-
-def _distinct(values: Longs) -> Longs:
-    """Return values sorted, each once: `np.unique` hashes them, which takes five times as long."""
-    values.sort()
-    return values[np.append(True, values[1:] != values[:-1])] if len(values) else values

@@ -234,7 +234,7 @@ def _numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
 def divided(ids: Positions) -> dict[int, Positions]:
     """Return the positions of row ids, by the number of their run."""
     numbers = ids >> BITS
-    return {int(number): ids[numbers == number] & _PLACE for number in _distinct(numbers)}
+    return {int(number): ids[numbers == number] & _PLACE for number in each_once(numbers)}
 
 
 def above(ids: Positions, number: int) -> NDArray[np.bool_]:
@@ -244,7 +244,7 @@ def above(ids: Positions, number: int) -> NDArray[np.bool_]:
 
 def probe_hashes(columns: Sequence[Any], rows: int) -> Hashes:
     """Return the hashes of probe rows, in order, each once."""
-    return _distinct(hash_columns(columns, rows))
+    return each_once(hash_columns(columns, rows))
 
 
 def distinct(hashes: Hashes) -> bool:
@@ -253,7 +253,7 @@ def distinct(hashes: Hashes) -> bool:
     return not (found[1:] == found[:-1]).any()
 
 
-def _distinct(values: NDArray[_Number]) -> NDArray[_Number]:
+def each_once(values: NDArray[_Number]) -> NDArray[_Number]:
     """Return whole numbers in order, each once; `np.unique` hashes them, which takes ten times as long."""
     found = np.sort(values)
     first = np.ones(len(found), np.bool_)
