@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import http.client
 import json
 import socket
 import threading
+import warnings
 from contextlib import contextmanager, suppress
 
 import pyarrow as pa
@@ -18,6 +21,7 @@ from headrace.base.errors import InvalidArgument, InvalidPlan
 from headrace.base.time import SystemClock
 from headrace.connect import webhook
 from headrace.connect.embedded import EmbeddedTopics
+from headrace.connect.webhook.server import Address, HttpServer
 from headrace.connect.webhook.signatures import SCHEMES, signed
 from headrace.testing import check_feed
 
@@ -273,6 +277,25 @@ def test_metadata_of_a_request_goes_into_columns(tmp_path, port):
         row, odd = run.rows()
         assert odd["event"] == "pu\ufffdsh", "a header that is no text"
         assert (row["event"], row["remote"], row["query"]) == ("push", "127.0.0.1", "a=b")
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_a_connection_that_comes_while_the_server_closes_is_closed_too(port, turns):
+    """It is accepted, and the server does not know it yet: so many turns of the loop ago."""
+    server = HttpServer(Address(host="127.0.0.1", port=port, certificate=None, key=None))
+
+    async def closed():
+        connection = socket.create_connection(("127.0.0.1", port))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await server._close()
+        return connection
+
+    with warnings.catch_warnings(record=True) as said, server.run(closed()):
+        warnings.simplefilter("always")
+        server._end()
+        gc.collect()
+        assert [str(each.message) for each in said] == []
 
 
 def test_senders_are_told_to_come_back_while_the_app_is_behind(filled, port):

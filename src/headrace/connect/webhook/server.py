@@ -86,6 +86,12 @@ def serving(address: Address, path: str, handler: Handler) -> Iterator[HttpServe
             server.close()
 
 
+async def _turns() -> None:
+    """Let the loop take some turns."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.Event().wait(), _TURNS_SECONDS)
+
+
 class HttpServer:
     """A server that listens from its creation on."""
 
@@ -123,10 +129,12 @@ class HttpServer:
         self._end()
 
     async def _close(self) -> None:
+        for listening in self._listening.sockets:
+            self.loop.remove_reader(listening.fileno())
+        await _turns()  # what was accepted is known to the server then; asyncio forgets it where it closes at once
         self._listening.close()
         await self._server.shutdown(1.0)
-        with suppress(TimeoutError):  # connections that end say so in the next turns of the loop
-            await asyncio.wait_for(asyncio.Event().wait(), _TURNS_SECONDS)
+        await _turns()  # and connections that end have said so
 
     def _end(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
