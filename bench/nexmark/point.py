@@ -47,6 +47,19 @@ class Measured:
     memory: float
 
 
+@dataclass(frozen=True)
+class Scaled:
+    """A point of the table: `events` of all streams, rate in million events a second, memory in GB."""
+
+    query: str
+    carrier: str
+    cores: int
+    events: int
+    shards: int
+    rate: float
+    memory: float
+
+
 def measure(point: Point) -> Measured:
     """Run it in a new process that may use so many cores.
 

@@ -9,7 +9,7 @@ from bench.nexmark.point import ON_SPARK
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.nexmark.scaling import Scaled
+    from bench.nexmark.point import Scaled
 
 WIDE, HIGH, TOP, BOTTOM, LEFT, RIGHT = 320, 300, 46, 40, 44, 16
 FONT = 'font-family="sans-serif" font-size="11"'

@@ -14,7 +14,7 @@ import statistics
 import sys
 import tempfile
 from collections import deque
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from bench.figure import WrongAnswer, same
 from bench.nexmark import racing
 from bench.nexmark.generator import Generator
 from bench.nexmark.numbers import number
-from bench.nexmark.point import IN_PROCESS, ON_SPARK, Point, measure
+from bench.nexmark.point import IN_PROCESS, ON_SPARK, Point, Scaled, measure
 from bench.nexmark.queries import QUERIES
 from bench.nexmark.scale_picture import picture
 from bench.setting import CORES, Setting
@@ -31,19 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 WARM = 200_000
-
-
-@dataclass(frozen=True)
-class Scaled:
-    """A point of the table: `events` of all streams, rate in million events a second, memory in GB."""
-
-    query: str
-    carrier: str
-    cores: int
-    events: int
-    shards: int
-    rate: float
-    memory: float
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,8 +13,8 @@ from bench.nexmark.checking import answer, by_duckdb, by_spark
 from bench.nexmark.generator import RATE, Generator
 from bench.nexmark.line import Line
 from bench.nexmark.picture import picture
+from bench.nexmark.point import Scaled
 from bench.nexmark.queries import NAMES, QUERIES
-from bench.nexmark.scaling import Scaled
 
 CUTS = {7: (0, 600, 1_500, 1_550, 2_000), 8: (0, 50, 100, 1_500), 9: (0, 2_000)}
 """By seed, where epochs end: numbers of events."""
