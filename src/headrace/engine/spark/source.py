@@ -106,8 +106,9 @@ def data_source(job: Job, name: str) -> type[DataSource]:
             return columns
 
         def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802 -- Spark's names
-            from headrace.engine.spark.source import EpochReader, unpacked
+            from headrace.engine.spark.source import EpochReader, unpacked, workers
 
+            workers.hide_pandas()
             return EpochReader(*unpacked(packed))
 
     return HeadraceEpochs

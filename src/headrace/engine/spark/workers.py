@@ -6,8 +6,12 @@ import gc
 import os
 import socket
 import stat
+import sys
 from contextlib import suppress
+from importlib.abc import MetaPathFinder
 from traceback import walk_tb
+
+import pyarrow as pa
 
 _TASKS_BEFORE_FREEZE = 2
 _tasks = 0
@@ -27,6 +31,31 @@ def prepare() -> None:
         gc.collect()
         gc.freeze()
     _acknowledge_at_once()
+
+
+class _NoPandas(MetaPathFinder):
+    """Finds no pandas."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        """Refuse to import it."""
+        del path, target
+        if fullname == "pandas":
+            raise ImportError(fullname)
+
+
+def hide_pandas() -> None:
+    """Let pyarrow believe that there is no pandas, in a process that runs no function of the user's.
+
+    It imports pandas with the first array of a process, where it is installed: a quarter of a second, for which the
+    first epoch of each start would wait. It tries this once. Trap: later `pa.array` does not know a pandas series
+    there; `to_pandas` works.
+    """
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.array([])
+    finally:
+        sys.meta_path.remove(finder)
 
 
 def spark_left(error: BaseException | None) -> bool:
