@@ -229,7 +229,7 @@ def test_functions_of_a_user_are_never_called_from_two_threads():
     def run(_level, shard, _inputs):
         return Outcome(report=Report(shard=shard))
 
-    reports = run_levels(program, Outcome(), run, each)
+    reports = run_levels(program, [Outcome()], run, each)
     assert [level.calls_users for level in program.levels] == [True, True, False]
     assert len(reports) == 1 + 2 * 2
     assert asked == [[0, 1]], "the last level alone"

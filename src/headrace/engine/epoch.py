@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.connect.source import total_rows
-from headrace.engine.pace import SMALL_ROWS
 from headrace.kernels.task import Task
 
 if TYPE_CHECKING:
@@ -28,7 +27,8 @@ class Settings:
     """How an engine runs.
 
     `sync`: whether files survive a power cut; False is faster, for tests. `small`: an epoch of at most so many rows may
-    run as one Spark task (`spark/single_task.py`). `upto`: of a replay, the offsets up to which sources are read.
+    run as one Spark task (`spark/single_task.py`); None: as many as pay where Spark runs. `upto`: of a replay, the
+    offsets up to which sources are read.
     """
 
     storage: Path
@@ -37,7 +37,7 @@ class Settings:
     clock: Clock
     sync: bool = True
     partitions: int | None = None
-    small: int = SMALL_ROWS
+    small: int | None = None
     upto: Mapping[str, Mapping[str, int]] | None = None
     fault: Callable[[str], None] = no_fault
 

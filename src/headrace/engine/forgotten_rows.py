@@ -97,7 +97,7 @@ class ForgottenRows:
                 duck.close()
 
         folder = self.storage.staging(commit.epoch)
-        for report in run_levels(program, run(program.levels[0], 0, {}), run):
+        for report in run_levels(program, [run(program.levels[0], 0, {})], run):
             for each in report.staged:
                 rows = self._fresh(commit, each.sink, read_tables(folder / each.file)[0]["rows"])
                 if rows.num_rows:

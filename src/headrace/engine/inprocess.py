@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import nullcontext
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from headrace.base.memory import cores
+from headrace.engine.dealing import dealt
 from headrace.engine.epoch import task
 from headrace.engine.inputs import Inputs
-from headrace.engine.level_zero import run_ranges
+from headrace.engine.level_zero import run_dealt
 from headrace.engine.levels import run_levels
 from headrace.engine.outside import no_spark
 from headrace.engine.program.fill import filled
@@ -36,6 +38,7 @@ class InProcess:
     Args:
         engine: whose epochs to run.
         map_shards: `map`, or one that runs the shards of a level in parallel and keeps their order.
+        threads: how many of them it runs at the same time.
         open_duck: opens a cache; by default all are in one database, since one takes longer to open than an epoch.
 
     """
@@ -45,10 +48,12 @@ class InProcess:
         engine: Engine,
         *,
         map_shards: Callable[..., Iterable[Outcome]] = map,
+        threads: int = 1,
         open_duck: Callable[[], Duck] | None = None,
     ) -> None:
         self.engine = engine
         self.map_shards = map_shards
+        self.threads = threads
         self.open_duck = open_duck or self._beside
         self.attempt = uuid.uuid4().hex[:8]
         self.ducks: dict[tuple[int, int], Duck] = {}
@@ -105,7 +110,14 @@ class InProcess:
         def run(level: Level, shard: int, inputs: Received) -> Outcome:
             return LevelRun(self._duck(level.number, shard), level, part(shard)).run(inputs)
 
-        first = run_ranges(self._duck(0, 0), program, part(0), self.inputs, planned.ranges)
+        first = run_dealt(
+            program,
+            self.inputs,
+            dealt(planned.ranges, 1 if program.levels[0].calls_users else min(self.threads, self.engine.shards)),
+            task_of=part,
+            duck_of=lambda number: nullcontext(self._duck(0, number)),
+            map_parts=self.map_shards,
+        )
         reports = run_levels(program, first, run, self.map_shards)
         if redo is not None:
             redo.write()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,7 +18,8 @@ from headrace.kernels.spent import READ, spent
 from headrace.kernels.task import stage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
 
     from headrace.base.errors import HeadraceError
     from headrace.connect.source import OffsetRange
@@ -26,6 +27,19 @@ if TYPE_CHECKING:
     from headrace.kernels.poison import FailingRow
     from headrace.kernels.program import Program
     from headrace.kernels.task import Outcome, Report, Task
+
+
+@dataclass
+class Records:
+    """What was read of an epoch's ranges: the input of one run of level 0."""
+
+    reads: list[ReadRange] = field(default_factory=list)
+    dead: list[tuple[str, str, pa.Table]] = field(default_factory=list)
+    """Dead letters: their step, its topic, and the letters."""
+    times: dict[str, dict[str, int]] = field(default_factory=dict)
+    marks: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
+    lost: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
 
 
 def run_ranges(duck: Duck, program: Program, here: Task, inputs: Inputs, ranges: Sequence[OffsetRange]) -> Outcome:
@@ -38,36 +52,76 @@ def run_ranges(duck: Duck, program: Program, here: Task, inputs: Inputs, ranges:
         RecordsGone: records are gone, and their source has on_error="fail".
 
     """
-    reads: list[ReadRange] = []
-    dead: list[tuple[str, str, pa.Table]] = []
-    times: dict[str, dict[str, int]] = {}
-    marks: dict[str, dict[str, list[Any]]] = {}
-    lost: dict[str, int] = {}
-    seconds: dict[str, float] = {}
+    return run_records(duck, program, here, inputs, records_of(program, here, inputs, ranges))
+
+
+def records_of(program: Program, here: Task, inputs: Inputs, ranges: Sequence[OffsetRange]) -> Records:
+    """Read ranges. Readers are not for several threads: one reads for all.
+
+    Raises:
+        UnreadableRecord, RecordsGone: as `run_ranges`.
+
+    """
+    found = Records()
     wanted = {intake.source: intake.columns for intake in program.intakes}
     for part in ranges:
         here.fault("before_read")
-        with spent(seconds, READ):
+        with spent(found.seconds, READ):
             read = inputs.read(part, wanted[part.source])
         here.fault("after_read")
         if read.max_event_time is not None:
-            seen = times.setdefault(part.source, {})
+            seen = found.times.setdefault(part.source, {})
             seen[part.partition] = max(read.max_event_time, seen.get(part.partition, read.max_event_time))
-        mark, known = inputs.reader(part.source).mark(part.partition, part.end), marks.setdefault(part.source, {})
+        mark = inputs.reader(part.source).mark(part.partition, part.end)
+        known = found.marks.setdefault(part.source, {})
         if mark is not None and part.end > known.get(part.partition, [-1])[0]:
             known[part.partition] = [part.end, mark]
         if read.lost:
-            lost[part.source] = lost.get(part.source, 0) + read.lost
-        reads.append(read)
+            found.lost[part.source] = found.lost.get(part.source, 0) + read.lost
+        found.reads.append(read)
         if read.decoded.dead is not None:
-            dead.append((part.source, inputs.inputs[part.source].shape.topic, read.decoded.dead))
-    outcome = LevelZero(duck, program, here, inputs).run(reads, dead)
-    stage_dead_letters(outcome.report, here, dead)
-    outcome.report.times, outcome.report.marks = times, marks
-    outcome.report.spent |= seconds
-    for step, count in lost.items():
+            found.dead.append((part.source, inputs.inputs[part.source].shape.topic, read.decoded.dead))
+    return found
+
+
+def run_records(duck: Duck, program: Program, here: Task, inputs: Inputs, records: Records) -> Outcome:
+    """Run level 0 on what was read.
+
+    Raises:
+        StepFailed, FunctionError: as `run_ranges`.
+
+    """
+    outcome = LevelZero(duck, program, here, inputs).run(records.reads, records.dead)
+    stage_dead_letters(outcome.report, here, records.dead)
+    outcome.report.times, outcome.report.marks = records.times, records.marks
+    outcome.report.spent |= records.seconds
+    for step, count in records.lost.items():
         outcome.report.counts.setdefault(step, Counts()).lost += count
     return outcome
+
+
+def run_dealt(
+    program: Program,
+    inputs: Inputs,
+    parts: Sequence[Sequence[OffsetRange]],
+    *,
+    task_of: Callable[[int], Task],
+    duck_of: Callable[[int], AbstractContextManager[Duck]],
+    map_parts: Callable[..., Iterable[Outcome]],
+) -> list[Outcome]:
+    """Run level 0 on each part of an epoch's ranges, in parallel where `map_parts` is.
+
+    Raises:
+        UnreadableRecord, StepFailed, FunctionError, RecordsGone: as `run_ranges`.
+
+    """
+    read = [records_of(program, task_of(number), inputs, ranges) for number, ranges in enumerate(parts)]
+
+    def run(number: int) -> Outcome:
+        with duck_of(number) as duck:
+            return run_records(duck, program, task_of(number), inputs, read[number])
+
+    return list(map_parts(run, range(len(parts))))
 
 
 class LevelZero:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     import pyarrow as pa
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def run_levels(
-    program: Program, first: Outcome, run: RunLevel, map_shards: Callable[..., Iterable[Outcome]] = map
+    program: Program, first: Sequence[Outcome], run: RunLevel, map_shards: Callable[..., Iterable[Outcome]] = map
 ) -> list[Report]:
     """Run the levels after level 0 for every shard, and return all reports, level 0's first.
 
@@ -26,14 +26,15 @@ def run_levels(
 
     Args:
         program: the levels.
-        first: the outcome of level 0.
+        first: the outcomes of level 0.
         run: runs a level for a shard on its input, by delta number.
         map_shards: `map`, or a `map` that runs the shards of a level in parallel and keeps their order.
 
     """
     inbox: dict[tuple[int, int], Received] = {}
-    outcomes = [first]
-    _deliver(inbox, first)
+    outcomes = list(first)
+    for outcome in first:
+        _deliver(inbox, outcome)
     for level in program.levels[1:]:
         map_level = map if level.calls_users else map_shards
         for outcome in list(map_level(partial(_run, run, level, inbox), range(program.shards))):

@@ -20,8 +20,10 @@ MOST_BYTES = 256 * 1024 * 1024
 """An epoch reads at most about so many bytes, by the width of its columns; text counts as 64 bytes a value."""
 STEP = 2.0
 """The limit at most doubles or halves from one epoch to the next, so one slow epoch does not slow the next ten."""
-SMALL_ROWS = 32_768
-"""One task runs an epoch of so few rows faster than several stages."""
+SMALL_ROWS = 1 << 17
+"""One task runs an epoch of so few rows faster than several stages on a cluster; other machines are idle meanwhile."""
+SMALL_ROWS_OF_ONE_MACHINE = 1 << 20
+"""The same where Spark has this machine alone: the threads of one task use as many cores as the tasks of a stage."""
 _WIDE = 64
 _UNLIKE = 1.5
 """Epochs of unlike size, and unlike costs of a row, differ by this factor."""

@@ -70,6 +70,7 @@ class Duck:
         self._names = 0
         self._registered: list[str] = []
         self.defined: dict[str, Callable[..., Any]] = {} if host is None else host.defined  # DuckDB shares them too
+        self.kept: list[Callable[..., Any]] = [] if host is None else host.kept  # DuckDB drops them with a connection
         self.blamed: HeadraceError | None = None
         """The error of a function that SQL called: DuckDB keeps no more of it than the text."""
         self._sources: dict[str, object] = {}
@@ -162,9 +163,11 @@ class Duck:
         def binary(left: pa.Array, right: pa.Array) -> pa.Array:
             return self.defined[name](left, right)
 
+        function = unary if len(takes) == 1 else binary  # DuckDB counts the parameters
+        self.kept.append(function)
         self.connection.create_function(  # type: ignore[call-overload] # its stub knows the words as enums alone
             name,
-            unary if len(takes) == 1 else binary,  # DuckDB counts the parameters
+            function,
             [duckdb.sqltype(kind) for kind in takes],
             duckdb.sqltype(returns),
             type="arrow",

@@ -34,7 +34,7 @@ class LocalCarrier:
         self._stopping = threading.Event()
         self._failure: HeadraceError | None = None
         try:
-            self._epochs = InProcess(engine, map_shards=self._pool.map)
+            self._epochs = InProcess(engine, map_shards=self._pool.map, threads=cores())
         except BaseException:
             self._pool.shutdown()
             raise

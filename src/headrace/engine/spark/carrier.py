@@ -26,6 +26,7 @@ from headrace.connect.source import Bounds, from_json
 from headrace.engine.epoch import PlannedEpoch
 from headrace.engine.input import only_replayable
 from headrace.engine.operation.failures import as_ours
+from headrace.engine.pace import SMALL_ROWS, SMALL_ROWS_OF_ONE_MACHINE
 from headrace.engine.spark import blobs, tasks
 from headrace.engine.spark.executors import check_executors
 from headrace.engine.spark.failures import SPARK_ERRORS, explained, quiet
@@ -111,10 +112,17 @@ class SparkCarrier:
             inputs=engine.outside.inputs,
             fault=engine.settings.fault,
             base=base,
-            small=engine.settings.small,
+            small=self._small(),
             query=uuid.uuid4().hex,
             ahead=engine.ahead,
         )
+
+    def _small(self) -> int:
+        if self.engine.settings.small is not None:
+            return self.engine.settings.small
+        master = str(self.spark.sparkContext.master)
+        alone = master.startswith("local") and not master.startswith("local-cluster")
+        return SMALL_ROWS_OF_ONE_MACHINE if alone else SMALL_ROWS
 
     def _input(self, job: tasks.Job) -> DataFrame:
         epochs = f"headrace_{job.app_id}"

@@ -7,12 +7,12 @@ machine's cores, and returns only its reports. State files are the same either w
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.engine.level_zero import run_ranges
+from headrace.engine.dealing import dealt
+from headrace.engine.level_zero import run_dealt
 from headrace.engine.levels import run_levels
 from headrace.engine.spark import blobs, tasks
 from headrace.kernels.redo import RedoLog
@@ -45,10 +45,18 @@ def read_single_task(
     def run(level: Level, shard: int, inputs: Received) -> Outcome:
         return tasks.run_level(job, level, task_of(shard), inputs)
 
-    here = task_of(0)
-    with tasks.cache(job, 0, here) as duck:
-        first = run_ranges(duck, job.program, here, tasks.inputs_of(job), ranges)
-    reports = run_levels(job.program, first, run, _pool().map if job.program.shards > 1 else map)
+    program = job.program
+    several = program.shards > 1
+    map_shards = _pool().map if several else map
+    first = run_dealt(
+        program,
+        tasks.inputs_of(job),
+        dealt(ranges, min(program.shards, tasks.THREADS) if several and not program.levels[0].calls_users else 1),
+        task_of=task_of,
+        duck_of=lambda number: tasks.cache(job, 0, task_of(number)),
+        map_parts=map_shards,
+    )
+    reports = run_levels(program, first, run, map_shards)
     if redo is not None:
         redo.write()
     yield blobs.manifest(reports)
@@ -56,5 +64,5 @@ def read_single_task(
 
 def _pool() -> ThreadPoolExecutor:
     if not _POOL:
-        _POOL.append(ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="headrace-shard"))
+        _POOL.append(ThreadPoolExecutor(tasks.THREADS, thread_name_prefix="headrace-shard"))
     return _POOL[0]

@@ -20,7 +20,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from headrace.base.errors import DamagedFile
 from headrace.base.time import SystemClock
-from headrace.connect.source import from_json, to_json, total_rows
+from headrace.connect.source import from_json, to_json
+from headrace.engine.dealing import dealt
 from headrace.engine.inputs import Inputs
 from headrace.engine.pace import first_rows
 from headrace.engine.private import Destroyed
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from headrace.engine.spark.tasks import Job
 
 CLOCK = SystemClock()
-FEW_ROWS = 20_000
-"""One task reads an epoch of fewer rows: a second one costs more than it saves."""
 
 
 class EpochTask(InputPartition):
@@ -106,7 +105,8 @@ def data_source(job: Job, name: str) -> type[DataSource]:
             return columns
 
         def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802 -- Spark's names
-            from headrace.engine.spark.source import EpochReader, unpacked, workers
+            from headrace.engine.spark import workers
+            from headrace.engine.spark.source import EpochReader, unpacked
 
             workers.hide_pandas()
             return EpochReader(*unpacked(packed))
@@ -200,7 +200,7 @@ class EpochReader(DataSourceStreamReader):
         ranges = from_json(end["ranges"])
         if end["single_task"]:
             return [EpochTask(end, 0, ranges)]
-        parts = packed(ranges, self.planning.shards) if total_rows(ranges) > FEW_ROWS else [ranges] if ranges else []
+        parts = dealt(ranges, self.planning.shards) if ranges else []
         return [EpochTask(end, number, part) for number, part in enumerate(parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -227,24 +227,3 @@ class EpochReader(DataSourceStreamReader):
 def times_of(offset: Mapping[str, Any], *, now: int) -> EpochTimes:
     """Return what an offset tells all tasks of its epoch; `now` is for one that does not say its time."""
     return EpochTimes(int(offset.get("now", now)), offset.get("reached", {}))
-
-
-def packed(ranges: Sequence[OffsetRange], most: int) -> list[list[OffsetRange]]:
-    """Return the ranges of at most so many tasks, of about equal rows, in order.
-
-    Few large tasks rather than one for each partition: each task sends a partial group of every key that it has.
-    """
-    room = size = -(-total_rows(ranges) // most)
-    parts: list[list[OffsetRange]] = [[]]
-    for each in ranges:
-        rest: OffsetRange | None = each
-        while rest is not None:
-            if room <= 0 and len(parts) < most:
-                parts.append([])
-                room = size
-            fits = rest.rows <= room or len(parts) == most
-            chosen = rest if fits else replace(rest, end=rest.start + room)
-            parts[-1].append(chosen)
-            room -= chosen.rows
-            rest = replace(rest, start=chosen.end) if chosen.end < rest.end else None
-    return parts

@@ -6,9 +6,10 @@ it writes and the blobs that it returns. Any worker process may run the next tas
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections import OrderedDict
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from headrace.engine.inputs import Inputs
 from headrace.engine.level_zero import run_ranges
 from headrace.engine.spark import blobs, workers
 from headrace.engine.spark.planning import SMALL_BYTES, Planning, commit_before
-from headrace.kernels.duck import Duck
+from headrace.kernels.duck import IN_MEMORY, Duck
 from headrace.kernels.level import LevelRun
 
 if TYPE_CHECKING:
@@ -198,11 +199,14 @@ def _context() -> TaskContext:
     return context
 
 
+THREADS = os.cpu_count() or 1
+"""How many shards of a small epoch run at the same time."""
 MOST_CACHES = 64
 _CACHES: OrderedDict[tuple[str, int, int], Duck] = OrderedDict()
 """Caches that are in use are not in it: the shards of a small epoch run in parallel."""
-_HOSTS: dict[Path, Duck] = {}
-"""A database in this worker's memory, by the folder of caches: files are attached to it, which costs 1 ms, not 15."""
+_HOSTS: OrderedDict[str, Duck] = OrderedDict()
+"""A database in this worker's memory, by app: others are opened beside it, which takes 1 ms, not 15."""
+MOST_HOSTS = 8
 _hosting = Lock()
 
 
@@ -214,22 +218,56 @@ def cache(job: Job, number: int, here: Task, *, size: int = 0) -> Iterator[Duck]
     the epoch's state. So an old cache costs time, but is never wrong. `size`: the bytes of the tables in DuckDB and of
     the rows that arrived.
     """
-    key = (job.app_id, number, here.shard if number else 0)
+    key = (job.app_id, number, here.shard if number else here.shard % THREADS)  # level 0 has no state
     if size > SMALL_BYTES:
         if key in _CACHES:
             _CACHES.pop(key).close()
         with closing(_open_file(job, number, here.shard)) as duck:
             yield duck
         return
-    duck = _CACHES.pop(key) if key in _CACHES else Duck()
+    duck = _CACHES.pop(key) if key in _CACHES else _beside(job.app_id)
     try:
         yield duck
     except BaseException:
-        duck.close()
+        with suppress(duckdb.Error):  # a database that is broken cannot be closed, and the first error counts
+            duck.close()
+        _forget_broken(job.app_id)
         raise
     _CACHES[key] = duck
     if len(_CACHES) > MOST_CACHES:
         _CACHES.popitem(last=False)[1].close()
+
+
+def _beside(app_id: str) -> Duck:
+    """Return a new database in memory, beside the others of its app."""
+    with _hosting:  # shards of a small epoch run in parallel
+        return Duck(IN_MEMORY, host=_host(app_id))
+
+
+def _host(app_id: str) -> Duck:
+    if app_id not in _HOSTS:
+        _HOSTS[app_id] = Duck()
+        if len(_HOSTS) > MOST_HOSTS:
+            _forget(next(iter(_HOSTS)))
+    _HOSTS.move_to_end(app_id)
+    return _HOSTS[app_id]
+
+
+def _forget_broken(app_id: str) -> None:
+    """Forget the database of an app if a fatal error has ended it, with all that are beside it."""
+    with _hosting:
+        try:
+            if app_id in _HOSTS:
+                _HOSTS[app_id].run("SELECT 1")
+        except duckdb.Error:
+            _forget(app_id)
+
+
+def _forget(app_id: str) -> None:
+    gone = [_CACHES.pop(key) for key in [*_CACHES] if key[0] == app_id]
+    for duck in [*gone, _HOSTS.pop(app_id)]:
+        with suppress(duckdb.Error):
+            duck.close()
 
 
 def _open_file(job: Job, number: int, shard: int) -> Duck:
@@ -237,10 +275,8 @@ def _open_file(job: Job, number: int, shard: int) -> Duck:
     folder = cache_folder(job.app_id)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{number}-{shard}.duckdb"
-    with _hosting:  # shards of a small epoch run in parallel
-        if folder not in _HOSTS:
-            _HOSTS[folder] = Duck()
-        host = _HOSTS[folder]
+    with _hosting:
+        host = _host(job.app_id)
     try:
         return Duck(path, host=host)
     except duckdb.IOException:

@@ -208,7 +208,7 @@ class Machine:
             return LevelRun(duck(level.number, shard), level, part(shard)).run(inputs)
 
         read = run_ranges(duck(0, 0), engine.program, part(0), engine.inputs, planned.ranges)
-        return run_levels(engine.program, read, run)
+        return run_levels(engine.program, [read], run)
 
     def run(self) -> None:
         """Run epochs until another would change nothing."""
