@@ -70,6 +70,7 @@ def test_a_query_that_cannot_be_read_is_a_dead_letter_with_the_place():
         (letter,) = driver.read("alerts.dead")
         assert letter["reason"].endswith("[INVALID_SEARCH] a quotation is not closed, at character 5")
         assert '"name": "a"' in letter["record"]
+        assert driver.status()["dead"]["mentions"]["rows"] == 1
         alert(driver, "a", "cat")
         item(driver, 2, "dog cat")
         driver.step()

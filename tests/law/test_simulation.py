@@ -21,6 +21,7 @@ SEEDS, FAST_SEEDS = 25, 7
 WORDS = (".as_table(", ".as_table(keep=", ".over(", "ties=", ".suppress(", 'emit="every', ".latest()", "values=[")
 WORDS += (
     ".match(",
+    ".search(",
     ".explode(",
     'how="semi", grace',
     'how="anti", grace',

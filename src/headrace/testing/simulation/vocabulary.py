@@ -234,6 +234,39 @@ def _lookup(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
     )
 
 
+QUERIES = (
+    ("k", "{l} LIKE concat('% ', r.k, ' %') AND r.k <> ''"),
+    ("k || ' OR 1'", "({l} LIKE concat('% ', r.k, ' %') OR {l} LIKE '% 1 %') AND r.k <> ''"),
+    ("'2 -' || k", "{l} LIKE '% 2 %' AND {l} NOT LIKE concat('% ', r.k, ' %') AND r.k <> ''"),
+    ("k || '-2'", "{l} LIKE concat('% ', r.k, ' 2 %') AND r.k <> ''"),
+    ("upper(k) || '*'", "{l} LIKE concat('% ', r.k, '%') AND r.k <> ''"),
+    (
+        "'+' || k || ' (2 OR 7)'",
+        "{l} LIKE concat('% ', r.k, ' %') AND ({l} LIKE '% 2 %' OR {l} LIKE '% 7 %') AND r.k <> ''",
+    ),
+)
+"""Queries of a table's row, and what they mean over the words of a text between blanks. Of an empty `k` they
+cannot be read, and meet nothing."""
+TEXT = "concat_ws(' ', {k}, CAST(g AS string), CAST(v AS string))"
+
+
+def _search(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
+    queries, meets = zip(*dice.sample(QUERIES, 2), strict=True)
+    text = TEXT.format(k=dice.choice(("k", "upper(k)")))
+    query = f"CASE WHEN g = 1 THEN {queries[0]} ELSE {queries[1]} END"
+    words = "(concat(' ', concat_ws(' ', l.k, CAST(l.g AS STRING), replace(CAST(l.v AS STRING), '-', '')), ' '))"
+    test = f"CASE WHEN r.g = 1 THEN {meets[0]} ELSE {meets[1]} END".format(l=words)
+    return (
+        f'{{0}}.search({{1}}.with_columns(query="{query}"), text="{text}", query="query").named("{{me}}")'
+        + JOINED.format(ts="ts"),
+        (
+            f"{LOOKED_UP}{NONE} FROM {{0}} l JOIN {{1}}_log r ON r._seq < l._seq "
+            f"AND (r._until IS NULL OR l._seq < r._until) AND NOT r._deleted AND {test}"
+        ),
+        Shape(table=False, waits=shapes[0].waits),
+    )
+
+
 def _as_of(dice: Random, _shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
     how = dice.choice(("inner", "left"))
     versions = "SELECT *, lead(ts) OVER (PARTITION BY id ORDER BY ts, _seq) AS _next FROM {1}_log"
@@ -346,6 +379,6 @@ WORDS = (
     Word("as of", lambda s: plain(s) and timed(s[:1]) and s[0].source and s[1].records and s[1].timed, _as_of, 2),
     Word("lookup", lambda s: plain(s) and timed(s[:1]) and s[0].source and s[1].records, _lookup, 2),
     Word("lookup", lambda s: plain(s) and timed(s[:1]) and s[0].source and s[1].records, _lookup, 2),
-    Word("lookup", lambda s: plain(s) and timed(s[:1]) and s[0].source and s[1].records, _lookup, 2),
+    Word("search", lambda s: plain(s) and timed(s[:1]) and s[0].source and s[1].records, _search, 2),
     *NEWER,
 )
