@@ -255,6 +255,14 @@ def test_a_start_without_verifying_refuses_what_it_cannot_miss(storage):
         assert "headrace verify FILE --repair" in refused.value.hint
 
 
+def test_damage_of_which_the_error_is_no_text_is_named_too(storage):
+    path = storage / "views.db"
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE", b"CRE\xe8TE TABLE", 1))
+    with pytest.raises(ViewsDamaged) as refused:
+        Driver(program(storage), storage=storage)
+    assert "headrace verify FILE --repair" in refused.value.hint
+
+
 def test_each_start_refuses_a_view_that_is_gone(tmp_path):
     """The first refusal does not create it: the next start would go on without its rows."""
     app = program(tmp_path)

@@ -438,3 +438,18 @@ def test_rows_that_an_epoch_only_adds_are_equal_to_rows_that_are_looked_up(how, 
     monkeypatch.setattr(pairs_by_columns, "covers", lambda *_: False)
     only_adds = growing_side._only_adds  # noqa: SLF001 -- the switch
     assert deltas(by_hashes=True) == deltas(by_hashes=False)
+
+
+def test_a_row_of_a_table_without_a_key_that_changes_in_other_columns_keeps_its_pair():
+    """One side reads `k` alone: what comes and goes of its single row cancels out, and nothing is left to group."""
+    app = hr.App("self")
+    rows = app.table("rows", "id int, k string", key="id")
+    first = rows.group_by().agg(id="min(id)", k="max(k)").named("first").select("id", "k")
+    app.sql("SELECT x.id AS id, k FROM x JOIN y USING (k)", name="pairs", x=first, y=first).to_view("pairs")
+    with Driver(app) as driver:
+        driver.send("rows", {"id": 5, "k": "é"})
+        driver.run()
+        assert driver.view("pairs") == [{"id": 5, "k": "é"}]
+        driver.send("rows", {"id": 3, "k": "é"})
+        driver.run()
+        assert driver.view("pairs") == [{"id": 3, "k": "é"}]

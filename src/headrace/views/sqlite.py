@@ -247,12 +247,11 @@ class SqliteViews:
             yield
         except BrokenPipeError:  # of what reads the rows that are printed inside a snapshot
             raise
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # the last: its own text is not UTF-8
             if getattr(error, "sqlite_errorname", "").startswith("SQLITE_IOERR") and file_size_limit() is not None:
                 raise FileTooLarge(f"views {self.path}", str(error)) from error  # SQLite does not say which error
-            damaged = (
-                type(error) is sqlite3.DatabaseError
-            )  # malformed, or no database; others, as locked, are subclasses
+            # malformed, or no database; others, as locked, are subclasses
+            damaged = type(error) in (sqlite3.DatabaseError, UnicodeDecodeError)
             raise (ViewsDamaged if damaged else ViewsFailed)(str(self.path), why=str(error)) from error
 
 

@@ -203,7 +203,8 @@ class SideRun:
             f"max(_time) FILTER ({COUNT} > 0) AS _time",
             f"max(_time) FILTER ({COUNT} < 0) AS _withdrawn",
         ]
-        return f"SELECT {', '.join(columns)} FROM ({net}) {by_position(identity)}"
+        grouped = by_position(identity) or "HAVING count(*) > 0"  # without a key there is a group even of no rows
+        return f"SELECT {', '.join(columns)} FROM ({net}) {grouped}"
 
     def _versions_of_keys(self) -> str:
         """Return SQL for the row that is withdrawn and the row that is inserted, of each key."""
