@@ -220,12 +220,13 @@ def cache(job: Job, number: int, here: Task, *, size: int = 0) -> Iterator[Duck]
     """
     key = (job.app_id, number, here.shard if number else here.shard % THREADS)  # level 0 has no state
     if size > SMALL_BYTES:
-        if key in _CACHES:
-            _CACHES.pop(key).close()
+        small = _taken(key)
+        if small is not None:
+            small.close()
         with closing(_open_file(job, number, here.shard)) as duck:
             yield duck
         return
-    duck = _CACHES.pop(key) if key in _CACHES else _beside(job.app_id)
+    duck = _taken(key) or _beside(job.app_id)
     try:
         yield duck
     except BaseException:
@@ -236,6 +237,13 @@ def cache(job: Job, number: int, here: Task, *, size: int = 0) -> Iterator[Duck]
     _CACHES[key] = duck
     if len(_CACHES) > MOST_CACHES:
         _CACHES.popitem(last=False)[1].close()
+
+
+def _taken(key: tuple[str, int, int]) -> Duck | None:
+    """Take a cache out of those that are not in use; None if there is none, or another thread was faster."""
+    with suppress(KeyError):
+        return _CACHES.pop(key)
+    return None
 
 
 def _beside(app_id: str) -> Duck:
@@ -264,10 +272,11 @@ def _forget_broken(app_id: str) -> None:
 
 
 def _forget(app_id: str) -> None:
-    gone = [_CACHES.pop(key) for key in [*_CACHES] if key[0] == app_id]
+    gone = [_taken(key) for key in [*_CACHES] if key[0] == app_id]
     for duck in [*gone, _HOSTS.pop(app_id)]:
-        with suppress(duckdb.Error):
-            duck.close()
+        if duck is not None:  # another thread has it, and finds out by itself that it is broken
+            with suppress(duckdb.Error):
+                duck.close()
 
 
 def _open_file(job: Job, number: int, shard: int) -> Duck:
