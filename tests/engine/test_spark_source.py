@@ -4,6 +4,7 @@ import pickle
 import subprocess
 import sys
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from headrace.connect.source import OffsetRange
 from headrace.engine.dealing import packed
 from headrace.engine.outside import Outside
 from headrace.engine.spark.planning import Planning
+
+pytest.importorskip("headrace.engine.spark.source")
 
 
 @given(rows=st.lists(st.integers(1, 50), min_size=1, max_size=9), tasks=st.integers(1, 6))

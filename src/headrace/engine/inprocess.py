@@ -8,7 +8,6 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from headrace.base.memory import cores
-from headrace.engine.dealing import dealt
 from headrace.engine.epoch import task
 from headrace.engine.inputs import Inputs
 from headrace.engine.level_zero import run_dealt
@@ -113,7 +112,8 @@ class InProcess:
         first = run_dealt(
             program,
             self.inputs,
-            dealt(planned.ranges, 1 if program.levels[0].calls_users else min(self.threads, self.engine.shards)),
+            planned.ranges,
+            threads=self.threads,
             task_of=part,
             duck_of=lambda number: nullcontext(self._duck(0, number)),
             map_parts=self.map_shards,

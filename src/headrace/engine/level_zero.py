@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headrace.base.dead_letters import DEAD_SINK
 from headrace.base.errors import FunctionError, StepFailed
+from headrace.engine.dealing import dealt
 from headrace.kernels.counts import Counts
 from headrace.kernels.duck import Duck
 from headrace.kernels.level import LevelRun
@@ -103,19 +104,23 @@ def run_records(duck: Duck, program: Program, here: Task, inputs: Inputs, record
 def run_dealt(
     program: Program,
     inputs: Inputs,
-    parts: Sequence[Sequence[OffsetRange]],
+    ranges: Sequence[OffsetRange],
     *,
+    threads: int,
     task_of: Callable[[int], Task],
     duck_of: Callable[[int], AbstractContextManager[Duck]],
     map_parts: Callable[..., Iterable[Outcome]],
 ) -> list[Outcome]:
-    """Run level 0 on each part of an epoch's ranges, in parallel where `map_parts` is.
+    """Run level 0 on an epoch's ranges, dealt out to so many threads, which `map_parts` uses.
+
+    Functions of a user are called from one thread.
 
     Raises:
         UnreadableRecord, StepFailed, FunctionError, RecordsGone: as `run_ranges`.
 
     """
-    read = [records_of(program, task_of(number), inputs, ranges) for number, ranges in enumerate(parts)]
+    parts = dealt(ranges, 1 if program.levels[0].calls_users else min(threads, program.shards))
+    read = [records_of(program, task_of(number), inputs, part) for number, part in enumerate(parts)]
 
     def run(number: int) -> Outcome:
         with duck_of(number) as duck:

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.engine.dealing import dealt
 from headrace.engine.level_zero import run_dealt
 from headrace.engine.levels import run_levels
 from headrace.engine.spark import blobs, tasks
@@ -46,12 +45,12 @@ def read_single_task(
         return tasks.run_level(job, level, task_of(shard), inputs)
 
     program = job.program
-    several = program.shards > 1
-    map_shards = _pool().map if several else map
+    map_shards = _pool().map if program.shards > 1 else map
     first = run_dealt(
         program,
         tasks.inputs_of(job),
-        dealt(ranges, min(program.shards, tasks.THREADS) if several and not program.levels[0].calls_users else 1),
+        ranges,
+        threads=tasks.THREADS,
         task_of=task_of,
         duck_of=lambda number: tasks.cache(job, 0, task_of(number)),
         map_parts=map_shards,
