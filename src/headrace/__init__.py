@@ -9,6 +9,7 @@ counts.to_view("clicks_by_user")
 app.run()
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,10 @@ __all__ = [
     "tumbling",
 ]
 __version__ = "0.1.0"
+
+# Arrow's allocator asks when it is loaded, here and in the processes that this one starts: pages that an epoch frees
+# are kept, in milliseconds, for the next one (docs/design/0093-pages-of-the-kernel.md)
+os.environ.setdefault("MIMALLOC_PURGE_DELAY", "5000")
 
 # Spark's worker processes import this package to read a topic: they load what they use, and start sooner
 _HOMES = {

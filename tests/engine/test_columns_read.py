@@ -106,7 +106,53 @@ def looked_up_and_counted(app):
     found.group_by().agg(n="count(*)").to_view("out")
 
 
+def keyed_by_expression(app):
+    counts = bids_of(app).as_table().group_by("auction", day="date_format(at, 'yyyy-MM-dd')").agg(p="sum(price)")
+    counts.to_view("out")
+
+
+def added_to(app):
+    dear = bids_of(app).with_columns(price="price * 2", half="price / 2").where("price > 20").drop("at")
+    dear.rename(who="bidder").select("who", "price").to_view("out")
+
+
+def counted_after_adding(app):
+    bids_of(app, event_time=None).with_columns(one="1").as_table().group_by().agg(n="count(*)").to_view("out")
+
+
+def late_after_adding(app):
+    windows = hr.tumbling("2 seconds", grace="0 seconds")
+    counts = bids_of(app).with_columns(dear="price > 20").group_by("dear").window(windows).agg(n="count(*)")
+    counts.to_view("out")
+    counts.late.to_topic("late")
+
+
+def added_by_functions(app):
+    app.function("same", lambda x: x, returns="int")
+    added = bids_of(app).with_columns(same="same(price)", other="bidder + 1")
+    added.where("other > 1").select("auction", "other").to_view("out")
+    added.where("same(price) > 7").select("same").to_topic("copied")
+
+
+def added_and_joined(app):
+    sides = app.table("sides", "auction int, name string", key="auction", values=[{"auction": 1, "name": "one"}])
+    bids_of(app).with_columns(half="price / 2").join(sides, on="auction").select("name", "half").to_view("out")
+
+
+def added_and_united(app):
+    bids = bids_of(app).with_columns(half="price / 2")
+    both = bids.union(bids.where("half > 15")).select("half").as_table()
+    both.group_by("half").agg(n="count(*)").to_view("out")
+
+
 APPS = [
+    keyed_by_expression,
+    added_to,
+    counted_after_adding,
+    late_after_adding,
+    added_by_functions,
+    added_and_joined,
+    added_and_united,
     looked_up,
     looked_up_and_counted,
     filtered,
@@ -147,8 +193,8 @@ def played(make, storage):
             driver.send("bids", *ROWS[first : first + 3])
             driver.run()
         views = {sink.view: driver.view(sink.view) for sink in app.plan().sinks if sink.view}
-        topics = ["late"] if make is with_late_rows else ["out"] if make is deduped else []
-        topics += [] if make in (counted, constant) else ["bids.dead"]
+        topics = ["late"] if make in (with_late_rows, late_after_adding) else ["out"] if make is deduped else []
+        topics += [] if make in (counted, constant, counted_after_adding) else ["bids.dead"]
         return views, {name: driver.read(name) for name in topics}
 
 
@@ -175,6 +221,12 @@ def test_a_dead_letter_has_all_columns(tmp_path):
         (windowed, "2 of 5 columns: bidder, price"),
         (with_late_rows, None),
         (sliding, None),
+        (keyed_by_expression, "3 of 5 columns: auction, price, at"),
+        (added_to, "2 of 5 columns: bidder, price"),
+        (counted_after_adding, "0 of 5 columns"),
+        (late_after_adding, None),
+        (added_by_functions, None),
+        (added_and_joined, "2 of 5 columns: auction, price"),
         (sessions, "2 of 5 columns: bidder, price"),
         (read_by_several, "3 of 5 columns: auction, bidder, price"),
         (deduped, None),

@@ -132,3 +132,25 @@ def test_a_step_below_a_table_is_filled_from_its_rows(tmp_path):
         driver.delete("users", user="u1")
         driver.run()
         assert [tuple(row.values()) for row in driver.view("cities")] == [("c0", 2), ("c1", 1)]
+
+
+def test_a_step_is_filled_with_first_rows_that_have_no_time(tmp_path):
+    """Their time is 0, which was a number of 32 bits and not of 64; seed 24007035."""
+
+    def ranked():
+        app = hr.App("ranked")
+        users = app.table("users", "user string, n int, at timestamp", key="user", event_time="at")
+        first = users.group_by().top(2, by="user", rank="place").named("first")
+        first.select("n").group_by("n").agg(times="count(*)").named("counted").to_view("counted")
+        return app
+
+    with Driver(ranked(), storage=tmp_path) as driver:
+        driver.send("users", *({"user": f"u{i}", "n": 7, "at": i} for i in range(3)))
+        driver.step()
+    reset(ranked().plan(), tmp_path, "counted", sync=False)
+    with Driver(ranked(), storage=tmp_path) as driver:
+        assert driver.view("counted") == [{"n": 7, "times": 2}]
+        driver.delete("users", user="u0")
+        driver.delete("users", user="u1")
+        driver.run()
+        assert driver.view("counted") == [{"n": 7, "times": 1}]

@@ -36,7 +36,8 @@ def written_twice():
     clicks = app.stream("clicks", CLICKS, event_time="at")
     for number, column in enumerate(("url", "user")):
         dear = clicks.where("price > 10").with_columns(half="price / 2")
-        dear.as_table().group_by(column).agg(n="count(*)", sum="sum(half)").named(f"by_{column}").to_view(f"v{number}")
+        counts = dear.as_table().group_by(column).agg(sum="sum(half)", who="max(user)", what="max(url)")
+        counts.named(f"by_{column}").to_view(f"v{number}")
     clicks.where("price > 10").select("user", "url").to_topic("dear")
     app.sql("select user, url from clicks where price > 10").to_topic("dear_by_sql")
     clicks.where("price > 11").to_topic("dearer")

@@ -30,7 +30,15 @@ def test_tasks_get_all_records_in_order_and_like_numbers_of_them(rows, tasks):
 
 def planned(storage, inputs):
     return Planning(
-        app_id="x", app="small", storage=storage, shards=2, inputs=inputs, small=1, scanned=frozenset(), fault=len
+        app_id="x",
+        app="small",
+        storage=storage,
+        shards=2,
+        inputs=inputs,
+        first=9,
+        small=1,
+        scanned=frozenset(),
+        fault=len,
     )
 
 

@@ -147,14 +147,14 @@ def test_a_shared_buffer_counts_records_and_not_entries():
 @pytest.fixture
 def held_disk(monkeypatch):
     """Let every write of the log wait for `gate`, after `reached` was set."""
-    gate, reached, written = threading.Event(), threading.Event(), writer._write
+    gate, reached, written = threading.Event(), threading.Event(), writer.write_at
 
     def slow(fd, buffers, position):
         reached.set()
         assert gate.wait(60)
         written(fd, buffers, position)
 
-    monkeypatch.setattr(writer, "_write", slow)
+    monkeypatch.setattr(writer, "write_at", slow)
     yield gate, reached
     gate.set()
 

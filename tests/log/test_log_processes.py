@@ -105,10 +105,10 @@ def test_a_writer_finds_what_another_left_that_died_before_it_was_acknowledged(t
             topic.append([{"n": n}])
         pid = os.fork()
         if not pid:
-            written = writer._write
+            written = writer.write_at
             monkeypatch.setattr(writer, "_sync", lambda _: os._exit(0))
             if not finished:
-                monkeypatch.setattr(writer, "_write", lambda fd, b, at: (written(fd, b[:2], at), os._exit(0)))
+                monkeypatch.setattr(writer, "write_at", lambda fd, b, at: (written(fd, b[:2], at), os._exit(0)))
             topic.append([{"n": 4}] * 100)
             os._exit(1)
         assert os.waitpid(pid, 0)[1] == 0

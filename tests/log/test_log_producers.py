@@ -84,8 +84,8 @@ def test_a_retry_completes_what_a_crash_left_in_some_partitions(log, monkeypatch
             raise OSError(5, "Input/output error")
         written(fd, buffers, position)
 
-    written = writer._write
-    monkeypatch.setattr(writer, "_write", fails_second)
+    written = writer.write_at
+    monkeypatch.setattr(writer, "write_at", fails_second)
     with pytest.raises(AppendFailed, match="Input/output error"):
         topic.append(rows, producer="p", sequence=1)
     assert min(topic.end_offsets().values()) == 0

@@ -37,7 +37,7 @@ def values(topic, partition=0):
 @contextmanager
 def disk_that(monkeypatch, wrong):
     """Let every write fail for which `wrong(number of writes so far)` is true."""
-    count, written = [0], writer._write
+    count, written = [0], writer.write_at
 
     def write(fd, buffers, position):
         count[0] += 1
@@ -46,7 +46,7 @@ def disk_that(monkeypatch, wrong):
         written(fd, buffers, position)
 
     with monkeypatch.context() as patched:
-        patched.setattr(writer, "_write", write)
+        patched.setattr(writer, "write_at", write)
         yield
 
 
@@ -109,14 +109,14 @@ def test_threads_share_a_producer_and_keep_their_order(log, topic):
 
 def test_send_waits_while_too_much_is_unacknowledged(log, monkeypatch):
     gate, reached = threading.Event(), threading.Event()
-    written = writer._write
+    written = writer.write_at
 
     def slow(fd, buffers, position):
         reached.set()
         assert gate.wait(60)
         written(fd, buffers, position)
 
-    monkeypatch.setattr(writer, "_write", slow)
+    monkeypatch.setattr(writer, "write_at", slow)
     with log.producer(max_unacknowledged=3, linger="0 ms") as producer, ThreadPoolExecutor(1) as pool:
         sent = [producer.send("a", {"n": n}) for n in range(3)]
         assert reached.wait(60)

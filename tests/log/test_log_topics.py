@@ -328,8 +328,8 @@ def test_a_full_disk_refuses_the_append_and_harms_nothing(log, monkeypatch):
         written(fd, buffers[:2], position)
         raise OSError(28, "No space left on device")
 
-    written = writer._write
-    monkeypatch.setattr(writer, "_write", full)
+    written = writer.write_at
+    monkeypatch.setattr(writer, "write_at", full)
     with pytest.raises(AppendFailed, match='append to topic "a", partition 0 failed: No space left on device'):
         topic.append([{"id": 2}])
     assert values(topic) == [1]

@@ -1,13 +1,19 @@
-"""Folders: whether there can be one, and making names survive a power loss."""
+"""Folders: whether there can be one, and making names survive a power loss. Files: writing much to them, fast."""
 
 from __future__ import annotations
 
 import os
 import resource
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
+
+MOST_AT_ONCE = 1 << 20
+"""The bytes of one system call. For more, Linux 6 takes pages of 2 MB: new ones come five times as slowly (0093)."""
+_VECTORS = 512
+"""The buffers of one system call."""
 
 
 def sync_folder(folder: Path) -> None:
@@ -32,9 +38,66 @@ def file_size_limit() -> int | None:
 
 
 def make_folder(folder: Path, *, sync: bool) -> None:
-    """Create a folder and those above it that are missing; with `sync` their names survive a power loss."""
-    if not folder.is_dir():
+    """Create a folder and those above it that are missing; with `sync` their names survive a power loss.
+
+    Nothing is in a folder before its name is synced. So the name of one that is found empty is synced: the process that
+    made it may have died before it could.
+    """
+    if folder.is_dir():
+        if not sync or _has_something(folder):
+            return
+    else:
         make_folder(folder.parent, sync=sync)
         folder.mkdir(exist_ok=True)
-        if sync:
-            sync_folder(folder.parent)
+    if sync:
+        sync_folder(folder.parent)
+
+
+def _has_something(folder: Path) -> bool:
+    with os.scandir(folder) as entries:
+        return next(entries, None) is not None
+
+
+def pieces(data: Any) -> Iterator[memoryview]:
+    """Yield a buffer's bytes in pieces for one system call each."""
+    whole = memoryview(data).cast("B")
+    return (whole[at : at + MOST_AT_ONCE] for at in range(0, len(whole), MOST_AT_ONCE))
+
+
+def write_all(file: IO[bytes], data: Any) -> None:
+    """Write a buffer's bytes to a file of Python's, in pieces."""
+    for piece in pieces(data):
+        file.write(piece)
+
+
+def write_at(fd: int, buffers: Iterable[Any], position: int) -> None:
+    """Write all buffers at a position of a file, one after the other, however many calls it takes."""
+    for views in _calls(buffers):
+        while views:
+            written = _pwritev(fd, views, position)
+            position += written
+            while views and written >= len(views[0]):
+                written -= len(views.pop(0))
+            if written:
+                views[0] = views[0][written:]
+
+
+def _calls(buffers: Iterable[Any]) -> Iterator[list[memoryview]]:
+    """Yield pieces of buffers, as many as one system call takes."""
+    views: list[memoryview] = []
+    size = 0
+    for piece in (piece for buffer in buffers for piece in pieces(buffer)):
+        if size + len(piece) > MOST_AT_ONCE or len(views) == _VECTORS:
+            yield views
+            views, size = [], 0
+        views.append(piece)
+        size += len(piece)
+    yield views
+
+
+def _seek_and_write(fd: int, views: list[memoryview], position: int) -> int:
+    os.lseek(fd, position, os.SEEK_SET)
+    return os.writev(fd, views)
+
+
+_pwritev = getattr(os, "pwritev", _seek_and_write)  # not every system has it

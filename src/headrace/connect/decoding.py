@@ -66,6 +66,12 @@ class RecordShape:
         needed = {*wanted, self.event_time, self.sent_time}
         return [name for name in self.columns if name in needed or name not in self.schema.names]
 
+    def decoded_for(self, wanted: Collection[str]) -> pa.Schema:
+        """Return the declared columns that a row has once it is read, where only some are wanted."""
+        read = self.read_for(wanted)
+        whole = self.undecoded or self.format is not None
+        return pa.schema([field for field in self.schema if whole or field.name in read])
+
     @property
     def columns(self) -> list[str]:
         """All columns that may be read."""

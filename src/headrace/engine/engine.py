@@ -21,7 +21,7 @@ from headrace.connect.source import from_json, to_json
 from headrace.engine import private
 from headrace.engine.epoch import PlannedEpoch, Settings
 from headrace.engine.forgotten_rows import ForgottenRows
-from headrace.engine.inputs import Inputs
+from headrace.engine.inputs import Inputs, read_schemas
 from headrace.engine.lowering import lower
 from headrace.engine.outcomes import counts_of, heads_after, least_waiting_times, steps_with_rows
 from headrace.engine.outside import Outside
@@ -106,8 +106,8 @@ class Engine:
             private.remember(self.plan, self.storage, self.outside)
         self.inputs = Inputs(self.outside.inputs, clock=s.clock, upto=s.upto)
         check_offsets(self.inputs, last)
-        schemas = [bound.shape.schema for bound in self.outside.inputs.values()]
-        self.first_rows, self.most_rows = first_rows(schemas), most_rows(schemas)
+        read = read_schemas(self.outside.inputs, self.program)
+        self.first_rows, self.most_rows = first_rows(read), most_rows(read)
         groups = self.outside.open_sink_groups(f"{self.plan.app}/{self.storage.about()['id']}")
         check_published(groups, self.storage, last, self._known(last))
         check_views(self.views.where, self.plan, last, views)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from headrace.engine.storage import Commit
     from headrace.expressions import Scalar
     from headrace.kernels.duck import Duck
+    from headrace.kernels.program import Program
 
 NOTHING_READ = SourceProgress()
 
@@ -43,6 +44,11 @@ class ReadRange:
     decoded: Decoded
     max_event_time: int | None
     lost: int
+
+
+def read_schemas(inputs: Mapping[str, Input], program: Program) -> list[pa.Schema]:
+    """Return for each source the declared columns that a program reads of it."""
+    return [inputs[each.source].shape.decoded_for(each.columns) for each in program.intakes]
 
 
 class Inputs:

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from headrace.base.disk import make_folder, sync_folder
+from headrace.base.disk import make_folder, pieces, sync_folder, write_all
 from headrace.base.errors import DamagedFile
 from headrace.kernels.arrays import room
 from headrace.kernels.narrow import is_narrow, narrowed, widened
@@ -81,7 +81,7 @@ def write_bytes(path: Path, contents: Mapping[str, bytes]) -> None:
     make_folder(path.parent, sync=True)
     with path.open("wb") as raw:
         for content in contents.values():
-            raw.write(content)
+            write_all(raw, content)
         _end(raw, [[name, len(content), zlib.crc32(content)] for name, content in contents.items()], {})
         os.fsync(raw.fileno())
     sync_folder(path.parent)
@@ -110,10 +110,11 @@ class _Checked:
 
     def write(self, data: Any) -> int:
         """Write, count, add to the checksum."""
-        self.checksum = zlib.crc32(data, self.checksum)
-        written: int = self.raw.write(data)
-        self.size += written
-        return written
+        before = self.size
+        for piece in pieces(data):
+            self.checksum = zlib.crc32(piece, self.checksum)
+            self.size += self.raw.write(piece)
+        return self.size - before
 
     def tell(self) -> int:
         """Return where in the section the next byte goes."""

@@ -127,7 +127,7 @@ class RankingRun:
         columns = self._named()
         if self.ranking.rank is not None:
             columns.append(f"x._position::INTEGER AS {quote(self.ranking.rank)}")
-        columns += ["1::INTEGER AS _weight", f"{time} AS _time"]
+        columns += ["1::INTEGER AS _weight", f"{time}::BIGINT AS _time"]
         return f"SELECT {', '.join(columns)} FROM ({rows}) x"
 
     def _netted(self, parts: list[pa.Table]) -> pa.Table:

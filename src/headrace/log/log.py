@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from headrace.base.arguments import a_path, name_list, one_of
 from headrace.base.buffer import SPILL_BYTES
-from headrace.base.disk import sync_folder
+from headrace.base.disk import make_folder, sync_folder
 from headrace.base.errors import (
     ChangeFailed,
     CorruptBatch,
@@ -402,7 +402,7 @@ class Log:
         topics = self._folder.topics_path
         draft = topics / f".new-{described.id}"
         try:
-            above = _make_folder(topics)
+            make_folder(topics, sync=self.fsync)
             self._write_draft(draft, described)
         except OSError as error:
             shutil.rmtree(draft, ignore_errors=True)
@@ -413,7 +413,7 @@ class Log:
             shutil.rmtree(draft, ignore_errors=True)
             raise self._exists(described) from None
         if self.fsync:
-            for folder in (topics, *above):
+            for folder in (topics, self.path, self.path.parent):  # a process that died may have left these to us
                 sync_folder(folder)
 
     def _write_draft(self, draft: Path, described: Meta) -> None:
@@ -437,13 +437,6 @@ class Log:
             if detail and evolution.may_become(existing.schema, described.schema, existing.key):
                 hint = f'Use it with {call}; it can take your schema: {call}.evolve("{to_ddl(described.schema)}").'
         return TopicExists(f'the log "{self.path}" already has a topic "{name}"', detail=detail, hint=hint)
-
-
-def _make_folder(folder: Path) -> list[Path]:
-    """Create a folder; return the folders above it to sync: the log, and those that are new."""
-    missing = [above for above in folder.parents if not above.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    return [*{folder.parent: None, folder.parent.parent: None} | {above.parent: None for above in missing}]
 
 
 def _sync_tree(folder: Path) -> None:

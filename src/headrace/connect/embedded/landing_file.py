@@ -23,7 +23,7 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from headrace.base.disk import sync_folder
+from headrace.base.disk import make_folder, sync_folder, write_all, write_at
 from headrace.base.errors import DamagedFile
 from headrace.base.outside import FeedRunsElsewhere
 
@@ -45,7 +45,6 @@ _WASTED = 16
 _SHORT = 1_000
 """Longer values of what the file says are not in its line of JSON, where a byte takes up to six: a position with the
 ids of messages has 160 kB."""
-_VECTORS = 512  # buffers of one system call
 _SEAL = b"HRSUM %08x\n"  # the end of a file of earlier releases: the CRC-32 of all before it
 _SEAL_BYTES = len(_SEAL % 0)
 _ARROW_END = b"ARROW1"
@@ -75,7 +74,7 @@ def replace(path: Path, content: Sequence[bytes | memoryview], *, sync: bool) ->
     try:
         with aside.open("wb") as file:
             for each in content:
-                file.write(each)
+                write_all(file, each)
             file.flush()
             if sync:
                 os.fsync(file.fileno())
@@ -133,7 +132,7 @@ def locked(path: Path, name: str) -> IO[str]:
         FeedRunsElsewhere: another process has it.
 
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent, sync=True)
     lock = path.with_name(f".{path.name}.lock").open("a+")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -158,7 +157,7 @@ def _written(fd: int, content: Sequence[memoryview], *, sync: bool) -> bool:
     if head is None or length + _PLACE.size > head[0]:
         return False
     room, number = head[0], head[1] + 1
-    _write(fd, [_place(number, content), *content], _PAGE + number % 2 * room)
+    write_at(fd, [_place(number, content), *content], _PAGE + number % 2 * room)
     if sync:
         getattr(os, "fdatasync", os.fsync)(fd)
     os.pwrite(fd, _packed_head(room, number), 0)
@@ -295,15 +294,3 @@ def _unpacked(content: memoryview) -> Contents:
         parts[name] = pa.ipc.open_stream(pa.py_buffer(content[at : at + size])).read_all()
         at += size
     return about, parts
-
-
-def _write(fd: int, pieces: Sequence[bytes | memoryview], position: int) -> None:
-    for at in range(0, len(pieces), _VECTORS):
-        views = [memoryview(piece) for piece in pieces[at : at + _VECTORS]]
-        while views:
-            written = os.pwritev(fd, views, position)
-            position += written
-            while views and written >= len(views[0]):
-                written -= len(views.pop(0))
-            if written:
-                views[0] = views[0][written:]

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headrace.base import checked
+from headrace.base.disk import make_folder
 from headrace.connect.embedded import landing_file
 from headrace.connect.embedded.landing_file import FOLDER
 from headrace.connect.feed import Request
@@ -51,7 +52,7 @@ def _store(log: Log, requests: Sequence[Request]) -> None:
 @contextmanager
 def _alone(log: Log) -> Iterator[None]:
     """Keep other processes from changing the file."""
-    (log.path / FOLDER).mkdir(parents=True, exist_ok=True)
+    make_folder(log.path / FOLDER, sync=log.fsync)
     with (log.path / FOLDER / f".{_FILE}.lock").open("a+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

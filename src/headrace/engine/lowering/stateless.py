@@ -13,10 +13,7 @@ from headrace.kernels.query import Query
 from headrace.plan.nodes import ARRIVED, AsTable, Changes, Ending, Explode, MapBatches, Select, Source, Union, Where
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from headrace.engine.lowering.walk import Lowering
-    from headrace.expressions import Scalar
 
 
 @lowered.register(Source)
@@ -37,20 +34,16 @@ def _source(node: Source, to: Lowering) -> None:
 
 @lowered.register(Select)
 def _select(node: Select, to: Lowering) -> None:
-    scalars = drawn_apart([scalar for _, scalar in node.columns])
+    computed = node.computed(to.columns_read(node))
+    names, scalars = [name for name, _ in computed], drawn_apart([scalar for _, scalar in computed])
     read = {column for scalar in scalars for column in scalar.columns}
     inputs = to.with_calls(node, scalars, [name for name in node.up.schema.names if name in read])
-    columns = [f"{scalar.sql} AS {quote(name)}" for scalar, (name, _) in zip(scalars, node.columns, strict=True)]
-    before = f"SELECT {', '.join(columns)}, {to.delta_of(node)} FROM"
-    to.query(node, before, inputs=inputs, scalars=scalars, passes=_chosen(node, scalars))
-
-
-def _chosen(node: Select, scalars: Sequence[Scalar]) -> dict[str, str] | None:
-    """Return the columns above that a step has under its names, if it has no others."""
+    columns = [f"{scalar.sql} AS {quote(name)}" for name, scalar in zip(names, scalars, strict=True)]
+    before = f"SELECT {', '.join([*columns, to.delta_of(node)])} FROM"
     above = {quote(name): name for name in node.up.schema.names}
-    if any(scalar.sql not in above for scalar in scalars):
-        return None
-    return {name: above[scalar.sql] for scalar, (name, _) in zip(scalars, node.columns, strict=True)}
+    only_chosen = all(scalar.sql in above for scalar in scalars)
+    chosen = {name: above[scalar.sql] for name, scalar in zip(names, scalars, strict=True)} if only_chosen else None
+    to.query(node, before, inputs=inputs, scalars=scalars, passes=chosen)
 
 
 @lowered.register(Where)

@@ -31,7 +31,8 @@ MOST_SECONDS = 1.0
 class Planning:
     """The parameters of the planner.
 
-    `small`: how many rows a small epoch may have. `scanned`: the steps whose tables an epoch may read as a whole.
+    `first`: how many rows the first epoch may have, and `small` a small one. `scanned`: the steps whose tables an epoch
+    may read as a whole.
     """
 
     app_id: str
@@ -39,6 +40,7 @@ class Planning:
     storage: Path
     shards: int
     inputs: Mapping[str, Input]
+    first: int
     small: int
     scanned: frozenset[str]
     fault: Callable[[str], None]

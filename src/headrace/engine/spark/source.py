@@ -23,7 +23,6 @@ from headrace.base.time import SystemClock
 from headrace.connect.source import from_json, to_json
 from headrace.engine.dealing import dealt
 from headrace.engine.inputs import Inputs
-from headrace.engine.pace import first_rows
 from headrace.engine.private import Destroyed
 from headrace.engine.spark import workers
 from headrace.engine.spark.planning import is_small
@@ -190,7 +189,7 @@ class EpochReader(DataSourceStreamReader):
     def _commit(self, epoch: int) -> Commit:
         commit = self.planning.before(epoch + 1)
         if epoch < 0:
-            return replace(commit, limit=first_rows(each.shape.schema for each in self.planning.inputs.values()))
+            return replace(commit, limit=self.planning.first)
         return commit
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

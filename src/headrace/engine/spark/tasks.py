@@ -20,8 +20,9 @@ from pyspark import TaskContext
 from headrace.base.temporary import cache_root
 from headrace.base.time import SystemClock
 from headrace.engine.epoch import PlannedEpoch, Settings, task
-from headrace.engine.inputs import Inputs
+from headrace.engine.inputs import Inputs, read_schemas
 from headrace.engine.level_zero import run_ranges
+from headrace.engine.pace import first_rows
 from headrace.engine.spark import blobs, workers
 from headrace.engine.spark.planning import SMALL_BYTES, Planning, commit_before
 from headrace.kernels.duck import IN_MEMORY, Duck
@@ -76,6 +77,7 @@ class Job:
             storage=self.storage,
             shards=self.program.shards,
             inputs=self.inputs,
+            first=first_rows(read_schemas(self.inputs, self.program)),
             small=self.small,
             scanned=frozenset(op.step for op in stateful if not op.looks_up or op.emits_on_watermark),
             fault=self.fault,

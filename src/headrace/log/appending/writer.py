@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.base.disk import sync_folder
+from headrace.base.disk import sync_folder, write_at
 from headrace.base.errors import AppendFailed
 from headrace.log.appending.producers import NEVER, LastAppend, ProducerStates, StaleSequence
 from headrace.log.segments import frame as framing
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 SEGMENT_BYTES = 128 << 20
 SEGMENT_FRAMES = 8_192  # so that a segment's headers are read in some 20 ms
-_VECTORS = 512  # buffers of one system call
+_ABOVE = 4
+"""The folders above a partition's: its topic, all topics, the log, and the one that the log is in."""
 _LOGGER = logging.getLogger("headrace.log")
 
 
@@ -162,7 +163,7 @@ class Writer:
                           schema, time, gap.min_time, gap.max_time, lost.start, NO_PRODUCER, 0)  # fmt: skip
             self._segment = intact.segment, os.open(segment_path(self._folder, intact.segment), os.O_RDWR | os.O_CREAT)
             os.ftruncate(self._segment[1], position)
-            _write(self._segment[1], [framing.pack(frame), gap.buffer, gap.filling], position)
+            write_at(self._segment[1], [framing.pack(frame), gap.buffer, gap.filling], position)
             if self._fsync:
                 _sync(self._segment[1])
                 sync_folder(self._folder)
@@ -225,7 +226,7 @@ class Writer:
             now = self._stamp(state)
             fd, published = self._segment_for(size, state, now)
             buffers, after = _frames_of(fresh, published, now)
-            _write(fd, buffers, published.position)
+            write_at(fd, buffers, published.position)
             if self._fsync:
                 _sync(fd)
         except BaseException:
@@ -388,6 +389,9 @@ class Writer:
         self._segment = state.end, os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         if self._fsync:
             sync_folder(self._folder)
+            if state.segment == NO_SEGMENT:  # the process that made the topic may have died before it was synced
+                for above in self._folder.parents[:_ABOVE]:
+                    sync_folder(above)
         return self._segment[1], state._replace(segment=state.end, position=0, frames=0, layout=state.layout + 1)
 
     def _is_old(self, state: PartitionState, now: int) -> bool:
@@ -442,27 +446,6 @@ def _frames_of(requests: Sequence[Request], state: PartitionState, now: int) -> 
             buffers += [framing.pack(frame), payload.buffer, payload.filling]
             position, offset, count = frame.end, frame.next, count + 1
     return buffers, state._replace(version=state.version + 1, end=offset, position=position, frames=count, boot=BOOT)
-
-
-def _write(fd: int, buffers: list[object], position: int) -> None:
-    """Write all buffers at a position, however many calls it takes."""
-    for at in range(0, len(buffers), _VECTORS):
-        views = [memoryview(buffer) for buffer in buffers[at : at + _VECTORS]]  # type: ignore[arg-type]
-        while views:
-            written = _pwritev(fd, views, position)
-            position += written
-            while views and written >= len(views[0]):
-                written -= len(views.pop(0))
-            if written:
-                views[0] = views[0][written:]
-
-
-def _seek_and_write(fd: int, views: list[memoryview], position: int) -> int:
-    os.lseek(fd, position, os.SEEK_SET)
-    return os.writev(fd, views)
-
-
-_pwritev = getattr(os, "pwritev", _seek_and_write)  # not every system has it
 
 
 def wait_for(partition: Partition) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.base.disk import sync_folder
+from headrace.base.disk import sync_folder, write_all
 from headrace.log.segments import frame as framing
 from headrace.log.segments import payload as payloads
 from headrace.log.segments.frame import DELETED, END, HEADER_SIZE, HEADERS, NO_PRODUCER, TIMES, Frame
@@ -151,7 +151,7 @@ class Rewriter:
                       self._reached, following, payload.rows, like.schema, newest, payload.min_time, payload.max_time,
                       self._reached, NO_PRODUCER, 0, like.due)  # fmt: skip
         for buffer in (framing.pack(frame), payload.buffer, payload.filling):
-            self._file.write(buffer)
+            write_all(self._file, buffer)
         self._position, self._reached = frame.end, following
         self._count += payload.rows
         self._age = max(self._age, newest)

@@ -13,7 +13,7 @@ from headrace.plan.nodes.node import CORRECTED, Description, Node, OneInput, Par
 from headrace.plan.nodes.stateful import CHANGE_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     import pyarrow as pa
 
@@ -86,9 +86,13 @@ class Select(Stateless):
         return None if above is None else self._renamed(above)
 
     def reads_for(self, wanted: frozenset[str]) -> tuple[frozenset[str], ...]:
-        """Return the columns of all its expressions: whether one fails does not depend on who reads it."""
-        del wanted
-        return (frozenset(name for _, column in self.columns for name in column.columns),)
+        """Return what it passes on of those, and what all that it computes reads: that may fail, wanted or not."""
+        return (frozenset(name for _, column in self.computed(wanted) for name in column.columns),)
+
+    def computed(self, wanted: Collection[str]) -> list[tuple[str, Scalar]]:
+        """Return its columns without those of the step above that are not wanted."""
+        above = {quote(name) for name in self.up.schema.names}
+        return [(name, column) for name, column in self.columns if name in wanted or column.sql not in above]
 
     def meaning(self, above: Sequence[Meaning]) -> Meaning:
         """Return the rows above with these columns."""
