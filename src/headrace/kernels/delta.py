@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from headrace.base.names import quote
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import pyarrow as pa
 
     from headrace.kernels.duck import Duck
 
@@ -49,6 +51,23 @@ class Delta:
             computed = self._duck.large(f"SELECT * FROM {self._relation}")
             self._tables, self._relation = ([computed] if computed.num_rows else []), None
         return self._tables
+
+    def beside(self, names: Sequence[str]) -> list[pa.Table] | None:
+        """Return columns of the rows, of which only those are computed that are not known.
+
+        None where no column is known, and where the rows are tables already.
+        """
+        if self._tables is not None or not self._passed:
+            return None
+        schema = self._passed[0].schema
+        if any(part.schema != schema for part in self._passed):
+            return None
+        rows, others = pa.concat_tables(self._passed), [name for name in names if name not in schema.names]
+        if others:
+            computed = self._duck.large(f"SELECT {', '.join(map(quote, others))} FROM {self._relation}")
+            for name in others:
+                rows = rows.append_column(name, computed.column(name))
+        return [rows.select(names)]
 
     @property
     def relation(self) -> str | None:

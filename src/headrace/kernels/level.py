@@ -24,7 +24,7 @@ from headrace.kernels.poison import failing_rows, without
 from headrace.kernels.query import Query
 from headrace.kernels.spent import EXCHANGE, STAGING, STATE, of_step, spent
 from headrace.kernels.staged_columns import MOST_ROWS, staged_by_columns
-from headrace.kernels.staging import Stage, staged
+from headrace.kernels.staging import WEIGHT, Stage, staged, staged_schema
 from headrace.kernels.state.in_columns import ColumnState, reads_columns
 from headrace.kernels.state.keyed import KeyedState
 from headrace.kernels.state.scanned import ScannedState
@@ -186,9 +186,11 @@ class LevelRun:
             self.outcome.sent += [(op.edge, op.level, shard, rows) for shard, rows in parts.items()]
 
     def _stage(self, op: Stage, delta: Delta) -> None:
-        table = None
-        if delta.about <= MOST_ROWS or delta.computed is not None:
-            table = staged_by_columns(op, delta.tables)
+        columns = dict.fromkeys([*staged_schema(op).names, WEIGHT.name])
+        tables = None if op.net or op.before or op.form == "changelog" else delta.beside([*columns])
+        if tables is None and (delta.about <= MOST_ROWS or delta.computed is not None):
+            tables = delta.tables
+        table = staged_by_columns(op, tables) if tables else None
         if table is None and delta.relation is not None:
             table = staged(self.duck, op, delta.relation)
         if table is not None and table.num_rows:

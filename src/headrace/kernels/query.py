@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import duckdb
+import pyarrow as pa
 
 from headrace.base.errors import InvalidQuery
 from headrace.kernels.blame import duckdb_text
 from headrace.kernels.duck import Duck, typed
 from headrace.kernels.op import Operator, StepResult
+from headrace.kernels.staging import WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import pyarrow as pa
 
     from headrace.kernels.delta import Delta
     from headrace.kernels.op import Context
@@ -28,6 +28,7 @@ class Query(Operator):
 
     `shared` results are computed once. `passes`, where each row of its input is one of the result, in its place: the
     columns that it has as they are, pairs of a name in the input and one in the result; `computes`: it has others.
+    `inserts`: these rows are insertions all, and their `_weight` is among what it computes.
     """
 
     before: str
@@ -35,6 +36,7 @@ class Query(Operator):
     shared: bool
     passes: tuple[tuple[str, str], ...] = ()
     computes: bool = True
+    inserts: bool = False
 
     def passed(self, inputs: Sequence[Delta]) -> list[pa.Table]:
         """Return the columns that the result has of its input as they are, where they are known."""
@@ -42,7 +44,8 @@ class Query(Operator):
         old, new = ([pair[i] for pair in self.passes] for i in (0, 1))
         if not old or known is None or not set(old) <= set(known[0].column_names):
             return []
-        return [part.select(old).rename_columns(new) for part in known]
+        passed = [part.select(old).rename_columns(new) for part in known]
+        return [part.append_column(WEIGHT, _ones(part.num_rows)) for part in passed] if self.inserts else passed
 
     def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
         """Return the SQL, or what it computes; rows of which only columns are chosen are not copied."""
@@ -53,6 +56,10 @@ class Query(Operator):
             return StepResult()
         sql = f"({' UNION ALL '.join(f'{self.before} {rows} {self.after}' for rows in sources)})"
         return StepResult([context.duck.arrow(f"SELECT * FROM {sql}")] if self.shared else sql)
+
+
+def _ones(rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar(1, WEIGHT.type), rows)
 
 
 def computed(sql: str, schema: pa.Schema) -> pa.Table:

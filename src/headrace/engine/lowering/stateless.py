@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
@@ -29,7 +30,7 @@ def _source(node: Source, to: Lowering) -> None:
     output = to.deltas[id(node)]
     passes = tuple((name, name) for name in (*read, *to.delta_names(node)) if node.upserts or name != "_weight")
     query = Query(step=step, inputs=(raw,), output=output, before=before, after="", shared=False, passes=passes)
-    to.add(0, query)
+    to.add(0, replace(query, inserts=not node.upserts))
 
 
 @lowered.register(Select)
@@ -41,9 +42,8 @@ def _select(node: Select, to: Lowering) -> None:
     columns = [f"{scalar.sql} AS {quote(name)}" for name, scalar in zip(names, scalars, strict=True)]
     before = f"SELECT {', '.join([*columns, to.delta_of(node)])} FROM"
     above = {quote(name): name for name in node.up.schema.names}
-    only_chosen = all(scalar.sql in above for scalar in scalars)
-    chosen = {name: above[scalar.sql] for name, scalar in zip(names, scalars, strict=True)} if only_chosen else None
-    to.query(node, before, inputs=inputs, scalars=scalars, passes=chosen)
+    passes = {name: above[scalar.sql] for name, scalar in zip(names, scalars, strict=True) if scalar.sql in above}
+    to.query(node, before, inputs=inputs, scalars=scalars, passes=passes, computes=len(passes) < len(names))
 
 
 @lowered.register(Where)

@@ -187,10 +187,12 @@ class Lowering:
         inputs: tuple[int, ...] | None = None,
         scalars: Sequence[Scalar] = (),
         passes: Mapping[str, str] | None = None,
+        computes: bool = True,
     ) -> None:
         """Compute a node's rows by SQL around those of its inputs; it computes `scalars` of them.
 
-        `passes`: it only chooses columns; for the name of each the one that it has above.
+        `passes`: each row above is one of its own; for the name of each column that it has as it is, the one above.
+        `computes`: there are others.
 
         Where rows that fail are taken out, what may fail is computed for every row, not only where it is needed: so it
         does not depend on the other rows which rows are taken out.
@@ -213,7 +215,7 @@ class Lowering:
         )
         if passes is not None:
             names = [*((old, new) for new, old in passes.items()), *((name, name) for name in self.delta_names(node))]
-            query = replace(query, passes=tuple(names), computes=False)
+            query = replace(query, passes=tuple(names), computes=computes)
         self.add(level, query)
 
     def checks(self, scalars: Iterable[Scalar]) -> tuple[Check, ...]:
