@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow.compute as pc
 import pytest
 
 import headrace as hr
@@ -38,8 +39,27 @@ def joined(_, rows):
     rows.to_topic("out")
 
 
+def added(app, rows):
+    app.function("twice", lambda n: pc.multiply(n, 2), returns="int")
+    more = rows.with_columns(y="upper(x)", n="n + 1", two="twice(n)")
+    more.to_topic("out")
+    more.select("two", "k", again="k", z="concat(x, y)").as_table().to_view("view")
+    rows.select(only="n * n").to_topic("computed")
+
+
+def with_withdrawals(_, rows):
+    changes = rows.as_table().group_by("k").agg(n="sum(n)").changes()
+    changes.with_columns(half="n / 2").to_topic("out")
+    changes.select("n", kind="_change_type").as_table().to_view("view")
+
+
+def failing(_, rows):
+    rows.with_columns(inverse="1 / (n - 3)").drop("x").to_topic("out")
+    rows.select("x", n="n").as_table().to_view("view")
+
+
 def outputs(make):
-    app = hr.App("passed")
+    app = hr.App("passed", on_error="dead_letter")
     make(app, app.stream("rows", "k int, x string, n int, at timestamp", event_time="at"))
     with Driver(app, shards=2) as driver:
         for at in range(0, 12, 5):
@@ -50,7 +70,7 @@ def outputs(make):
         return driver.read("out"), [sorted(map(str, rows)) for rows in views]
 
 
-@pytest.mark.parametrize("make", [looked_up, ranked, summed, joined])
+@pytest.mark.parametrize("make", [looked_up, ranked, summed, joined, added, with_withdrawals, failing])
 def test_an_app_computes_the_same_where_columns_are_handed_on_and_where_sql_copies_them(make, monkeypatch):
     handed_on, passed = [], Query.passed
 
