@@ -35,6 +35,7 @@ def read_single_task(
     job: Job, epoch: int, ranges: Sequence[OffsetRange], times: EpochTimes
 ) -> Iterator[pa.RecordBatch]:
     """Run an epoch: level 0 on ranges of sources, then all other levels; yield its reports."""
+    _pool().submit(tasks.open_host, job.app_id)  # in an app's first epoch, while its records are read
     tasks_of = job.tasks(epoch, times)
     redo = RedoLog(job.storage, epoch, tasks_of(0).attempt) if job.sync else None
 

@@ -248,6 +248,12 @@ def _taken(key: tuple[str, int, int]) -> Duck | None:
     return None
 
 
+def open_host(app_id: str) -> None:
+    """Open the database beside which those of an app are, if it is not open: 16 ms and more."""
+    with _hosting:
+        _host(app_id)
+
+
 def _beside(app_id: str) -> Duck:
     """Return a new database in memory, beside the others of its app."""
     with _hosting:  # shards of a small epoch run in parallel
