@@ -147,7 +147,8 @@ def _in_time(node: Aggregate | Top, to: Lowering) -> int:
     if time == ROW_TIME:
         return rows
     output = to.number()
-    before = f"SELECT {columns_of(node.up)}, _weight, epoch_us({quote(str(time))}) AS _time FROM"
+    columns = ", ".join(map(quote, to.columns_read(node.up)))
+    before = f"SELECT {columns}, _weight, epoch_us({quote(str(time))}) AS _time FROM"
     to.add(here, Query(step=to.plan.name(node), inputs=(rows,), output=output, before=before, after="", shared=False))
     return output
 
