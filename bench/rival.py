@@ -47,7 +47,7 @@ def catch_up(setting: Setting, rows: Rows, way: Way, *, size: str, grace: str, g
     query = _query(setting.rival(way.settings), rows, way, size=size, grace=grace)
     took, batches = process(setting, query, rows.rows, mode="update")
     states = [batch["stateOperators"][0] for batch in batches]
-    closed = sum(state["numRowsRemoved"] for state in states)  # of windows that more rows than at scale 1 leave behind
+    closed = sum(state["numRowsRemoved"] for state in states)  # of windows that the watermark has passed
     same("groups in the rival's state, and closed", states[-1]["numRowsTotal"] + closed, groups)
     return took
 

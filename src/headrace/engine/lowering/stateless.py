@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.base.names import quote
@@ -29,8 +28,17 @@ def _source(node: Source, to: Lowering) -> None:
     before = f"SELECT {', '.join([*map(quote, read), delta])} FROM"
     output = to.deltas[id(node)]
     passes = tuple((name, name) for name in (*read, *to.delta_names(node)) if node.upserts or name != "_weight")
-    query = Query(step=step, inputs=(raw,), output=output, before=before, after="", shared=False, passes=passes)
-    to.add(0, replace(query, inserts=not node.upserts))
+    query = Query(
+        step=step,
+        inputs=(raw,),
+        output=output,
+        before=before,
+        after="",
+        shared=False,
+        passes=passes,
+        inserts=not node.upserts,
+    )
+    to.add(0, query)
 
 
 @lowered.register(Select)
