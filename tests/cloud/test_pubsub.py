@@ -103,6 +103,15 @@ def broker(pubsub_of_the_run):
     outside.close()
 
 
+@pytest.fixture
+def ordered(pubsub_of_the_run):
+    """Its subscriptions deliver the messages of a key in order; others promise no order."""
+    pubsub_of_the_run.start()
+    outside = Outside(pubsub_of_the_run, enable_message_ordering=True)
+    yield outside
+    outside.close()
+
+
 class TestPubSub(BrokerCases):
     """The cases of all brokers."""
 
@@ -126,13 +135,11 @@ def test_it_is_a_sink(broker):
     check_sink(Kept)
 
 
-def test_messages_of_a_key_are_landed_in_order(pubsub_of_the_run, tmp_path):
-    broker = Outside(pubsub_of_the_run, enable_message_ordering=True)
-    broker.add(bodies(range(200)), key="k")
-    with Filled(tmp_path).by(broker.feed()) as run:
+def test_messages_of_a_key_are_landed_in_order(ordered, tmp_path):
+    ordered.add(bodies(range(200)), key="k")
+    with Filled(tmp_path).by(ordered.feed()) as run:
         run.has(range(200))
         assert [row["id"] for row in run.rows()] == list(range(200))
-    broker.close()
 
 
 @pytest.mark.prove
@@ -169,18 +176,18 @@ def test_what_a_sink_repeats_is_recognised_by_its_id(broker, tmp_path):
         assert len(run.rows()) == 3
 
 
-def test_an_app_reads_and_writes(broker, tmp_path):
+def test_an_app_reads_and_writes(ordered, tmp_path):
     app = hr.App("pubsub", storage=tmp_path, shards=1)
     known = {"of": "key", "sent": "time", "number": "id"}
     rows = app.stream(
         "landed", "id int, text string, of string, sent timestamp, number string",
-        event_time="sent", source=broker.feed(metadata=known),
+        event_time="sent", source=ordered.feed(metadata=known),
     )  # fmt: skip
-    rows.select("id", "text", "of").to(broker.sink(key="of", headers={"name": "text"}))
-    broker.add(bodies([1, 2]), key="k")
+    rows.select("id", "text", "of").to(ordered.sink(key="of", headers={"name": "text"}))
+    ordered.add(bodies([1, 2]), key="k")
     found = []
     with app.start(carrier="in-process"):
-        until(lambda: found.extend(broker.messages()) or len(found) == 2, "both are sent")
+        until(lambda: found.extend(ordered.messages()) or len(found) == 2, "both are sent")
     assert [(each.ordering_key, each.attributes["name"]) for each in found] == [("k", "t1"), ("k", "t2")]
     assert datetime.now(UTC).year >= 2024
 
