@@ -31,6 +31,20 @@ STEPS = {
     "as of a time": lambda rows, users: rows.join(users, on="user", as_of="at", grace="0 seconds", how="left"),
 }
 
+WAITING = STEPS | {
+    "windows every so often": lambda rows, _: (
+        rows.group_by("user").window(MINUTE, emit="every 20 seconds").agg(n="count(*)")
+    ),
+    "windows of windows": lambda rows, _: (
+        rows.group_by("user")
+        .window(MINUTE, emit="final")
+        .agg(n="count(*)")
+        .group_by()
+        .window(hr.tumbling("2 minutes", grace="0 seconds"), emit="final")
+        .agg(n="sum(n)")
+    ),
+}
+
 
 def app_of(build):
     app = hr.App("replayed", shards=2)
@@ -84,6 +98,24 @@ def test_a_step_that_was_reset_is_what_a_run_from_the_start_gives(tmp_path, buil
         second_part(driver)
         assert driver.view("mine") == from_the_start(build, second_part)
     assert not (tmp_path / "replay").exists()
+
+
+@pytest.mark.parametrize("build", WAITING.values(), ids=list(WAITING))
+def test_what_waits_for_the_next_epoch_before_a_reset_comes_out_after_it(tmp_path, build):
+    """The app stops after one epoch: the watermark that its rows reach is known, and no step has worked with it."""
+    published = []
+    for storage in (tmp_path / "as it is", tmp_path / "reset"):
+        with Driver(app_of(build), storage=storage) as driver:
+            driver.send("users", *({"user": f"u{i}", "city": "a", "since": 0} for i in (0, 1, 9)))
+            driver.send("rows", *({"id": i, "user": f"u{i % 3}", "n": i, "at": 10_000 * i} for i in range(10)))
+            driver.step()
+        if storage.name == "reset":
+            reset(app_of(build).plan(), storage, "mine", sync=False)
+        with Driver(app_of(build), storage=storage) as driver:
+            driver.run()
+            second_part(driver)
+            published.append(sorted(map(repr, driver.read("out"))))
+    assert published[0] == published[1]
 
 
 def test_rows_that_arrive_between_a_reset_and_the_start_are_counted_once(tmp_path):

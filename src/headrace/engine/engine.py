@@ -44,8 +44,9 @@ from headrace.engine.watermarks import UNPARTITIONED, advance, ahead, empty_epoc
 from headrace.kernels.state.state import DELTA
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from headrace.engine.watermarks import SourceWatermark
     from headrace.kernels.program import Program
     from headrace.kernels.task import Report
     from headrace.plan.nodes import Node
@@ -219,7 +220,9 @@ class Engine:
             before=before,
             began=self.settings.clock.monotonic(),
             now=self.epoch_time(),
-            reached=reached(self.ahead, self.inputs.reached(before, ranges, bounds), before.watermarks),
+            reached=reached(
+                self.ahead, self.inputs.reached(before, ranges, bounds), before.watermarks, self.settings.until
+            ),
         )
 
     def begin_lost(self) -> PlannedEpoch:
@@ -292,9 +295,7 @@ class Engine:
         used = planned.before.watermarks
         source_watermarks = self.inputs.watermarks(sources, planned.before.outputs, planned.bounds, self._now())
         heads = heads_after(planned.before.heads, reports)
-        outputs, watermarks = advance(self.plan, source_watermarks, used, least_waiting_times(heads))
-        for step, time in planned.reached.items():  # also if records vanish before they are read
-            watermarks[step] = max(time, watermarks.get(step) or time)
+        outputs, watermarks = self._advanced(planned, source_watermarks, least_waiting_times(heads))
         keeps = steps_with_rows(heads)
         lost = self.inputs.lost(planned.before, planned.ranges)
         counts = counts_of(reports, heads, read=planned.ranges, lost=lost)
@@ -341,6 +342,14 @@ class Engine:
         self.inputs.committed(commit)
         self.settings.fault("after_acknowledge")
         return commit
+
+    def _advanced(
+        self, planned: PlannedEpoch, sources: Mapping[str, SourceWatermark], waiting: Mapping[str, int]
+    ) -> tuple[dict[str, int | None], dict[str, int | None]]:
+        outputs, watermarks = advance(self.plan, sources, planned.before.watermarks, waiting, self.settings.until)
+        for step, time in planned.reached.items():  # also if records vanish before they are read
+            watermarks[step] = max(time, watermarks.get(step) or time)
+        return outputs, watermarks
 
     def _write(self, commit: Commit) -> None:
         began = self.settings.clock.monotonic()

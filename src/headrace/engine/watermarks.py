@@ -93,7 +93,11 @@ def _is_idle(source: Input, progress: SourceProgress, partition: str, unread: in
 
 
 def advance(
-    plan: Plan, sources: Mapping[str, SourceWatermark], used: Mapping[str, int | None], waiting: Mapping[str, int]
+    plan: Plan,
+    sources: Mapping[str, SourceWatermark],
+    used: Mapping[str, int | None],
+    waiting: Mapping[str, int],
+    until: Mapping[str, int | None] | None = None,
 ) -> tuple[dict[str, int | None], dict[str, int | None]]:
     """Return the watermark that each step passes on after an epoch, and each stateful step's watermark for the next.
 
@@ -102,6 +106,7 @@ def advance(
         sources: the watermarks of the sources, by step.
         used: the watermarks that the stateful steps worked with in the epoch, by step.
         waiting: by step, the least event time of the rows that wait in it; steps without such rows are not in it.
+        until: the latest watermarks that the stateful steps may have for the next, by step; others have no bound.
 
     """
     outputs: dict[int, SourceWatermark] = {}
@@ -113,7 +118,7 @@ def advance(
             continue
         incoming = _least([outputs[id(up)] for up in node.watermark_inputs])
         if node.stateful:
-            watermarks[name] = _later(used.get(name), incoming.before)
+            watermarks[name] = _earlier(_later(used.get(name), incoming.before), name, until or {})
             output = _output_watermark(used.get(name), waiting.get(name), cast("Stateful", node))
             outputs[id(node)] = SourceWatermark(output, incoming.idle)
         else:
@@ -143,7 +148,10 @@ def ahead(plan: Plan) -> dict[str, tuple[str, ...]]:
 
 
 def reached(
-    steps: Mapping[str, Sequence[str]], sources: Mapping[str, int | None], used: Mapping[str, int | None]
+    steps: Mapping[str, Sequence[str]],
+    sources: Mapping[str, int | None],
+    used: Mapping[str, int | None],
+    until: Mapping[str, int | None] | None = None,
 ) -> dict[str, int]:
     """Return the watermarks that steps are known to have after an epoch, where those are later than in it.
 
@@ -151,15 +159,21 @@ def reached(
         steps: their sources, as `ahead` returns them.
         sources: by source, at most the watermark that it will have.
         used: the watermarks that the stateful steps work with in the epoch, by step.
+        until: the latest watermarks that they may have, by step; other steps have no bound.
 
     """
     found = {}
     for step, names in steps.items():
         before, known = used.get(step), [time for name in names if (time := sources.get(name)) is not None]
-        least = min(known) if len(known) == len(names) else None
+        least = _earlier(min(known) if len(known) == len(names) else None, step, until or {})
         if least is not None and (before is None or least > before):
             found[step] = least
     return found
+
+
+def no_later(watermarks: Mapping[str, int | None], until: Mapping[str, int | None]) -> dict[str, int | None]:
+    """Return the steps' watermarks, or those of `until` where these are earlier; it need not name all steps."""
+    return {step: _earlier(time, step, until) for step, time in watermarks.items()}
 
 
 def empty_epoch_due(
@@ -202,6 +216,13 @@ def _output_watermark(used: int | None, waiting: int | None, node: Stateful) -> 
         return used
     output = used - node.hold
     return output if waiting is None else min(output, waiting)
+
+
+def _earlier(time: int | None, step: str, until: Mapping[str, int | None]) -> int | None:
+    if step not in until:
+        return time
+    bound = until[step]
+    return None if time is None or bound is None else min(time, bound)
 
 
 def _later(first: int | None, second: int | None) -> int | None:

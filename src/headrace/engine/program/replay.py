@@ -1,7 +1,8 @@
 """Replay: a step that was reset is computed again from the topics, up to where the app has read them.
 
 A second engine runs what is above the step, and the step, in a folder of its own, as the first run of an app would:
-the same watermarks, so the same rows are late. It publishes to its own views only. Then one epoch of the app takes over
+the same watermarks, so the same rows are late. It goes no further than the app did: what a step emits by a later
+watermark comes out in the app's next epoch. It publishes to its own views only. Then one epoch of the app takes over
 the state of the steps and the rows of the views (`graft`): they are complete, and seen, at once. A replay that a crash
 cut short begins again; until its epoch is committed, nothing of it counts.
 """
@@ -44,8 +45,9 @@ logger = logging.getLogger("headrace.engine")
 class Replay:
     """What is computed again: `steps` and their views' `sinks`, by `plan`, from records up to offsets `upto`.
 
-    `shadows`: views of what topics with changelogs should have, by the names of their sinks. `begins`: the first
-    offsets that are still there, where that is not the start.
+    `until`: the watermarks that the steps had worked with, by step; they go no further. `shadows`: views of what topics
+    with changelogs should have, by the names of their sinks. `begins`: the first offsets that are still there, where
+    that is not the start.
     """
 
     steps: frozenset[str]
@@ -53,6 +55,7 @@ class Replay:
     plan: Plan
     shadows: Mapping[str, Sink]
     upto: Mapping[str, Mapping[str, int]]
+    until: Mapping[str, int | None]
     begins: Mapping[str, Mapping[str, int]]
 
 
@@ -86,7 +89,8 @@ def replay_of(engine: Engine) -> Replay | None:
     above = {part.name(node) for node in part.stateful()} - steps
     if above and (begins or above.intersection(last.partial)):
         return None
-    return Replay(steps=steps, sinks=sinks, plan=part, shadows=shadows, upto=upto, begins=begins)
+    until = {name: last.reached.get(name, last.previous.get(name)) for name in above | steps if name in last.previous}
+    return Replay(steps=steps, sinks=sinks, plan=part, shadows=shadows, upto=upto, until=until, begins=begins)
 
 
 def _above(plan: Plan, ends: Sequence[Node], sinks: tuple[Sink, ...]) -> Plan:
@@ -109,7 +113,8 @@ def replay(engine: Engine, what: Replay) -> Commit:
         storage=folder,
         topics=topics,
         shards=engine.shards,
-        upto={} if not what.upto else what.upto,
+        upto=what.upto,
+        until=what.until,
     )
     second = Engine(what.plan, settings)
     try:

@@ -28,7 +28,7 @@ from headrace.engine.served import FILE as SERVED
 from headrace.engine.served import SQLITE as VIEWS
 from headrace.engine.served import views_at
 from headrace.engine.storage import Commit, Storage
-from headrace.engine.watermarks import SourceWatermark, advance
+from headrace.engine.watermarks import SourceWatermark, advance, no_later
 from headrace.log import Log
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def _note(plan: Plan, storage: Storage, impact: ResetImpact | None, step: str | 
         "steps": steps,
         "views": sorted(impact.views),
         "sinks": sinks,
-        "watermarks": _watermarks(plan, storage, steps),
+        **_watermarks(plan, storage, steps),
     }
 
 
@@ -291,10 +291,10 @@ def _reset_views(storage: Storage) -> None:
 
 def _rewrite(storage: Storage, commit: Commit, note: Mapping[str, Any]) -> None:
     """Replace the last commit by one without the steps and their views."""
-    steps, watermarks = note["steps"], note["watermarks"]
+    steps = note["steps"]
     commit.heads = {step: heads for step, heads in commit.heads.items() if step not in steps}
-    commit.watermarks |= watermarks
-    commit.previous |= watermarks
+    commit.watermarks |= note["watermarks"]
+    commit.previous |= note.get("previous", note["watermarks"])  # a note of an earlier release has none
     commit.totals = {name: counts for name, counts in commit.totals.items() if name not in {*steps, *note["sinks"]}}
     commit.refill = sorted({*commit.refill, *steps, *note["sinks"]})
     commit.staged = [staged for staged in commit.staged if staged.sink not in note["sinks"]]
@@ -305,21 +305,30 @@ def _rewrite(storage: Storage, commit: Commit, note: Mapping[str, Any]) -> None:
     storage.replace_commit(commit)
 
 
-def _watermarks(plan: Plan, storage: Storage, steps: list[str]) -> dict[str, int | None]:
-    """Return the watermarks of the steps: those of their sources, as if the steps had always been there.
+def _watermarks(plan: Plan, storage: Storage, steps: list[str]) -> dict[str, dict[str, int | None]]:
+    """Return `watermarks` and `previous` of the steps: their own, and of a step that has none those of its sources.
 
-    Without them, old rows would be accepted again, and windows that were final would open again.
+    Without them, old rows would be accepted again, and windows that were final would open again. Their own are no later
+    than what they would be if the steps had always been there: the program may have changed.
     """
     last = storage.last_epoch()
     if last is None:
-        return {}
+        return {"watermarks": {}, "previous": {}}
     commit = storage.read_commit(last)
     sources = {plan.name(node): SourceWatermark(commit.outputs.get(plan.name(node))) for node in plan.sources()}
     stateful = [plan.name(node) for node in plan.stateful()]
     used = {name: None if name in steps else commit.watermarks.get(name) for name in stateful}
     for _ in stateful:  # each round moves the watermarks one step further down
         used = advance(plan, sources, used, {})[1]
-    return {name: used[name] for name in stateful if name in steps}
+    latest = {name: used[name] for name in stateful if name in steps}
+    return {
+        "watermarks": no_later(latest | _known(commit.watermarks, latest), latest),
+        "previous": no_later(latest | _known(commit.previous, latest), latest),
+    }
+
+
+def _known(watermarks: Mapping[str, int | None], steps: Mapping[str, Any]) -> dict[str, int | None]:
+    return {step: time for step, time in watermarks.items() if step in steps}
 
 
 # ---- which steps a step feeds ----

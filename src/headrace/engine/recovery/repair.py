@@ -90,6 +90,7 @@ def _drop(plan: Plan, storage: Storage, found: dict[str, str], last: Commit) -> 
             "views": sorted(views),
             "sinks": [f"{VIEW_SINK}{view}" for view in sorted(views)],
             "watermarks": {},
+            "previous": {},
             "new file": NEW_FILE if whole and in_file else None,
             "views begin after": last.epoch if whole and not in_file else None,
         },
