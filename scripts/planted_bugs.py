@@ -235,6 +235,16 @@ def forgotten_journal(real: Any) -> Any:
     return recovered
 
 
+def without_end(real: Any) -> Any:
+    """Replay a step as far as its records go, though the app had not come so far."""
+
+    def replay_of(app: Any) -> Any:
+        found = real(app)
+        return None if found is None else replace(found, until={})
+
+    return replay_of
+
+
 def ignored(answer: Any) -> Callable[[Any], Any]:
     """Return how to make a function that does nothing."""
     return lambda _: lambda *_arguments, **_options: answer
@@ -280,6 +290,8 @@ BUGS = (
         seed=413),
     Bug("lost epochs not noticed", replaced(engine, "recovered", forgotten_journal), ("lose", "restore"),
         accidents=True),
+    Bug("replay goes further than the app", replaced(opening, "replay_of", without_end), ("reset",),
+        accidents=True, seed=8960),
 )  # fmt: skip
 
 

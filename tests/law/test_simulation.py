@@ -29,6 +29,7 @@ WORDS += (
     "EXCEPT ALL",
     "NOT IN",
     ".late.to_view(",
+    'grace="0 seconds"',
 )
 SOURCE = Step(
     "s", (), 'app.stream("s", SCHEMA, key="id", event_time="ts", out_of_order="9 days")', "SELECT * FROM s_current"
@@ -74,7 +75,7 @@ def test_programs_use_the_whole_vocabulary(programs, text):
 
 @pytest.fixture(scope="module")
 def programs():
-    return [draw(seed).program() for seed in range(300)]
+    return [draw(seed).program() for seed in range(600)]
 
 
 def test_an_armed_point_stays_in_its_process():

@@ -22,10 +22,11 @@ SOURCES = {
         "stream",
         f'app.stream("l", SCHEMA, key="id", event_time="ts", out_of_order="{DELAY} seconds", partitions=1)',
     ),
+    "i": ("stream", 'app.stream("i", SCHEMA, key="id", event_time="ts", partitions={n})'),
     "t": ("table", f'app.table("t", SCHEMA, key="id", event_time="ts", out_of_order="{EVER}", partitions={{n}})'),
     "u": ("table", f'app.table("u", SCHEMA, key="id", event_time="ts", out_of_order="{EVER}", partitions=1)'),
 }
-"""Two streams, of which one has late rows, and two tables; the first partitions differ from case to case."""
+"""A stream in any order, one with late rows, one in order, and two tables; how many partitions differs by the case."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,13 @@ def _program(dice: Random, size: Size) -> tuple[list[Step], dict[str, Shape]]:
         kind, code = SOURCES[name]
         steps.append(Step(name, (), code.replace("{n}", str(partitions)), f"SELECT * FROM {name}_current"))
         shapes[name] = Shape(
-            table=kind == "table", source=True, timed=True, records=kind == "table", late=name == "l", key=("id",)
+            table=kind == "table",
+            source=True,
+            timed=True,
+            records=kind == "table",
+            late=name == "l",
+            ordered=name == "i",
+            key=("id",),
         )
     wanted, tries = len(steps) + dice.randint(*size.steps), 0
     built = Case(tuple(steps)).names()
@@ -199,10 +206,11 @@ def _epoch(dice: Random, crashes: float, *, durable: bool) -> Action:
 
 
 class Clock:
-    """Where event time is, and the ids that were given."""
+    """Where event time is, that of the last row of the stream in order, and the ids that were given."""
 
     def __init__(self) -> None:
         self.second = 0
+        self.last = FIRST
         self.ids = 0
 
 
@@ -212,6 +220,8 @@ def _rows(dice: Random, clock: Clock, source: str) -> tuple[tuple[Any, ...], ...
     for _ in range(dice.choice((1, 2, 3, 5, 9))):
         behind = dice.choice((0, 0, 0, 1, 4, 9, 40))
         at = FIRST + 1000 * max(0, clock.second + dice.randint(0, 6) - behind) + dice.choice((0, 0, 0, 1, 999))
+        if source == "i":
+            at = clock.last = max(at, clock.last)
         if source in "tu":
             number = dice.randint(1, 6)
             if dice.random() < 0.25:

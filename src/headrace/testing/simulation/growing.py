@@ -12,6 +12,7 @@ from headrace.testing.simulation.shapes import (
     SECOND,
     Shape,
     Word,
+    grace_of,
     plain,
     same,
     stream,
@@ -170,7 +171,7 @@ def _top_of_windows(dice: Random, shapes: tuple[Shape, ...]) -> Drawn:
     late = shapes[0].late
     bounds, rows = aligned(kind := dice.choice(("tumbling", "hopping", "cumulating")), dice)
     final = dice.random() < 0.3
-    grace = f"{GRACE} seconds" if late else "9 days"
+    grace = grace_of(dice, shapes[0])
     kept = f" WHERE _w IS NULL OR window_end + {GRACE * SECOND} > _w" if late else ""
     count, order = dice.randint(1, 2), "v desc nulls last, id asc nulls first"
     place = (

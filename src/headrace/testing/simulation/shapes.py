@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from headrace.testing.simulation.case import EVER
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
@@ -31,10 +33,11 @@ class Shape:
     """What a step's rows are, as far as it decides what may follow.
 
     `source`: all steps from this source on are without state, so `_seq` and `_w` are known. `timed`: `ts` is the event
-    time. `records`: a table as its topic has it, whose records are known. `late`: its source has late rows. `waits`:
-    not complete before the end of the input. `extra`: columns besides those of all steps, so that only a projection may
-    follow. `key`: the table's, as the app says it. `final`: rows of closed windows, which stay as they are.
-    `late_rows`: the query of the rows that are late for the step itself; None: it has none.
+    time. `records`: a table as its topic has it, whose records are known. `late`: its source has late rows. `ordered`:
+    its stream comes in the order of event time, so that nothing is late, whatever the grace. `waits`: not complete
+    before the end of the input. `extra`: columns besides those of all steps, so that only a projection may follow.
+    `key`: the table's, as the app says it. `final`: rows of closed windows, which stay as they are. `late_rows`: the
+    query of the rows that are late for the step itself; None: it has none.
     """
 
     table: bool
@@ -43,6 +46,7 @@ class Shape:
     key: tuple[str, ...] | None = None
     timed: bool = False
     late: bool = False
+    ordered: bool = False
     waits: bool = False
     extra: tuple[str, ...] = ()
     final: bool = False
@@ -82,3 +86,10 @@ def tables(shapes: tuple[Shape, ...]) -> bool:
 def same(shapes: tuple[Shape, ...]) -> Shape:
     """Return the shape of a step's rows after a step without state."""
     return replace(shapes[0], records=False, final=False, late_rows=None)
+
+
+def grace_of(dice: Random, shape: Shape) -> str:
+    """Return a grace for windows of a step's rows with which only those of the source with late rows are late."""
+    if shape.late or (shape.ordered and not shape.table):
+        return f"{GRACE if shape.late else dice.choice((0, 0, GRACE))} seconds"
+    return EVER

@@ -19,6 +19,7 @@ from headrace.testing.simulation.shapes import (
     SUMMARIES,
     Shape,
     Word,
+    grace_of,
     plain,
     same,
     stream,
@@ -193,10 +194,11 @@ def _table_join(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shap
 def _stream_join(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
     how = dice.choice(("inner", "left", "right", "full", "semi", "anti"))
     first, last = dice.choice(((-10, 10), (0, 20), (-3, 0), (1, 20)))
+    grace = dice.choice((EVER, "0 seconds")) if all(shape.ordered for shape in shapes) else EVER
     if how in ("semi", "anti"):
         return (
             (
-                f'{{0}}.join({{1}}, on="k", within=("{first} seconds", "{last} seconds"), how="{how}", grace="{EVER}")'
+                f'{{0}}.join({{1}}, on="k", within=("{first} seconds", "{last} seconds"), how="{how}", grace="{grace}")'
                 '.named("{me}")'
             ),
             (
@@ -207,7 +209,7 @@ def _stream_join(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Sha
         )
     later = "CASE WHEN {l} IS NULL OR {r} > {l} THEN {r} ELSE {l} END"
     return (
-        f'{{0}}.join({{1}}, on="k", within=("{first} seconds", "{last} seconds"), how="{how}", grace="{EVER}")'
+        f'{{0}}.join({{1}}, on="k", within=("{first} seconds", "{last} seconds"), how="{how}", grace="{grace}")'
         f'.named("{{me}}")' + JOINED.format(ts=later.format(l="ts", r="ts_right")),
         (
             "SELECT l.id AS id, coalesce(l.k, r.k) AS k, coalesce(l.g, 0) + coalesce(r.g, 0) AS g, "
@@ -315,7 +317,7 @@ def _window(dice: Random, shapes: tuple[Shape, ...]) -> tuple[str, str, Shape]:
     kind = dice.choice(kinds)
     bounds, rows = _sliding() if kind == "sliding" else _session() if kind == "session" else aligned(kind, dice)
     emit, waits = dice.choice(EMITS)
-    grace = f"{GRACE} seconds" if late else EVER
+    grace = grace_of(dice, shapes[0])
     value = dice.choice(SUMMARIES)
     kept = f" WHERE _w IS NULL OR window_end + {GRACE * SECOND} > _w" if late else ""
     query = (
