@@ -42,10 +42,11 @@ def reset(
     Topics stay. After a whole reset the next start computes everything again, from the topics as far back as they go,
     up to where the app has read them. Its output topics get nothing again: to one with a table's changelog it appends
     what differs from the table. With --outputs again it forgets how far it has read too, and appends all its output
-    again; a table's changelog gets a tombstone for each key first. The reset of a step leaves the others as they are.
+    again; a table's changelog gets a tombstone for each key first. The reset of a step leaves the others as they are;
+    to a table's changelog, what differs is appended then, too.
     """
     if step is not None and outputs is not None:
-        raise click.UsageError("--outputs is for a whole reset: that of a step appends nothing to topics")
+        raise click.UsageError("--outputs is for a whole reset: that of a step keeps what topics have")
     app = load_app(file, storage=storage)
     check_owner(app, storage)
     storage_files, plan = Storage(app.storage, app.name), app.plan()
@@ -98,7 +99,8 @@ def _impact_lines(app: str, impact: ResetImpact, step: str | None) -> list[str]:
     else:
         lines.append(
             "The app goes on from its offsets. Its next start computes the step again: from the state of the "
-            "steps above, or from the topics, as far back as they go."
+            "steps above, or from the topics, as far back as they go. It appends no row again, and to a table's "
+            "changelog only what differs."
         )
     if impact.topics:
         lines.append(f"Topics written below it: {', '.join(impact.topics)}.")

@@ -130,6 +130,11 @@ def nearest_gives(plan: Plan, node: Node, new: Collection[str]) -> Iterator[Keep
         yield from history(plan, up, new).values()
 
 
+def fed_by(plan: Plan, node: Node, steps: Collection[str]) -> bool:
+    """Whether a step is one of some steps with state, or below one."""
+    return any(up.stateful and plan.name(up) in steps for up in node.walk())
+
+
 def _is_old(plan: Plan, node: Node, new: Collection[str]) -> bool:
     """Whether a step kept state before, or passes on late rows of one that did; of late rows nothing is kept."""
     step = node.of if isinstance(node, Late) else node

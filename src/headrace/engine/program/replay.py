@@ -23,7 +23,7 @@ from headrace.connect.stores import is_elsewhere
 from headrace.engine.engine import Engine
 from headrace.engine.epoch import task
 from headrace.engine.inprocess import CARRIER, InProcess
-from headrace.engine.program.fill import Fill, filled, nearest_gives
+from headrace.engine.program.fill import Fill, fed_by, filled, history, nearest_gives
 from headrace.engine.program.levelling import difference, shadows_of
 from headrace.kernels.task import Report, stage
 
@@ -62,18 +62,25 @@ class Replay:
 def replay_of(engine: Engine) -> Replay | None:
     """Return what an app replays before its next epoch: what was reset, unless the state of the steps above has it.
 
-    After a whole reset that is everything. None also where the topics cannot say what the steps above have: the
-    beginning of a topic is gone, or one of these steps began later; or Spark reads a source.
+    After a whole reset that is everything. State has no rows of a stream that a view has beside those of the steps, nor
+    what topics with a table's changelog were told, which are to be brought level. None also where the topics cannot say
+    what the steps above have: the beginning of a topic is gone, or one of these steps began later; or Spark reads a
+    source.
     """
     plan, last = engine.plan, engine.last
     stateful = [plan.name(node) for node in plan.stateful()]
     steps = frozenset(stateful if last.replay else {*stateful} & {*last.refill})
-    ends = [node for node in plan.stateful() if plan.name(node) in steps]
-    gives = {keeps for node in ends for keeps in nearest_gives(plan, node, steps)}
-    if gives <= {"all"} and not last.replay:
+    if not steps and not last.replay:
         return None
+    ends = [node for node in plan.stateful() if plan.name(node) in steps]
     sinks = tuple(sink for sink in plan.sinks if sink.view is not None and (last.replay or sink.name in last.refill))
-    shadows = shadows_of(plan) if last.replay else {}
+    shadows = {
+        name: shadow for name, shadow in shadows_of(plan).items() if last.replay or fed_by(plan, shadow.up, steps)
+    }
+    gives = {keeps for node in ends for keeps in nearest_gives(plan, node, steps)}
+    gives |= {keeps for sink in sinks for keeps in history(plan, sink.up, steps).values()}
+    if gives <= {"all"} and not last.replay and not shadows:
+        return None
     part = _above(plan, ends, (*sinks, *shadows.values()))
     if not part.nodes:
         return None
@@ -88,6 +95,8 @@ def replay_of(engine: Engine) -> Replay | None:
             begins[name] = earliest
     above = {part.name(node) for node in part.stateful()} - steps
     if above and (begins or above.intersection(last.partial)):
+        for name in shadows:
+            logger.warning("%s is not brought level: the topics do not reach back far enough", name)
         return None
     until = {name: last.reached.get(name, last.previous.get(name)) for name in above | steps if name in last.previous}
     return Replay(steps=steps, sinks=sinks, plan=part, shadows=shadows, upto=upto, until=until, begins=begins)

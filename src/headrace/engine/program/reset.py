@@ -21,7 +21,7 @@ from headrace.base.outside import OutputsNotKept, ResetRefused, Unavailable
 from headrace.connect.embedded import log_path
 from headrace.engine.program.adopting import NOTE as ADOPTING
 from headrace.engine.program.adopting import finish_adopting
-from headrace.engine.program.fill import history
+from headrace.engine.program.fill import fed_by, history
 from headrace.engine.program.identity import emptied, forget
 from headrace.engine.program.kept_outputs import has_outputs, newest_published, reach_of
 from headrace.engine.served import FILE as SERVED
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.engine.program.kept_outputs import Reach
-    from headrace.plan.nodes import Node
     from headrace.plan.plan import Plan
 
 NOTE = "reset.json"
@@ -92,7 +91,7 @@ def reset_impact(
         _refuse_lost_epochs(storage, step, last, location)
         _refuse_below_spark(plan, step, steps, commit)
         views = _views_of(plan, path, steps)
-        topics = [sink.topic for sink in plan.sinks if sink.topic is not None and _fed_by(plan, sink.up, steps)]
+        topics = [sink.topic for sink in plan.sinks if sink.topic is not None and fed_by(plan, sink.up, steps)]
     return ResetImpact(
         epoch=last,
         steps={name: rows.get(name, 0) for name in steps},
@@ -145,7 +144,8 @@ def reset(
     `location` is the value of `App(topics=)`.
 
     After a step's reset it goes on from the offsets it had, and the next start computes the step again: from the
-    state of the steps above where that is all of it, else from the topics (`replay`).
+    state of the steps above where that is all of it, else from the topics (`replay`). Topics with a table's changelog
+    get what differs.
 
     Raises:
         StorageBusy: the app runs.
@@ -194,7 +194,7 @@ def _note(plan: Plan, storage: Storage, impact: ResetImpact | None, step: str | 
         return {"whole": True, "id": uuid.uuid4().hex}
     keeps = step is None
     steps = sorted({*impact.steps, *(plan.name(node) for node in plan.stateful())} if keeps else impact.steps)
-    views = [sink for sink in plan.sinks if sink.view is not None and (keeps or _fed_by(plan, sink.up, steps))]
+    views = [sink for sink in plan.sinks if sink.view is not None and (keeps or fed_by(plan, sink.up, steps))]
     sinks = sorted({*(sink.name for sink in views), *(f"view:{name}" for name in (impact.views if keeps else ()))})
     return {
         "whole": False,
@@ -349,7 +349,7 @@ def _below(plan: Plan, step: str, kept_steps: set[str]) -> list[str]:
             else "No step keeps state.",
             hint=did_you_mean(step, keeping_state),
         )
-    return sorted(name for name, node in stateful.items() if name == step or _fed_by(plan, node, [step]))
+    return sorted(name for name, node in stateful.items() if name == step or fed_by(plan, node, [step]))
 
 
 def _refuse_lost_epochs(storage: Storage, step: str, last: int | None, location: str | None) -> None:
@@ -378,10 +378,6 @@ def _refuse_below_spark(plan: Plan, step: str, steps: list[str], commit: Commit)
             )
 
 
-def _fed_by(plan: Plan, node: Node, steps: list[str]) -> bool:
-    return any(up.stateful and plan.name(up) in steps for up in node.walk())
-
-
 def _all_views(path: Path) -> dict[str, int]:
     try:
         with views_at(path).snapshot() as now:
@@ -393,5 +389,5 @@ def _all_views(path: Path) -> dict[str, int]:
 
 
 def _views_of(plan: Plan, path: Path, steps: list[str]) -> dict[str, int]:
-    fed = {sink.view for sink in plan.sinks if sink.view is not None and _fed_by(plan, sink.up, steps)}
+    fed = {sink.view for sink in plan.sinks if sink.view is not None and fed_by(plan, sink.up, steps)}
     return {name: rows for name, rows in _all_views(path).items() if name in fed}
