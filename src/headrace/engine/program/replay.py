@@ -95,8 +95,8 @@ def replay_of(engine: Engine) -> Replay | None:
             begins[name] = earliest
     above = {part.name(node) for node in part.stateful()} - steps
     if above and (begins or above.intersection(last.partial)):
-        for name in shadows:
-            logger.warning("%s is not brought level: the topics do not reach back far enough", name)
+        for topic in (sink.topic for sink in plan.sinks if sink.name in shadows):
+            logger.warning('the topic "%s" is not brought level: those that are read begin too late', topic)
         return None
     until = {name: last.reached.get(name, last.previous.get(name)) for name in above | steps if name in last.previous}
     return Replay(steps=steps, sinks=sinks, plan=part, shadows=shadows, upto=upto, until=until, begins=begins)

@@ -321,14 +321,9 @@ def _watermarks(plan: Plan, storage: Storage, steps: list[str]) -> dict[str, dic
     for _ in stateful:  # each round moves the watermarks one step further down
         used = advance(plan, sources, used, {})[1]
     latest = {name: used[name] for name in stateful if name in steps}
-    return {
-        "watermarks": no_later(latest | _known(commit.watermarks, latest), latest),
-        "previous": no_later(latest | _known(commit.previous, latest), latest),
-    }
-
-
-def _known(watermarks: Mapping[str, int | None], steps: Mapping[str, Any]) -> dict[str, int | None]:
-    return {step: time for step, time in watermarks.items() if step in steps}
+    own = {"watermarks": commit.watermarks, "previous": commit.previous}
+    return {which: no_later({step: of.get(step, time) for step, time in latest.items()}, latest)
+            for which, of in own.items()}  # fmt: skip
 
 
 # ---- which steps a step feeds ----
