@@ -118,11 +118,11 @@ def believe_any_cache(real: Any) -> Any:
 def judge_by_own_rows(real: Any) -> Any:
     """Judge an epoch's rows by the watermark that they move."""
 
-    def grouped(self: Any, duck: Any, rows: str, watermark: int | None) -> Any:
+    def grouped(self: Any, duck: Any, rows: str, watermark: int | None, **options: Any) -> Any:
         if watermark is not None:
             newest = duck.rows(f"SELECT max(_time) FROM {rows}")[0][0]
             watermark = max(watermark, (newest or 0) - DELAY * SECOND)
-        return real(self, duck, rows, watermark)
+        return real(self, duck, rows, watermark, **options)
 
     return grouped
 
