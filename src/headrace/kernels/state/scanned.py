@@ -93,7 +93,7 @@ class ScannedState(State):
             old = f"SELECT {at} FROM {source} WHERE {at} IS NOT NULL"
             if rows.num_rows <= FEW:
                 old = ", ".join(str(row) for row in rows.column(at).to_pylist() if row is not None)
-            self._count -= self._changed(f"DELETE FROM {self.name(table)} WHERE rowid IN ({old})")
+            self._count -= self.duck.change(f"DELETE FROM {self.name(table)} WHERE {self._row} IN ({old})")
         self._insert(spec, source)
 
     def evict(self, table: str, where: str) -> None:
@@ -102,19 +102,15 @@ class ScannedState(State):
         self._only_added = False
         self._count -= self.duck.change(f"DELETE FROM {self.name(table)} WHERE {where}")
 
-    def _changed(self, delete: str) -> int:
-        """Delete by row ids, and return how many rows there were.
+    @property
+    def _row(self) -> str:
+        """The row id, as deletes compare it.
 
-        DuckDB filters the scan by the row ids of the other side of the join, and mistakes them for others among rows
-        that the same transaction has inserted: wrong rows are deleted, or the process dies.
+        DuckDB filters a scan by the row ids of the other side of the join, and mistakes them for others among rows that
+        the same transaction has inserted: wrong rows are deleted, or the process dies. It does not filter by an
+        expression. (Its setting for that is one for all connections of a database, and so for other threads.)
         """
-        if not self._put_in:
-            return self.duck.change(delete)
-        self.duck.run("SET disabled_optimizers = 'join_filter_pushdown'")
-        try:
-            return self.duck.change(delete)
-        finally:
-            self.duck.run("RESET disabled_optimizers")
+        return "(rowid | 0)" if self._put_in else "rowid"
 
     def _insert(self, spec: TableSpec, source: str) -> None:
         self._put_in = True
