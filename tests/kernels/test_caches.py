@@ -83,5 +83,5 @@ def add_up(folder, host, seed):
 def test_caches_that_are_behind_stand_beside_each_other(tmp_path):
     """Shards of a small epoch run in threads, on one database: a setting of it would be for all of them."""
     with closing(Duck()) as host, ThreadPoolExecutor(4) as threads:
-        for kept, expected in threads.map(partial(add_up, tmp_path, host), range(4)):
+        for kept, expected in threads.map(partial(add_up, tmp_path, host), range(6)):
             assert kept == expected
