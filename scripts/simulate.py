@@ -4,9 +4,10 @@
 
 A seed gives an app of random steps, its input, and what happens to it (`headrace.testing.simulate`). Every output must
 be what the batch query over the same input gives. DuckDB answers it; with `--spark-oracle` batch Spark SQL does, from
-the same text. `--spark` runs the app on Spark, all cases in one session. With `--accidents` older copies are put back,
-commits are lost, bits are flipped, steps are reset and programs change; how that ended is counted. Ends with 1 if a
-case failed. `--minutes` and SIGTERM end the run early, after the case that runs.
+the same text. `--spark` runs the app on Spark, all cases in one session; `--threads` as in a worker of Spark. With
+`--accidents` older copies are put back, commits are lost, bits are flipped, steps are reset and programs change; how
+that ended is counted. Ends with 1 if a case failed. `--minutes` and SIGTERM end the run early, after the case that
+runs.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=200, help="how many, without --seeds")
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--spark", action="store_true", help="run the app on Spark")
+    parser.add_argument("--threads", action="store_true", help="shards in threads, caches that take turns")
     parser.add_argument("--spark-oracle", action="store_true", help="let Spark answer the batch query")
     parser.add_argument("--accidents", action="store_true", help="older copies, lost commits, flipped bits, changes")
     parser.add_argument("--json", action="store_true", help="print one object a failure, and one in the end")
@@ -65,7 +67,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     spark = session(master="local[2]") if asked.spark_oracle or asked.spark else None
     oracle = SparkOracle(spark) if asked.spark_oracle else None
     endings = Counter[str]()
-    options: dict[str, Any] = {"oracle": oracle, "carrier": "spark" if asked.spark else "in process"}
+    options: dict[str, Any] = {
+        "oracle": oracle,
+        "carrier": "spark" if asked.spark else "threads" if asked.threads else "in process",
+    }
     if asked.accidents:
         options |= {"accidents": True, "endings": endings}
         logging.getLogger("headrace").setLevel(logging.ERROR)  # each recovery is a warning

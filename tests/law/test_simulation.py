@@ -44,6 +44,13 @@ def test_every_output_of_a_simulated_app_is_the_batch_query(first):
         assert finding is None, finding.text()
 
 
+def test_shards_in_threads_and_caches_that_take_turns_change_no_output():
+    """So it is in the workers of Spark."""
+    for seed in range(4000, 4000 + FAST_SEEDS):
+        finding = simulate(seed, carrier="threads")
+        assert finding is None, finding.text()
+
+
 def counted(sql):
     """Return a case of an app that counts, and the batch query that it is compared with."""
     count = Step("x", ("s",), '{0}.group_by("k").agg(n="count(*)").named("{me}")', sql)

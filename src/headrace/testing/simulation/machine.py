@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
 from random import Random
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 ALL = 1 << 62
 MOST_EPOCHS = 1000
+Carrier = Literal["in process", "threads", "spark"]
+"""What runs epochs. "threads": in this process, as a worker of Spark does it, see `Threads`."""
 
 
 @cache
@@ -50,6 +53,25 @@ def _host() -> Duck:
 def open_duck() -> Duck:
     """Open a cache of its own in the database of this process: a database for each cache takes longer than an epoch."""
     return Duck(IN_MEMORY, host=_host())
+
+
+class Threads(InProcess):
+    """Runs the shards of a level in threads, and any of three caches meets a shard next: so it is on Spark.
+
+    What happens at the same time is not the same in the next run of a seed.
+    """
+
+    def __init__(self, engine: Engine, dice: Random) -> None:
+        self._pool, self._dice = ThreadPoolExecutor(2), dice
+        super().__init__(engine, map_shards=self._pool.map, threads=2, open_duck=open_duck)
+
+    def _duck(self, level: int, shard: int) -> Duck:
+        return super()._duck(level, shard * 3 + self._dice.randrange(3))
+
+    def close(self) -> None:
+        """Close the readers and the caches, and end the threads."""
+        self._pool.shutdown()
+        super().close()
 
 
 class Machine:
@@ -68,7 +90,7 @@ class Machine:
         self,
         folder: Path,
         *,
-        carrier: Literal["in process", "spark"],
+        carrier: Carrier,
         shards: int,
         durable: bool = False,
         seed: int | None = None,
@@ -141,6 +163,8 @@ class Machine:
     def _carrier(self, engine: Engine) -> Any:
         if self.carrier_name == "in process":
             return InProcess(engine, open_duck=open_duck)
+        if self.carrier_name == "threads":
+            return Threads(engine, Random(self.seed))  # noqa: S311 -- no secret
         from headrace.engine.spark.carrier import SparkCarrier
         from headrace.engine.spark.source import EpochControl
 

@@ -7,7 +7,7 @@ import traceback
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import HeadraceError, InternalError, PlanChanged, PlanError, ViewOutOfStep
 from headrace.base.outside import OutputsNotKept
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.engine.program.reset import Outputs
     from headrace.testing.files import FaultKind
     from headrace.testing.simulation.accidents import Part
+    from headrace.testing.simulation.machine import Carrier
 
 _DUCK = DuckOracle()
 DELAYS = {"l": DELAY * SECOND}
@@ -68,7 +69,7 @@ class Outcome:
     ended: str = RIGHT
 
 
-def check(case: Case, *, carrier: Literal["in process", "spark"] = "in process", oracle: Oracle | None = None
+def check(case: Case, *, carrier: Carrier = "in process", oracle: Oracle | None = None
           ) -> Failure | None:  # fmt: skip
     """Play a case; return how it failed, or None.
 
@@ -78,7 +79,7 @@ def check(case: Case, *, carrier: Literal["in process", "spark"] = "in process",
     return outcome_of(case, carrier=carrier, oracle=oracle).failure
 
 
-def outcome_of(case: Case, *, carrier: Literal["in process", "spark"] = "in process", oracle: Oracle | None = None
+def outcome_of(case: Case, *, carrier: Carrier = "in process", oracle: Oracle | None = None
                ) -> Outcome:  # fmt: skip
     """Play a case; return how it ended."""
     with tempfile.TemporaryDirectory(prefix="headrace-simulated-") as folder:
@@ -103,7 +104,7 @@ def outcome_of(case: Case, *, carrier: Literal["in process", "spark"] = "in proc
 class Play:
     """A case that runs."""
 
-    def __init__(self, case: Case, folder: Path, carrier: Literal["in process", "spark"], oracle: Oracle) -> None:
+    def __init__(self, case: Case, folder: Path, carrier: Carrier, oracle: Oracle) -> None:
         self.case = self.last_case = case
         self.oracle = oracle
         durable = any(action[0] == "power" for action in case.actions)

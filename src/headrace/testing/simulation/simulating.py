@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from headrace.testing.simulation.drawing import draw
 from headrace.testing.simulation.play import Failure, check, outcome_of
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections import Counter
 
     from headrace.testing.simulation.case import Case
+    from headrace.testing.simulation.machine import Carrier
     from headrace.testing.simulation.oracle import Oracle
 
 
@@ -32,7 +33,7 @@ class Finding:
 def simulate(
     seed: int,
     *,
-    carrier: Literal["in process", "spark"] = "in process",
+    carrier: Carrier = "in process",
     oracle: Oracle | None = None,
     most_plays: int = MOST_PLAYS,
     accidents: bool = False,
@@ -45,7 +46,8 @@ def simulate(
 
     Args:
         seed: any integer; the same one gives the same case, as long as Headrace is the same.
-        carrier: what runs the epochs. Spark is slow: a case takes tens of seconds.
+        carrier: what runs the epochs. Spark is slow: a case takes tens of seconds. "threads" is in this process, with
+            shards in threads and caches that take turns, as in Spark's workers; its failures need not come again.
         oracle: what answers the batch query; by default DuckDB.
         most_plays: how many smaller cases are tried to make a failure small; 0 leaves it as it is.
         accidents: also older copies that are put back, lost commits, flipped bits, resets and changed programs. Then an
