@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.expressions.casts import raising
-from headrace.expressions.functions import Function, entry
+from headrace.expressions.functions import Function, entry, expand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +40,15 @@ def _instr(values: Sequence[Value], kind: pa.DataType) -> str:
 def _replace(values: Sequence[Value], _: pa.DataType) -> str:
     new = values[2].sql if len(values) > 2 else "''"  # noqa: PLR2004
     return f"replace({values[0].sql}, {values[1].sql}, {new})"
+
+
+def _split_part(values: Sequence[Value], kind: pa.DataType) -> str:
+    """Where the separator and the number are constants, several parts of a text come from one list of all of them."""
+    text, separator, number = values
+    if separator.constant and isinstance(number.constant, int) and number.constant:
+        parts = f"string_split({text.sql}, {separator.sql})"
+        return f"coalesce(list_extract({parts}, {number.sql}), left({text.sql}, 0))"
+    return expand(_SPLIT_PART, values, kind)
 
 
 _NO_ZERO = raising("INVALID_INDEX_OF_ZERO", "the index 0 is invalid: parts are counted from 1, or from -1 at the end")
@@ -85,10 +94,12 @@ ENTRIES: tuple[Function, ...] = (
         "split_part",
         "string, string, int",
         "string",
-        _SPLIT_PART,
+        _split_part,
         "split_part(s, 'b', 1)",
+        "split_part(s, 'b', 2)",
         "split_part(s, t, i)",
         "split_part(s, ' ', -1)",
+        "split_part(s, '', 1)",
         raises=True,
     ),
     entry("ascii", "string", "int", "ascii($1)", "ascii(s)"),
