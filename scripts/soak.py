@@ -20,12 +20,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from statistics import quantiles
 
 import pyarrow as pa
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
+from bench.figure import percentile
 from scripts.processes import processes_of, resident
 
 import headrace as hr
@@ -195,22 +195,18 @@ def run(soak: Soak, *, minutes: float, restarts: int, kills: int, chance: Random
 MEASURES = (("memory", "MB of memory"), ("state", "MB of state"), ("files", "files"), ("storage", "MB on the disk"))
 
 
-def high(values: list[float]) -> float:
-    """Return what nine of ten values are not above.
-
-    What is cleaned up now and then rises and falls by the minute: a median depends on where the restarts fell.
-    """
-    return quantiles(values, n=10)[-1]
-
-
 def grown(samples: list[Sample]) -> dict[str, float]:
-    """Return how much more there is in the last third than in the first (without its first fifth), by measure."""
+    """Return how much more there is in the last third than in the first (without its first fifth), by measure.
+
+    What is cleaned up now and then rises and falls by the minute, and a median depends on where the restarts fell: so
+    what nine of ten samples are not above is compared.
+    """
     end = samples[-1].at
     first = [sample for sample in samples if end / 15 < sample.at <= end / 3]
     last = [sample for sample in samples if sample.at > end * 2 / 3]
     return {
-        name: high([getattr(sample, name) for sample in last])
-        / max(1e-9, high([getattr(sample, name) for sample in first]))
+        name: percentile([getattr(sample, name) for sample in last], 0.9)
+        / max(1e-9, percentile([getattr(sample, name) for sample in first], 0.9))
         for name, _ in MEASURES
     }
 
