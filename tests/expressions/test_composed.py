@@ -35,6 +35,9 @@ size(split(s, ','))
 -i % 7
 -(i + 1)
 abs(l) + 1
+127Y * (b * 3Y)
+(i + 1) + (j + 2147483647)
+(i * 0 + 2147483647) + 1 + j
 not (i > 0 or s is null)
 i between j and l
 p is true and q is not false

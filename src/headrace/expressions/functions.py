@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -50,7 +50,7 @@ class Function:
         if self.prepare is not None:
             values = self.prepare(values)
         if self.names[0][0].isalpha():
-            values = [_whole(value) for value in values]
+            values = [value.apart() for value in values]
         guards: list[tuple[Value, Binding]] = []
         for i in self._guards(values):  # each is bound within the one before: it is not computed where that is null
             guard = Binding([values[i]], mark=f"\x03{i}")
@@ -120,11 +120,6 @@ def expand(template: str, values: Sequence[Value], kind: pa.DataType) -> str:
         return k.sql_type(kind) if match[1] == "T" else values[int(match[1]) - 1].sql
 
     return _PLACE.sub(fill, template)
-
-
-def _whole(value: Value) -> Value:
-    """Return a product that DuckDB does not simplify: `j * 2 <= 0` in a template would become `j <= 0`."""
-    return replace(value, sql=f"greatest({value.sql})") if value.raises and k.is_integral(value.type) else value
 
 
 def _split(takes: str) -> tuple[str, ...]:

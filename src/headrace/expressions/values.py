@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from headrace.expressions import kinds as k
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -50,6 +52,13 @@ class Value:
     def to(self, sql: str, kind: pa.DataType, *, raises: bool = False) -> Value:
         """Return the same part with other SQL and type; what raised before still does."""
         return replace(self, sql=sql, type=kind, raises=self.raises or raises)
+
+    def apart(self) -> Value:
+        """Return the same part as DuckDB does not simplify it together with what is around it.
+
+        It would compute `j * 2 <= 0` as `j <= 0` and `(i + 1) + 2` as `i + 3`, which overflow for other rows.
+        """
+        return replace(self, sql=f"greatest({self.sql})") if self.raises and k.is_integral(self.type) else self
 
     @property
     def is_constant(self) -> bool:

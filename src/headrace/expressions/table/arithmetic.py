@@ -56,6 +56,7 @@ def _sum(sign: str) -> Callable[[list[Value]], Value]:
         left, right = _numbers(values[0], values[1], sign)
         if k.is_decimal(left.type):
             return decimals.sum_of(left, right, sign)
+        left, right = left.apart(), right.apart()
         # DuckDB widens a negation but checks sums of integers as the JVM does
         return _made((left, right), f"({left.sql} {sign} {right.sql})", left.type, raises=k.is_integral(left.type))
 
@@ -69,6 +70,7 @@ def _times(values: list[Value]) -> Value:
     left, right = _numbers(values[0], values[1], "*")
     if k.is_decimal(left.type):
         return decimals.product(left, right)
+    left, right = left.apart(), right.apart()
     return _made((left, right), f"({left.sql} * {right.sql})", left.type, raises=k.is_integral(left.type))
 
 

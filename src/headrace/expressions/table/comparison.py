@@ -20,16 +20,11 @@ def _compared(sign: str, template: str = "") -> Callable[[list[Value]], Value]:
         comparable(left, sign)
         if k.contains(left.type, k.is_struct):
             raise Mismatch(f"{sign} of structs is not supported", hint="Compare their fields.")
-        left_sql, right_sql = _protected(left, right), _protected(right, left)
-        sql = (template or f"($1 {sign} $2)").replace("$1", left_sql).replace("$2", right_sql)
+        first, second = left if right.columns else left.apart(), right if left.columns else right.apart()
+        sql = (template or f"($1 {sign} $2)").replace("$1", first.sql).replace("$2", second.sql)
         return Value("", sql, k.BOOLEAN, raises=left.raises or right.raises)
 
     return build
-
-
-def _protected(side: Value, opposite: Value) -> str:
-    """Return SQL for one side; with a constant, DuckDB would turn `i + 1 > 5` into `i > 4`, which never overflows."""
-    return f"greatest({side.sql})" if side.raises and k.is_integral(side.type) and not opposite.columns else side.sql
 
 
 def _extreme(name: str) -> Callable[[list[Value]], Value]:
