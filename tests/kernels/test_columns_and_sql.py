@@ -15,7 +15,7 @@ import pytest
 from one_shard import OneShard, tuples
 
 from budget import examples, matrix
-from headrace.kernels import upserts
+from headrace.kernels import first_rows, upserts
 from headrace.kernels.aggregates.accumulators import Accumulators
 from headrace.kernels.aggregates.aggregate_spec import AggregateSpec
 from headrace.kernels.duck import Duck
@@ -28,6 +28,8 @@ from headrace.kernels.joins.join_spec import JoinSpec
 from headrace.kernels.joins.table_join import TableJoin
 from headrace.kernels.latest import Upsert
 from headrace.kernels.order import numbered
+from headrace.kernels.ranking import Ranking
+from headrace.kernels.top import PartialTop, Top
 
 NAN = float("nan")
 KINDS = {
@@ -166,6 +168,52 @@ def test_a_key_with_two_records_leaves_the_others_to_columns(ways):
     assert [row for row in delta if row[0] == 2] == [(2, 0, -1, 1), (2, 1, 1, 1), (2, 1, -1, 1), (2, 2, 1, 1)]
     assert run.keeps_the_same()
     assert run.by_columns == 2
+
+
+# ---- rankings ----
+
+
+@pytest.mark.parametrize(("key", "value", "n"), matrix(KINDS, reversed(KINDS), ("1", "3", "c0", "c2"), depth=1))
+def test_first_rows_by_columns_are_those_by_sql(ways, key, value, n):
+    """Groups that had rows and groups that had none, ties, equal rows, no time, and an n of the group's own."""
+    if (n == "c0" and key not in ("INTEGER", "BIGINT")) or (n == "c2" and key in NESTED):
+        n = "2"
+    draw = random.Random(f"{key} {value} {n}")  # noqa: S311 -- a test is no secret
+    columns = (("k", key), ("v", value), ("m", "INTEGER"), ("x", "BIGINT"))
+    group = (0, 2) if n == "c2" else (0,)
+    order = ("o0 DESC NULLS LAST", "c1 ASC NULLS FIRST")
+    ranking = Ranking(
+        columns=columns,
+        group=group,
+        terms=("BIGINT",),
+        order=order,
+        n=n,
+        rank=draw.choice((None, "place")),
+        insert_only=True,
+    )
+    after = ways(Top(**HERE, ranking=ranking, counts=True), first_rows, "_as_one")
+    before = ways(PartialTop(**HERE, ranking=ranking), first_rows, "_as_one")
+    kinds = {"c0": KINDS[key][0], "c1": KINDS[value][0], "c2": pa.int32(), "c3": pa.int64(), "o0": pa.int64()}
+    for epoch in range(examples(5, times=10)):
+        keys, values = [*KINDS[key][1], None][: epoch + 2], [*KINDS[value][1], None]
+        rows = []
+        for _ in range(draw.randint(0, 25)):
+            x, time = draw.randint(0, 2 + 30 * epoch), draw.choice((epoch, epoch + 1, None))
+            rows.append((draw.choice(keys), draw.choice(values), draw.choice((1, 2, None)), x, x % 20, 1, time))
+        parts = [counted(kinds, some) for some in (rows[:9], rows[9:]) if some]
+        for part in parts:
+            before.step(part)
+        after.step(parts)
+    assert after.keeps_the_same()
+    assert after.by_columns > 0
+    assert before.by_columns > 0
+
+
+def counted(columns, rows):
+    """Return rows as rankings take them: `_n` instead of `_weight`, and lists as DuckDB makes them."""
+    lists = {name: pa.list_(pa.field("l", pa.int64())) for name, kind in columns.items() if pa.types.is_list(kind)}
+    made = table(columns | lists, rows)
+    return made.rename_columns(["_n" if name == "_weight" else name for name in made.column_names])
 
 
 # ---- joins ----

@@ -12,8 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-import pyarrow.compute as pc
-
 from headrace.base.names import quote
 from headrace.kernels.sql import alike, by_position, with_nulls
 from headrace.kernels.state.tables import COUNT, TableSpec
@@ -66,25 +64,6 @@ def tables(ranking: Ranking) -> tuple[TableSpec, ...]:
         by = {BEST: (group,), ROWS: tuple(dict.fromkeys((tuple(columns_of(ranking)), group)))}
     names = (BEST,) if ranking.insert_only else (BEST, ROWS)
     return tuple(TableSpec(name=name, keys=keys, values=values, by=by[name]) for name in names)
-
-
-def first_of_part(duck: Duck, ranking: Ranking, parts: list[pa.Table]) -> pa.Table:
-    """Return the n first of each group among rows that are only added: no other row of theirs can matter.
-
-    Rows are sorted by the order that was asked for. The whole row is compared only where that leaves too many.
-    """
-    columns = ", ".join([*columns_of(ranking), *terms_of(ranking), COUNT, "_time"])
-    rows = " UNION ALL ".join(f"SELECT * FROM {duck.register(part)}" for part in parts)
-    position, window = "rank" if ranking.ties == "row_number" else ranking.ties, _window(ranking, decided=False)
-    first = duck.arrow(
-        f"SELECT {columns}, row_number() OVER w > {ranking.n} AS o_more FROM ({rows}) WINDOW w AS ({window}) "
-        f"QUALIFY {position}() OVER w <= {ranking.n}"
-    )
-    more = first.num_columns - 1
-    if ranking.shares or not pc.any(first.column(more)).as_py():
-        return first.remove_column(more)
-    nth = f"row_number() OVER ({_window(ranking)})"
-    return duck.arrow(f"SELECT {columns} FROM {duck.register(first)} QUALIFY {nth} <= {ranking.n}")
 
 
 @dataclass
@@ -282,11 +261,11 @@ class RankingRun:
     def _ahead(self) -> str:
         """Return SQL for how many rows of its group are before a row."""
         if self.ranking.ties == "dense_rank":
-            return f"(dense_rank() OVER ({_window(self.ranking)}) - 1)::BIGINT"
+            return f"(dense_rank() OVER ({window_of(self.ranking)}) - 1)::BIGINT"
         if self.ranking.ties == "rank":
             before = "RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW EXCLUDE GROUP"
-            return f"coalesce(sum({COUNT}) OVER ({_window(self.ranking)} {before}), 0)::BIGINT"
-        return f"(sum({COUNT}) OVER ({_window(self.ranking)} ROWS UNBOUNDED PRECEDING) - {COUNT})::BIGINT"
+            return f"coalesce(sum({COUNT}) OVER ({window_of(self.ranking)} {before}), 0)::BIGINT"
+        return f"(sum({COUNT}) OVER ({window_of(self.ranking)} ROWS UNBOUNDED PRECEDING) - {COUNT})::BIGINT"
 
     def _create(self, name: str, sql: str) -> None:
         self.duck.run(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
@@ -307,7 +286,7 @@ def group_of(ranking: Ranking) -> list[str]:
     return [f"c{i}" for i in ranking.group]
 
 
-def _window(ranking: Ranking, *, decided: bool = True) -> str:
+def window_of(ranking: Ranking, *, decided: bool = True) -> str:
     """Return the inside of OVER (…): the order of the user's, then the whole row, ascending, so that it is one.
 
     Where equal rows share a position, or the order need not be `decided`, the whole row does not tell them apart.

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.kernels.counts import Counts
+from headrace.kernels.first_rows import AddedRowsRun, first_of_part
 from headrace.kernels.groups.window_top import WindowRankingRun
 from headrace.kernels.op import Operator, StatefulOp, StepResult
-from headrace.kernels.ranking import RankingRun, first_of_part, tables
+from headrace.kernels.ranking import RankingRun, tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,14 +51,18 @@ class Top(StatefulOp):
         """Rank what changed."""
         parts = inputs[0].tables
         counts = Counts(rows_in=sum(part.num_rows for part in parts) if self.counts else 0)
-        if self.ranking.panes is None:
-            if self.counts and self.ranking.insert_only and parts:  # else done before the exchange
-                parts = [first_of_part(context.duck, self.ranking, parts)]
-            run = RankingRun(context.duck, self.ranking, context.state)
-        else:
-            run = WindowRankingRun(context.duck, self.ranking, context.state, context.watermark, context.previous)
-        delta = run.run(parts)
+        delta = self._run(context).run(parts)
         return StepResult(delta=[] if delta is None else [delta], counts=counts)
+
+    def _run(self, context: Context) -> RankingRun:
+        duck, ranking = context.duck, self.ranking
+        if ranking.panes is not None:
+            return WindowRankingRun(duck, ranking, context.state, context.watermark, context.previous)
+        return (
+            AddedRowsRun(duck, ranking, context.keyed)
+            if ranking.insert_only
+            else RankingRun(duck, ranking, context.state)
+        )
 
     def snapshot(self, context: Context) -> Rows:
         """Return the first rows of each group; of windows, those of the open ones, unless results are final."""
