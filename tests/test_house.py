@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("house")  # its trees are parsed once
 HOUSE = Path(__file__).parent.parent
 PACKAGE = HOUSE / "src" / "headrace"
 FRONT = "front"  # the modules of the package itself: where the words meet the engine
@@ -77,6 +78,12 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Return all that is in a file's tree: most laws look at all files."""
+    return list(ast.walk(tree(path)))
+
+
 def place(path: Path, node: ast.AST | None = None) -> str:
     line = f":{getattr(node, 'lineno', 1)}" if node else ""
     return f"{path.relative_to(HOUSE)}{line}"
@@ -87,10 +94,11 @@ def room(path: Path) -> str:
     return inside[0] if len(inside) > 1 else FRONT
 
 
+@cache
 def imports(path: Path) -> list[tuple[ast.AST, str]]:
     """Give every module that a file imports, wherever in the file, with its full name."""
     found: list[tuple[ast.AST, str]] = []
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found += [(node, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -139,7 +147,7 @@ def circle(edges: dict[str, set[str]]) -> list[str]:
 def names_defined(path: Path) -> set[str]:
     """Return every name that a file defines: functions, classes, variables, attributes that it sets."""
     found = set()
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, Function | ast.ClassDef):
             found.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -238,7 +246,7 @@ def test_no_private_name_crosses_a_file(name):
         if room(path) != name:
             continue
         others = ours - names_defined(path) - NAMED_TUPLE
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             crossing: list[str] = []
             if isinstance(node, ast.ImportFrom):
                 crossing = [alias.name for alias in node.names]
@@ -322,7 +330,7 @@ def test_only_base_time_asks_the_clock_or_waits():
         if path == PACKAGE / "base" / "time.py":
             continue
         broken += [f"{place(path, node)}: imports {module}" for node, module in imports(path) if module == "time"]
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.Attribute):
                 owner, _, last = ast.unparse(node).rpartition(".")
                 now = last in {"now", "utcnow", "today"} and owner.rpartition(".")[2] in {"datetime", "date"}
@@ -334,7 +342,7 @@ def test_only_base_time_asks_the_clock_or_waits():
 def test_only_the_command_line_prints():
     broken = []
     for path in sources(PACKAGE):
-        for node in ast.walk(tree(path)) if room(path) != "cli" else ():
+        for node in nodes(path) if room(path) != "cli" else ():
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if called in {"print", "sys.stdout.write", "sys.stderr.write"}:
                 broken.append(f"{place(path, node)}: {called}")
@@ -440,7 +448,7 @@ def test_only_connect_asks_what_kind_of_connector_something_is():
     for path in sources(PACKAGE):
         if room(path) in ("connect", "log"):
             continue
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if called == "isinstance" and CONNECTORS.search(kinds := ast.unparse(node.args[1])):
                 if kinds == "Source" and room(path) in ("plan", "dsl"):
