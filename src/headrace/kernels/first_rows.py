@@ -72,8 +72,9 @@ class AddedRowsRun(RankingRun):
             return self._compared(parts)
         rows, places, tied = self._ranked(every)
         new = ~(tied | self._had(rows))
-        others = rows.filter(pa.array(~new))
-        compared = self._compared([others]) if others.num_rows else None
+        if new.all():
+            return self._entered(rows, places)
+        compared = self._compared([rows.filter(pa.array(~new))])
         return concat_present([compared, self._entered(rows.filter(pa.array(new)), places[new])])
 
     def _compared(self, parts: list[pa.Table]) -> pa.Table | None:
