@@ -295,7 +295,8 @@ def test_a_connection_that_comes_while_the_server_closes_is_closed_too(port, tur
         warnings.simplefilter("always")
         server._end()
         gc.collect()
-        assert [str(each.message) for each in said] == []
+        left_open = [str(each.message) for each in said if str(port) in str(each.message)]  # others are of other tests
+        assert left_open == []
 
 
 def test_senders_are_told_to_come_back_while_the_app_is_behind(filled, port):
