@@ -24,6 +24,7 @@ from headrace.base.errors import (
     WrongType,
 )
 from headrace.engine.program.reset import reset
+from headrace.kernels import first_rows
 from headrace.testing import Driver
 
 SCHEMA = "k string, g int, v int, x double, at timestamp"
@@ -304,12 +305,15 @@ events = st.builds(
 @given(
     epochs=st.lists(st.lists(events, max_size=9), min_size=1, max_size=5),
     restarts=st.sets(st.integers(0, 4), max_size=1),
+    many=st.sampled_from([(0, 0), (0, first_rows.SAMPLE), (first_rows.MANY, 0)]),
 )
-def test_after_every_epoch_the_deltas_sum_to_the_batch_query_and_hold_nothing_more(epochs, restarts):
-    """Nulls, ties, duplicates, withdrawals, groups that change, disorder, empty epochs, rebuilt caches."""
+def test_after_every_epoch_the_deltas_sum_to_the_batch_query_and_hold_nothing_more(epochs, restarts, many):
+    """Nulls, ties, duplicates, withdrawals, groups that change, disorder, empty epochs, rebuilt caches; as if many."""
     app, sinks = every_ranking()
     sent, before = [], {name: Counter() for name in RANKINGS}
-    with Driver(app, shards=2) as driver:
+    with pytest.MonkeyPatch.context() as patch, Driver(app, shards=2) as driver:
+        patch.setattr(first_rows, "MANY", many[0])
+        patch.setattr(first_rows, "SAMPLE", many[1])
         for number, rows in enumerate(epochs):
             if number in restarts:
                 driver.restart()

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 AT = "o_at"
 """The column with a row's number."""
+MANY = 4_096
+"""So many rows are worth the statements that find out which groups are new."""
+SAMPLE = 256
+"""So many rows say whether most groups are."""
 
 
 def first_of_part(duck: Duck, ranking: Ranking, parts: list[pa.Table]) -> pa.Table:
@@ -59,28 +63,34 @@ def first_of_part(duck: Duck, ranking: Ranking, parts: list[pa.Table]) -> pa.Tab
 
 @dataclass
 class AddedRowsRun(RankingRun):
-    """One epoch of one ranking in one shard, of rows that are only added, not of windows."""
+    """One epoch of one ranking in one shard, of rows that are only added, not of windows.
+
+    `ranked`: each part has the first rows of its groups alone.
+    """
 
     state: KeyedState
+    ranked: bool
 
     def run(self, parts: list[pa.Table]) -> pa.Table | None:
         """Take in rows (columns, order terms, `_n` and `_time`) and return the delta of the first n of each group."""
         if not parts:
             return None
-        every = None if self.ranking.shares else _as_one(parts)
-        if every is None or not every.num_rows:
-            return self._compared(parts)
-        rows, places, tied = self._ranked(every)
+        few = sum(part.num_rows for part in parts) < MANY
+        every = None if few or self.ranking.shares else _as_one(parts)
+        if every is None or not self._mostly_new(every):
+            return super().run(parts if self.ranked else [first_of_part(self.duck, self.ranking, parts)])
+        rows, places, tied = self._first(every)
         new = ~(tied | self._had(rows))
         if new.all():
             return self._entered(rows, places)
-        compared = self._compared([rows.filter(pa.array(~new))])
-        return concat_present([compared, self._entered(rows.filter(pa.array(new)), places[new])])
+        others = first_of_part(self.duck, self.ranking, [rows.filter(pa.array(~new))])
+        return concat_present([super().run([others]), self._entered(rows.filter(pa.array(new)), places[new])])
 
-    def _compared(self, parts: list[pa.Table]) -> pa.Table | None:
-        return super().run([first_of_part(self.duck, self.ranking, parts)])
+    def _mostly_new(self, rows: pa.Table) -> bool:
+        had = self._had(rows.slice(0, SAMPLE))
+        return 2 * int(np.count_nonzero(had)) <= len(had)
 
-    def _ranked(self, rows: pa.Table) -> tuple[pa.Table, Positions, Mask]:
+    def _first(self, rows: pa.Table) -> tuple[pa.Table, Positions, Mask]:
         """Return the first rows, each group's together and in order; their places, and those of groups with ties."""
         found = self.duck.arrow(
             f"SELECT {AT}, row_number() OVER w AS o_place, rank() OVER w AS o_rank FROM {_numbered(self.duck, rows)} "

@@ -58,11 +58,9 @@ class Top(StatefulOp):
         duck, ranking = context.duck, self.ranking
         if ranking.panes is not None:
             return WindowRankingRun(duck, ranking, context.state, context.watermark, context.previous)
-        return (
-            AddedRowsRun(duck, ranking, context.keyed)
-            if ranking.insert_only
-            else RankingRun(duck, ranking, context.state)
-        )
+        if ranking.insert_only:
+            return AddedRowsRun(duck, ranking, context.keyed, ranked=not self.counts)
+        return RankingRun(duck, ranking, context.state)
 
     def snapshot(self, context: Context) -> Rows:
         """Return the first rows of each group; of windows, those of the open ones, unless results are final."""
