@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.errors import InvalidPlan
 from headrace.plan.arrival import arrivals, read_in_order
+from headrace.plan.filters import filtered_early
 from headrace.plan.nodes import Late, Node, Partition, Source, Stateful
 from headrace.plan.steps import names
 
@@ -83,6 +84,7 @@ def make_plan(app: str, sinks: Sequence[Sink], *, views: str | None = None) -> P
             f'app "{app}" sends its rows nowhere',
             hint="End a stream or a table with .to_view(name), .to_topic(name) or .to(sink).",
         )
+    sinks = filtered_early(_in_order(sinks), sinks)
     nodes = _in_order(sinks)
     levels: dict[int, int] = {}
     partitions: dict[int, Partition] = {}

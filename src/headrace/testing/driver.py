@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from headrace.engine.program.changes import ProgramChanges
     from headrace.log import Log
     from headrace.plan.nodes import Stateful
+    from headrace.plan.plan import Plan
 
 MOST_STEPS = 10_000
 COUNTS = ("rows_in", "rows_out", "late", "partly_late", "too_old", "dead", "lost", "state_rows")
@@ -87,7 +88,8 @@ class Driver:
         if app.topics is not None and is_elsewhere(app.topics) and app.topics == os.environ.get(TOPICS_VARIABLE):
             self._topics = apart(app.topics, f"{sha256(str(self.storage).encode()).hexdigest()[:12]}.")
         self._lates = _Lates()
-        self._plan = make_plan(app.name, [*app.plan().sinks, *self._lates.sinks(app)], views=app.views)
+        plan = app.plan()
+        self._plan = make_plan(app.name, [*plan.sinks, *self._lates.sinks(plan)], views=app.views)
         self._shards = shards or app.shards or 1
         self._carrier_name = carrier
         self._read: dict[str, dict[int, int]] = {}
@@ -325,8 +327,7 @@ class _Lates:
     def __init__(self) -> None:
         self.by_step: dict[str, dict[int, pa.Table]] = {}
 
-    def sinks(self, app: App) -> list[Sink]:
-        plan = app.plan()
+    def sinks(self, plan: Plan) -> list[Sink]:
         return [
             Sink(
                 up=_late_of(node, plan.nodes),
