@@ -51,7 +51,7 @@ class _Part:
         return replace(self, names={own: names[name] for own, name in self.names.items()})
 
     def over(self, up: Node) -> Where | None:
-        """Return the step that lets pass what meets it, or None: with these names it would be another condition."""
+        """Return the step that keeps only the rows it is true for, or None where it would mean another condition."""
         below = self.where.schema
         if any(below.field(own).type != up.schema.field(name).type for own, name in self.names.items()):
             return None
