@@ -125,7 +125,8 @@ def test_what_is_small(tmp_path):
     from headrace.base.time import SystemClock
     from headrace.connect.source import OffsetRange
     from headrace.engine.outside import Outside
-    from headrace.engine.spark.tasks import SMALL_BYTES, Job
+    from headrace.engine.spark.planning import MOST_BYTES, SMALL_BYTES
+    from headrace.engine.spark.tasks import Job
     from headrace.engine.storage import Commit
     from headrace.kernels.state.state import StateHead
 
@@ -156,12 +157,18 @@ def test_what_is_small(tmp_path):
     assert whole.is_small(job.planning, before(seconds=5.0, rows=4_000_000), rows(10)), "many rows took long before"
     assert whole.is_small(job.planning, before(seconds=5.0), rows(10), warm=False), "Spark was cold"
     many = dataclasses.replace(job, program=lower(plan, 64))
-    assert not whole.is_small(many.planning, before(), rows(10)), "too many shards"
+    assert whole.is_small(many.planning, before(seconds=4.0), rows(10)), "many shards take longer"
+    assert not whole.is_small(many.planning, before(seconds=4.1), rows(10)), "but not that long"
     steps = {op.step: op.looks_up for level in job.program.levels for op in level.stateful}
     assert set(steps.values()) == {True, False}
     for step, looked_up in steps.items():
         large = {step: {"1": StateHead(file="x", chain=1, full_bytes=SMALL_BYTES, chain_bytes=1)}}
         assert whole.is_small(job.planning, before(heads=large), rows(10)) == looked_up, f"{step} keeps much"
+        full = StateHead(file="x", chain=1, full_bytes=SMALL_BYTES, chain_bytes=0)
+        fits = {step: {str(shard): full for shard in range(MOST_BYTES // SMALL_BYTES)}}
+        assert whole.is_small(many.planning, before(heads=fits), rows(10)), f"{step} keeps little in each shard"
+        too_many = {step: fits[step] | {"x": full}}
+        assert whole.is_small(many.planning, before(heads=too_many), rows(10)) == looked_up, f"{step}: in all, too much"
 
 
 @pytest.mark.parametrize("how", ["inner", "left"])
@@ -170,7 +177,8 @@ def test_an_epoch_in_which_much_may_come_out_is_not_small(tmp_path, how):
     whole = pytest.importorskip("headrace.engine.spark.planning")
     from headrace.base.time import SystemClock
     from headrace.engine.outside import Outside
-    from headrace.engine.spark.tasks import SMALL_BYTES, Job
+    from headrace.engine.spark.planning import SMALL_BYTES
+    from headrace.engine.spark.tasks import Job
     from headrace.engine.storage import Commit
     from headrace.kernels.state.state import StateHead
 
@@ -242,11 +250,12 @@ WIDE = "k string, word string, x double, at timestamp"
 def test_shards_side_by_side_may_each_have_a_cache_on_the_disk(tmp_path, monkeypatch, threads):
     """Few rows may be many bytes: then each shard's tables are in a file of their own, all of them in one database."""
     tasks = pytest.importorskip("headrace.engine.spark.tasks")
+    from headrace.engine.spark import caches
     from headrace.engine.spark.blobs import reports_of
     from headrace.engine.spark.single_task import read_single_task
 
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "caches"))
-    monkeypatch.setattr(tasks, "SMALL_BYTES", 0)
+    monkeypatch.setattr(caches, "SMALL_BYTES", 0)
     app, sink = hr.App("wide", storage=tmp_path / "s", shards=8), Kept("made")
     rows = app.stream("words", WIDE, event_time="at", partitions=2)
     made = rows.group_by("k").window(hr.tumbling("1 minute", grace="0 s")).agg(n="count(*)", all="collect_set(word)")

@@ -5,20 +5,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.engine.spark import tasks
+from headrace.engine.spark import caches
 
 
 @pytest.fixture(autouse=True)
 def kept(monkeypatch):
     """What a worker keeps, empty."""
-    kept = SimpleNamespace(caches=OrderedDict(), hosts=OrderedDict())
-    monkeypatch.setattr(tasks, "_CACHES", kept.caches)
-    monkeypatch.setattr(tasks, "_HOSTS", kept.hosts)
+    kept = SimpleNamespace(caches=caches.Idle(), hosts=OrderedDict())
+    monkeypatch.setattr(caches, "IDLE", kept.caches)
+    monkeypatch.setattr(caches, "_HOSTS", kept.hosts)
     return kept
 
 
-def cache(app, number=1, shard=0):
-    return tasks.cache(SimpleNamespace(app_id=app), number, SimpleNamespace(shard=shard))
+def cache(app, shard=0, size=0):
+    return caches.cache(app, 1, shard, size=size)
 
 
 def test_a_cache_is_there_again_and_those_of_an_app_are_apart():
@@ -43,7 +43,7 @@ def test_an_error_that_ends_the_database_of_an_app_is_told_and_the_next_task_has
     with pytest.raises(ValueError, match="the first error"):
         broken(kept)
     assert not kept.hosts
-    assert not kept.caches
+    assert len(kept.caches) == 0
     with cache("a") as duck:
         assert duck.rows("SELECT 1") == [(1,)]
 
@@ -58,7 +58,36 @@ def test_an_error_of_one_shard_leaves_the_caches_of_the_others():
 
 
 def test_a_worker_keeps_the_databases_of_a_few_apps(kept):
-    for number in range(tasks.MOST_HOSTS + 3):
+    for number in range(caches.MOST_HOSTS + 3):
         with cache(f"app {number}"):
             pass
-    assert len(kept.hosts) == len(kept.caches) == tasks.MOST_HOSTS
+    assert len(kept.hosts) == len(kept.caches) == caches.MOST_HOSTS
+
+
+def used(shard, size=0):
+    """Use a shard's cache; whether it was kept since the last time."""
+    with cache("a", shard=shard, size=size) as duck:
+        kept = bool(duck.rows("SELECT 1 FROM duckdb_tables() WHERE database_name = current_database()"))
+        duck.run("CREATE OR REPLACE TABLE kept AS SELECT 1 AS n")
+    return kept
+
+
+def test_a_worker_keeps_the_caches_of_many_shards():
+    assert [used(shard) for shard in range(300)] == [False] * 300
+    assert [used(shard) for shard in range(300)] == [True] * 300
+
+
+def test_a_worker_keeps_those_caches_that_were_used_last_and_are_not_too_large_together(monkeypatch):
+    monkeypatch.setattr(caches, "MOST_BYTES", 100)
+    assert [used(shard, size=30) for shard in range(4)] == [False] * 4, "the first one had to go"
+    assert [used(shard, size=30) for shard in (1, 2, 3)] == [True] * 3
+    assert not used(0, size=10), "it was closed, and fits"
+    assert [used(shard, size=30) for shard in (1, 2, 3)] == [True] * 3
+    assert not used(4, size=60), "0, 1 and 2 have to go for it"
+    assert [used(shard, size=0) for shard in (3, 4, 1)] == [True, True, False]
+
+
+def test_a_worker_keeps_so_many_caches(monkeypatch):
+    monkeypatch.setattr(caches, "MOST_CACHES", 3)
+    assert [used(shard) for shard in range(4)] == [False] * 4
+    assert [used(shard) for shard in (1, 2, 3, 0)] == [True, True, True, False]

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
 SMALL_BYTES = 4 * 1024 * 1024
 """State up to this size stays in each worker's memory: opening and closing a file costs 5 ms an epoch or more."""
-MOST_SHARDS = 16
-"""One process runs each level of each shard; with more shards the exchange is cheaper."""
+MOST_BYTES = 64 * SMALL_BYTES
+"""State up to this size, of all shards and apps together, stays in each worker's memory."""
 MOST_SECONDS = 1.0
 """Few rows may still take long: an epoch is not small if the one before took longer with as few rows."""
+USUAL_SHARDS = 16
+"""With more of them an epoch may take longer, in proportion: each level of each shard has its fixed cost."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,17 +67,20 @@ def is_small(planning: Planning, before: Commit, ranges: Sequence[OffsetRange], 
     rows = total_rows(ranges)
     return (
         rows <= planning.small
-        and planning.shards <= MOST_SHARDS
-        and (not warm or before.seconds <= MOST_SECONDS or before.rows > rows)
+        and (not warm or before.seconds <= most_seconds(planning.shards) or before.rows > rows)
         and only_replayable(planning.inputs)
         and _scans_little(planning, before)
     )
 
 
+def most_seconds(shards: int) -> float:
+    """Return how long an epoch of few rows may take, for the next one to be small."""
+    return MOST_SECONDS * max(1.0, shards / USUAL_SHARDS)
+
+
 def _scans_little(planning: Planning, before: Commit) -> bool:
-    """Whether the tables that each shard scans fit a worker's memory, so that any worker can have all of them."""
-    return all(
-        head.full_bytes + head.chain_bytes <= SMALL_BYTES
-        for step in planning.scanned
-        for head in before.heads.get(step, {}).values()
-    )
+    """Whether the tables that shards scan fit a worker's memory, so that any worker can have all of them."""
+    sizes = [
+        head.full_bytes + head.chain_bytes for step in planning.scanned for head in before.heads.get(step, {}).values()
+    ]
+    return max(sizes, default=0) <= SMALL_BYTES and sum(sizes) <= MOST_BYTES

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.engine.level_zero import run_dealt
 from headrace.engine.levels import run_levels
-from headrace.engine.spark import blobs, tasks
+from headrace.engine.spark import blobs, caches, tasks
 from headrace.kernels.redo import RedoLog
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def read_single_task(
     job: Job, epoch: int, ranges: Sequence[OffsetRange], times: EpochTimes
 ) -> Iterator[pa.RecordBatch]:
     """Run an epoch: level 0 on ranges of sources, then all other levels; yield its reports."""
-    _pool().submit(tasks.open_host, job.app_id)  # in an app's first epoch, while its records are read
+    _pool().submit(caches.open_host, job.app_id)  # in an app's first epoch, while its records are read
     tasks_of = job.tasks(epoch, times)
     redo = RedoLog(job.storage, epoch, tasks_of(0).attempt) if job.sync else None
 
@@ -51,9 +51,9 @@ def read_single_task(
         program,
         tasks.inputs_of(job),
         ranges,
-        threads=tasks.THREADS,
+        threads=caches.THREADS,
         task_of=task_of,
-        duck_of=lambda number: tasks.cache(job, 0, task_of(number)),
+        duck_of=lambda number: caches.cache(job.app_id, 0, number),
         map_parts=map_shards,
     )
     reports = run_levels(program, first, run, map_shards)
@@ -64,5 +64,5 @@ def read_single_task(
 
 def _pool() -> ThreadPoolExecutor:
     if not _POOL:
-        _POOL.append(ThreadPoolExecutor(tasks.THREADS, thread_name_prefix="headrace-shard"))
+        _POOL.append(ThreadPoolExecutor(caches.THREADS, thread_name_prefix="headrace-shard"))
     return _POOL[0]

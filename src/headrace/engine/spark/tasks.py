@@ -6,26 +6,22 @@ it writes and the blobs that it returns. Any worker process may run the next tas
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections import OrderedDict
-from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 from pyspark import TaskContext
 
-from headrace.base.temporary import cache_root
 from headrace.base.time import SystemClock
 from headrace.engine.epoch import PlannedEpoch, Settings, task
 from headrace.engine.inputs import Inputs, read_schemas
 from headrace.engine.level_zero import run_ranges
 from headrace.engine.pace import first_rows
 from headrace.engine.spark import blobs, workers
-from headrace.engine.spark.planning import SMALL_BYTES, Planning, commit_before
-from headrace.kernels.duck import IN_MEMORY, Duck
+from headrace.engine.spark.caches import cache
+from headrace.engine.spark.planning import Planning, commit_before
 from headrace.kernels.level import LevelRun
 
 if TYPE_CHECKING:
@@ -118,7 +114,7 @@ def _unpickled(fields: Mapping[str, Any]) -> Job:
 
 def read_ranges(job: Job, here: Task, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
     """Run level 0 on ranges of sources: one task of the source."""
-    with cache(job, 0, here) as duck:
+    with cache(job.app_id, 0, here.shard) as duck:
         yield from blobs.outgoing(run_ranges(duck, job.program, here, inputs_of(job), ranges), mark(job, 0, here))
 
 
@@ -173,7 +169,7 @@ def run_level(job: Job, spec: Level, here: Task, deltas: Mapping[int, list[pa.Ta
     scanned = {op.step for op in spec.stateful if not op.looks_up}
     arrived = sum(rows.nbytes for tables in deltas.values() for rows in tables)
     size = arrived + sum(head.full_bytes + head.chain_bytes for step, head in here.heads.items() if step in scanned)
-    with cache(job, spec.number, here, size=size if scanned else 0) as duck:
+    with cache(job.app_id, spec.number, here.shard, size=size if scanned else 0) as duck:
         return LevelRun(duck, spec, here).run(deltas)
 
 
@@ -199,110 +195,3 @@ def _context() -> TaskContext:
 
         raise InternalError("a level runs outside a Spark task")
     return context
-
-
-THREADS = os.cpu_count() or 1
-"""How many shards of a small epoch run at the same time."""
-MOST_CACHES = 64
-_CACHES: OrderedDict[tuple[str, int, int], Duck] = OrderedDict()
-"""Caches that are in use are not in it: the shards of a small epoch run in parallel."""
-_HOSTS: OrderedDict[str, Duck] = OrderedDict()
-"""A database in this worker's memory, by app: others are opened beside it, which takes 1 ms, not 15."""
-MOST_HOSTS = 8
-_hosting = Lock()
-
-
-@contextmanager
-def cache(job: Job, number: int, here: Task, *, size: int = 0) -> Iterator[Duck]:
-    """Yield a shard's cache: a small one stays in this worker's memory, a large one is a file on the local disk.
-
-    Any worker may run any shard next. A cache knows the state file that it is equal to, and is updated from there to
-    the epoch's state. So an old cache costs time, but is never wrong. `size`: the bytes of the tables in DuckDB and of
-    the rows that arrived.
-    """
-    key = (job.app_id, number, here.shard if number else here.shard % THREADS)  # level 0 has no state
-    if size > SMALL_BYTES:
-        small = _taken(key)
-        if small is not None:
-            small.close()
-        with closing(_open_file(job, number, here.shard)) as duck:
-            yield duck
-        return
-    duck = _taken(key) or _beside(job.app_id)
-    try:
-        yield duck
-    except BaseException:
-        with suppress(duckdb.Error):  # a database that is broken cannot be closed, and the first error counts
-            duck.close()
-        _forget_broken(job.app_id)
-        raise
-    _CACHES[key] = duck
-    if len(_CACHES) > MOST_CACHES:
-        _CACHES.popitem(last=False)[1].close()
-
-
-def _taken(key: tuple[str, int, int]) -> Duck | None:
-    """Take a cache out of those that are not in use; None if there is none, or another thread was faster."""
-    with suppress(KeyError):
-        return _CACHES.pop(key)
-    return None
-
-
-def open_host(app_id: str) -> None:
-    """Open the database beside which those of an app are, if it is not open: 16 ms and more."""
-    with _hosting:
-        _host(app_id)
-
-
-def _beside(app_id: str) -> Duck:
-    """Return a new database in memory, beside the others of its app."""
-    with _hosting:  # shards of a small epoch run in parallel
-        return Duck(IN_MEMORY, host=_host(app_id))
-
-
-def _host(app_id: str) -> Duck:
-    if app_id not in _HOSTS:
-        _HOSTS[app_id] = Duck()
-        if len(_HOSTS) > MOST_HOSTS:
-            _forget(next(iter(_HOSTS)))
-    _HOSTS.move_to_end(app_id)
-    return _HOSTS[app_id]
-
-
-def _forget_broken(app_id: str) -> None:
-    """Forget the database of an app if a fatal error has ended it, with all that are beside it."""
-    with _hosting:
-        try:
-            if app_id in _HOSTS:
-                _HOSTS[app_id].run("SELECT 1")
-        except duckdb.Error:
-            _forget(app_id)
-
-
-def _forget(app_id: str) -> None:
-    gone = [_taken(key) for key in [*_CACHES] if key[0] == app_id]
-    for duck in [*gone, _HOSTS.pop(app_id)]:
-        if duck is not None:  # another thread has it, and finds out by itself that it is broken
-            with suppress(duckdb.Error):
-                duck.close()
-
-
-def _open_file(job: Job, number: int, shard: int) -> Duck:
-    """Open a cache on the local disk, or a new one in memory while another attempt has the file open."""
-    folder = cache_folder(job.app_id)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{number}-{shard}.duckdb"
-    with _hosting:
-        host = _host(job.app_id)
-    try:
-        return Duck(path, host=host)
-    except duckdb.IOException:
-        return Duck()
-    except duckdb.Error:
-        path.unlink(missing_ok=True)  # a damaged cache is replaced: it may be lost at any time
-        return Duck(path, host=host)
-
-
-def cache_folder(app_id: str) -> Path:
-    """Return the folder of an app's caches on this machine, in $HEADRACE_CACHE or the temporary folder."""
-    return cache_root() / app_id
