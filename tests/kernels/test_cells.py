@@ -19,6 +19,8 @@ from headrace.kernels.duck import Duck
 from headrace.kernels.groups import cells, session_columns, sessions
 from headrace.kernels.groups.gaps import SessionSql
 from headrace.kernels.groups.partial import Partial, partial_groups
+from headrace.kernels.groups.ungrouped import shrinks
+from headrace.kernels.groups.windows import Panes
 from headrace.testing import Driver, simulate
 
 SCHEMA = "k string, i int, x double, v bigint, s string, at timestamp"
@@ -100,6 +102,17 @@ def test_both_ways_give_equal_results(name, emit, rows, cuts, keys, columns):
         patch.setattr(cells, "_repeats", lambda _: True)
         patch.setattr(files, "COMPRESSED_FROM", 1)
         assert played(rows, cuts, keys, WINDOWS[name], emit) == by_sql
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(level, "reads_columns", lambda *_: next(turns))
+        left_ungrouped(patch)
+        assert played(rows, cuts, keys, WINDOWS[name], emit) == by_sql
+
+
+def left_ungrouped(patch):
+    """Let each row be a partial group, wherever that is possible."""
+    patch.setattr(cells, "FEW", 1)
+    patch.setattr(cells, "CELLS_A_ROW", 0)
+    patch.setattr(cells, "shrinks", lambda *_: False)
 
 
 def grouping_of(window=None, keys=("k",), schema="k bigint, v bigint, at timestamp", **aggregates):
@@ -159,16 +172,62 @@ def test_sums_that_might_overflow_are_left_to_sql():
 @pytest.mark.parametrize(
     "keys",
     [
-        pa.array([at * 10**6 for at in range(10_000)]),
-        pa.array([f"key {at}" for at in range(10_000)]),
+        pa.array([at % 1_000 * 10**6 for at in range(10_000)]),
+        pa.array([f"key {at % 5_000}" for at in range(10_000)]),
         pa.array([-0.0, 0.0] * 5_000),
         pa.array([[at % 2] for at in range(10_000)]),
     ],
-    ids=["far apart", "each once", "doubles", "lists"],
+    ids=["far apart", "rare", "doubles", "lists"],
 )
 def test_keys_that_have_no_cells_are_left_to_sql(keys):
     rows = many().set_column(0, "k", keys)
     assert both_ways(grouping_of(), rows)[0] is None
+
+
+@pytest.mark.parametrize("window", [None, hr.tumbling("1 millisecond", grace="0 seconds")])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pa.array([at * 10**6 for at in range(10_000)]),
+        pa.array([f"key {at}" for at in range(10_000)]),
+        pa.array([at / 7 for at in range(10_000)]),
+        pa.array([[at, None] for at in range(10_000)]),
+    ],
+    ids=["numbers", "texts", "doubles", "lists"],
+)
+def test_rows_with_keys_of_their_own_are_partial_groups_as_they_are(keys, window):
+    rows = many().set_column(0, "k", keys)
+    rows = rows.set_column(2, "_time", pa.array(range(-5_000, 5_000), pa.int64()))
+    rows = rows.set_column(1, "v", pa.array([None if at % 3 else at for at in range(10_000)], pa.int64()))
+    grouping = grouping_of(window, n="count(*)", some="count(v)", total="sum(v)", lo="min(v)", hi="max(v)")
+    alone, by_sql = both_ways(grouping, rows)
+    assert alone == by_sql
+
+
+def estimated(keys, panes=None, times=None):
+    times = range(len(keys)) if times is None else times
+    rows = pa.table({"k0": pa.array(keys), "_at": pa.array(times, pa.int64())})
+    return shrinks(rows, ["k0"], panes)
+
+
+def test_few_enough_groups_shrink_rows():
+    random = np.random.default_rng(3)
+    count = 300_000
+    for kinds, shrink in ((10, True), (count // 10, True), (count, True), (2 * count, False), (100 * count, False)):
+        assert estimated(random.integers(0, kinds, count)) == shrink, f"{kinds} keys"
+    assert not estimated(np.arange(count))
+    assert estimated(np.arange(count) // 5), "the rows of a key are beside each other"
+    for part, shrink in ((0.5, True), (0.1, True), (0.01, False)):
+        keys = np.where(random.random(count) < part, 0, np.arange(count))
+        assert estimated(keys) == shrink, f"{part:.0%} of the rows have one key"
+
+
+def test_a_group_is_a_key_in_a_pane():
+    panes = Panes(size=10, every=10, pane=10, grace=0, offset=0)
+    keys, times = np.arange(100_000) % 100, np.arange(100_000)
+    assert estimated(keys)
+    assert not estimated(keys, panes, times), "no key comes twice within ten microseconds"
+    assert estimated(keys, panes, times // 100)
 
 
 @pytest.mark.parametrize(
@@ -233,6 +292,7 @@ def test_sessions_of_whole_numbers_are_merged_without_sql(monkeypatch, emit):
 def test_arrays_that_do_not_fit_into_the_memory_are_left_to_sql(monkeypatch):
     rows = many(kinds=9_000)
     assert both_ways(grouping_of(), rows)[0] is not None
+    monkeypatch.setattr(cells, "shrinks", lambda *_: True)
     monkeypatch.setattr(cells, "room", lambda: rows.nbytes)
     monkeypatch.setattr(cells, "_CELL_BYTES", rows.nbytes // 8_999)
     assert both_ways(grouping_of(), rows)[0] is None
@@ -272,6 +332,28 @@ def test_sums_of_more_than_64_bits_are_folded_by_sql():
     assert cells.folded(grouping, [part.set_column(part.schema.get_field_index("p0"), "p0", wide), part]) is None
     near = pa.array([Decimal(2**62)] * len(part), part.schema.field("p0").type)
     assert cells.folded(grouping, [part.set_column(part.schema.get_field_index("p0"), "p0", near), part]) is None
+
+
+def test_a_key_that_comes_twice_from_one_task_is_one_group():
+    """One partition is one task, whose partial groups SQL has only had once each before rows were left ungrouped."""
+    app = hr.App("alone", shards=1)
+    rows = app.stream("t", SCHEMA, event_time="at", out_of_order="20 seconds", partitions=1)
+    rows.group_by("k").window(WINDOWS["tumbling"]).agg(**AGGREGATES).to_view("out")
+    many_rows = [{"k": f"{at % 9_000}", "i": 1, "x": None, "v": at, "s": None, "at": 0} for at in range(10_000)]
+    with Driver(app) as driver:
+        driver.send("t", *many_rows)
+        driver.step()
+        made = driver.view("out")
+    assert len(made) == 9_000
+    assert sorted(row["n"] for row in made) == [1] * 8_000 + [2] * 1_000
+
+
+@pytest.mark.prove
+def test_simulated_apps_are_right_where_rows_are_left_ungrouped(monkeypatch):
+    left_ungrouped(monkeypatch)
+    for seed in range(80_000, 80_060):
+        finding = simulate(seed)
+        assert finding is None, finding.text()
 
 
 @pytest.mark.prove

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from headrace.engine.storage import Storage
 from headrace.kernels.duck import Duck
 from headrace.kernels.state import keyed
 from headrace.kernels.state.keyed import TIER, KeyedState
+from headrace.kernels.state.runs import Run
 from headrace.kernels.state.tables import TableSpec
 
 if TYPE_CHECKING:
@@ -192,3 +194,12 @@ def _few_hashes(np, *, unique):
         return np.unique(hashes) if unique else hashes
 
     return few
+
+
+def test_a_row_that_is_removed_twice_counts_once():
+    run = Run.of(1, pa.table({"k": range(10)}), [["k"]])
+    run.remove(np.array([3, 5, 3]))
+    run.remove(np.array([5, 9]))
+    run.remove(np.array([], np.int64))
+    assert run.live == 7
+    assert run.all()["k"].to_pylist() == [0, 1, 2, 4, 6, 7, 8]

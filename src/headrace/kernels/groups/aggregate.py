@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headrace.base.hashing import hash_columns
 from headrace.base.names import quote
 from headrace.kernels.groups import cells, running_sums, whole_numbers
 from headrace.kernels.groups.grouping import GROUPS, tables
@@ -19,10 +20,11 @@ from headrace.kernels.groups.periods import dated
 from headrace.kernels.groups.single_row_results import SingleRowSql, change_pairs
 from headrace.kernels.op import StepResult
 from headrace.kernels.sql import alike, by_position, with_nulls
+from headrace.kernels.state.runs import distinct
 from headrace.kernels.state.tables import COUNT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from headrace.kernels.aggregates.aggregate_spec import Accumulator
     from headrace.kernels.duck import Duck
@@ -108,7 +110,7 @@ class MergeRun:
             parts = [folded]
         arrived = self._arrived[number] = self._relation(number, parts)
         keys = [name for name, _ in table.keys]
-        if sum(part.num_rows > 0 for part in parts) <= 1:
+        if _each_once(parts, keys, grouped=bool(number) or not cells.covers(self.grouping)):
             casts = ", ".join(f"{name}::{kind} AS {name}" for name, kind in table.values)
             return f"(SELECT * {f'REPLACE ({casts})' if casts else ''} FROM {arrived})"
         sums = [f"sum({COUNT})::BIGINT AS {COUNT}"]
@@ -413,6 +415,17 @@ def _with_ranks(counted: str, keys: list[str], values: list[str]) -> str:
 def _no_nulls(accumulator: Accumulator, number: int) -> str:
     """Return the filter that keeps nulls of rows without a pane from a fold that does not skip them itself."""
     return "" if accumulator.fold in ("sum", "min", "max") else f" FILTER (WHERE p{number} IS NOT NULL)"
+
+
+def _each_once(parts: Sequence[pa.Table], keys: Sequence[str], *, grouped: bool) -> bool:
+    """Return whether no two partial groups are the same one; `grouped`: those of one task are not.
+
+    They may be where rows were left ungrouped (`ungrouped`).
+    """
+    there = [part for part in parts if part.num_rows]
+    if len(there) != 1:
+        return not there
+    return grouped or distinct(hash_columns([there[0].column(key) for key in keys], there[0].num_rows))
 
 
 def concat_present(parts: Iterable[pa.Table | None]) -> pa.Table | None:

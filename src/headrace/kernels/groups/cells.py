@@ -28,6 +28,7 @@ from headrace.kernels.groups.accumulated import (
 from headrace.kernels.groups.chunks import runs_of
 from headrace.kernels.groups.panes import PaneSql
 from headrace.kernels.groups.run_groups import run_groups
+from headrace.kernels.groups.ungrouped import each_alone, shrinks
 from headrace.kernels.groups.windows import Panes
 from headrace.kernels.state.tables import COUNT
 from headrace.kernels.zones import without_zones
@@ -73,6 +74,8 @@ def partial_groups(
 ) -> pa.Table | None:
     """Return the partial groups of relation `rows`, as the SQL of `partial` does, or None where that has to do it.
 
+    Where groups are nearly as many as rows, each row is one, and keys come several times.
+
     `known`: tables with the rows' own columns, where there are such.
     """
     time, inside = "_time", "true"
@@ -84,10 +87,11 @@ def partial_groups(
     if read is None:
         return None
     found = Cells.of(read, grouping, "_at")
-    if found is None:
+    if found is not None:
+        return _groups(*found, _given(grouping), grouping, counts=None)
+    if shrinks(read, _keys(grouping), grouping.panes):
         return None
-    read, cells = found
-    return _groups(read, cells, _given(grouping), grouping, counts=None)
+    return each_alone(read, _keys(grouping), _given(grouping), grouping.panes)
 
 
 def chunk_groups(duck: Duck, grouping: Grouping, rows: str, known: Sequence[pa.Table] | None = None) -> pa.Table | None:

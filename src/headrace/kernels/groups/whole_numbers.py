@@ -15,6 +15,7 @@ from headrace.base.hashing import hash_columns
 from headrace.base.names import quote
 from headrace.kernels.arrays import as_64_bits, as_128_bits, as_one, micros, nullable, one_array, room
 from headrace.kernels.equal import comparable, equal, is_valid
+from headrace.kernels.groups.accumulated import narrow_sums
 from headrace.kernels.groups.grouping import GROUPS
 from headrace.kernels.groups.single_row_results import BARE, INSERTED, WITHDRAWN
 from headrace.kernels.state.keyed import KeyedState
@@ -258,9 +259,7 @@ class _Merge:
 
     def rows(self, parts: Sequence[pa.Table]) -> pa.Table:
         schema, columns = self.state.schema(GROUPS), _columns(self.grouping)
-        arrived = as_one(parts, schema.append(pa.field("_time", pa.int64())))
-        if arrived is None:
-            raise Unknown
+        arrived = self._arrived(parts, schema.append(pa.field("_time", pa.int64())))
         keys = [name for name, _ in self.state.tables[GROUPS].keys]
         kept = list(zip(columns, schema.names[len(keys) :], strict=True))
         numbers = [column.read(one_array(arrived.column(name))) for column, name in kept]
@@ -277,6 +276,24 @@ class _Merge:
         stays = pa.array(news[0] != 0)
         self.state.put(GROUPS, changed.select(schema.names).filter(stays), found.ids)
         return self._with_results(changed, olds, news, had)
+
+    def _arrived(self, parts: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
+        """Return partial groups as one table; tasks may have computed sums as 64 bits, where the state has 128."""
+        narrow = [
+            number for number, each in enumerate(schema)
+            if each.type == HUGE and any(part.schema.field(each.name).type == pa.int64() for part in parts)
+        ]  # fmt: skip
+        if narrow:
+            for number in narrow:
+                schema = schema.set(number, pa.field(schema.names[number], pa.int64()))
+            try:
+                parts = [narrow_sums(part, self.grouping) for part in parts]
+            except pa.ArrowInvalid:
+                raise Unknown from None
+        arrived = as_one(parts, schema)
+        if arrived is None:
+            raise Unknown
+        return arrived
 
     def _with_results(self, changed: pa.Table, olds: list[Numbers], news: list[Numbers], had: Any) -> pa.Table:
         """Return the changed groups with their results of now and of before."""

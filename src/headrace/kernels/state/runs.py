@@ -143,12 +143,13 @@ class Run:
         return self.rows.filter(pa.array(there)), moved
 
     def remove(self, positions: Positions) -> None:
-        """Mark rows as removed; some may be already."""
+        """Mark rows as removed; some may be already, or come twice."""
         if len(positions):
             if self._gone is None:
                 self._gone = np.zeros(self.rows.num_rows, dtype=np.bool_)
-            self._gone[positions] = True
-            self.live = self.rows.num_rows - int(np.count_nonzero(self._gone))
+            removed = each_once(self.still_live(positions))  # to count all rows that are gone takes longer
+            self._gone[removed] = True
+            self.live -= len(removed)
 
     def still_live(self, positions: Positions) -> Positions:
         """Return the positions of rows that have not been removed."""
