@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from headrace.base.time import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,6 +16,9 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound="Callable[..., object]")
 FEW = 500
 """So few records are not worth the half second that importing numba takes."""
+PATIENCE = 2.0
+"""Seconds of compiling after which it is said why nothing happens."""
+logger = logging.getLogger(__name__)
 
 
 @cache
@@ -40,9 +46,35 @@ def inlined(function: Function) -> Function:
     return _stored(function, forceinline=True, _nrt=False)
 
 
+@cache
+def _watched() -> None:
+    """Let this process say that it compiles functions of ours, once, where that takes long."""
+    from numba.core import event
+
+    clock = SystemClock()
+
+    class Watch(event.Listener):  # type: ignore[misc] # numba has no types
+        began: float | None = None
+        said = False
+
+        def on_start(self, happens: Any) -> None:
+            if self.said or not happens.data["dispatcher"].py_func.__module__.startswith("headrace."):
+                return
+            self.began = clock.monotonic() if self.began is None else self.began
+            if clock.monotonic() - self.began >= PATIENCE:
+                self.said = True
+                logger.warning("compiling the readers of records for this machine, once: this takes some 20 seconds")
+
+        def on_end(self, happens: Any) -> None:
+            """Do nothing."""
+
+    event.register("numba:compile", Watch())
+
+
 def _stored(function: Function, **how: bool) -> Function:
     import numba
 
+    _watched()
     try:
         fast: Function = numba.njit(cache=True, nogil=True, **how)(function)
     except RuntimeError:  # no folder to store it in: a file system that is only read, and no home
