@@ -43,7 +43,7 @@ def test_an_error_that_ends_the_database_of_an_app_is_told_and_the_next_task_has
     with pytest.raises(ValueError, match="the first error"):
         broken(kept)
     assert not kept.hosts
-    assert len(kept.caches) == 0
+    assert not kept.caches
     with cache("a") as duck:
         assert duck.rows("SELECT 1") == [(1,)]
 

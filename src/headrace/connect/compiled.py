@@ -54,19 +54,21 @@ def _watched() -> None:
     clock = SystemClock()
 
     class Watch(event.Listener):  # type: ignore[misc] # numba has no types
-        began: float | None = None
+        inside = 0  # a function is compiled inside those that call it; one thread compiles at a time
+        began = 0.0
         said = False
 
         def on_start(self, happens: Any) -> None:
-            if self.said or not happens.data["dispatcher"].py_func.__module__.startswith("headrace."):
-                return
-            self.began = clock.monotonic() if self.began is None else self.began
-            if clock.monotonic() - self.began >= PATIENCE:
+            if not self.inside:
+                self.began = clock.monotonic()
+            self.inside += 1
+            ours = happens.data["dispatcher"].py_func.__module__.startswith("headrace.")
+            if ours and not self.said and clock.monotonic() - self.began >= PATIENCE:
                 self.said = True
                 logger.warning("compiling the readers of records for this machine, once: this takes some 20 seconds")
 
-        def on_end(self, happens: Any) -> None:
-            """Do nothing."""
+        def on_end(self, happens: Any) -> None:  # noqa: ARG002 -- numba calls it so
+            self.inside -= 1
 
     event.register("numba:compile", Watch())
 

@@ -67,13 +67,13 @@ def is_small(planning: Planning, before: Commit, ranges: Sequence[OffsetRange], 
     rows = total_rows(ranges)
     return (
         rows <= planning.small
-        and (not warm or before.seconds <= most_seconds(planning.shards) or before.rows > rows)
+        and (not warm or before.seconds <= _most_seconds(planning.shards) or before.rows > rows)
         and only_replayable(planning.inputs)
         and _scans_little(planning, before)
     )
 
 
-def most_seconds(shards: int) -> float:
+def _most_seconds(shards: int) -> float:
     """Return how long an epoch of few rows may take, for the next one to be small."""
     return MOST_SECONDS * max(1.0, shards / USUAL_SHARDS)
 
