@@ -31,6 +31,7 @@ from headrace.engine.spark import blobs, tasks
 from headrace.engine.spark.executors import check_executors
 from headrace.engine.spark.failures import SPARK_ERRORS, explained, quiet
 from headrace.engine.spark.imports import importable
+from headrace.engine.spark.manifests import manifest, manifest_of_batch
 from headrace.engine.spark.quiet_files import quiet_location
 from headrace.engine.spark.reading import encoded
 from headrace.engine.spark.session import forget_lost, query_session, session, settings_of
@@ -222,14 +223,12 @@ class SparkCarrier:
 
         """
         for _ in range(MOST_ATTEMPTS):
-            manifest = batch if single_task else self._levels(batch, times)
             try:
-                rows = manifest.collect()
+                reports = manifest_of_batch(batch) if single_task else manifest(self._levels(batch, times))
             except (Py4JError, PySparkException) as failed:
                 if INDETERMINATE not in str(failed):
                     raise
                 continue
-            reports = [report for row in rows for report in blobs.reports_of(bytes(row["rows"]))]
             if not mixed(reports):
                 return reports
         raise OutputMixed(epoch, attempts=MOST_ATTEMPTS)
