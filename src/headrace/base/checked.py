@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
+from headrace.base.crc import crc32
 from headrace.base.errors import DamagedFile
 
 if TYPE_CHECKING:

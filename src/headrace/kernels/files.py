@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import os
 import struct
-import zlib
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from headrace.base.crc import crc32
 from headrace.base.disk import make_folder, pieces, sync_folder, write_all
 from headrace.base.errors import DamagedFile
 from headrace.kernels.arrays import room
@@ -72,7 +72,7 @@ def write_tables(
 def _end(raw: IO[bytes], sections: Sequence[Any], metadata: Mapping[str, Any]) -> None:
     line = json.dumps({"sections": sections, "metadata": dict(metadata)}).encode()
     raw.write(line)
-    raw.write(_TAIL.pack(_MAGIC, zlib.crc32(line), len(line)))
+    raw.write(_TAIL.pack(_MAGIC, crc32(line), len(line)))
     raw.flush()
 
 
@@ -82,7 +82,7 @@ def write_bytes(path: Path, contents: Mapping[str, bytes]) -> None:
     with path.open("wb") as raw:
         for content in contents.values():
             write_all(raw, content)
-        _end(raw, [[name, len(content), zlib.crc32(content)] for name, content in contents.items()], {})
+        _end(raw, [[name, len(content), crc32(content)] for name, content in contents.items()], {})
         os.fsync(raw.fileno())
     sync_folder(path.parent)
 
@@ -112,7 +112,7 @@ class _Checked:
         """Write, count, add to the checksum."""
         before = self.size
         for piece in pieces(data):
-            self.checksum = zlib.crc32(piece, self.checksum)
+            self.checksum = crc32(piece, self.checksum)
             self.size += self.raw.write(piece)
         return self.size - before
 
@@ -156,7 +156,7 @@ def _sections(
     for name, size, checksum in about["sections"]:
         if named is None or name in named:
             section = data.slice(at, size)
-            if section.size != size or (checked and zlib.crc32(section) != checksum):
+            if section.size != size or (checked and crc32(section) != checksum):
                 raise DamagedFile(str(path), f'section "{name}" does not match its checksum')
             yield name, section
         at += size
@@ -180,7 +180,7 @@ def _about(path: Path, data: pa.Buffer) -> dict[str, Any]:
         magic, checksum, size = _TAIL.unpack(data.slice(data.size - _TAIL.size).to_pybytes())
         if magic == _MAGIC and size + _TAIL.size <= data.size:
             line = data.slice(data.size - _TAIL.size - size, size).to_pybytes()
-            if zlib.crc32(line) == checksum:
+            if crc32(line) == checksum:
                 about: dict[str, Any] = json.loads(line)
                 return about
     raise DamagedFile(str(path), "its end does not match its checksum")

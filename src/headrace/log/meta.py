@@ -11,11 +11,11 @@ import os
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
 import pyarrow as pa
 
 from headrace.base import schema as schemas
+from headrace.base.crc import crc32
 from headrace.base.errors import CorruptBatch, InvalidTopic, NewerFormat, TopicDeleted, did_you_mean
 from headrace.base.schema import TIMESTAMP, TIMESTAMP_NTZ
 from headrace.base.time import MICROS

@@ -11,10 +11,10 @@ import threading
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
-from zlib import crc32
 
 import pyarrow as pa
 
+from headrace.base.crc import crc32
 from headrace.base.disk import file_size_limit
 from headrace.base.errors import UnknownView, ViewOutOfStep, ViewsDamaged, ViewsFailed
 from headrace.base.names import check_identifier

@@ -19,10 +19,10 @@ import struct
 import uuid
 from contextlib import closing, suppress
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
-from zlib import crc32
 
 import pyarrow as pa
 
+from headrace.base.crc import crc32
 from headrace.base.disk import make_folder, sync_folder, write_all, write_at
 from headrace.base.errors import DamagedFile
 from headrace.base.outside import FeedRunsElsewhere

@@ -12,9 +12,9 @@ import shutil
 import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
-from zlib import crc32
 
 from headrace.base import checked
+from headrace.base.crc import crc32
 from headrace.base.disk import sync_folder
 from headrace.base.errors import DamagedFile, InvalidPlan
 from headrace.base.outside import BackupRefused

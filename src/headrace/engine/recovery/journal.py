@@ -12,9 +12,9 @@ import json
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 from headrace.base import checked
+from headrace.base.crc import crc32
 from headrace.engine.storage import Commit
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.base.crc import crc32
 from headrace.base.names import quote
 from headrace.kernels.files import in_few_bytes, read_metadata, read_tables
 from headrace.kernels.sql import with_nulls

@@ -11,10 +11,10 @@ import json
 import os
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
-from zlib import crc32
 
 import numpy as np
 
+from headrace.base.crc import crc32
 from headrace.log.segments import layout as layouts
 from headrace.log.segments.frame import END, PRODUCED
 

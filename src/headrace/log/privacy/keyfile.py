@@ -16,8 +16,8 @@ import struct
 import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
-from zlib import crc32
 
+from headrace.base.crc import crc32
 from headrace.base.errors import AppendFailed, ChangeFailed, CorruptBatch, KeysMissing
 
 if TYPE_CHECKING:

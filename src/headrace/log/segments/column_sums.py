@@ -11,9 +11,10 @@ import struct
 from functools import cache, reduce
 from operator import xor
 from typing import TYPE_CHECKING, NamedTuple
-from zlib import crc32
 
 import pyarrow as pa
+
+from headrace.base.crc import crc32
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import struct
 from typing import TYPE_CHECKING, NamedTuple
-from zlib import crc32
 
 import numpy as np
 
+from headrace.base.crc import crc32
 from headrace.log.segments import column_sums
 
 if TYPE_CHECKING:

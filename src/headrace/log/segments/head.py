@@ -14,7 +14,8 @@ import struct
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
-from zlib import crc32
+
+from headrace.base.crc import crc32
 
 _SLOT = struct.Struct("<qqqqqQIII4x")
 SLOT_SIZE = _SLOT.size

@@ -11,8 +11,8 @@ import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-from zlib import crc32
 
+from headrace.base.crc import crc32
 from headrace.base.disk import sync_folder
 from headrace.base.errors import CorruptBatch
 from headrace.log.segments.segment import INDEX, SEGMENT, bases

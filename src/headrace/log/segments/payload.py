@@ -7,12 +7,12 @@ The columns of the schema are followed by the system columns that the batch need
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.base.crc import crc32
 from headrace.base.schema import TIMESTAMP
 from headrace.log.segments import column_sums, shared
 from headrace.log.segments.frame import ALIGN, DELETED, HEADERS, NO_MAX, NO_MIN, OFFSETS, SUMS, TIMES

@@ -10,10 +10,10 @@ import mmap
 import os
 import threading
 from typing import TYPE_CHECKING, NamedTuple
-from zlib import crc32
 
 import pyarrow as pa
 
+from headrace.base.crc import crc32
 from headrace.base.errors import CorruptBatch
 from headrace.log.segments import frame as framing
 from headrace.log.segments.frame import HEADER_SIZE, HOLE, SUMS
