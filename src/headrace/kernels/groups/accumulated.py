@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.kernels.arrays import filled
 from headrace.kernels.state.tables import COUNT
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Accumulated:
     """Accumulators of groups; `rows` is how many rows each has, `of` has functions of columns."""
 
     def __init__(self, count: int) -> None:
-        self.rows = np.zeros(count, np.int64)
+        self.rows = filled(count, 0)
         self.of: dict[tuple[str, str], Numbers] = {}
 
     def add(self, groups: Numbers, batch: pa.RecordBatch, wanted: Sequence[tuple[str, str]]) -> None:
@@ -115,8 +116,7 @@ class Accumulated:
 
     def _array(self, how: str, name: str) -> Numbers:
         if (how, name) not in self.of:
-            first = _EMPTY.get(how, 0)
-            self.of[how, name] = np.full(len(self.rows), first, np.int64) if first else np.zeros_like(self.rows)
+            self.of[how, name] = filled(len(self.rows), _EMPTY.get(how, 0))
         return self.of[how, name]
 
     def keep(self, used: Numbers) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.names import quote
-from headrace.kernels.arrays import one_array, room
+from headrace.kernels.arrays import filled, one_array, room
 from headrace.kernels.groups.accumulated import (
     Accumulated,
     folds,
@@ -215,15 +215,16 @@ class Cells:
         if rows.num_rows < len(batches) * FEW:
             batches = rows.combine_chunks().to_batches(_BATCH)
         for batch in batches:
-            codes = np.zeros(len(batch), np.int64)
+            codes: Numbers | None = None
             for i, least in enumerate(self.least):
-                codes *= self.sizes[i]
-                codes += np.subtract(batch.column(f"k{i}").to_numpy(), least, dtype=np.int64)
-            codes *= self.sizes[-1]
-            if self.panes is not None:
-                codes += (numbers(batch.column("_at")) - self.panes.offset) // self.panes.pane
-                codes -= self.first
-            yield codes, batch
+                digit = np.subtract(batch.column(f"k{i}").to_numpy(), least, dtype=np.int64)
+                codes = digit if codes is None else _appended(codes, digit, self.sizes[i])
+            if self.panes is not None and self.sizes[-1] > 1:
+                pane = numbers(batch.column("_at")) - self.panes.offset
+                pane //= self.panes.pane
+                pane -= self.first
+                codes = pane if codes is None else _appended(codes, pane, self.sizes[-1])
+            yield filled(len(batch), 0) if codes is None else codes, batch
 
     def begins(self, used: Numbers, firsts: Numbers, lasts: Numbers, *, gap: int) -> Numbers:
         """Return which of the used cells begin a chunk, by the first and the last time in each."""
@@ -241,6 +242,13 @@ class Cells:
         if self.panes is not None:
             columns["_pane"] = (panes + self.first) * self.panes.pane + self.panes.offset
         return columns
+
+
+def _appended(codes: Numbers, digit: Numbers, size: int) -> Numbers:
+    """Return numbers with one more digit, in their place."""
+    codes *= size
+    codes += digit
+    return codes
 
 
 @dataclass(frozen=True)
