@@ -42,8 +42,8 @@ def run(setting: Setting) -> list[Figure]:
     for number in range(setting.runs(5, 2) + 1):
         times_of_all = (
             epochs_of_ours(setting, epochs),
-            _theirs(setting, epochs, quiet=False),
-            _theirs(setting, epochs, quiet=True),
+            epochs_of_spark(setting, epochs, quiet=False),
+            epochs_of_spark(setting, epochs, quiet=True),
         )
         shown = ", ".join(f"{statistics.median(times):.0f} ms" for times in times_of_all)
         setting.say(f"round {number}: ours, installed, quiet: {shown}{'' if number else ' (warm-up, not counted)'}")
@@ -111,7 +111,8 @@ def _rows(number: int) -> pa.Table:
 # ---- the rival ------------------------------------------------------------------------------------------------
 
 
-def _theirs(setting: Setting, epochs: int, *, quiet: bool) -> list[float]:
+def epochs_of_spark(setting: Setting, epochs: int, *, quiet: bool) -> list[float]:
+    """Return how long each of so many epochs of Spark's own aggregate took, in milliseconds, after the warm-up."""
     from pyspark.sql import functions as f
 
     spark = setting.rival({})

@@ -18,6 +18,7 @@ from budget import examples, matrix
 from headrace.kernels import first_rows, upserts
 from headrace.kernels.aggregates.accumulators import Accumulators
 from headrace.kernels.aggregates.aggregate_spec import AggregateSpec
+from headrace.kernels.delta import Delta
 from headrace.kernels.duck import Duck
 from headrace.kernels.groups import whole_numbers
 from headrace.kernels.groups.grouping import Grouping
@@ -27,6 +28,7 @@ from headrace.kernels.joins import pairs_by_columns
 from headrace.kernels.joins.join_spec import JoinSpec
 from headrace.kernels.joins.table_join import TableJoin
 from headrace.kernels.latest import Upsert
+from headrace.kernels.op import Context
 from headrace.kernels.order import numbered
 from headrace.kernels.ranking import Ranking
 from headrace.kernels.top import PartialTop, Top
@@ -322,7 +324,10 @@ def test_a_value_that_half_of_the_rows_have_is_left_to_sql(ways, monkeypatch):
 
 
 def grouping(kind, *, insert_only):
-    """Count rows and values, add these up, and, where rows are only added, find the extremes, by a key of a kind."""
+    """Count rows and values, add these up, and, where rows are only added, find the extremes, by a key of a kind.
+
+    `kind` None: all rows are one group.
+    """
     state = Accumulators(insert_only=insert_only)
     calls = [("count", "", "BIGINT"), ("count", "x", "BIGINT"), ("sum", "x", "BIGINT"), ("sum", "y", "BIGINT")]
     calls += [("avg", "x", "DOUBLE"), ("avg", "y", "DOUBLE")]
@@ -333,7 +338,7 @@ def grouping(kind, *, insert_only):
         call = {"function": function, "arguments": arguments, "argument_types": types}
         state.add(AggregateSpec(**call, distinct=False, type=result))
     return Grouping(
-        keys=(("k", '"k"', kind), ("j", '"j"', "BIGINT")),
+        keys=() if kind is None else (("k", '"k"', kind), ("j", '"j"', "BIGINT")),
         panes=None,
         final=False,
         insert_only=insert_only,
@@ -346,19 +351,20 @@ def grouping(kind, *, insert_only):
     )
 
 
-@pytest.mark.parametrize(("kind", "insert_only"), matrix(KINDS, (True, False), depth=1))
+@pytest.mark.parametrize(("kind", "insert_only"), matrix((*KINDS, None), (True, False), depth=1))
 def test_groups_by_columns_are_those_by_sql(ways, kind, insert_only):
     """Groups that come, go and come back; null keys and values, partial groups of two tasks, and withdrawals alone."""
     draw = random.Random(f"{kind} {insert_only}")  # noqa: S311 -- a test is no secret
     spec = grouping(kind, insert_only=insert_only)
     before = ways(Partial(**HERE, grouping=spec), whole_numbers, "partial")
     after = ways(Merge(**HERE, grouping=spec), whole_numbers, "merged")
-    kinds = {"k": KINDS[kind][0], "j": pa.int64(), "x": pa.int32(), "y": pa.int64(), "t": pa.timestamp("us")}
+    key_type, key_values = KINDS[kind or "BIGINT"]
+    kinds = {"k": key_type, "j": pa.int64(), "x": pa.int32(), "y": pa.int64(), "t": pa.timestamp("us")}
     there = []
     for epoch in range(examples(6, times=10)):
         parts = []
         for _ in range(2):
-            keys = [(draw.choice([*KINDS[kind][1], None]), draw.choice((1, None))) for _ in range(draw.randint(0, 9))]
+            keys = [(draw.choice([*key_values, None]), draw.choice((1, None))) for _ in range(draw.randint(0, 9))]
             values = ((1, -5, None), (2**57, -(2**40), 3, None), (datetime(1, 1, 1), datetime(2026, 1, 1), None))  # noqa: DTZ001 -- readings in UTC
             rows = [(*key, *map(draw.choice, values)) for key in keys]
             gone = [] if insert_only else [there.pop() for _ in range(draw.randint(0, len(there)))]
@@ -373,6 +379,27 @@ def test_groups_by_columns_are_those_by_sql(ways, kind, insert_only):
     assert after.keeps_the_same()
     covered = kind not in (*NESTED, "DOUBLE")
     assert (before.by_columns > 0, after.by_columns > 0) == (covered, covered)
+
+
+@pytest.mark.parametrize("kind", ["VARCHAR", None])
+def test_rows_that_sql_only_passes_on_are_grouped_as_they_are(host, monkeypatch, kind):
+    """Columns that are known without SQL are enough, where they are all that is read; else SQL computes the rest."""
+    spec, called = grouping(kind, insert_only=True), []
+    kinds = {"k": pa.string(), "j": pa.int64(), "x": pa.int32(), "y": pa.int64(), "t": pa.timestamp("us")}
+    rows = [("a", 1, 5, 7, None, 1, 3), ("a", 1, None, -7, None, 1, None), (None, None, 1, 1, None, 1, 9)]
+    whole = table(kinds, rows)
+    by_columns = whole_numbers.partial
+    monkeypatch.setattr(whole_numbers, "partial", lambda *given: called.append(by_columns(*given)) or called[-1])
+    found = []
+    with closing(Duck(host=host)) as duck:
+        for passed in ((), (whole,), (whole.drop_columns(["x"]),), (whole.drop_columns(["_time"]),)):
+            given = Delta(duck, f"(SELECT * FROM {duck.register(whole)})", about=len(rows), passed=passed)
+            result = Partial(**HERE, grouping=spec).run(
+                [given], Context(duck=duck, epoch=0, watermark=None, previous=None)
+            )
+            found.append((_counted(tuples(result.delta)), result.counts))
+    assert [groups is not None for groups in called] == [True, False, False]  # without a known column it is not asked
+    assert all(each == found[0] for each in found)
 
 
 def test_a_sum_that_overflows_is_left_to_sql(tmp_path):

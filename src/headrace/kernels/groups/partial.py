@@ -44,16 +44,15 @@ class Partial(CallsAggregates, Operator):
 
     def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
         """Group the rows; rows whose windows are all closed at the watermark are late."""
-        many, computed = inputs[0].about >= cells.FEW, inputs[0].computed
-        if computed and not (many and cells.covers(self.grouping)):
-            groups = whole_numbers.partial(self.grouping, computed)
+        many, known = inputs[0].about >= cells.FEW, inputs[0].known
+        if known and not (many and cells.covers(self.grouping)):
+            groups = whole_numbers.partial(self.grouping, known)
             if groups is not None:
                 return StepResult([groups], counts=Counts(rows_in=_total(groups)))
         rows = inputs[0].relation
         if rows is None:
             return StepResult()
-        known = inputs[0].known if many else None
-        tables, result = self.grouped(context.duck, rows, context.watermark, many=many, known=known)
+        tables, result = self.grouped(context.duck, rows, context.watermark, many=many, known=known if many else None)
         result.delta, result.more = [tables[0]], [[table] for table in tables[1:]]
         return result
 

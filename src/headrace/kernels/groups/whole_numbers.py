@@ -43,7 +43,7 @@ class Unknown(Exception):
 def covers(grouping: Grouping) -> bool:
     """Return whether a grouping's partial groups, and what it keeps, are computed here."""
     kept = all(each.whole is not None and each.type in _ARROW for each in grouping.accumulators)
-    return bool(grouping.keys) and kept and not (grouping.windowed or grouping.multisets or grouping.layers)
+    return kept and not (grouping.windowed or grouping.multisets or grouping.layers)
 
 
 # ---- numbers ----
@@ -139,7 +139,7 @@ def _greatest(numbers: Numbers) -> float:
 
 
 def partial(grouping: Grouping, parts: Sequence[pa.Table]) -> pa.Table | None:
-    """Return the partial groups of rows; None where they are left to SQL."""
+    """Return the partial groups of rows; None where they are left to SQL, as where `parts` lack a column."""
     if not covers(grouping):
         return None
     try:
@@ -152,7 +152,8 @@ def _partial(grouping: Grouping, parts: Sequence[pa.Table]) -> pa.Table:
     names = {quote(name): name for name in parts[0].column_names}
     wanted = [each.whole for each in grouping.accumulators if each.whole is not None]
     read = [*(sql for _, sql, _ in grouping.keys), *(sql for _, sql in wanted)]
-    if not all(sql in names for sql in read) or sum(part.nbytes for part in parts) > room():
+    there = {quote("_weight"), quote("_time"), *read} <= names.keys()
+    if not there or sum(part.nbytes for part in parts) > room():
         raise Unknown
     columns = list(dict.fromkeys([*(names[sql] for sql in read), "_weight", "_time"]))
     tables = [without_zones(part.select(columns)) for part in parts]
@@ -265,7 +266,7 @@ class _Merge:
         numbers = [column.read(one_array(arrived.column(name))) for column, name in kept]
         by = [one_array(arrived.column(key)) for key in keys]
         groups = _together(columns, by, numbers, micros(arrived.column("_time")))
-        found = self.state.matches(GROUPS, keys, Probe(groups.keys, nulls=True))
+        found = self.state.matches(GROUPS, keys, Probe(groups.keys, nulls=True, rows=len(groups.time)))
         had = np.zeros(len(groups.time), np.bool_)
         had[found.probe] = True
         olds = [np.full(len(had), column.null) for column in columns]

@@ -47,6 +47,8 @@ class Probe:
     columns: Sequence[pa.Array]
     nulls: bool
     """Whether null equals null; else it equals nothing."""
+    rows: int = 0
+    """How many there are, where no column says so; all of them are alike then."""
 
     def among(self, runs: Sequence[Run], index: int, by: Sequence[str], *, most: int = UNBOUNDED) -> list[Matches]:
         """Return the matches among the live rows of runs, whose columns are `by`; `index` is the number of their index.
@@ -57,7 +59,7 @@ class Probe:
         """
         if not runs:
             return []
-        hashes = hash_columns(self.columns, len(self.columns[0]))
+        hashes = hash_columns(self.columns, len(self.columns[0]) if self.columns else self.rows)
         order = np.argsort(hashes)
         if not self.nulls and any(column.null_count for column in self.columns):
             there = np.logical_and.reduce([is_valid(column) for column in self.columns])
@@ -73,6 +75,8 @@ class Probe:
     def _compared(self, run: Run, which: Positions, at: Positions, by: Sequence[str]) -> Matches:
         """Return which rows match among those whose hashes do."""
         rows, numbers = run.rows.take(pa.array(at)), pa.array(which)
+        if not self.columns:
+            return Matches(which, run.ids(at), rows)
         kept = [one_array(rows.column(name)) for name in by]
         pairs = zip(kept, self.columns, strict=True)
         same = np.logical_and.reduce([equal(one, other.take(numbers), nulls=self.nulls) for one, other in pairs])
