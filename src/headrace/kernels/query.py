@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -46,7 +47,7 @@ class Query(Operator):
         if not old or known is None or not set(old) <= set(known[0].column_names):
             return []
         passed = [part.select(old).rename_columns(new) for part in known]
-        return [part.append_column(WEIGHT, _ones(part.num_rows)) for part in passed] if self.inserts else passed
+        return [part.append_column(WEIGHT, _weights(part.num_rows)) for part in passed] if self.inserts else passed
 
     def run(self, inputs: Sequence[Delta], context: Context) -> StepResult:
         """Return the SQL, or what it computes; rows of which only columns are chosen are not copied."""
@@ -59,12 +60,20 @@ class Query(Operator):
         return StepResult([context.duck.arrow(f"SELECT * FROM {sql}")] if self.shared else sql)
 
 
-_SHARED = pa.array(np.ones(1 << 20, np.int32), WEIGHT.type)
+_SHARED_ROWS = 1 << 20
+
+
+def _weights(rows: int) -> pa.Array:
+    """Return the weights of insertions; up to a million are a slice of one array."""
+    return _shared_ones().slice(0, rows) if rows <= _SHARED_ROWS else _ones(rows)
+
+
+@cache
+def _shared_ones() -> pa.Array:
+    return _ones(_SHARED_ROWS)
 
 
 def _ones(rows: int) -> pa.Array:
-    if rows <= len(_SHARED):
-        return _SHARED.slice(0, rows)
     return pa.array(np.ones(rows, np.int32), WEIGHT.type)  # five times as fast as to repeat a scalar
 
 
