@@ -1,11 +1,15 @@
 """The sockets between Spark's JVM and its Python processes, and who has left when one breaks."""
 
 import stat
+import subprocess
+import sys
 import tempfile
+import traceback
 from pathlib import Path
 
 import pytest
 
+ending = pytest.importorskip("headrace.engine.spark.ending")
 sockets = pytest.importorskip("headrace.engine.spark.sockets")
 workers = pytest.importorskip("headrace.engine.spark.workers")
 source = pytest.importorskip("headrace.engine.spark.source")
@@ -47,3 +51,45 @@ def test_an_error_of_what_is_read_is_told_to_spark():
     assert not workers.spark_left(broken)
     assert not workers.spark_left(missing.value)
     assert not workers.spark_left(None)
+
+
+DAEMON = """
+import traceback
+from headrace.engine.spark import ending
+
+traceback.print_exc = ending.unless_spark_left(traceback.print_exc)
+
+def manager(run):
+    try:
+        run()
+    except BaseException:
+        traceback.print_exc()
+
+def flush():
+    raise KIND("at the end")
+
+def of_the_user():
+    try:
+        flush()
+    except ConnectionError:
+        traceback.print_exc()
+
+manager(flush)
+manager(of_the_user)
+manager(lambda: 1 / 0)
+"""
+
+
+@pytest.mark.parametrize("kind", ["BrokenPipeError", "ConnectionResetError"])
+def test_a_process_whose_daemon_cannot_write_to_spark_says_nothing(kind):
+    """What a function of the user's prints, and any other error, is printed."""
+    code = DAEMON.replace("KIND", kind)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ends = [line for line in ran.stderr.splitlines() if line.startswith((kind, "ZeroDivisionError"))]
+    assert ends == [f"{kind}: at the end", "ZeroDivisionError: division by zero"]
+
+
+def test_elsewhere_traces_are_printed_as_ever():
+    before = traceback.print_exc
+    ending.quietly()
+    assert traceback.print_exc is before

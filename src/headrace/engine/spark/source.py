@@ -101,6 +101,9 @@ def data_source(job: Job, name: str) -> type[DataSource]:
             return name
 
         def schema(self) -> str:
+            from headrace.engine.spark import ending
+
+            ending.quietly()
             return columns
 
         def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802 -- Spark's names

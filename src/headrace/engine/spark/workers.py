@@ -13,6 +13,8 @@ from traceback import walk_tb
 
 import pyarrow as pa
 
+from headrace.engine.spark import ending
+
 _TASKS_BEFORE_FREEZE = 2
 _tasks = 0
 
@@ -27,6 +29,8 @@ def prepare() -> None:
     """
     global _tasks  # noqa: PLW0603 -- a count of this process
     _tasks += 1
+    if _tasks == 1:
+        ending.quietly()
     if _tasks == _TASKS_BEFORE_FREEZE:
         gc.collect()
         gc.freeze()
