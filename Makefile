@@ -1,7 +1,7 @@
 # Python and make are all that this needs; see scripts/setup.
 BIN := .venv/bin
 # more than a small machine has cores: half of the time they wait, for disks and for processes that start
-WORKERS ?= 3
+WORKERS ?= 4
 # tests start many processes: each would compile the sources anew where the environment forbids keeping bytecode
 FREE := env -u PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help

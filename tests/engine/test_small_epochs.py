@@ -14,7 +14,7 @@ from headrace.engine.epoch import Settings
 from headrace.engine.inprocess import InProcess
 from headrace.engine.levels import run_levels
 from headrace.engine.lowering import lower
-from headrace.engine.pace import SMALL_ROWS
+from headrace.engine.pace import MOST_ROWS, SMALL_ROWS
 from headrace.engine.watermarks import EpochTimes
 from headrace.kernels.task import Outcome, Report
 from headrace.testing import Driver
@@ -196,6 +196,22 @@ def test_an_epoch_in_which_much_may_come_out_is_not_small(tmp_path, how):
     large = {"both": {"1": StateHead(file="x", chain=1, full_bytes=SMALL_BYTES, chain_bytes=1)}}
     assert whole.is_small(job.planning, Commit(epoch=3, rows=10, seconds=0.1), [])
     assert whole.is_small(job.planning, Commit(epoch=3, rows=10, seconds=0.1, heads=large), []) == (how == "inner")
+
+
+@pytest.mark.parametrize(
+    ("master", "calls_users", "rows"),
+    [
+        ("local[*]", False, MOST_ROWS),
+        ("local[2]", True, 1 << 20),
+        ("local", False, MOST_ROWS),
+        ("local-cluster[2,1,1024]", False, SMALL_ROWS),
+        ("spark://host:7077", True, SMALL_ROWS),
+        ("yarn", False, SMALL_ROWS),
+    ],
+)
+def test_how_large_a_small_epoch_is_depends_on_the_machines_and_on_functions(master, calls_users, rows):
+    planning = pytest.importorskip("headrace.engine.spark.planning")
+    assert planning.small_rows(master, calls_users=calls_users) == rows
 
 
 class Longest:

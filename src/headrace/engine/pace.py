@@ -22,8 +22,10 @@ STEP = 2.0
 """The limit at most doubles or halves from one epoch to the next, so one slow epoch does not slow the next ten."""
 SMALL_ROWS = 1 << 17
 """One task runs an epoch of so few rows faster than several stages on a cluster; other machines are idle meanwhile."""
-SMALL_ROWS_OF_ONE_MACHINE = 1 << 20
+SMALL_ROWS_OF_ONE_MACHINE = MOST_ROWS
 """The same where Spark has this machine alone: the threads of one task use as many cores as the tasks of a stage."""
+SMALL_ROWS_WITH_FUNCTIONS = 1 << 20
+"""The same with functions of the user's: one thread of a task calls them, the tasks of a stage do on all cores."""
 _WIDE = 64
 _UNLIKE = 1.5
 """Epochs of unlike size, and unlike costs of a row, differ by this factor."""

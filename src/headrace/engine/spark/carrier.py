@@ -26,12 +26,12 @@ from headrace.connect.source import Bounds, from_json
 from headrace.engine.epoch import PlannedEpoch
 from headrace.engine.input import only_replayable
 from headrace.engine.operation.failures import as_ours
-from headrace.engine.pace import SMALL_ROWS, SMALL_ROWS_OF_ONE_MACHINE
 from headrace.engine.spark import blobs, tasks
 from headrace.engine.spark.executors import check_executors
 from headrace.engine.spark.failures import SPARK_ERRORS, explained, quiet
 from headrace.engine.spark.imports import importable
 from headrace.engine.spark.manifests import manifest, manifest_of_batch
+from headrace.engine.spark.planning import small_rows
 from headrace.engine.spark.quiet_files import quiet_location
 from headrace.engine.spark.reading import encoded
 from headrace.engine.spark.session import forget_lost, query_session, session, settings_of
@@ -121,9 +121,8 @@ class SparkCarrier:
     def _small(self) -> int:
         if self.engine.settings.small is not None:
             return self.engine.settings.small
-        master = str(self.spark.sparkContext.master)
-        alone = master.startswith("local") and not master.startswith("local-cluster")
-        return SMALL_ROWS_OF_ONE_MACHINE if alone else SMALL_ROWS
+        calls_users = any(level.calls_users for level in self.engine.program.levels)
+        return small_rows(str(self.spark.sparkContext.master), calls_users=calls_users)
 
     def _input(self, job: tasks.Job) -> DataFrame:
         epochs = f"headrace_{job.app_id}"
