@@ -12,6 +12,7 @@ from headrace.base.time import SystemClock
 from headrace.engine.engine import Engine
 from headrace.engine.epoch import Settings
 from headrace.engine.inprocess import InProcess
+from headrace.engine.input import only_mapped
 from headrace.engine.levels import run_levels
 from headrace.engine.lowering import lower
 from headrace.engine.pace import MOST_ROWS, SMALL_ROWS
@@ -199,7 +200,7 @@ def test_an_epoch_in_which_much_may_come_out_is_not_small(tmp_path, how):
 
 
 @pytest.mark.parametrize(
-    ("master", "calls_users", "rows"),
+    ("master", "one_thread", "rows"),
     [
         ("local[*]", False, MOST_ROWS),
         ("local[2]", True, 1 << 20),
@@ -209,9 +210,27 @@ def test_an_epoch_in_which_much_may_come_out_is_not_small(tmp_path, how):
         ("yarn", False, SMALL_ROWS),
     ],
 )
-def test_how_large_a_small_epoch_is_depends_on_the_machines_and_on_functions(master, calls_users, rows):
+def test_how_large_a_small_epoch_is_depends_on_the_machines_and_on_what_one_thread_does(master, one_thread, rows):
     planning = pytest.importorskip("headrace.engine.spark.planning")
-    assert planning.small_rows(master, calls_users=calls_users) == rows
+    assert planning.small_rows(master, one_thread=one_thread) == rows
+
+
+@pytest.mark.parametrize(
+    ("options", "mapped"),
+    [
+        ({}, True),
+        ({"event_time": "at"}, True),
+        ({"event_time": "at + interval 1 hour"}, False),
+        ({"format": "json"}, False),
+    ],
+)
+def test_records_that_are_decoded_or_dated_are_not_mapped(tmp_path, options, mapped):
+    from headrace.engine.outside import Outside
+
+    app = hr.App("reads", storage=tmp_path)
+    app.stream("ticks", TICKS, **options).group_by("car").agg(n="count(*)").to_view("counts")
+    inputs = Outside(app.plan(), tmp_path, None, clock=SystemClock()).inputs
+    assert only_mapped(inputs) == mapped
 
 
 class Longest:

@@ -84,6 +84,7 @@ class Bounded(Source):
 
     dates_records: ClassVar[bool] = True  # type: ignore[misc] # a constant, not a field
     bounded: ClassVar[bool] = True  # type: ignore[misc] # a constant, not a field
+    mapped: ClassVar[bool] = True  # type: ignore[misc] # a constant, not a field
 
     declared: pa.Schema | None
     rows: bytes | None = None

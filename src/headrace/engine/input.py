@@ -36,3 +36,8 @@ class Input:
 def only_replayable(inputs: Mapping[str, Input]) -> bool:
     """Whether there is no source of Spark's own; of these the rows of an epoch are not known in advance."""
     return all(bound.source is not None for bound in inputs.values())
+
+
+def only_mapped(inputs: Mapping[str, Input]) -> bool:
+    """Whether all that is read is columns already: nothing is fetched, decoded, or given its time by an expression."""
+    return all(bound.source is not None and bound.source.mapped and bound.timing is None for bound in inputs.values())

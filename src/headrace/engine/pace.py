@@ -24,8 +24,9 @@ SMALL_ROWS = 1 << 17
 """One task runs an epoch of so few rows faster than several stages on a cluster; other machines are idle meanwhile."""
 SMALL_ROWS_OF_ONE_MACHINE = MOST_ROWS
 """The same where Spark has this machine alone: the threads of one task use as many cores as the tasks of a stage."""
-SMALL_ROWS_WITH_FUNCTIONS = 1 << 20
-"""The same with functions of the user's: one thread of a task calls them, the tasks of a stage do on all cores."""
+SMALL_ROWS_OF_ONE_THREAD = 1 << 20
+"""The same where one thread of a task does what the tasks of a stage do on all cores: it decodes records, and calls
+functions of the user's."""
 _WIDE = 64
 _UNLIKE = 1.5
 """Epochs of unlike size, and unlike costs of a row, differ by this factor."""

@@ -35,6 +35,11 @@ class EmbeddedSource(Source):
     dates_records: ClassVar[bool] = True  # type: ignore[misc] # a constant, not a field
 
     @property
+    def mapped(self) -> bool:  # type: ignore[override] # an answer that never changes
+        """Whether the topic has the columns themselves, and no records in a format."""
+        return self.topic.format is None
+
+    @property
     def identity(self) -> str:
         """The topic's name; not the path, since a log may be moved."""
         return f"{_KIND}{self.topic.name}"

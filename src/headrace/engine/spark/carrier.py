@@ -24,7 +24,7 @@ from headrace.base.time import SystemClock
 from headrace.connect.embedded.topics import log_path
 from headrace.connect.source import Bounds, from_json
 from headrace.engine.epoch import PlannedEpoch
-from headrace.engine.input import only_replayable
+from headrace.engine.input import only_mapped, only_replayable
 from headrace.engine.operation.failures import as_ours
 from headrace.engine.spark import blobs, tasks
 from headrace.engine.spark.executors import check_executors
@@ -122,7 +122,8 @@ class SparkCarrier:
         if self.engine.settings.small is not None:
             return self.engine.settings.small
         calls_users = any(level.calls_users for level in self.engine.program.levels)
-        return small_rows(str(self.spark.sparkContext.master), calls_users=calls_users)
+        one_thread = calls_users or not only_mapped(self.engine.outside.inputs)
+        return small_rows(str(self.spark.sparkContext.master), one_thread=one_thread)
 
     def _input(self, job: tasks.Job) -> DataFrame:
         epochs = f"headrace_{job.app_id}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.connect.source import total_rows
 from headrace.engine.input import only_replayable
-from headrace.engine.pace import SMALL_ROWS, SMALL_ROWS_OF_ONE_MACHINE, SMALL_ROWS_WITH_FUNCTIONS
+from headrace.engine.pace import SMALL_ROWS, SMALL_ROWS_OF_ONE_MACHINE, SMALL_ROWS_OF_ONE_THREAD
 from headrace.engine.storage import Commit, Storage
 
 if TYPE_CHECKING:
@@ -60,17 +60,17 @@ def commit_before(storage: Path, app: str, epoch: int) -> Commit:
     return Commit(epoch=-1) if epoch == 0 else Storage(storage, app).read_commit(epoch - 1)
 
 
-def small_rows(master: str, *, calls_users: bool) -> int:
+def small_rows(master: str, *, one_thread: bool) -> int:
     """Return how many rows a small epoch may have under a master of Spark's.
 
     Args:
         master: the master; of `local[…]` this machine is all there is.
-        calls_users: whether the program has functions of the user's.
+        one_thread: whether a program decodes its input, or calls functions of the user's: one thread of a task does.
 
     """
     if not master.startswith("local") or master.startswith("local-cluster"):
         return SMALL_ROWS
-    return SMALL_ROWS_WITH_FUNCTIONS if calls_users else SMALL_ROWS_OF_ONE_MACHINE
+    return SMALL_ROWS_OF_ONE_THREAD if one_thread else SMALL_ROWS_OF_ONE_MACHINE
 
 
 def is_small(planning: Planning, before: Commit, ranges: Sequence[OffsetRange], *, warm: bool = True) -> bool:
