@@ -31,17 +31,6 @@ def one_array(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def filled(count: int, value: int) -> Positions:
-    """Return so many numbers of 64 bits, all the same.
-
-    `np.zeros` asks the C library for cleared memory, which writes to it page by page; numpy has the kernel use large
-    pages for memory that it fills itself: a tenth of the time where 30 MB are new.
-    """
-    numbers: Positions = np.empty(count, np.int64)
-    numbers.fill(value)
-    return numbers
-
-
 def room() -> int:
     """Return how many bytes of rows a task computes in memory; what is more is left to DuckDB, which spills."""
     return min(task_memory() // MEMORY_SHARE, _MOST)

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.kernels.arrays import filled
 from headrace.kernels.state.tables import COUNT
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ class Accumulated:
     """Accumulators of groups; `rows` is how many rows each has, `of` has functions of columns."""
 
     def __init__(self, count: int) -> None:
-        self.rows = filled(count, 0)
+        self.rows = np.full(count, 0, np.int64)  # in large pages: `np.zeros` clears new memory page by page
         self.of: dict[tuple[str, str], Numbers] = {}
 
     def add(self, groups: Numbers, batch: pa.RecordBatch, wanted: Sequence[tuple[str, str]]) -> None:
@@ -116,7 +115,7 @@ class Accumulated:
 
     def _array(self, how: str, name: str) -> Numbers:
         if (how, name) not in self.of:
-            self.of[how, name] = filled(len(self.rows), _EMPTY.get(how, 0))
+            self.of[how, name] = np.full(len(self.rows), _EMPTY.get(how, 0), np.int64)
         return self.of[how, name]
 
     def keep(self, used: Numbers) -> None:

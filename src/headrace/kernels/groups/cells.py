@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.names import quote
-from headrace.kernels.arrays import filled, one_array, room
+from headrace.kernels.arrays import one_array, room
 from headrace.kernels.groups.accumulated import (
     Accumulated,
     folds,
@@ -224,7 +224,7 @@ class Cells:
                 pane //= self.panes.pane
                 pane -= self.first
                 codes = pane if codes is None else _appended(codes, pane, self.sizes[-1])
-            yield filled(len(batch), 0) if codes is None else codes, batch
+            yield np.zeros(len(batch), np.int64) if codes is None else codes, batch
 
     def begins(self, used: Numbers, firsts: Numbers, lasts: Numbers, *, gap: int) -> Numbers:
         """Return which of the used cells begin a chunk, by the first and the last time in each."""
