@@ -1,9 +1,13 @@
 """Level 0 of a larger epoch runs in several threads: the answer is that of one."""
 
+import threading
+
 import pytest
 
 import headrace as hr
+from headrace.connect.embedded.source import EmbeddedSource
 from headrace.engine import dealing
+from headrace.engine.inputs import Inputs
 
 SCHEMA = "id int, user string, amount int, at timestamp"
 
@@ -32,10 +36,17 @@ def answer(storage, rows):
     return sorted(app.view("windows").to_pylist(), key=str), sorted(out), dead
 
 
-@pytest.mark.parametrize("few", [7, 1 << 30])
-def test_level_zero_in_threads_gives_what_one_thread_gives(tmp_path, monkeypatch, few):
-    parts = []
-    dealt = dealing.packed
+@pytest.mark.parametrize(
+    ("few", "mapped"), [(7, True), (7, False), (1 << 30, True)], ids=["reading", "grouping", "one_thread"]
+)
+def test_level_zero_in_threads_gives_what_one_thread_gives(tmp_path, monkeypatch, few, mapped):
+    """Each thread reads its part of what is columns already; what is decoded is read by the one that plans."""
+    parts, readers = [], set()
+    dealt, read = dealing.packed, Inputs.read
+
+    def reading(self, offsets, columns):
+        readers.add(threading.current_thread().name.rstrip("_0123456789"))
+        return read(self, offsets, columns)
 
     def packed(ranges, most):
         parts.append(dealt(ranges, most))
@@ -43,6 +54,8 @@ def test_level_zero_in_threads_gives_what_one_thread_gives(tmp_path, monkeypatch
 
     monkeypatch.setattr(dealing, "FEW_ROWS", few)
     monkeypatch.setattr(dealing, "packed", packed)
+    monkeypatch.setattr(Inputs, "read", reading)
+    monkeypatch.setattr(EmbeddedSource, "mapped", mapped)
     monkeypatch.setattr("headrace.engine.operation.local.cores", lambda: 3)
     rows = [
         {"id": n, "user": "abc"[n % 3], "amount": n % 60, "at": f"2026-01-31 10:{n % 50:02}:{n % 60:02}"}
@@ -50,6 +63,7 @@ def test_level_zero_in_threads_gives_what_one_thread_gives(tmp_path, monkeypatch
     ]
     windows, out, dead = answer(tmp_path, rows)
     assert any(len(each) == 3 for each in parts) == (few == 7)
+    assert readers == {"headrace-shard" if mapped else "headrace-epochs"}
     good = [row for row in rows if row["amount"] and 100 / row["amount"] > 1]
     assert out == [row["id"] for row in good]
     assert dead == 10

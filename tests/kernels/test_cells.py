@@ -17,6 +17,7 @@ from budget import examples
 from headrace.kernels import files, level
 from headrace.kernels.duck import Duck
 from headrace.kernels.groups import cells, session_columns, sessions
+from headrace.kernels.groups.accumulated import Carried
 from headrace.kernels.groups.gaps import SessionSql
 from headrace.kernels.groups.partial import Partial, partial_groups
 from headrace.kernels.groups.ungrouped import shrinks
@@ -45,6 +46,7 @@ WINDOWS = {
     "session": hr.session("30 seconds", grace="0 seconds"),
     "sliding": hr.sliding("30 seconds", grace="0 seconds"),
 }
+ROWS_OF_EDGES = 8
 EXTREME = [2**63 - 1, -(2**63), 2**62]
 ROWS = st.lists(
     st.fixed_dictionaries(
@@ -369,3 +371,21 @@ def test_simulated_apps_are_right_where_groups_are_cells(monkeypatch):
     for seed in range(70_000, 70_060):
         finding = simulate(seed)
         assert finding is None, finding.text()
+
+
+EDGE = 1 << 62 - ROWS_OF_EDGES.bit_length() - 1
+"""A column's sums are carried with the number of rows where they stay below this."""
+
+
+@pytest.mark.parametrize("far", [EDGE - 1, EDGE], ids=["carried", "by_itself"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sums_at_the_edge_of_what_is_carried_with_the_number_of_rows(monkeypatch, far, sign):
+    monkeypatch.setattr(cells, "FEW", 1)
+    most = far // ROWS_OF_EDGES
+    values = pa.array([sign * most] * (ROWS_OF_EDGES - 1) + [-sign], pa.int64())
+    rows = pa.table({"k": [3] * (ROWS_OF_EDGES - 1) + [4], "v": values, "_time": [0] * ROWS_OF_EDGES})
+    reach = {"v": most * ROWS_OF_EDGES}
+    carried = Carried.of(rows, [("sum", "v")], reach)
+    assert (carried is None) == (reach["v"] >= EDGE)
+    by_cells, by_sql = both_ways(grouping_of(n="count(*)", total="sum(v)"), rows)
+    assert by_cells == by_sql is not None

@@ -231,8 +231,9 @@ class Source(Protocol):
     dates_records: bool = False
     """Whether `_appended` can be read. Else a lookup cannot tell in what order its records arrived within an epoch."""
     mapped: bool = False
-    """Whether its records are columns in memory or in mapped files. Other ones are fetched or decoded as they are read,
-    which the tasks of a stage do on all cores, so a large epoch is no single task."""
+    """Whether its records are columns in memory or in mapped files, and several threads may use one of its readers.
+    Others are fetched or decoded as they are read, which the tasks of a stage do on all cores, so a large epoch is no
+    single task."""
     bounded: bool = False
     """Whether all that it will ever have is there from the start: once that is read, its watermark is the end of time,
     and holds nothing back."""

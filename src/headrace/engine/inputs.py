@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -66,6 +67,7 @@ class Inputs:
         self.clock = clock
         self._readers: dict[str, SourceReader] = {}
         self._duck: Duck | None = None
+        self._rereading = Lock()  # threads that find such records at the same time: most readers are for one at a time
         self._cached_bounds: dict[str, tuple[float, Bounds]] = {}
         in_order = {step: bound.in_order for step, bound in inputs.items() if bound.in_order is not None}
         self.order = ArrivalOrder(in_order, lambda part: self.reader(part.source).append_time(part))
@@ -312,7 +314,8 @@ class Inputs:
     def letters(self, read: ReadRange, reasons: Mapping[int, str]) -> pa.Table:
         """Return dead letters of records that were read but cannot be computed, by their rows in what was read."""
         step = read.part.source
-        return letters_of(self.reader(step), read.part, self.inputs[step].shape, read.decoded, reasons)
+        with self._rereading:
+            return letters_of(self.reader(step), read.part, self.inputs[step].shape, read.decoded, reasons)
 
     # ---- readers ----
 
@@ -323,6 +326,12 @@ class Inputs:
             assert source is not None  # noqa: S101 -- what Spark reads has no ranges
             self._readers[step] = source.open(clock=self.clock)
         return self._readers[step]
+
+    def open_readers(self) -> None:
+        """Open the readers of all sources, before several threads read them."""
+        for step, bound in self.inputs.items():
+            if bound.source is not None:
+                self.reader(step)
 
     def committed(self, commit: Commit) -> None:
         """Tell the sources how far they have been read; a replay does not."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 from headrace.base.dead_letters import DEAD_SINK
 from headrace.base.errors import FunctionError, StepFailed
 from headrace.engine.dealing import dealt
+from headrace.engine.input import only_mapped
 from headrace.kernels.counts import Counts
 from headrace.kernels.duck import Duck
 from headrace.kernels.level import LevelRun
@@ -57,7 +58,7 @@ def run_ranges(duck: Duck, program: Program, here: Task, inputs: Inputs, ranges:
 
 
 def records_of(program: Program, here: Task, inputs: Inputs, ranges: Sequence[OffsetRange]) -> Records:
-    """Read ranges. Readers are not for several threads: one reads for all.
+    """Read ranges, by readers that are used by one thread at a time, unless their sources are mapped.
 
     Raises:
         UnreadableRecord, RecordsGone: as `run_ranges`.
@@ -113,20 +114,27 @@ def run_dealt(
 ) -> list[Outcome]:
     """Run level 0 on an epoch's ranges, dealt out to so many threads, which `map_parts` uses.
 
-    Functions of a user are called from one thread.
+    Each thread reads its own part of mapped sources; of others one thread reads all, before the rest begins. Functions
+    of a user are called from one thread.
 
     Raises:
         UnreadableRecord, StepFailed, FunctionError, RecordsGone: as `run_ranges`.
 
     """
     parts = dealt(ranges, 1 if program.levels[0].calls_users else min(threads, program.shards))
-    read = [records_of(program, task_of(number), inputs, part) for number, part in enumerate(parts)]
 
-    def run(number: int) -> Outcome:
+    def read(number: int) -> Records:
+        return records_of(program, task_of(number), inputs, parts[number])
+
+    def run(number: int, records: Records) -> Outcome:
         with duck_of(number) as duck:
-            return run_records(duck, program, task_of(number), inputs, read[number])
+            return run_records(duck, program, task_of(number), inputs, records)
 
-    return list(map_parts(run, range(len(parts))))
+    numbers = range(len(parts))
+    if only_mapped(inputs.inputs):
+        inputs.open_readers()
+        return list(map_parts(lambda number: run(number, read(number)), numbers))
+    return list(map_parts(run, numbers, [read(number) for number in numbers]))
 
 
 class LevelZero:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,13 +11,15 @@ import pyarrow.compute as pc
 from headrace.kernels.state.tables import COUNT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from headrace.kernels.groups.grouping import Grouping
 
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 _OVERFLOW = 1 << 63
+_BITS = 62
+"""Of a number that carries a sum: with the sign, and the bit that a sum below 0 borrows, they are 64."""
 _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "TIMESTAMP")
 _BOUNDS = np.iinfo(np.int64)
 _EMPTY = {"min": _BOUNDS.max, "max": _BOUNDS.min}
@@ -58,10 +60,11 @@ def numbers(values: pa.Array | pa.ChunkedArray) -> Numbers:
     return found.astype(np.int64, copy=False)
 
 
-def may_overflow(rows: pa.Table, given: Sequence[tuple[str, str]], counts: str | None) -> bool:
-    """Return whether a sum of rows may need more than 64 bits."""
+def reach_of(rows: pa.Table, given: Sequence[tuple[str, str]], counts: str | None) -> dict[str, int] | None:
+    """Return how far from 0 the sum of each column that is summed may be; None where one may need more than 64 bits."""
     sums = {name for how, name in [*given, ("sum", counts)] if how == "sum" and name is not None}
-    return any(_farthest(rows[name]) * rows.num_rows >= _OVERFLOW for name in sums)
+    reach = {name: _farthest(rows[name]) * rows.num_rows for name in sums}
+    return None if any(far >= _OVERFLOW for far in reach.values()) else reach
 
 
 def _farthest(column: pa.ChunkedArray) -> int:
@@ -84,21 +87,52 @@ def wanted_of(rows: pa.Table, given: Sequence[tuple[str, str]], counts: str | No
     return [(how, name) for how, name in dict.fromkeys(each) if how != "count" or name in nulls]
 
 
-class Accumulated:
-    """Accumulators of groups; `rows` is how many rows each has, `of` has functions of columns."""
+class Carried(NamedTuple):
+    """A column whose sum is added up together with the number of rows: as `rows << shift`, plus the sum."""
 
-    def __init__(self, count: int) -> None:
+    column: str
+    shift: int
+
+    @staticmethod
+    def of(rows: pa.Table, wanted: Sequence[tuple[str, str]], reach: Mapping[str, int]) -> Carried | None:
+        """Return a column of which every sum, and every number of rows, has room in 64 bits; None if there is none."""
+        shift = _BITS - rows.num_rows.bit_length()
+        room = 1 << max(shift - 1, 0)
+        fits = (name for how, name in wanted if how == "sum" and reach[name] < room and not rows[name].null_count)
+        return next((Carried(name, shift) for name in fits), None)
+
+
+class Accumulated:
+    """Accumulators of groups; `rows` is how many rows each has, `of` has functions of columns.
+
+    `carried`: what is added up with `rows`, which has more than their number until `keep`: never 0 where there are any.
+    """
+
+    def __init__(self, count: int, carried: Carried | None = None) -> None:
         self.rows = np.full(count, 0, np.int64)  # in large pages: `np.zeros` clears new memory page by page
         self.of: dict[tuple[str, str], Numbers] = {}
+        self.carried = carried
+        self._memory = np.empty(0, np.int64)
 
     def add(self, groups: Numbers, batch: pa.RecordBatch, wanted: Sequence[tuple[str, str]]) -> None:
         """Add rows of these groups."""
-        np.add.at(self.rows, groups, 1)
+        np.add.at(self.rows, groups, self._each(batch))
         for how, name in wanted:
+            if self.carried is not None and (how, name) == ("sum", self.carried.column):
+                continue
             values, places = batch.column(name), groups
             if values.null_count:
                 places, values = groups[values.is_valid().to_numpy(zero_copy_only=False)], values.drop_null()
             _function(how).at(self._array(how, name), places, 1 if how == "count" else numbers(values))
+
+    def _each(self, batch: pa.RecordBatch) -> Numbers | int:
+        """Return what a row adds to `rows`."""
+        if self.carried is None:
+            return 1
+        if len(self._memory) < len(batch):
+            self._memory = np.empty(len(batch), np.int64)  # not anew for each batch: new pages cost more than the sum
+        each = self._memory[: len(batch)]
+        return np.add(numbers(batch.column(self.carried.column)), 1 << self.carried.shift, out=each)
 
     def add_runs(self, order: Numbers, begins: Numbers, rows: pa.Table, wanted: Sequence[tuple[str, str]]) -> None:
         """Take rows of which each run, in this order, is a group."""
@@ -122,6 +156,12 @@ class Accumulated:
         """Leave these groups alone."""
         self.rows = self.rows[used]
         self.of = {each: values[used] for each, values in self.of.items()}
+        if self.carried is not None:
+            name, shift = self.carried
+            both = self.rows
+            self.rows = (both + (1 << shift - 1)) >> shift  # a sum below 0 has borrowed one
+            self.of["sum", name] = both - (self.rows << shift)
+            self.carried = None
 
     def join(self, begins: Numbers) -> None:
         """Put groups together: a new one begins at each of these."""

@@ -18,11 +18,12 @@ from headrace.base.names import quote
 from headrace.kernels.arrays import one_array, room
 from headrace.kernels.groups.accumulated import (
     Accumulated,
+    Carried,
     folds,
     folds_of,
-    may_overflow,
     narrow_sums,
     numbers,
+    reach_of,
     wanted_of,
 )
 from headrace.kernels.groups.chunks import runs_of
@@ -210,21 +211,28 @@ class Cells:
         return rows, Cells(count, tuple(sizes), least, named, panes, first, gap)
 
     def added(self, rows: pa.Table) -> Iterator[tuple[Numbers, pa.RecordBatch]]:
-        """Yield the cells of rows, some at a time."""
+        """Yield the cells of rows, some at a time; what was yielded before is written over."""
         batches = rows.to_batches(_BATCH)
         if rows.num_rows < len(batches) * FEW:
             batches = rows.combine_chunks().to_batches(_BATCH)
+        longest = max(map(len, batches), default=0)
+        memory = np.full((2, longest), 0, np.int64)  # new memory for each batch would cost twice what is computed
         for batch in batches:
-            codes: Numbers | None = None
+            codes, digit = memory[:, : len(batch)]
             for i, least in enumerate(self.least):
-                digit = np.subtract(batch.column(f"k{i}").to_numpy(), least, dtype=np.int64)
-                codes = digit if codes is None else _appended(codes, digit, self.sizes[i])
+                into = digit if i else codes
+                np.subtract(batch.column(f"k{i}").to_numpy(), least, out=into, dtype=np.int64)
+                if i:
+                    _append(codes, digit, self.sizes[i])
             if self.panes is not None and self.sizes[-1] > 1:
-                pane = numbers(batch.column("_at")) - self.panes.offset
-                pane //= self.panes.pane
-                pane -= self.first
-                codes = pane if codes is None else _appended(codes, pane, self.sizes[-1])
-            yield np.zeros(len(batch), np.int64) if codes is None else codes, batch
+                into = digit if self.least else codes
+                np.subtract(numbers(batch.column("_at")), self.panes.offset + self.first * self.panes.pane, out=into)
+                np.floor_divide(into, self.panes.pane, out=into)
+                if self.least:
+                    _append(codes, digit, self.sizes[-1])
+            elif not self.least:
+                codes[:] = 0
+            yield codes, batch
 
     def begins(self, used: Numbers, firsts: Numbers, lasts: Numbers, *, gap: int) -> Numbers:
         """Return which of the used cells begin a chunk, by the first and the last time in each."""
@@ -244,11 +252,10 @@ class Cells:
         return columns
 
 
-def _appended(codes: Numbers, digit: Numbers, size: int) -> Numbers:
-    """Return numbers with one more digit, in their place."""
+def _append(codes: Numbers, digit: Numbers, size: int) -> None:
+    """Give numbers one more digit, in their place."""
     codes *= size
     codes += digit
-    return codes
 
 
 @dataclass(frozen=True)
@@ -303,10 +310,11 @@ def _groups(
         counts: the column that says how many rows a row stands for.
 
     """
-    if may_overflow(rows, given, counts):
+    reach = reach_of(rows, given, counts)
+    if reach is None:
         return None
-    arrays = Accumulated(cells.count)
     wanted = wanted_of(rows, given, counts)
+    arrays = Accumulated(cells.count, Carried.of(rows, wanted, reach))
     if grouping.panes is None:
         wanted.append(("max", "_at"))
     if cells.gap is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.kernels.groups.accumulated import Accumulated, may_overflow, wanted_of
+from headrace.kernels.groups.accumulated import Accumulated, reach_of, wanted_of
 from headrace.kernels.state.tables import COUNT
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def run_groups(runs: Runs, rows: pa.Table, given: Sequence[tuple[str, str]], *, 
         counts: the column that says how many rows a row stands for.
 
     """
-    if may_overflow(rows, given, counts):
+    if reach_of(rows, given, counts) is None:
         return None
     arrays = Accumulated(0)
     arrays.add_runs(runs.order, runs.begins, rows, [*wanted_of(rows, given, counts), ("max", "_at")])

@@ -125,7 +125,7 @@ class Segment:
                 raise self.corrupt(frame, "no valid batch starts here")
             data = self._mapped(frame.end)
             buffer = self._buffer
-            self._check(data, frame, columns if frame.flags & SUMS else None)
+        self._check(data, frame, columns if frame.flags & SUMS else None)  # two threads may both check a frame
         return buffer.slice(frame.position + HEADER_SIZE, frame.length)
 
     def corrupt(self, frame: Frame, why: str) -> CorruptBatch:
