@@ -182,3 +182,30 @@ def test_the_program_of_the_page_runs(tmp_path, monkeypatch):
     assert names["late"] == events.Conflict(1)
     assert names["state"] == {"by": "ann"}
     names["store"].close()
+
+
+class Account(events.Aggregate):
+    snapshot_every = 3
+
+    def initial(self):
+        return 0
+
+    def apply(self, state, event):
+        return state + event.data["cents"]
+
+
+def test_a_snapshot_from_before_an_upcast_is_not_used(tmp_path):
+    with Log(tmp_path / "log", fsync=False) as log:
+        with events.EventStore(log) as store:
+            store.append("acc", [Event("Paid", {"cents": 5})] * 4, expected_version=0)
+            assert Account().state(store, "acc") == 20
+            assert store.snapshots.newest(Account().name, 1, "acc") is not None
+
+            @store.upcasts.register("Paid", 1)
+            def in_cents(data):
+                return {"cents": data["cents"] * 100}
+
+            store.append("acc", [Event("Paid", {"cents": 7}, schema=2)])
+            assert Account().state(store, "acc") == 2007
+        with events.EventStore(log) as without:
+            assert Account().state(without, "acc") == 27

@@ -278,6 +278,8 @@ def test_the_store_is_its_model(tmp_path_factory, steps):
         lambda _store: Event("E", {"n": float("nan")}),
         lambda _store: Event("E", {"n": {1, 2}}),
         lambda _store: Event("E", [1]),
+        lambda _store: Event("E", {"text": "\ud800"}),
+        lambda _store: Event("E", meta={"\udfff": 1}),
         lambda _store: Event("E", schema=0),
     ],
 )

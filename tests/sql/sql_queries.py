@@ -147,6 +147,11 @@ TABLES = {
         select o_orderkey, (select sum(l_quantity) from lineitem where l_orderkey = o_orderkey and l_extendedprice <
         o_totalprice / 3) as small, (select count(*) from orders p where p.o_custkey = o.o_custkey and p.o_orderdate
         < o.o_orderdate) as earlier from orders o""",
+    "values_over_nothing": """
+        select c_custkey, (select coalesce(sum(o_totalprice), 0) from orders where o_custkey = c_custkey and
+        o_totalprice > 200000) as large, (select array_size(collect_list(o_orderkey)) + count(*) from orders where
+        o_custkey = c_custkey) as orders from customer where c_acctbal not in (select max(o_totalprice) from orders
+        where o_custkey = c_custkey) or (select max(o_totalprice) is null from orders where o_custkey = c_custkey)""",
     "rollup": """
         select o_orderstatus, year(o_orderdate) as year, count(*) as n, sum(o_totalprice) as total,
         grouping(o_orderstatus) as g, grouping_id() as id from orders group by rollup(o_orderstatus,

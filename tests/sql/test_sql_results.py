@@ -366,3 +366,38 @@ def test_changed_values_are_another_source(tmp_path):
 def test_values_are_one_table_wherever_their_query_is_read():
     text = "with t(a) as (values (1), (2)) select x.a, y.a as b from t x join t y on x.a = y.a - 1"
     assert str(app_of(text).explain()).count("[values]") == 1
+
+
+SPENT = "from orders o where o.buyer = u.id"
+OVER_NOTHING = {
+    f"select id, (select coalesce(sum(price), 0) {SPENT}) as v from users u": [(1, 5.0), (2, 0.0)],
+    f"select id from users u where (select coalesce(sum(price), 0) {SPENT}) < 9": [(1,), (2,)],
+    f"select id from users u where (select max(price) is null {SPENT})": [(2,)],
+    f"select id, (select count(*) + 10 * nvl(max(o.id), 3) {SPENT} and o.id > u.id) as v from users u": [
+        (1, 101),
+        (2, 30),
+    ],
+    f"select id, (select collect_list(price) {SPENT}) as v from users u": [(1, [5.0]), (2, [])],
+    f"select id, (select regr_count(price, price) {SPENT}) as v from users u": [(1, 1), (2, 0)],
+    "select id, (select coalesce(max(price), -1) from orders where price > 9) as v from users": [(1, -1.0), (2, -1.0)],
+    f"select id from users u where id + 4 in (select max(price) {SPENT})": [(1,)],
+    f"select id, id + 4 not in (select max(price) {SPENT}) as v from users u": [(1, False), (2, None)],
+    "select id from users where id not in (select max(buyer) from orders where price > 9)": [],
+    "select id from users where 0 in (select count(*) from orders where price > 9)": [(1,), (2,)],
+    f"select id from users u where exists (select count(*) {SPENT}) and id > (select count(*) {SPENT})": [(2,)],
+    f"select id from users u where not exists (select count(*) {SPENT}) or id > (select count(*) {SPENT})": [(2,)],
+    "select city, count(*) as n from users group by city having count(*) > (select coalesce(max(price), 0) from "
+    "orders where price > 9)": [("Oslo", 1), ("Rome", 1)],
+}
+
+
+@pytest.mark.parametrize("text", OVER_NOTHING)
+def test_a_subquery_of_an_aggregate_has_a_row_where_it_finds_nothing(text):
+    """What is not null over no rows: counts, lists, and what an expression makes of nulls. As batch Spark says."""
+    with Driver(app_of(text)) as driver:
+        driver.send("users", {"id": 1, "name": "ann", "city": "Rome"}, {"id": 2, "name": "bob", "city": "Oslo"})
+        driver.send("orders", order(10, 1, 5.0), order(11, 2, 20.0))
+        driver.step()
+        driver.delete("orders", id=11)
+        driver.step()
+        assert sorted(values(driver)) == OVER_NOTHING[text]

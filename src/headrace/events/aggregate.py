@@ -41,7 +41,7 @@ class Aggregate(Generic[State]):
     """
 
     fold = 1
-    """The version of `initial` and `apply`: raise it when they change, and snapshots are made anew."""
+    """The version of `initial` and `apply`: raise it when they, or an upcast, change, and snapshots are made anew."""
     snapshot_every = 100
     """A snapshot is kept when so many events were folded; 0: never."""
 
@@ -62,6 +62,11 @@ class Aggregate(Generic[State]):
         """What its snapshots are kept under."""
         return f"{type(self).__module__}.{type(self).__qualname__}"
 
+    def _kept_as(self, store: EventStore) -> str:
+        """Return the name of its snapshots in a store: those that were made without one of its upcasts have another."""
+        upcasts = store.upcasts.identity
+        return f"{self.name} ({upcasts})" if upcasts else self.name
+
     def state(
         self, store: EventStore, stream: str, *, until: int | None = None, at: str | datetime | None = None
     ) -> State:
@@ -72,8 +77,8 @@ class Aggregate(Generic[State]):
         self, store: EventStore, stream: str, *, until: int | None = None, at: str | datetime | None = None
     ) -> tuple[State, int]:
         """Return the state of a stream and its version."""
-        whole = until is None and at is None
-        kept = store.snapshots.newest(self.name, self.fold, stream) if self.snapshot_every and whole else None
+        whole, name = until is None and at is None, self._kept_as(store)
+        kept = store.snapshots.newest(name, self.fold, stream) if self.snapshot_every and whole else None
         state, version = (self.initial(), 0) if kept is None else (kept.state, kept.version)
         if kept is not None and kept.version > store.version(stream):
             state, version = self.initial(), 0  # the log was restored from an older copy
@@ -81,7 +86,7 @@ class Aggregate(Generic[State]):
         for event in store.load(stream, after=version, until=until, at=at):
             state, version, folded = self.apply(state, event), event.version, folded + 1
         if whole and self.snapshot_every and folded >= self.snapshot_every:
-            store.snapshots.put(self.name, self.fold, stream, Snapshot(version, state))
+            store.snapshots.put(name, self.fold, stream, Snapshot(version, state))
         return state, version
 
     def execute(

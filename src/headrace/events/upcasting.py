@@ -28,6 +28,11 @@ class Upcasts:
     def __bool__(self) -> bool:
         return bool(self._steps)
 
+    @property
+    def identity(self) -> str:
+        """Which there are: what was made of events with others is not what these make of them."""
+        return ", ".join(f"{kind} {schema}" for kind, schema in sorted(self._steps))
+
     def register(self, type: str, schema: int) -> Callable[[Upcast], Upcast]:  # noqa: A002 -- the event's word
         """Return a decorator: the function turns data of an event type from `schema` to `schema` + 1.
 

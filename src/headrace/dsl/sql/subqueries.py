@@ -20,8 +20,9 @@ from headrace.dsl.sql.relation import (
     conjunction,
     has_subquery,
     queries_in,
+    rewritten,
 )
-from headrace.dsl.sql.subquery_join import Found, SubqueryJoin, over_both, right_names
+from headrace.dsl.sql.subquery_join import Found, SubqueryJoin, is_one_row, over_both, right_names
 from headrace.dsl.sql.subquery_values import SubqueryValues
 from headrace.dsl.sql.times import is_time
 from headrace.dsl.stream_table import Stream
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from headrace.dsl.sql.compiler import Compiler
-    from headrace.dsl.sql.context import CommonQuery
+    from headrace.dsl.sql.context import CommonQuery, Context
     from headrace.dsl.stream_table import StreamOrTable
 
 _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Paren, exp.Neg, exp.Cast)
@@ -50,7 +51,11 @@ def filter_by_subqueries(
         UnsupportedQuery: a subquery is where none is supported, or the rows are those of a stream.
 
     """
-    for test in tests:
+    for each in tests:
+        test = _with_values(each, compiler.context)
+        if not has_subquery(test):
+            relation = relation.where([Scope(relation, outer).resolved(test)])
+            continue
         negated, inner = _negated(test)
         subquery = SubqueryValues(compiler, relation, names, outer)
         found = _found(subquery, inner)
@@ -72,14 +77,34 @@ def with_subquery_columns(
 ) -> tuple[Relation, list[exp.Expression]]:
     """Return the rows with a column for each subquery in the select items, and the items with these columns instead."""
     relation, over_values = scope.relation, []
-    for item in items:
-        over_value = item
+    for each in items:
+        item = over_value = _with_values(each, compiler.context)
         if has_subquery(item):
             _refuse_streams(relation, item)
             subquery = SubqueryValues(compiler, relation, names, scope.outer)
             relation, over_value = subquery.values(item, needed=False, is_test=False)
         over_values.append(over_value)
     return relation, over_values
+
+
+def _with_values(tree: exp.Expression, context: Context) -> exp.Expression:
+    """Return an expression without `in` and `exists` over a subquery that always has one row: it is compared instead.
+
+    That row is there where the subquery finds nothing, and no step has it then.
+    """
+
+    def changed(part: exp.Expression) -> exp.Expression | None:
+        if isinstance(part, exp.Exists):
+            query = part.this.unnest() if isinstance(part.this, exp.Subquery) else part.this
+            return exp.true() if is_one_row(query, context) else part
+        query = part.args.get("query") if isinstance(part, exp.In) else None
+        if query is None:
+            return part if isinstance(part, exp.Query) else None
+        if not is_one_row(query.unnest(), context) or isinstance(part.this, exp.Tuple):
+            return part
+        return exp.Paren(this=exp.EQ(this=part.this, expression=exp.Subquery(this=query.unnest())))
+
+    return rewritten(tree, changed)
 
 
 def _found(subquery: SubqueryJoin, test: exp.Expression) -> Found | None:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from headrace.dsl.stream_table import StreamOrTable
 
 
+_PARTS_OF_ONE_ROW = {"expressions", "from_", "joins", "where", "with_"}
+
+
 @dataclass(slots=True)
 class Correlation:
     """How a subquery is correlated with the outer query: pairs of equal columns, and other tests."""
@@ -183,3 +186,10 @@ def is_plain(query: exp.Expression, context: Context) -> bool:
     }:
         return False
     return not any(has_aggregate(item, context) or item.find(exp.Window) for item in query.expressions)
+
+
+def is_one_row(query: exp.Expression, context: Context) -> bool:
+    """Return whether a query always returns one row: aggregates of all that it finds."""
+    if not isinstance(query, exp.Select) or present_parts(query) - _PARTS_OF_ONE_ROW:
+        return False
+    return any(has_aggregate(item, context) for item in query.expressions) and query.find(exp.Window) is None

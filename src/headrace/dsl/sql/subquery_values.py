@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from headrace.base.errors import UnsupportedQuery
-from headrace.dsl.sql.aggregates import has_aggregate, is_aggregate
+from headrace.dsl.sql.aggregates import is_aggregate, is_null_over_nothing, over_nothing
 from headrace.dsl.sql.output import column, free_name, join_steps, on_argument, with_computed
-from headrace.dsl.sql.parsing import present_parts, sql_text
+from headrace.dsl.sql.parsing import sql_text
 from headrace.dsl.sql.relation import (
     OUTER,
     Relation,
@@ -30,6 +30,7 @@ from headrace.dsl.sql.subquery_join import (
     Found,
     SubqueryJoin,
     correlation_of,
+    is_one_row,
     key_columns,
     over_both,
     right_names,
@@ -37,12 +38,21 @@ from headrace.dsl.sql.subquery_join import (
 from headrace.dsl.stream_table import Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from headrace.dsl.stream_table import StreamOrTable
 
 _MONOTONE = (exp.And, exp.Or, exp.Paren)
 """Above a test in `where`: whether the test is unknown or false is the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """The value of a subquery: aggregates by name, and what is computed of these columns after the join."""
+
+    calls: Mapping[str, str]
+    tree: exp.Expression
+    is_null_over_nothing: bool
 
 
 @dataclass(slots=True)
@@ -133,29 +143,52 @@ class SubqueryValues(SubqueryJoin):
     # ---- one value ----
 
     def _value(self, query: exp.Subquery, *, needed: bool) -> exp.Expression:
-        """Join the one value of a subquery, and return the column that it is."""
+        """Join the one value of a subquery, and return it over the columns of the step.
+
+        An expression that is not null where there are no rows is computed after the join, over its aggregates.
+        """
         select = query.unnest()
-        counts = self._check_value(query, select)
+        self._check_value(query, select)
         body = self.compiler.body(select, self.common_names(select), Scope(self.relation, self.outer))
         correlation = correlation_of(body.correlated)
         item = select.expressions[0]
         item = Scope(body.relation).resolved(item.this if isinstance(item, exp.Alias) else item)
-        name = free_name("_value", self.relation.handle.columns)
+        value = self._computed(query, item)
         if correlation.tests:
-            right, pairs = self._by_outer_columns(body.relation.handle, correlation, name, item)
+            right, pairs = self._by_outer_columns(body.relation.handle, correlation, value.calls)
         else:
             plain, computed, names = key_columns(body.relation.handle, [inner for _, inner in correlation.pairs])
-            right = body.relation.handle.group_by(*plain, **computed).agg(**{name: sql_text(item)})
+            right = body.relation.handle.group_by(*plain, **computed).agg(**value.calls)
             right = self.compiler.context.uniquely_named(right)
             pairs = [(outer, own) for (outer, _), own in zip(correlation.pairs, names, strict=True)]
-        after = self._join(right, pairs, "inner" if needed and not counts else "left")
-        value = as_resolved(column(after[name]))
-        return exp.Anonymous(this="coalesce", expressions=[value, exp.Literal.number(0)]) if counts else value
+        after = self._join(right, pairs, "inner" if needed and value.is_null_over_nothing else "left")
+        return as_resolved(_renamed(value.tree, {name: after[name] for name in value.calls}))
+
+    def _computed(self, query: exp.Subquery, item: exp.Expression) -> _Value:
+        """Return what of a subquery's item is aggregated, and what is computed of it after the join."""
+        context, taken = self.compiler.context, [*self.relation.handle.columns]
+        if is_null_over_nothing(item, context):
+            name = free_name("_value", taken)
+            return _Value({name: sql_text(item)}, column(name), is_null_over_nothing=True)
+        calls: dict[str, str] = {}
+
+        def aggregated(part: exp.Expression) -> exp.Expression | None:
+            if not is_aggregate(part, context):
+                return None
+            text = sql_text(part)
+            name = next((name for name, call in calls.items() if call == text), free_name("_value", [*taken, *calls]))
+            calls[name] = text
+            return over_nothing(part, column(name))
+
+        tree = rewritten(item, aggregated)
+        if any(each.name not in calls for each in columns_in(tree)):
+            raise _not_one_row(query)
+        return _Value(calls, tree, is_null_over_nothing=False)
 
     def _by_outer_columns(
-        self, inner: StreamOrTable, correlation: Correlation, name: str, item: exp.Expression
+        self, inner: StreamOrTable, correlation: Correlation, calls: Mapping[str, str]
     ) -> tuple[StreamOrTable, list[tuple[exp.Expression, str]]]:
-        """Return a subquery's value for each combination of the outer columns that it reads.
+        """Return a subquery's aggregates for each combination of the outer columns that it reads.
 
         Each combination is joined with the rows of the subquery once, however many rows of the outer query have it.
         """
@@ -171,7 +204,7 @@ class SubqueryValues(SubqueryJoin):
         read |= {each.name for test in correlation.tests for each in columns_in(test) if each.args.get(OUTER)}
         own: dict[str, str] = {}
         for each in sorted(read):
-            own[each] = free_name("_outer", [*inner.columns, *own.values(), name])
+            own[each] = free_name("_outer", [*inner.columns, *own.values(), *calls])
         probes = left.select(**{new: sql_text(column(old)) for old, new in own.items()})
         probes = context.uniquely_named(probes.group_by(*own.values()).agg())
         on: dict[str, str] = {}
@@ -185,7 +218,7 @@ class SubqueryValues(SubqueryJoin):
             on[probe_name] = match
         where = sql_text(conjunction([over_both(test, own, {}) for test in correlation.tests]))
         matches = join_steps(context, probes, inner, {"on": on_argument([*on.items()]), "how": "inner", "where": where})
-        found = context.uniquely_named(matches.group_by(*own.values()).agg(**{name: sql_text(item)}))
+        found = context.uniquely_named(matches.group_by(*own.values()).agg(**calls))
         return self._null_safe(found, own)
 
     def _null_safe(
@@ -203,26 +236,10 @@ class SubqueryValues(SubqueryJoin):
             pairs.append((exp.Array(expressions=[column(outer)]), computed))
         return found, pairs
 
-    def _check_value(self, query: exp.Subquery, select: exp.Expression) -> bool:
-        """Return whether a subquery counts, so that it finds 0 where there is nothing; refuse one with several rows."""
-        parts_ = present_parts(select) - {"expressions", "from_", "joins", "where", "with_"}
-        single = isinstance(select, exp.Select) and len(select.expressions) == 1 and not parts_
-        if not single or not has_aggregate(select.expressions[0], self.compiler.context):
-            raise UnsupportedQuery(
-                sql_text(query),
-                "a subquery that is used as a value must return one row: an aggregate of all that it finds",
-                hint="For example (select max(x) from t where t.k = s.k); or use a join.",
-            )
-        item = select.expressions[0]
-        item = item.this if isinstance(item, exp.Alias) else item
-        counted = [call for call in item.find_all(exp.Anonymous) if call.name.lower().startswith("count")]
-        if counted and not is_aggregate(item, self.compiler.context):
-            raise UnsupportedQuery(
-                sql_text(query),
-                "a count inside a larger expression of a subquery is not supported",
-                hint="Count in the subquery, and compute with it outside.",
-            )
-        return bool(counted)
+    def _check_value(self, query: exp.Subquery, select: exp.Expression) -> None:
+        """Refuse a subquery that may return several rows, or several columns."""
+        if not is_one_row(select, self.compiler.context) or len(select.expressions) != 1:
+            raise _not_one_row(query)
 
     def _join(self, right: StreamOrTable, pairs: Sequence[tuple[exp.Expression, str]], how: str) -> dict[str, str]:
         """Join the rows with those of `right`, of which there is one at most for each; return its columns' names."""
@@ -242,6 +259,14 @@ class SubqueryValues(SubqueryJoin):
         step = join_steps(self.compiler.context, left, right, {"on": on_argument([*on.items()]), "how": how, **options})
         self.relation = self.relation.with_step(step)
         return after
+
+
+def _not_one_row(query: exp.Expression) -> UnsupportedQuery:
+    return UnsupportedQuery(
+        sql_text(query),
+        "a subquery that is used as a value must return one row: an aggregate of all that it finds",
+        hint="For example (select max(x) from t where t.k = s.k); or use a join.",
+    )
 
 
 def _subqueries(tree: exp.Expression) -> Iterator[exp.Expression]:
