@@ -12,7 +12,7 @@ from headrace.cli.status import say_status
 from headrace.engine.operation.running import hold
 
 
-def at(epoch, rows, *, lag=0, seconds=2.0, dead=0, late=0):
+def at(epoch, rows, *, lag=0, seconds=2.0, dead=0, late=0, keyless=0):
     """A status."""
     return {
         "epoch": epoch,
@@ -20,6 +20,7 @@ def at(epoch, rows, *, lag=0, seconds=2.0, dead=0, late=0):
         "lag": lag,
         "sources": {"orders": {"rows": rows, "dead": dead}},
         "steps": {"spent": {"late": late}},
+        "dead": {"orders": {"rows": dead}, "topic:out": {"rows": keyless}},
     }
 
 
@@ -70,6 +71,13 @@ def test_what_is_left_out_is_said_once_and_again_when_it_has_doubled():
     (last,) = left_out.news(at(5, 40, dead=8, late=1), ended=True)
     assert last.startswith("3 records of orders")
     assert left_out.news(at(5, 40, dead=8, late=1), ended=True) == []
+
+
+def test_rows_that_have_no_record_and_are_dead_letters_are_said_too():
+    left_out = LeftOut({}, file="shop.py", clock=ManualClock())
+    left_out.news(at(0, 10), ended=False)
+    (line,) = left_out.news(at(1, 10, keyless=2), ended=False)
+    assert line == "2 rows of topic:out: dead letters; headrace status shop.py says why"
 
 
 def test_what_goes_on_slowly_is_said_once_a_minute():

@@ -498,3 +498,7 @@ def test_a_group_without_a_key_is_a_dead_letter_of_its_changelog():
         (letter,) = driver.read("changes.dead")
         assert letter["reason"] == "no key: k is null, and the topic is compacted"
         assert json.loads(letter["record"])["n"] == 1
+        assert letter["offset"] == letter["partition"] == -1
+        status = driver.status()
+        assert status["dead"] == {"topic:changes": {"rows": 1, "reasons": {"no key": 1}}}
+        assert status["sinks"]["topic:changes"]["rows"] == 1

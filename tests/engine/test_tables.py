@@ -391,3 +391,23 @@ def test_a_row_without_a_key_is_no_row_of_the_latest():
             assert letter["offset"] == 1
             assert "no key: rows of the table are identified by k" in letter["reason"]
             assert driver.counts("t")["dead"] == 1
+
+
+@pytest.mark.parametrize("on_error", [None, "dead_letter", "fail"])
+def test_a_group_of_null_is_no_row_of_the_latest(on_error):
+    """Behind an exchange, too: the latest closed window of each key, where some rows have none."""
+    app = hr.App("keys", on_error=on_error)
+    rows = app.stream("t", "k string, at timestamp", event_time="at")
+    closed = rows.group_by("k").window(hr.tumbling("1 minute", grace="0 seconds"), emit="final").agg(n="count(*)")
+    closed.latest().named("last").to_view("view")
+    with Driver(app) as driver:
+        driver.send("t", *({"k": k, "at": f"2026-01-31 10:{m:02}"} for k, m in (("a", 0), (None, 0), ("b", 2))))
+        if on_error == "fail":
+            with pytest.raises(StepFailed, match=r"NULL_KEY"):
+                driver.finish()
+            return
+        driver.finish()
+        assert [row["k"] for row in driver.view("view")] == ["a", "b"]
+        (letter,) = driver.read("t.dead")
+        assert letter["offset"] == -1
+        assert driver.status()["dead"]["last"]["rows"] == 1

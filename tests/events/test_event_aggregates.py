@@ -185,6 +185,8 @@ def test_the_program_of_the_page_runs(tmp_path, monkeypatch):
 
 
 class Account(events.Aggregate):
+    """The sum of what was paid."""
+
     snapshot_every = 3
 
     def initial(self):

@@ -22,6 +22,8 @@ DEAD = pa.schema(
 LONGEST_CAUSE = 120
 MOST_CAUSES = 20
 """So many causes are counted for a step or source; when there are more, the rarest are forgotten."""
+NO_KEY = "no key"
+"""The cause where a row has no key, and needs one."""
 CAUSES = "dead:"
 """The causes of a step's dead letters are counted under the step's name after this."""
 DEAD_SINK = "dead:"

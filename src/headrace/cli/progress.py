@@ -77,6 +77,8 @@ class LeftOut:
     def _counts(self, now: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
         counts = {f"source {name}": source["dead"] for name, source in now["sources"].items()}
         counts |= {f"step {name}": step["late"] for name, step in now["steps"].items()}
+        computed = {name: dead for name, dead in now["dead"].items() if name not in now["sources"]}
+        counts |= {f"dead {name}": dead["rows"] for name, dead in computed.items()}
         if self._base is None:
             self._base = counts
         since = {name: count - self._base.get(name, 0) for name, count in counts.items()}
@@ -90,6 +92,8 @@ class LeftOut:
                 f"{counted(count, 'record')} of {step}: dead letters, with the reason: "
                 f"headrace topics consume {topic} --app {self._file}"
             )
+        if kind == "dead":
+            return f"{counted(count, 'row')} of {step}: dead letters; headrace status {self._file} says why"
         return (
             f"{counted(count, 'row')} late for step {step}: in no result of it; its .late has them, "
             "a longer grace= takes such rows"

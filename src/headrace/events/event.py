@@ -90,9 +90,9 @@ def _json(value: object, what: str, event: str) -> str:
         raise InvalidArgument(f"{what}={value!r} of the event {event} is no dict")
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        text.encode()  # which half of a surrogate pair has no bytes for
-        return text
+        text.encode()  # half of a surrogate pair has no bytes
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgument(
             f"{what} of the event {event} is no JSON: {error}", hint="Give texts, numbers, booleans, lists and dicts."
         ) from error
+    return text

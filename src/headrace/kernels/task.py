@@ -82,9 +82,13 @@ class Report:
 
     def count_dead(self, step: str, letters: pa.Table) -> None:
         """Count the dead letters of a step, with their causes."""
-        self.counts.setdefault(step, Counts()).dead += letters.num_rows
+        self.count_causes(step, causes(letters))
+
+    def count_causes(self, step: str, found: Mapping[str, int]) -> None:
+        """Count the dead letters of a step, of which there are so many for each cause."""
+        self.counts.setdefault(step, Counts()).dead += sum(found.values())
         known = self.causes.setdefault(step, {})
-        for cause, count in causes(letters).items():
+        for cause, count in found.items():
             known[cause] = known.get(cause, 0) + count
 
     def to_json(self) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.base.dead_letters import DEAD, dead_letters
+from headrace.base.dead_letters import DEAD, NO_KEY, dead_letters
 from headrace.base.outside import OutputLost
 from headrace.base.schema import TIMESTAMP
 from headrace.connect.embedded.boundaries import BoundaryWriter
@@ -173,8 +173,8 @@ def split_keyless(topic: Topic, rows: pa.Table) -> tuple[pa.Table, pa.Table | No
     bad = rows.filter(absent)
     if not bad.num_rows:
         return rows, None
-    reason = f"no key: {', '.join(topic.key)} is null, and the topic is compacted"
-    nowhere = pa.nulls(bad.num_rows, pa.int32()), pa.nulls(bad.num_rows, pa.int64())
+    reason = f"{NO_KEY}: {', '.join(topic.key)} is null, and the topic is compacted"
+    nowhere = pa.array([-1] * bad.num_rows, pa.int32()), pa.array([-1] * bad.num_rows, pa.int64())
     reasons = pa.array([reason] * bad.num_rows, pa.string())
     return rows.filter(pc.invert(absent)), dead_letters(topic.name, *nowhere, reasons, bad)
 

@@ -57,10 +57,11 @@ class Lowering:
         self.raw: dict[int, int] = {}  # of nodes whose rows are records of a stream, these as they were read
         self.uses = uses_of(plan)
         self._read = columns_read(plan)
-        self._dead: dict[int, str | None] = {
-            id(source): (source.topic or plan.name(source)) if source.on_error == "dead_letter" else None
-            for source in plan.sources()
-        }
+        self._dead: dict[tuple[int, bool], str | None] = {}
+        for source in plan.sources():
+            topic, says = source.topic or plan.name(source), source.on_error
+            self._dead[id(source), False] = topic if says == "dead_letter" else None
+            self._dead[id(source), True] = topic if says != "fail" else None
         self.numbers = 0
         self.edges = 0
 
@@ -226,12 +227,15 @@ class Lowering:
             if scalar.raises
         )
 
-    def dead(self, node: Node) -> str | None:
-        """Return the topic for whose dead letters a step's failing rows are taken out, or None: they stop the app."""
-        if id(node) not in self._dead:
-            above = [self.dead(up) for up in node.ups]
-            self._dead[id(node)] = above[0] if above and None not in above else None
-        return self._dead[id(node)]
+    def dead(self, node: Node, *, refused: bool = False) -> str | None:
+        """Return the topic for whose dead letters a step's failing rows are taken out, or None: they stop the app.
+
+        `refused`: rows that break a rule (`Check.refuses`), which only stop the app where that was asked for.
+        """
+        if (id(node), refused) not in self._dead:
+            above = [self.dead(up, refused=refused) for up in node.ups]
+            self._dead[id(node), refused] = above[0] if above and None not in above else None
+        return self._dead[id(node), refused]
 
     def inputs(self, node: Node) -> tuple[int, ...]:
         """Return the deltas of the steps above, at the level of a node."""

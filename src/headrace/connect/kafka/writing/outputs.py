@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.broker_errors import RecordTooLarge, TopicMissing
-from headrace.base.dead_letters import DEAD, dead_letters
+from headrace.base.dead_letters import DEAD, NO_KEY, dead_letters
 from headrace.connect.formats import format_named
 from headrace.connect.kafka.client.administration import cluster
 from headrace.connect.kafka.writing.marks import Written
@@ -101,7 +101,7 @@ class Outputs:
         absent = keyless(batch.select(list(topic.key)))
         if absent is None:
             return batch
-        reason = f"no key: {', '.join(topic.key)} is null, and the topic is compacted"
+        reason = f"{NO_KEY}: {', '.join(topic.key)} is null, and the topic is compacted"
         self._bury(transactions, topic, batch.filter(absent), reason, first)
         return batch.filter(pc.invert(absent))
 
@@ -138,7 +138,7 @@ class Outputs:
         """Send rows to the dead letters of a topic, in the same transaction."""
         table = pa.Table.from_batches([rows])
         reasons = pa.array([reason] * len(rows), pa.string())
-        nowhere = pa.nulls(len(rows), pa.int32()), pa.nulls(len(rows), pa.int64())
+        nowhere = pa.array([-1] * len(rows), pa.int32()), pa.array([-1] * len(rows), pa.int64())
         letters = dead_letters(topic.name, *nowhere, reasons, table)
         shown = pc.utf8_slice_codeunits(letters.column("record"), 0, _SHOWN_RECORD)
         letters = letters.set_column(DEAD.get_field_index("record"), DEAD.field("record"), shown)
