@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime
 
 import pytest
 
@@ -99,6 +100,33 @@ def test_what_consume_prints_produce_reads_back(headrace, orders, form):
     result = headrace("topics", "produce", "copy", "--schema", SCHEMA, "--format", form, "--json", stdin=out)
     assert json.loads(result.out) == {"topic": "copy", "appended": 2, "bad": 0}
     assert headrace("topics", "consume", "copy", "--format", form).out == out
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+@pytest.mark.parametrize("times", [1, 300])
+def test_values_inside_others_are_read_back_too(headrace, form, times):
+    """Infinities, bytes, times and keys that are numbers: in arrays, maps and structs."""
+    schema = (
+        "xs array<double>, blobs array<binary>, m map<int,array<float>>, yes map<boolean,string>, "
+        "s struct<a:map<bigint,int>,b:struct<raw:binary,at:timestamp>>, plain map<string,int>"
+    )
+    at = datetime(2026, 1, 31, 10, tzinfo=UTC)
+    row = {
+        "xs": [1.0, float("inf"), None, float("-inf")],
+        "blobs": [b"\xff\x00", None, b""],
+        "m": {1: [float("inf")], -2: None},
+        "yes": {True: "x"},
+        "s": {"a": {7: 8}, "b": {"raw": b"\x01", "at": at}},
+        "plain": {"1": 2},
+    }
+    with Log(".headrace/log") as log:
+        log.create_topic("given", schema).append([row, dict.fromkeys(row)] * times)
+        headrace("topics", "create", "copy", "--schema", schema)
+        out = headrace("topics", "consume", "given", "--format", form).out
+        result = headrace("topics", "produce", "copy", "--format", form, stdin=out)
+        assert (result.code, result.err) == (0, f"appended {2 * times} rows to copy\n")
+        both = [log.topic(name).read(0, 0, 2 * times).select(list(row)).to_pylist() for name in ("given", "copy")]
+    assert both[0] == both[1]
 
 
 def test_a_tombstone_goes_through_pipes(headrace, orders):

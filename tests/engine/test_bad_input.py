@@ -482,23 +482,3 @@ def test_a_clock_that_jumps_back_does_no_harm():
         driver.send("t", {"k": "a"})
         driver.run()
         assert sum(row["n"] for row in driver.view("counts")) + len(driver.late("counts")) == 4
-
-
-def test_a_group_without_a_key_is_a_dead_letter_of_its_changelog():
-    """A null is a group like any other, but no record of a compacted topic."""
-    app = hr.App("keys")
-    table = app.stream("t", "k string, v int").group_by("k").agg(n="count(*)")
-    table.to_view("v")
-    table.to_topic("changes")
-    with Driver(app) as driver:
-        driver.send("t", {"k": "a"}, {"k": None})
-        driver.run()
-        assert [(row["k"], row["n"]) for row in driver.view("v")] in ([("a", 1), (None, 1)], [(None, 1), ("a", 1)])
-        assert [(row["k"], row["n"]) for row in driver.read("changes")] == [("a", 1)]
-        (letter,) = driver.read("changes.dead")
-        assert letter["reason"] == "no key: k is null, and the topic is compacted"
-        assert json.loads(letter["record"])["n"] == 1
-        assert letter["offset"] == letter["partition"] == -1
-        status = driver.status()
-        assert status["dead"] == {"topic:changes": {"rows": 1, "reasons": {"no key": 1}}}
-        assert status["sinks"]["topic:changes"]["rows"] == 1

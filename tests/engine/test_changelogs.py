@@ -70,3 +70,23 @@ def test_an_event_of_debezium_says_what_the_row_was_also_where_it_moved(tmp_path
                 ops.append(event["op"])
     assert ops.count("c") == 8
     assert ops.count("u") == 16
+
+
+def test_a_group_without_a_key_is_a_dead_letter_of_its_changelog():
+    """A null is a group like any other, but no record of a compacted topic."""
+    app = hr.App("keys")
+    table = app.stream("t", "k string, v int").group_by("k").agg(n="count(*)")
+    table.to_view("v")
+    table.to_topic("changes")
+    with Driver(app) as driver:
+        driver.send("t", {"k": "a"}, {"k": None})
+        driver.run()
+        assert [(row["k"], row["n"]) for row in driver.view("v")] in ([("a", 1), (None, 1)], [(None, 1), ("a", 1)])
+        assert [(row["k"], row["n"]) for row in driver.read("changes")] == [("a", 1)]
+        (letter,) = driver.read("changes.dead")
+        assert letter["reason"] == "no key: k is null, and the topic is compacted"
+        assert json.loads(letter["record"])["n"] == 1
+        assert letter["offset"] == letter["partition"] == -1
+        status = driver.status()
+        assert status["dead"] == {"topic:changes": {"rows": 1, "reasons": {"no key": 1}}}
+        assert status["sinks"]["topic:changes"]["rows"] == 1

@@ -281,3 +281,21 @@ def test_both_carriers_name_and_take_out_the_same_record(on_error, carrier):
             driver.run()
             assert [letter["offset"] for letter in dead(driver)] == [1, 2]
             assert [row["k"] for row in driver.view("out")] == ["a", "d"]
+
+
+def test_the_record_of_a_dead_letter_is_json_whatever_its_values_are():
+    app = hr.App("poison", on_error="dead_letter")
+    schema = "id int, w double, ws array<float>, b binary, s struct<b:binary>, name string"
+    app.stream("t", schema).select("id", q="1 div id").to_view("v")
+    dead_rows = app.stream("t.dead", "record string").select(id="get_json_object(record, '$.id')")
+    dead_rows.to_view("ids")
+    with Driver(app) as driver:
+        driver.send("t", {"id": 0, "w": float("nan"), "ws": [float("-inf"), 1.5, None], "b": b"\xff\x00", "name": "é"})
+        driver.send("t", {"id": 0, "s": {"b": b"a"}})
+        driver.run()
+        driver.run()
+        first, second = (json.loads(letter["record"], parse_constant=pytest.fail) for letter in driver.read("t.dead"))
+        given = {name: first[name] for name in ("id", "w", "ws", "b", "s", "name")}
+        assert given == {"id": 0, "w": "nan", "ws": ["-inf", 1.5, None], "b": "/wA=", "s": None, "name": "é"}
+        assert second["s"] == {"b": "YQ=="}
+        assert driver.view("ids") == [{"id": "0"}, {"id": "0"}]

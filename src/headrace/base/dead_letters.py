@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 DEAD = pa.schema(
     [
@@ -32,10 +38,18 @@ DEAD_SINK = "dead:"
 
 def dead_letters(topic: str, partition: pa.Array, offset: pa.Array, reasons: pa.Array, rows: pa.Table) -> pa.Table:
     """Return dead letters of rows, as a table with the columns `DEAD`."""
-    records = [json.dumps(row, default=_text, ensure_ascii=False) for row in rows.to_pylist()]
+    records = [as_json(row) for row in rows.to_pylist()]
     count = len(records)
     columns = [pa.array([topic] * count, pa.string()), partition, offset, reasons, pa.array(records, pa.string())]
     return pa.table(columns, schema=DEAD)
+
+
+def as_json(row: Mapping[str, object]) -> str:
+    """Return a row as JSON: bytes as base64, and as texts what JSON has no numbers for, as `topics consume` prints."""
+    try:
+        return json.dumps(row, default=_value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(row), default=_value, ensure_ascii=False, allow_nan=False)
 
 
 def undecoded_letters(
@@ -56,6 +70,18 @@ def causes(letters: pa.Table) -> dict[str, int]:
     for reason in letters.column("reason").value_counts().to_pylist():
         found[reason["values"].partition(": ")[0][:LONGEST_CAUSE]] += reason["counts"]
     return dict(found)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    return [_finite(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def _value(value: object) -> str:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 
 def _text(value: object) -> str:

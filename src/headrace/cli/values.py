@@ -106,10 +106,35 @@ def from_json(kind: pa.DataType) -> Callable[[Any], Any] | None:
         return lambda value: _bytes(value) if isinstance(value, str) else value
     if pa.types.is_floating(kind):
         return lambda value: float(value) if value in ("nan", "inf", "-inf", "NaN", "Infinity", "-Infinity") else value
-    if pa.types.is_map(kind) and not pa.types.is_string(kind.key_type):
-        of_key = from_text(kind.key_type)
-        return lambda value: {of_key(k): v for k, v in value.items()} if isinstance(value, Mapping) else value
+    if pa.types.is_map(kind):
+        return _from_object(None if pa.types.is_string(kind.key_type) else from_text(kind.key_type), kind.item_type)
+    if pa.types.is_struct(kind):
+        return _from_fields({field.name: from_json(field.type) for field in kind})
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        of_item = from_json(kind.value_type)
+        return of_item and (lambda value: [of_item(item) for item in value] if isinstance(value, list) else value)
     return None
+
+
+def _from_object(of_key: Callable[[str], Any] | None, item: pa.DataType) -> Callable[[Any], Any] | None:
+    """Return the function for a map: JSON has texts as keys."""
+    of_item = from_json(item)
+    if of_key is None and of_item is None:
+        return None
+    key, part = of_key or _same, of_item or _same
+    return lambda value: {key(k): part(v) for k, v in value.items()} if isinstance(value, Mapping) else value
+
+
+def _from_fields(fields: Mapping[str, Callable[[Any], Any] | None]) -> Callable[[Any], Any] | None:
+    """Return the function for a struct."""
+    of = {name: change for name, change in fields.items() if change is not None}
+    if not of:
+        return None
+    return lambda value: {k: of.get(k, _same)(v) for k, v in value.items()} if isinstance(value, Mapping) else value
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def from_text(kind: pa.DataType) -> Callable[[str], Any]:
@@ -131,7 +156,8 @@ def _reader(kind: pa.DataType) -> Callable[[str], Any]:
     if pa.types.is_binary(kind):
         return _bytes
     if pa.types.is_nested(kind):
-        return json.loads
+        inside = from_json(kind) or _same
+        return lambda text: inside(json.loads(text))
     return lambda text: text  # texts, and types that the log converts itself: times, dates, decimals
 
 

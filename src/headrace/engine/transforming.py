@@ -5,7 +5,6 @@ A feed with steps is a feed like any other: it runs the one inside on a landing 
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import duckdb
 import pyarrow as pa
 
+from headrace.base.dead_letters import as_json
 from headrace.base.errors import InvalidPlan
 from headrace.base.names import quote
 from headrace.base.schema import as_schema
@@ -201,10 +201,7 @@ class _Steps:
                 if not found:
                     raise
                 records = rows.take(list(found)).to_pylist()
-                dead += [
-                    DeadRecord(json.dumps(record, default=str, ensure_ascii=False), why)
-                    for record, why in zip(records, found.values(), strict=True)
-                ]
+                dead += [DeadRecord(as_json(record), why) for record, why in zip(records, found.values(), strict=True)]
                 rows = self._one(node, rows.filter(pa.array([row not in found for row in range(rows.num_rows)])))
         return rows, dead
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.base.dead_letters import DEAD
+from headrace.base.dead_letters import DEAD, as_json
 from headrace.base.schema import to_ddl
 from headrace.engine.level_zero import stage_dead_letters
 from headrace.engine.spark import blobs, tasks
@@ -88,7 +87,7 @@ def _timed(
     bad = table.filter(times.is_null()).to_pylist()
     letters = [
         {"topic": name, "partition": -1, "offset": -1, "reason": f'the event time "{event_time}" is null',
-         "record": json.dumps(row, default=str, ensure_ascii=False)}
+         "record": as_json(row)}
         for row in bad
     ]  # fmt: skip
     return rows.filter(times.is_valid()), pa.Table.from_pylist(letters, schema=DEAD)
