@@ -359,7 +359,8 @@ def test_changed_values_are_another_source(tmp_path):
             return values(driver)
 
     assert run("(1), (2), (2)") == run("(1), (1 + 1), (4 - 2)") == [(1, 1), (2, 2)]
-    with pytest.raises(PlanChanged, match="q_values_t"):
+    says = '(?s)the bounded table "q_values_t" has other rows than before.*headrace reset FILE'
+    with pytest.raises(PlanChanged, match=says):
         run("(1), (2), (3)")
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from headrace.connect.source import OffsetRange
 
 PARTITION = "0"
+KIND = "rows:"
+"""How the identity of such a source begins; the rest is a hash of its rows."""
 ROWS_PER_BATCH = 1 << 16
 SIDE_BYTES = 64 << 20
 """A table that may be larger is read by ranges, and spread over the shards."""
@@ -93,7 +95,7 @@ class Bounded(Source):
     @property
     def identity(self) -> str:
         """What it contains, whatever release of Arrow wrote it."""
-        return f"rows:{sha256(self._content()).hexdigest()[:20]}"
+        return f"{KIND}{sha256(self._content()).hexdigest()[:20]}"
 
     def declares(self) -> Declared:
         """Return the columns, for a program that leaves them out."""

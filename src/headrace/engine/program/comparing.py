@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.schema import wider_integer
+from headrace.connect.bounded import KIND
 from headrace.engine.program.adopting import NOTE, PLAN, moved
 from headrace.engine.program.changes import Change, ProgramChanges
 from headrace.engine.program.differences import difference, longer_grace, place, shown_offsets, wider
@@ -354,6 +355,11 @@ class _Comparison:
         since = self._since(node for node in self.plan.sources() if self.plan.name(node) == name)
         elsewhere = bool(since) and any(was[field] != now[field] for field in ("topic", "connector"))
         what, differs = f'the source "{name}" is declared in another way', difference(was, now)
+        if elsewhere and all(str(each["connector"]).startswith(KIND) for each in (was, now)):
+            what = f'the bounded table "{name}" has other rows than before'
+            detail = "What the steps below keep was computed with those that it had."
+            hint = "Undo the change, or compute the app anew: headrace reset FILE."
+            return replace(this.refused("changed", what, detail, hint=hint), since=since)
         if elsewhere:
             detail = f"{differs} Its offsets are those of the source that it was."
             hint = "Undo the change, or give the source another name with .named(…)."
