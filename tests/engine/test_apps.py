@@ -476,3 +476,16 @@ def test_a_relative_storage_is_that_of_the_folder_the_app_was_started_in(spark, 
         hr.Log("there").topic("t").append([{"k": "a"}])
         running.await_caught_up(timeout=60)
     assert app.view("counts").to_pylist() == [{"k": "a", "n": 1}]
+
+
+def test_a_driver_goes_on_with_the_shards_of_its_storage(tmp_path):
+    def app():
+        counted = hr.App("again")
+        counted.stream("t", "k string").group_by("k").agg(n="count(*)").to_view("v")
+        return counted
+
+    for shards, times in ((3, 1), (None, 2)):
+        with Driver(app(), storage=tmp_path, shards=shards) as driver:
+            driver.send("t", {"k": "a"})
+            driver.run()
+            assert driver.view("v") == [{"k": "a", "n": times}]

@@ -121,3 +121,19 @@ def test_a_file_that_does_not_fit_says_so(tmp_path):
     app.table("t", COLUMNS, key="id", path=path).to_view("v")
     with pytest.raises(hr.HeadraceError, match="cannot be read as declared"), Driver(app) as driver:
         driver.run()
+
+
+@pytest.mark.parametrize("at", ["2026-01-31 10:00:00", "2026-01-31T10:00", "2026-01-31 12:00:00+02:00"])
+def test_times_of_csv_are_in_utc_and_only_an_empty_field_is_null(tmp_path, at):
+    path = tmp_path / "x.csv"
+    path.write_text(f"id,code,at,plain,share\nNA,null,{at},2026-01-31 10:00:00,nan\nSE,,,,\n")
+    app = hr.App("csv")
+    schema = "id string, code string, at timestamp, plain timestamp_ntz, share double"
+    app.table("t", schema, key="id", path=str(path)).to_view("v")
+    with Driver(app) as driver:
+        driver.run()
+        first, second = driver.view("v")
+    assert (first["id"], first["code"], str(first["share"])) == ("NA", "null", "nan")
+    assert first["at"].isoformat() == "2026-01-31T10:00:00+00:00"
+    assert first["plain"].isoformat() == "2026-01-31T10:00:00"
+    assert second == {"id": "SE", "code": None, "at": None, "plain": None, "share": None}

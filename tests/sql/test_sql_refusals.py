@@ -62,6 +62,12 @@ REFUSED = [
     ),
     ("select user, row_number() over (order by url) as n from clicks", "UNSUPPORTED_QUERY", ["where rn <= 10"]),
     (
+        "select id from (select id, row_number() over (order by name, id) as rn from users) where rn <= 2 or id > 3",
+        "UNSUPPORTED_QUERY",
+        ["Ask for the first ones", "where rn <= 10 and …", "no other test of rn limits them"],
+    ),
+    ("select id from users order by id limit 0", "UNSUPPORTED_QUERY", ["no row is asked for"]),
+    (
         "select * from (select user, ntile(4) over (order by at) as n from clicks) where n < 3",
         "UNSUPPORTED_QUERY",
         ["ntile() would change"],

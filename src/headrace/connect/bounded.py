@@ -6,6 +6,7 @@ Its content is its identity: a changed file is another source, whose rows the ap
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -17,7 +18,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from headrace.base.errors import InvalidPlan
-from headrace.base.schema import TIMESTAMP, as_schema, to_ddl
+from headrace.base.schema import TIMESTAMP, TIMESTAMP_NTZ, as_schema, to_ddl
 from headrace.connect.source import Bounds, Source, SourceReader
 from headrace.log.rows import rows_to_table
 
@@ -168,8 +169,23 @@ def _parquet(path: str | None, schema: pa.Schema) -> pa.Table:
 
 
 def _csv(path: str | None, schema: pa.Schema) -> pa.Table:
-    types = {field.name: field.type for field in schema}
-    convert = pa.csv.ConvertOptions(column_types=types, include_columns=schema.names, strings_can_be_null=True)
+    """Return the rows of a CSV file; times without a zone are in UTC."""
+    in_utc = pa.schema([field.with_type(TIMESTAMP_NTZ) if field.type == TIMESTAMP else field for field in schema])
+    try:
+        return _csv_of(path, in_utc)
+    except pa.ArrowInvalid:
+        with suppress(pa.ArrowInvalid):
+            return _csv_of(path, schema)
+        raise
+
+
+def _csv_of(path: str | None, schema: pa.Schema) -> pa.Table:
+    convert = pa.csv.ConvertOptions(
+        column_types={field.name: field.type for field in schema},
+        include_columns=schema.names,
+        null_values=[""],  # by default also NA, NaN, null and others, which may be names
+        strings_can_be_null=True,
+    )
     return pa.csv.read_csv(path, convert_options=convert)
 
 

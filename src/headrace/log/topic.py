@@ -401,7 +401,7 @@ class Topic:
         if self.cleanup != "compact":
             raise InvalidTopic(
                 f'the topic "{self.name}" is not compacted: its cleanup is "{self.cleanup}"',
-                hint='Create it with cleanup="compact" and a key.',
+                hint=f'Say topic.alter(cleanup="compact"), or headrace topics alter {self.name} --cleanup compact.',
             )
         return self._cleaned(Cleaner.compact)
 

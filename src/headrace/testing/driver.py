@@ -18,6 +18,7 @@ from headrace.engine.inprocess import InProcess
 from headrace.engine.operation.status import describe
 from headrace.engine.private import open_view
 from headrace.engine.recovery.opening import open_engine
+from headrace.engine.storage import Storage
 from headrace.plan.nodes import Late
 from headrace.plan.plan import make_plan
 from headrace.plan.sinks import Sink
@@ -57,7 +58,7 @@ class Driver:
         app: the app; its own `storage` is not touched.
         storage: a folder that stays; the next driver on it goes on.
         carrier: "in process", or "spark".
-        shards: how many, unless the app says it.
+        shards: how many, unless the app or the storage says it.
         clock: that of another driver, to move both at once.
 
     Raises:
@@ -90,7 +91,7 @@ class Driver:
         self._lates = _Lates()
         plan = app.plan()
         self._plan = make_plan(app.name, [*plan.sinks, *self._lates.sinks(plan)], views=app.views)
-        self._shards = shards or app.shards or 1
+        self._shards = shards or app.shards or Storage(self.storage, app.name).about().get("shards") or 1
         self._carrier_name = carrier
         self._read: dict[str, dict[int, int]] = {}
         self._faults = Faults()

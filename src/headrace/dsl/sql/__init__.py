@@ -44,7 +44,8 @@ def query(
         if not isinstance(handle, Stream | Table) or handle.registry is not registry:
             raise InvalidPlan(f"{given}={handle!r} is no stream or table of this app, so it cannot be queried")
     if emit not in get_args(Emit):
-        raise InvalidPlan(f"emit={emit!r} is not known", hint='Say emit="changes" or emit="final".')
+        verb = '; early results are for the verb: .window(…, emit="every 10 seconds")'
+        raise InvalidPlan(f"emit={emit!r} is not possible here", hint=f'Say emit="changes" or emit="final"{verb}.')
     if grace is not None:
         duration(grace, what="grace")
     if name is not None:

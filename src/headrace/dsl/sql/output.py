@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from headrace.base.errors import InvalidQuery
+from headrace.base.errors import InvalidQuery, UnsupportedQuery
 from headrace.dsl.sql.parsing import identifier, sql_text
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ def first_rows(
 
     What rows are grouped and ordered by is computed first, if it is no output, and left out again.
     """
+    if first.n < 1:
+        raise UnsupportedQuery(", ".join(map(sql_text, by)), f"of this order no row is asked for: the first {first.n}")
     columns = _OrderColumns(handle, outputs)
     keys = [columns.name(tree) for tree in within]
     terms = [_term(columns, term) for term in by]

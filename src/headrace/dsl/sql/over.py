@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from sqlglot import exp
 
@@ -14,6 +14,7 @@ from headrace.dsl.sql.parsing import present_parts, sql_text
 from headrace.dsl.sql.relation import Scope, as_resolved, column_name, reads_outer, rewritten
 from headrace.dsl.sql.times import is_time, length, times
 from headrace.expressions.positional import POSITIONAL
+from headrace.plan.nodes import Ties
 
 if TYPE_CHECKING:
     from headrace.dsl.sql.context import Context
@@ -118,13 +119,14 @@ def _window(window: exp.Window, scope: Scope) -> _Window:
     order = scope.resolved(terms[0].this) if len(terms) == 1 and not terms[0].args.get("desc") else None
     if order is None or not is_time(order, node):
         known = sorted(times(node))
-        raise UnsupportedQuery(
-            text,
-            "rows of a window are in the order of their event time",
-            hint=f"Say order by {known[0]}; or ask for the first ones: … row_number() over (…) as rn … where rn <= 10."
-            if len(known) == 1
-            else 'Say which column it is: app.stream(…, event_time="at").',
-        )
+        first = "ask for the first ones in a query around it: … row_number() over (…) as rn) where rn <= 10 and …"
+        if len(known) == 1:
+            hint = f"Say order by {known[0]}; or {first}."
+        elif str(window.this.name).lower() in get_args(Ties):
+            hint = f"{first[0].upper()}{first[1:]}; no other test of rn limits them."
+        else:
+            hint = 'Say which column it is: app.stream(…, event_time="at").'
+        raise UnsupportedQuery(text, "rows of a window are in the order of their event time", hint=hint)
     keys = tuple(scope.resolved(tree) for tree in window.args.get("partition_by") or ())
     return _Window(keys, _frame(window))
 
