@@ -77,3 +77,7 @@ def test_what_is_not_there_is_named(log):
     code, printed = said("reset", "mail", "--to", "latest", "--log", log.path)
     assert code == 1
     assert "is a queue" in printed
+    code, printed = said("reset", "shop", "--to", "latest", "--log", log.path)
+    assert code == 1
+    assert "is an app" in printed
+    assert "headrace reset FILE" in printed

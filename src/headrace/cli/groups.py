@@ -81,7 +81,14 @@ def reset(name: str, *, to: str, topic: str | None, log_folder: Path | None, app
     An app begins again with `headrace reset`.
     """
     with open_log(log_folder, app) as log:
-        found = [each for each in group_named(log, name, now=log.clock.now()) if each.work is None]
+        try:
+            known = group_named(log, name, now=log.clock.now())
+        except UnknownGroup:
+            if all(each.name != name for each in _apps(log)):
+                raise
+            what = f'"{name}" is an app, whose offsets are in its storage'
+            raise PlanError(what, hint="To compute it anew: headrace reset FILE.") from None
+        found = [each for each in known if each.work is None]
         if not found:
             raise PlanError(f'"{name}" is a queue, which has no offsets to set', hint="Use a group of another name.")
         partitions = [one for one in found[0].partitions if topic is None or one.topic == topic]
