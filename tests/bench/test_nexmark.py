@@ -16,6 +16,8 @@ from bench.nexmark.picture import picture
 from bench.nexmark.point import Scaled
 from bench.nexmark.queries import NAMES, QUERIES
 
+from budget import matrix
+
 CUTS = {7: (0, 600, 1_500, 1_550, 2_000), 8: (0, 50, 100, 1_500), 9: (0, 2_000)}
 """By seed, where epochs end: numbers of events."""
 STATEFUL = ["q4", "q5", "q9", "q11", "q17"]
@@ -36,8 +38,7 @@ def test_verbs_and_sql_answer_what_duckdb_answers(name):
     assert expected
 
 
-@pytest.mark.parametrize("at", ["after_staging", "after_commit"])
-@pytest.mark.parametrize("name", STATEFUL)
+@pytest.mark.parametrize(("name", "at"), matrix(STATEFUL, ["after_staging", "after_commit"], depth=1))
 def test_a_crash_changes_no_answer(name, at):
     cuts = events(8)
     assert answer(QUERIES[name], "verbs", cuts, crash_at=at) == by_duckdb(QUERIES[name], cuts)

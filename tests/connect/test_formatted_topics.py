@@ -8,6 +8,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 import headrace as hr
+from budget import fast
 from headrace.base.errors import TopicDiffers
 from headrace.connect.formats import avro, cloudevents, csv, debezium, protobuf
 from headrace.engine.program.reset import reset
@@ -59,9 +60,10 @@ def log(tmp_path):
     return f"log:{tmp_path / 'log'}"
 
 
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_a_table_that_is_written_in_a_format_is_read_as_a_table(log, form):
+@pytest.mark.parametrize("name", fast("json", "debezium", "avro", of=FORMS))
+def test_a_table_that_is_written_in_a_format_is_read_as_a_table(log, name):
     """A tombstone has no value: neither a format whose fields may not be null nor one without nulls sees it."""
+    form = FORMS[name]
     writer = hr.App("writer", topics=log, shards=1)
     writer.table("in", SCHEMA, key="id").to_topic("orders", format=form)
     reader = hr.App("reader", topics=log, shards=1)
@@ -82,8 +84,9 @@ def test_a_table_that_is_written_in_a_format_is_read_as_a_table(log, form):
         assert not reading.log.has_topic("orders.dead")
 
 
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_a_stream_that_is_written_in_a_format_is_read_as_a_stream(log, form):
+@pytest.mark.parametrize("name", fast("csv", "protobuf", "json", of=FORMS))
+def test_a_stream_that_is_written_in_a_format_is_read_as_a_stream(log, name):
+    form = FORMS[name]
     writer = hr.App("writer", topics=log, shards=1)
     writer.stream("in", SCHEMA).where("id > 1").to_topic("orders", format=form)
     reader = hr.App("reader", topics=log, shards=1)

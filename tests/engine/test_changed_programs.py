@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import headrace as hr
+from budget import matrix
 from headrace.base.errors import PlanChanged
 from headrace.base.time import ManualClock
 from headrace.engine.epoch import Settings
@@ -81,12 +82,11 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
-@pytest.mark.parametrize("consumer", CONSUMERS.values(), ids=list(CONSUMERS))
-def test_a_stateless_change_over_a_table_is_computed_anew_or_refused_whatever_is_below(tmp_path, consumer, change):
+@pytest.mark.parametrize(("below", "what"), matrix(CONSUMERS, CHANGES, depth=1))
+def test_a_stateless_change_over_a_table_is_computed_anew_or_refused_whatever_is_below(tmp_path, below, what):
     """A topic would get rows again, and a lookup its stream; everything else is what it would be from the start."""
-    first, second = change
-    if consumer not in (CONSUMERS["a topic"], CONSUMERS["a lookup"]):
+    (first, second), consumer = CHANGES[what], CONSUMERS[below]
+    if below not in ("a topic", "a lookup"):
         more = [{"id": 2, "user": "b", "amount": 20.0}, {"id": 3, "user": "a", "amount": 5.5}]
         play(table_app(lambda o, app: consumer(first(o), app)), tmp_path / "changed", *ROWS)
         changed = play(table_app(lambda o, app: consumer(second(o), app)), tmp_path / "changed", *more)

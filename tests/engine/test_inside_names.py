@@ -68,7 +68,9 @@ def outcome(keys, results, window, emit, *, table, simple):
 
 @pytest.mark.parametrize(
     ("window", "table", "simple"),
-    matrix(WINDOWS, (False, True), (True, False), without=lambda window, table, _: table and window == "session"),
+    matrix(
+        WINDOWS, (False, True), (True, False), depth=1, without=lambda window, table, _: table and window == "session"
+    ),
 )
 def test_names_of_the_kernels_are_names_like_any_others(window, table, simple):
     emit = "final" if simple and window != "none" else "changes"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import headrace as hr
+from budget import matrix
 from headrace.testing import Driver
 
 ROWS = "k string, v int, at timestamp"
@@ -27,8 +28,7 @@ def row(second, value=1):
     return {"k": "a", "v": value, "at": second * 1000}
 
 
-@pytest.mark.parametrize("emit", ["changes", "final"])
-@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize(("window", "emit"), matrix(WINDOWS, ["changes", "final"], depth=1))
 def test_a_longer_grace_gives_what_it_would_have_given_from_the_start(tmp_path, window, emit):
     """Nothing was late before the change, so nobody can tell when the grace grew."""
     before = [[row(1), row(12)], [row(61)], [row(125), row(127)]]

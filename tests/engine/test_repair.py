@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 import headrace as hr
+from budget import matrix
 from headrace.base.errors import StorageBusy, ViewsDamaged
 from headrace.base.outside import AppDamaged, SinkBehind
 from headrace.engine.program import reset
@@ -142,7 +143,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize(
     ("damage", "how"),
-    [*((each, "headrace verify --repair") for each in DAMAGES), ("a value", "run --verify"), ("lost", "run --verify")],
+    matrix(DAMAGES, ("headrace verify --repair", "run --verify"), depth=1),
 )
 def test_damaged_views_are_found_and_built_anew(storage, truth, damage, how):
     DAMAGES[damage](storage)
@@ -171,8 +172,9 @@ def test_a_repair_after_a_crash_between_commit_and_views_is_right(storage, tmp_p
     assert went_on(storage) == went_on(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("after", ["the note", "the commit", "the new file"])
-@pytest.mark.parametrize("damage", ["a value", "no database"])
+@pytest.mark.parametrize(
+    ("damage", "after"), matrix(["a value", "no database"], ["the note", "the commit", "the new file"], depth=1)
+)
 def test_a_repair_that_a_crash_cuts_short_is_finished_by_the_next_start(storage, truth, damage, after, monkeypatch):
     class Died(BaseException):
         pass

@@ -11,6 +11,7 @@ from disturbed import AROUND_THE_COMMIT, points
 from test_fill import armed_at
 
 import headrace as hr
+from budget import fast
 from headrace.engine.program.reset import reset
 from headrace.log import Log
 from headrace.testing import Driver
@@ -95,8 +96,9 @@ def from_the_start(build, *parts):
         return driver.view("mine")
 
 
-@pytest.mark.parametrize("build", STEPS.values(), ids=list(STEPS))
-def test_a_step_that_was_reset_is_what_a_run_from_the_start_gives(tmp_path, build):
+@pytest.mark.parametrize("name", fast("a group", "windows", "first rows", "a lookup", "as of a time", of=STEPS))
+def test_a_step_that_was_reset_is_what_a_run_from_the_start_gives(tmp_path, name):
+    build = STEPS[name]
     with Driver(app_of(build), storage=tmp_path) as driver:
         first_part(driver)
         published = driver.read("out")
@@ -116,9 +118,10 @@ def test_a_step_that_was_reset_is_what_a_run_from_the_start_gives(tmp_path, buil
     assert not (tmp_path / "replay").exists()
 
 
-@pytest.mark.parametrize("build", WAITING.values(), ids=list(WAITING))
-def test_what_waits_for_the_next_epoch_before_a_reset_comes_out_after_it(tmp_path, build):
+@pytest.mark.parametrize("name", fast("final windows", "sessions", "as of a time", "windows of windows", of=WAITING))
+def test_what_waits_for_the_next_epoch_before_a_reset_comes_out_after_it(tmp_path, name):
     """The app stops after one epoch: the watermark that its rows reach is known, and no step has worked with it."""
+    build = WAITING[name]
     published = []
     for what in ("as it is", "mine", None):  # a step, and all with the outputs that are there
         storage = tmp_path / str(what)

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from budget import matrix
 from headrace.base.errors import InvalidPlan, StepFailed
 from headrace.connect import bounded
 from headrace.kernels.joins import side_join
@@ -63,8 +64,7 @@ def both_ways(monkeypatch, make, cut, rows):
     return found
 
 
-@pytest.mark.parametrize("how", ["inner", "left"])
-@pytest.mark.parametrize("kind", OF)
+@pytest.mark.parametrize(("kind", "how"), matrix(OF, ["inner", "left"], depth=1))
 def test_it_is_the_lookup_for_every_type_of_key(monkeypatch, kind, how):
     """Of equal keys the last row counts, null matches nothing, and the order is the stream's."""
     table = [{"k": OF[kind](n), "c": n % 2, "city": f"c{n}"} for n in (3, 1, 2, 1, 0)] + [

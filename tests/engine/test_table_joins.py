@@ -408,7 +408,7 @@ def test_a_crash_at_any_point_changes_nothing(tmp_path, point):
     assert all(len(rows) > 2 for rows in crashed[0].values())
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", fast("inner", "full", "anti", of=HOWS))
 def test_rows_that_an_epoch_only_adds_are_equal_to_rows_that_are_looked_up(how, monkeypatch):
     """The same deltas both ways, of epochs that add, add again, replace and withdraw; keys, bags, and equal rows."""
 

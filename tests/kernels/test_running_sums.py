@@ -44,7 +44,7 @@ def final(window, rows, cuts, keys=("k",)):
 
 
 @pytest.mark.parametrize("name", WINDOWS)
-@settings(max_examples=examples(8), deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(rows=ROWS, cuts=st.sets(st.integers(0, 39), max_size=4))
 def test_both_ways_give_equal_results(name, rows, cuts):
     unit = 86_400 if "month" in name else 1
